@@ -1,0 +1,9 @@
+"""BERT on Paddle: the library.
+
+`zlib` is imported here, before anything of this package can import Paddle: libpaddle.so exports zlib's symbols,
+and a process that loads it first cannot decompress afterwards (gzip, zipfile, scipy fail or crash).
+"""
+
+import zlib  # noqa: F401
+
+__version__ = "0.1.0"
