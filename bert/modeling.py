@@ -1,0 +1,179 @@
+"""BERT (Devlin et al., 2019) as `paddle.nn` layers that build static graphs and run in dygraph alike.
+
+Every parameter is created under its structured name, which is Hugging Face's
+(`bert.encoder.layer.0.attention.self.query.weight`): programs built apart share weights through the scope, and
+checkpoints never depend on names Paddle generates. Weight matrices of linear layers are [in, out], as Paddle has them.
+"""
+
+import math
+
+from bert.config import BertConfig
+from bert.framework import paddle
+
+nn = paddle.nn
+F = paddle.nn.functional
+
+MASKED_SCORE = -1e4  # added to scores of padded keys: exp underflows to 0, and float16 can hold it
+
+
+def activation_function(name: str):
+    """`gelu` (erf), `gelu_tanh` (its approximation, cheaper on CPU) or `relu`."""
+    functions = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate=True), "relu": F.relu}
+    return functions[name]
+
+
+def _linear(config: BertConfig, num_in: int, num_out: int, name: str) -> nn.Linear:
+    return nn.Linear(num_in, num_out, weight_attr=_normal(config, f"{name}.weight"), bias_attr=_zeros(f"{name}.bias"))
+
+
+def _normal(config: BertConfig, name: str) -> paddle.ParamAttr:
+    return paddle.ParamAttr(name=name, initializer=nn.initializer.TruncatedNormal(std=config.initializer_range))
+
+
+def _zeros(name: str) -> paddle.ParamAttr:
+    return paddle.ParamAttr(name=name, initializer=nn.initializer.Constant(0.0))
+
+
+def _layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:
+    ones = paddle.ParamAttr(name=f"{name}.weight", initializer=nn.initializer.Constant(1.0))
+    return nn.LayerNorm(config.hidden_size, config.layer_norm_eps, weight_attr=ones, bias_attr=_zeros(f"{name}.bias"))
+
+
+class BertEmbeddings(nn.Layer):
+    """Word + position + token-type embeddings, LayerNorm, dropout."""
+
+    def __init__(self, config: BertConfig, name: str):
+        super().__init__()
+
+        def embedding(num_rows: int, kind: str) -> nn.Embedding:
+            return nn.Embedding(num_rows, config.hidden_size, weight_attr=_normal(config, f"{name}.{kind}.weight"))
+
+        self.word_embeddings = embedding(config.padded_vocab_size(), "word_embeddings")
+        self.position_embeddings = embedding(config.max_position_embeddings, "position_embeddings")
+        self.token_type_embeddings = embedding(config.type_vocab_size, "token_type_embeddings")
+        self.LayerNorm = _layer_norm(config, f"{name}.LayerNorm")
+        self.dropout_prob = config.hidden_dropout_prob
+
+    def forward(self, input_ids, token_type_ids):
+        """int64 [b, s] twice -> float [b, s, hidden]."""
+        # Positions are a slice of the table, not a lookup: the same for every sequence, and its gradient is cheap.
+        positions = self.position_embeddings.weight[: paddle.shape(input_ids)[1]]
+        embedded = self.word_embeddings(input_ids) + positions + self.token_type_embeddings(token_type_ids)
+        return F.dropout(self.LayerNorm(embedded), self.dropout_prob, training=self.training)
+
+
+class BertSelfAttention(nn.Layer):
+    """Scaled dot-product attention with separate query, key and value parameters.
+
+    `fuse_mha` runs the three projections as one GEMM over the concatenated weights: same parameters, same result,
+    so checkpoints and optimizer state do not depend on it.
+    """
+
+    def __init__(self, config: BertConfig, name: str, fuse_mha: bool):
+        super().__init__()
+        self.query = _linear(config, config.hidden_size, config.hidden_size, f"{name}.query")
+        self.key = _linear(config, config.hidden_size, config.hidden_size, f"{name}.key")
+        self.value = _linear(config, config.hidden_size, config.hidden_size, f"{name}.value")
+        self.num_heads = config.num_attention_heads
+        self.head_size = config.hidden_size // config.num_attention_heads
+        self.dropout_prob = config.attention_probs_dropout_prob
+        self.fuse_mha = fuse_mha
+
+    def _project(self, hidden):
+        """[b, s, hidden] -> query, key, value, each [b, heads, s, head_size]."""
+        parts = (self.query, self.key, self.value)
+        if not self.fuse_mha:
+            return [
+                part(hidden).reshape([0, 0, self.num_heads, self.head_size]).transpose([0, 2, 1, 3]) for part in parts
+            ]
+        weight = paddle.concat([part.weight for part in parts], axis=1)
+        bias = paddle.concat([part.bias for part in parts])
+        fused = F.linear(hidden, weight, bias).reshape([0, 0, 3, self.num_heads, self.head_size])
+        return paddle.unbind(fused.transpose([2, 0, 3, 1, 4]), axis=0)
+
+    def forward(self, hidden, score_bias):
+        """hidden [b, s, hidden], score_bias [b, 1, 1, s] -> [b, s, hidden]."""
+        query, key, value = self._project(hidden)
+        query = query * (1.0 / math.sqrt(self.head_size))  # scaled here: s x head_size values, not s x s
+        scores = paddle.matmul(query, key, transpose_y=True) + score_bias  # [b, heads, s, s]
+        probabilities = F.dropout(F.softmax(scores), self.dropout_prob, training=self.training)
+        context = paddle.matmul(probabilities, value).transpose([0, 2, 1, 3])  # [b, s, heads, head_size]
+        return context.reshape([0, 0, self.num_heads * self.head_size])
+
+
+class BertLayer(nn.Layer):
+    """One encoder layer: attention and feed-forward, each with dropout, residual and LayerNorm after (post-LN)."""
+
+    def __init__(self, config: BertConfig, name: str, fuse_mha: bool):
+        super().__init__()
+        hidden, intermediate = config.hidden_size, config.intermediate_size
+        self.attention = BertSelfAttention(config, f"{name}.attention.self", fuse_mha)
+        self.attention_output = _linear(config, hidden, hidden, f"{name}.attention.output.dense")
+        self.attention_norm = _layer_norm(config, f"{name}.attention.output.LayerNorm")
+        self.intermediate = _linear(config, hidden, intermediate, f"{name}.intermediate.dense")
+        self.output = _linear(config, intermediate, hidden, f"{name}.output.dense")
+        self.output_norm = _layer_norm(config, f"{name}.output.LayerNorm")
+        self.activation = activation_function(config.hidden_act)
+        self.dropout_prob = config.hidden_dropout_prob
+
+    def forward(self, hidden, score_bias):
+        """[b, s, hidden] -> [b, s, hidden]."""
+        attended = self.attention_output(self.attention(hidden, score_bias))
+        hidden = self.attention_norm(hidden + F.dropout(attended, self.dropout_prob, training=self.training))
+        expanded = self.output(self.activation(self.intermediate(hidden)))
+        return self.output_norm(hidden + F.dropout(expanded, self.dropout_prob, training=self.training))
+
+
+class BertModel(nn.Layer):
+    """Embeddings, encoder and, with `with_pooler`, the tanh pooler over the first token."""
+
+    def __init__(self, config: BertConfig, *, fuse_mha: bool = False, with_pooler: bool = True, name: str = "bert"):
+        super().__init__()
+        self.embeddings = BertEmbeddings(config, f"{name}.embeddings")
+        self.encoder = nn.LayerList(
+            [BertLayer(config, f"{name}.encoder.layer.{i}", fuse_mha) for i in range(config.num_hidden_layers)]
+        )
+        self.pooler = (
+            _linear(config, config.hidden_size, config.hidden_size, f"{name}.pooler.dense") if with_pooler else None
+        )
+
+    def forward(self, input_ids, token_type_ids, attention_mask):
+        """All int64 [b, s], mask 1 = real token -> (last_hidden_state [b, s, hidden], pooler_output [b, hidden])."""
+        mask = paddle.cast(attention_mask, "float32").unsqueeze([1, 2])
+        score_bias = (1.0 - mask) * MASKED_SCORE  # [b, 1, 1, s]
+        hidden = self.embeddings(input_ids, token_type_ids)
+        for layer in self.encoder:
+            hidden = layer(hidden, score_bias)
+        pooled = paddle.tanh(self.pooler(hidden[:, 0])) if self.pooler is not None else None
+        return hidden, pooled
+
+
+class BertForPretraining(nn.Layer):
+    """The encoder with the masked-LM head, tied to the word embeddings, and the next-sentence head."""
+
+    def __init__(self, config: BertConfig, *, fuse_mha: bool = False):
+        super().__init__()
+        self.bert = BertModel(config, fuse_mha=fuse_mha)
+        self.transform = _linear(config, config.hidden_size, config.hidden_size, "cls.predictions.transform.dense")
+        self.transform_norm = _layer_norm(config, "cls.predictions.transform.LayerNorm")
+        self.activation = activation_function(config.hidden_act)
+        self.decoder_bias = self.create_parameter(
+            [config.padded_vocab_size()], attr=_zeros("cls.predictions.bias"), is_bias=True
+        )
+        self.seq_relationship = _linear(config, config.hidden_size, 2, "cls.seq_relationship")
+
+    def forward(self, input_ids, token_type_ids, attention_mask, masked_lm_positions):
+        """Logits at masked positions only, and of the next-sentence task.
+
+        Args:
+            input_ids, token_type_ids, attention_mask: int64 [b, s].
+            masked_lm_positions: int64 [n], flat indices into b * s.
+        Returns:
+            (float [n, padded_vocab_size], float [b, 2]).
+        """
+        hidden, pooled = self.bert(input_ids, token_type_ids, attention_mask)
+        masked = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), masked_lm_positions)  # [n, hidden]
+        transformed = self.transform_norm(self.activation(self.transform(masked)))
+        table = self.bert.embeddings.word_embeddings.weight
+        logits = paddle.matmul(transformed, table, transpose_y=True) + self.decoder_bias
+        return logits, self.seq_relationship(pooled)

@@ -1,0 +1,212 @@
+"""Configuration -> Paddle programs: forward, loss, backward, mixed precision, Fleet strategy, update.
+
+Pure: no files, no environment, no clock, no loop. Every builder returns a description of what it built; variables are
+known by name, so a program can be inspected, run in any scope and saved by structured names.
+"""
+
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+
+from bert.config import BertConfig, OptimizerSettings, PrecisionSettings
+from bert.distributed import Group, gloo_on_cpu, remove_stream_operators
+from bert.framework import paddle, static, unique_name
+from bert.losses import masked_lm_loss, next_sentence_loss, weighted_correct
+from bert.modeling import BertForPretraining
+from bert.optimization import create_optimizer
+
+# Sums kept on the device between two log lines (float64, one persistable vector), so that no pass waits for the host.
+METRIC_NAMES = ("passes", "loss", "masked_lm_loss", "next_sentence_loss", "masked_lm_correct", "masked_tokens",
+                "next_sentence_correct", "sequences")  # fmt: skip
+TRAINING_METRICS = "training_metrics"
+
+# What stays in float32 under float16: reductions over many values, whose sums leave its range.
+AMP_BLACK_LIST = ("softmax_with_cross_entropy", "reduce_sum", "layer_norm", "squared_l2_norm")
+AMP_WHITE_LIST = ("matmul_v2", "softmax", "gelu", "elementwise_add")
+
+
+@dataclass(frozen=True)
+class TrainingProgram:
+    """A program of one pass over one micro-batch; every `gradient_accumulation_steps`-th pass also updates."""
+
+    main: static.Program
+    startup: static.Program
+    parameters: tuple[str, ...]
+    optimizer_state: dict[str, str]  # "<parameter>/<accumulator>" -> variable in the scope
+    gradient_accumulation_steps: int
+    loss_scale: str | None = None  # variable names, None without dynamic or fixed loss scaling
+    loss_scale_counters: tuple[str, ...] = ()
+    amp_optimizer: object = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class EvaluationProgram:
+    """Forward only, dropout off; `metrics` fetches float64 [len(METRIC_NAMES)] of one micro-batch."""
+
+    main: static.Program
+    metrics: str
+
+
+def build_training_program(
+    model: BertConfig,
+    optimizer: OptimizerSettings,
+    precision: PrecisionSettings,
+    group: Group,
+    *,
+    gradient_accumulation_steps: int,
+    num_scheduled_steps: int,
+    fuse_mha: bool = False,
+    seed: int = 0,
+) -> TrainingProgram:
+    """The pre-training program of one rank. `seed` decides the initial weights."""
+    main, startup = static.Program(), static.Program()
+    startup.random_seed = seed
+    with static.program_guard(main, startup), unique_name.guard():
+        loss, metrics = _forward(model, fuse_mha, training=True)
+        inner = create_optimizer(optimizer, num_scheduled_steps)
+        amp_optimizer = _minimize(loss, inner, precision, group, gradient_accumulation_steps)
+        total = static.create_global_var([len(METRIC_NAMES)], 0, "float64", persistable=True, name=TRAINING_METRICS)
+        with main._optimized_guard([]):
+            paddle.assign(total + metrics, total)
+    if group.device == "cpu" and group.world_size > 1:
+        remove_stream_operators(main)
+        remove_stream_operators(startup)
+    return TrainingProgram(
+        main,
+        startup,
+        parameters=tuple(sorted(p.name for p in main.all_parameters())),
+        optimizer_state=_optimizer_state(inner),
+        gradient_accumulation_steps=gradient_accumulation_steps,
+        amp_optimizer=amp_optimizer if precision.use_pure_fp16 else None,
+        **_loss_scale_variables(main),
+    )
+
+
+def build_evaluation_program(model: BertConfig, *, fuse_mha: bool = False) -> EvaluationProgram:
+    """Shares its weights with the training program through the scope; run it without a startup program."""
+    main = static.Program()
+    with static.program_guard(main, static.Program()), unique_name.guard():
+        _, metrics = _forward(model, fuse_mha, training=False)
+    return EvaluationProgram(main, metrics.name)
+
+
+def pretraining_inputs() -> dict:
+    """The feed of a pre-training pass: b sequences of s tokens with n masked positions, padded entries weighing 0."""
+    shapes = {
+        "input_ids": ([-1, -1], "int64"),
+        "token_type_ids": ([-1, -1], "int64"),
+        "attention_mask": ([-1, -1], "int64"),
+        "masked_lm_positions": ([-1], "int64"),
+        "masked_lm_labels": ([-1], "int64"),
+        "masked_lm_weights": ([-1], "float32"),
+        "masked_lm_normalizer": ([1], "float32"),
+        "next_sentence_labels": ([-1], "int64"),
+    }
+    return {name: static.data(name, shape, dtype) for name, (shape, dtype) in shapes.items()}
+
+
+def _forward(model: BertConfig, fuse_mha: bool, training: bool):
+    """-> (loss, float64 metrics of this pass in the order of METRIC_NAMES)."""
+    feed = pretraining_inputs()
+    network = BertForPretraining(model, fuse_mha=fuse_mha)
+    network.train() if training else network.eval()
+    logits, next_sentence_logits = network(
+        feed["input_ids"], feed["token_type_ids"], feed["attention_mask"], feed["masked_lm_positions"]
+    )
+    labels, weights = feed["masked_lm_labels"], feed["masked_lm_weights"]
+    masked_lm = masked_lm_loss(logits, labels, weights, feed["masked_lm_normalizer"])
+    next_sentence = next_sentence_loss(next_sentence_logits, feed["next_sentence_labels"])
+    loss = masked_lm + next_sentence
+    ones = paddle.ones_like(feed["next_sentence_labels"]).astype("float32")
+    values = (
+        paddle.ones([], "float32"),
+        loss,
+        masked_lm,
+        next_sentence,
+        weighted_correct(logits, labels, weights),
+        weights.sum(),
+        weighted_correct(next_sentence_logits, feed["next_sentence_labels"], ones),
+        ones.sum(),
+    )
+    metrics = paddle.concat([value.detach().reshape([1]) for value in values]).astype("float64")
+    # A pass that overflowed is skipped by the update; one infinity must not blind the log until its next line.
+    metrics = paddle.where(paddle.isfinite(loss.detach()), metrics, paddle.zeros_like(metrics))
+    metrics.stop_gradient = True
+    return loss, metrics
+
+
+def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_accumulation_steps: int):
+    """Append backward and update; returns the optimizer that owns the loss scale, or None."""
+    strategy = paddle.distributed.fleet.DistributedStrategy()
+    strategy.without_graph_optimization = True
+    strategy.fuse_all_reduce_ops = False
+    if gradient_accumulation_steps > 1:
+        strategy.gradient_merge = True
+        strategy.gradient_merge_configs = {"k_steps": gradient_accumulation_steps, "avg": True}
+    optimizer = inner
+    through_fleet = precision.amp and precision.amp_dtype == "float16" and group.world_size > 1
+    if precision.amp and not through_fleet:
+        optimizer = _decorate(inner, precision)
+    if through_fleet:
+        strategy.amp = True
+        strategy.amp_configs = _fleet_amp_configs(precision)
+    fleet_optimizer = paddle.distributed.fleet.distributed_optimizer(optimizer, strategy)
+    # Fleet prints the list of its meta-optimizers on every call.
+    with gloo_on_cpu(group), redirect_stdout(StringIO()):
+        fleet_optimizer.minimize(loss)
+    return optimizer if optimizer is not inner else None
+
+
+def _decorate(inner, precision: PrecisionSettings):
+    level = "O2" if precision.use_pure_fp16 else "O1"
+    lists = paddle.static.amp.AutoMixedPrecisionLists(
+        custom_white_list=set(AMP_WHITE_LIST), custom_black_list=set(AMP_BLACK_LIST), dtype=precision.amp_dtype
+    )
+    dynamic = precision.use_dynamic_loss_scaling and precision.amp_dtype == "float16"
+    return paddle.static.amp.decorate(
+        inner,
+        amp_lists=lists,
+        level=level,
+        dtype=precision.amp_dtype,
+        master_weight=level == "O2",
+        init_loss_scaling=precision.scale_loss if precision.amp_dtype == "float16" else 1.0,
+        use_dynamic_loss_scaling=dynamic,
+        incr_every_n_steps=precision.loss_scale_growth_interval,
+        decr_every_n_nan_or_inf=1,
+        incr_ratio=precision.loss_scale_growth_factor,
+        decr_ratio=precision.loss_scale_backoff_factor,
+    )
+
+
+def _fleet_amp_configs(precision: PrecisionSettings) -> dict:
+    return {
+        "custom_white_list": list(AMP_WHITE_LIST),
+        "custom_black_list": list(AMP_BLACK_LIST),
+        "init_loss_scaling": float(precision.scale_loss),
+        "use_dynamic_loss_scaling": precision.use_dynamic_loss_scaling,
+        "incr_every_n_steps": precision.loss_scale_growth_interval,
+        "decr_every_n_nan_or_inf": 1,
+        "incr_ratio": precision.loss_scale_growth_factor,
+        "decr_ratio": precision.loss_scale_backoff_factor,
+        "use_pure_fp16": precision.use_pure_fp16,
+        "use_fp16_guard": False,
+    }
+
+
+def _optimizer_state(optimizer) -> dict[str, str]:
+    """"<parameter>/<accumulator>" -> variable, for everything an update reads and writes beside the parameters."""
+    state = {}
+    for accumulator, variables in optimizer._accumulators.items():
+        for parameter, variable in variables.items():
+            state[f"{parameter}/{accumulator}"] = variable.name
+    for parameter, variable in optimizer._master_weights.items():
+        state[f"{parameter}/master_weight"] = variable.name
+    return state
+
+
+def _loss_scale_variables(main: static.Program) -> dict:
+    """Names of the loss scale and of its counters, where the program has them."""
+    persistables = [variable.name for variable in main.list_vars() if variable.persistable]
+    scale = [name for name in persistables if name.startswith("loss_scaling")]
+    counters = [name for name in persistables if name.startswith(("num_good_steps", "num_bad_steps"))]
+    return {"loss_scale": scale[0] if scale else None, "loss_scale_counters": tuple(sorted(counters))}
