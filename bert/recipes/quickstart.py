@@ -1,0 +1,39 @@
+"""Small recipes that learn something in minutes on two CPU cores, through the same program as the large ones."""
+
+from pathlib import Path
+
+from bert.config import (
+    BUILT_IN_MODELS,
+    BatchSettings,
+    DataSettings,
+    OptimizerSettings,
+    PretrainingConfig,
+    RunSettings,
+    derive,
+)
+
+QUICKSTART_DIR = Path("results/quickstart")
+
+
+def quickstart_phase1() -> PretrainingConfig:
+    """4 layers of 256 with a vocabulary of 4,096, sequences of 64; LAMB, its rate raised for a few hundred updates."""
+    return PretrainingConfig(
+        model=BUILT_IN_MODELS["bert-quickstart"],
+        data=DataSettings(
+            input_dir=QUICKSTART_DIR / "shards/phase1/train", eval_dir=QUICKSTART_DIR / "shards/phase1/eval",
+            vocab_file=QUICKSTART_DIR / "vocab.txt", max_seq_length=64, max_predictions_per_seq=10,
+            masking="dynamic", num_workers=0),
+        batch=BatchSettings(batch_size=32),
+        optimizer=OptimizerSettings(learning_rate=4e-3, warmup_proportion=0.1),
+        run=RunSettings(phase=1, max_steps=600, output_dir=QUICKSTART_DIR, bert_model="bert-quickstart",
+                        report_file=QUICKSTART_DIR / "report_phase1.json",
+                        num_steps_per_checkpoint=100, eval_freq=100, eval_samples=512))
+
+
+def quickstart_phase2() -> PretrainingConfig:
+    """Sequences of 128 in bins of 32, continuing phase 1 at half the rate for a fifth of the updates."""
+    return derive(
+        quickstart_phase1(), phase=2, max_steps=120, max_seq_length=128, max_predictions_per_seq=20,
+        input_dir=QUICKSTART_DIR / "shards/phase2/train", eval_dir=QUICKSTART_DIR / "shards/phase2/eval",
+        learning_rate=2e-3, eval_freq=40, num_steps_per_checkpoint=40,
+        report_file=QUICKSTART_DIR / "report_phase2.json")
