@@ -1,0 +1,58 @@
+"""Random numbers as a function of (seed, purpose, position), never of process history.
+
+The generator is a counter hashed with the splitmix64 finaliser (Steele et al., 2014), so any number can be had
+without drawing those before it, and no release of NumPy changes the stream.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Union
+
+import numpy as np
+
+_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
+_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+def stream_key(*parts: Union[int, str]) -> np.uint64:
+    """A 64-bit key that names one stream, e.g. stream_key(seed, "dynamic masks", epoch)."""
+    text = "\x1f".join(str(part) for part in parts)
+    return np.uint64(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
+
+
+def hash64(key: np.uint64, positions: np.ndarray) -> np.ndarray:
+    """Independent uniform 64-bit numbers, one for each position.
+
+    Args:
+        key: a stream key, or a uint64 array of keys that broadcasts against `positions`.
+        positions: integers of any shape.
+    Returns:
+        uint64 array of the broadcast shape.
+    """
+    with np.errstate(over="ignore"):
+        state = np.asarray(positions).astype(np.uint64)
+        state = (state + np.uint64(1)) * _INCREMENT + key
+        state ^= state >> _SHIFT_1
+        state *= _MULTIPLIER_1
+        state ^= state >> _SHIFT_2
+        state *= _MULTIPLIER_2
+        state ^= state >> _SHIFT_3
+    return state
+
+
+def uniform(key: np.uint64, positions: np.ndarray) -> np.ndarray:
+    """float64 in [0, 1), one for each position."""
+    return (hash64(key, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def integers_below(key: np.uint64, positions: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """int64 in [0, bound), one for each position; `bounds` (>= 1) broadcasts against `positions`."""
+    return np.minimum((uniform(key, positions) * bounds).astype(np.int64), np.asarray(bounds, np.int64) - 1)
+
+
+def permutation(key: np.uint64, length: int) -> np.ndarray:
+    """int64 [length]: a permutation of range(length)."""
+    return np.argsort(hash64(key, np.arange(length, dtype=np.uint64)), kind="stable").astype(np.int64, copy=False)

@@ -1,0 +1,99 @@
+"""A table of pre-training samples in flat arrays: the one form in which shards, masks and batches meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Sequence
+
+import numpy as np
+
+
+def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """int64 [sum(lengths)]: the ranges start, start + 1, ... of every row, one after the other."""
+    lengths = np.asarray(lengths, np.int64)
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    shifts = np.asarray(starts, np.int64) - (ends - lengths)
+    return np.arange(total, dtype=np.int64) + np.repeat(shifts, lengths)
+
+
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """int64 [n + 1]: 0 and the running sums of `lengths`."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+@dataclass(frozen=True)
+class SampleTable:
+    """n samples, T tokens in all; row i is token_ids[offsets[i]:offsets[i + 1]], which is [CLS] A [SEP] B [SEP].
+
+    Attributes:
+        token_ids: uint16 or int32 [T].
+        offsets: int64 [n + 1].
+        first_lengths: int32 [n], the number of tokens with type 0, i.e. len(A) + 2.
+        is_random_next: bool [n].
+        mask_offsets, mask_positions, mask_labels: static masks only; row i has the positions
+            mask_positions[mask_offsets[i]:mask_offsets[i + 1]] (0 is [CLS]) and as many labels (token ids).
+    """
+
+    token_ids: np.ndarray
+    offsets: np.ndarray
+    first_lengths: np.ndarray
+    is_random_next: np.ndarray
+    mask_offsets: Optional[np.ndarray] = None
+    mask_positions: Optional[np.ndarray] = None
+    mask_labels: Optional[np.ndarray] = None
+
+    def __len__(self) -> int:
+        return len(self.is_random_next)
+
+    @property
+    def is_masked(self) -> bool:
+        return self.mask_offsets is not None
+
+    def lengths(self) -> np.ndarray:
+        """int64 [n]: num_tokens of each sample."""
+        return np.diff(self.offsets)
+
+    def mask_counts(self) -> np.ndarray:
+        """int64 [n]: number of static masks of each sample."""
+        assert self.mask_offsets is not None
+        return np.diff(self.mask_offsets)
+
+    def take(self, rows: np.ndarray) -> "SampleTable":
+        """The table of the given rows, in their order."""
+        lengths = self.lengths()[rows]
+        tokens = self.token_ids[ragged_indices(self.offsets[rows], lengths)]
+        masks = (None, None, None)
+        if self.mask_offsets is not None:
+            counts = self.mask_counts()[rows]
+            flat = ragged_indices(self.mask_offsets[rows], counts)
+            masks = (offsets_of(counts), self.mask_positions[flat], self.mask_labels[flat])
+        return SampleTable(tokens, offsets_of(lengths), self.first_lengths[rows], self.is_random_next[rows], *masks)
+
+    def rows(self, start: int, stop: int) -> "SampleTable":
+        """Rows start..stop-1; the token arrays are views."""
+        low, high = int(self.offsets[start]), int(self.offsets[stop])
+        masks = (None, None, None)
+        if self.mask_offsets is not None:
+            first, last = int(self.mask_offsets[start]), int(self.mask_offsets[stop])
+            masks = (self.mask_offsets[start:stop + 1] - first, self.mask_positions[first:last],
+                     self.mask_labels[first:last])
+        return SampleTable(self.token_ids[low:high], self.offsets[start:stop + 1] - low,
+                           self.first_lengths[start:stop], self.is_random_next[start:stop], *masks)
+
+
+def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
+    """One table of all rows of the given tables, in order; all masked or none."""
+    if len(tables) == 1:
+        return tables[0]
+    masks = (None, None, None)
+    if tables[0].is_masked:
+        masks = (offsets_of(np.concatenate([table.mask_counts() for table in tables])),
+                 np.concatenate([table.mask_positions for table in tables]),
+                 np.concatenate([table.mask_labels for table in tables]))
+    return SampleTable(np.concatenate([table.token_ids for table in tables]),
+                       offsets_of(np.concatenate([table.lengths() for table in tables])),
+                       np.concatenate([table.first_lengths for table in tables]),
+                       np.concatenate([table.is_random_next for table in tables]), *masks)
