@@ -1,0 +1,191 @@
+"""Between the scope's variables and a checkpoint directory: capture, restore, and say exactly what does not fit."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from bert import checkpoint_files
+from bert.checkpoint_files import CheckpointError
+from bert.framework import read_variable, write_variable
+from bert.optimization import COUNTERS
+
+CONFIG_FILE = "bert_config.json"
+VOCABULARY_FILE = "vocab.txt"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands at the end of an update; together with the tensors, all that resuming needs.
+
+    Dropout masks, masking and the order of samples are functions of (seed, step), so there is no generator state.
+    Gradient-merge buffers are empty between updates, the only place a checkpoint is made.
+    """
+
+    phase: int
+    step: int  # updates attempted = global batches consumed
+    epoch: int
+    seed: int
+    global_batch_size: int
+    data_fingerprint: str
+    counters: dict[str, int]  # applied, skipped, consecutive skipped updates
+    loss_scale: float | None
+    loss_scale_counters: dict[str, int]
+    settings: dict  # the resolved configuration, for comparison and for people
+
+
+@dataclass(frozen=True)
+class Variables:
+    """Names of a training program's variables, as `program.TrainingProgram` has them."""
+
+    parameters: tuple[str, ...]
+    optimizer_state: Mapping[str, str]
+    loss_scale: str | None
+    loss_scale_counters: tuple[str, ...]
+
+
+def variables_of(program) -> Variables:
+    return Variables(program.parameters, program.optimizer_state, program.loss_scale, program.loss_scale_counters)
+
+
+def capture(scope, variables: Variables) -> tuple[dict, dict, dict]:
+    """(parameters, optimizer state, scalars for `Progress`) copied out of the scope."""
+    parameters = {name: read_variable(scope, name) for name in variables.parameters}
+    optimizer = {key: read_variable(scope, name) for key, name in variables.optimizer_state.items()}
+    scalars = {
+        "counters": {name: int(read_variable(scope, name)[0]) for name in COUNTERS},
+        "loss_scale": float(read_variable(scope, variables.loss_scale)[0]) if variables.loss_scale else None,
+        "loss_scale_counters": {n: int(read_variable(scope, n)[0]) for n in variables.loss_scale_counters},
+    }
+    return parameters, optimizer, scalars
+
+
+def save(parent: Path, prefix: str, parameters: dict, optimizer: dict, progress: Progress,
+         model_config_json: str, vocab_file: Path) -> Path:  # fmt: skip
+    """Write the checkpoint of `progress.step` under `parent`."""
+    size = sum(array.nbytes for tensors in (parameters, optimizer) for array in tensors.values())
+    parent.mkdir(parents=True, exist_ok=True)
+    checkpoint_files.require_space(parent, size + (1 << 20))
+
+    def write_files(directory: Path) -> None:
+        save_file(parameters, directory / f"{prefix}.safetensors", metadata={"format": "pd"})
+        save_file(optimizer, directory / f"{prefix}_optimizer.safetensors", metadata={"format": "pd"})
+        (directory / f"{prefix}_progress.json").write_text(json.dumps(asdict(progress), indent=1, sort_keys=True))
+        (directory / CONFIG_FILE).write_text(model_config_json)
+        shutil.copyfile(vocab_file, directory / VOCABULARY_FILE)
+
+    return checkpoint_files.write_checkpoint(parent, progress.step, write_files)
+
+
+def load(directory: Path) -> tuple[dict, dict, Progress]:
+    """(parameters, optimizer state, progress) of a verified checkpoint; CheckpointError if it is not whole."""
+    checkpoint_files.verify(directory)
+    progress_file = _only(directory, "*_progress.json")
+    prefix = progress_file.name.removesuffix("_progress.json")
+    try:
+        progress = Progress(**json.loads(progress_file.read_text()))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{progress_file} does not describe a run ({error}); use another step") from None
+    return (
+        load_parameters(directory / f"{prefix}.safetensors"),
+        load_parameters(directory / f"{prefix}_optimizer.safetensors"),
+        progress,
+    )
+
+
+def load_parameters(path: Path) -> dict[str, np.ndarray]:
+    """Tensors of a .safetensors file, or of the parameter file in a checkpoint directory."""
+    if path.is_dir():
+        if (path / checkpoint_files.MANIFEST).exists():
+            checkpoint_files.verify(path)
+        candidates = [p for p in sorted(path.glob("*.safetensors")) if not p.stem.endswith("_optimizer")]
+        if len(candidates) != 1:
+            raise CheckpointError(f"{path} must hold one file of parameters (*.safetensors), found "
+                                  f"{[p.name for p in candidates] or 'none'}; name the file itself")  # fmt: skip
+        path = candidates[0]
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist; name a checkpoint directory or a .safetensors file")
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is not a whole safetensors file ({error})") from None
+
+
+def differences(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> list[str]:
+    """What keeps `found` from standing in for `expected`: a line for each tensor missing, unknown or of other shape."""
+    lines = [f"missing: {name} {list(expected[name].shape)}" for name in sorted(expected.keys() - found.keys())]
+    lines += [f"unknown: {name} {list(found[name].shape)}" for name in sorted(found.keys() - expected.keys())]
+    for name in sorted(found.keys() & expected.keys()):
+        have, want = found[name], expected[name]
+        if have.shape != want.shape or have.dtype != want.dtype:
+            lines.append(f"differs: {name} is {have.dtype} {list(have.shape)}, needed {want.dtype} {list(want.shape)}")
+    return lines
+
+
+def restore(scope, place, variables: Variables, parameters: dict, optimizer: dict, progress: Progress) -> None:
+    """Put a checkpoint into the scope of an initialised program, or refuse it with the list of differences."""
+    current_parameters, current_optimizer, _ = capture(scope, variables)
+    wrong = differences(parameters, current_parameters) + differences(optimizer, current_optimizer)
+    if (progress.loss_scale is None) != (variables.loss_scale is None):
+        wrong.append(f"differs: loss scale is {progress.loss_scale} there, "
+                     f"{'in use' if variables.loss_scale else 'not in use'} here")  # fmt: skip
+    if wrong:
+        raise CheckpointError(_list("the checkpoint does not fit this run", wrong))
+    write_parameters(scope, place, parameters)
+    for key, array in optimizer.items():
+        write_variable(scope, variables.optimizer_state[key], array, place)
+    for name, value in progress.counters.items():
+        write_variable(scope, name, np.array([value], "int64"), place)
+    if variables.loss_scale:
+        write_variable(scope, variables.loss_scale, np.array([progress.loss_scale], "float32"), place)
+    for name, value in progress.loss_scale_counters.items():
+        if name in variables.loss_scale_counters:
+            write_variable(scope, name, np.array([value], "int32"), place)
+
+
+def write_parameters(scope, place, parameters: Mapping[str, np.ndarray]) -> None:
+    for name, array in parameters.items():
+        write_variable(scope, name, array, place)
+
+
+def initialize_from(scope, place, variables: Variables, parameters: Mapping[str, np.ndarray], source: Path,
+                    report: Callable[[str], None], allow_missing_heads: bool) -> None:  # fmt: skip
+    """Start from weights alone. Only heads (`cls.`, pooler) may be missing, only when allowed, and each is reported."""
+    current = {name: read_variable(scope, name) for name in variables.parameters}
+    wrong = differences(parameters, current)
+    heads = [line for line in wrong if line.startswith(("missing: cls.", "missing: bert.pooler."))]
+    if fatal := [line for line in wrong if not (allow_missing_heads and line in heads)]:
+        raise CheckpointError(_list(f"{source} does not fit this model", fatal))
+    for line in heads:
+        report(f"{source}: {line}; starts from its random initialisation")
+    write_parameters(scope, place, parameters)
+
+
+def check_continues(progress: Progress, expected: Progress) -> None:
+    """Refuse to resume where the exact next sample would not be the next one."""
+    wrong = [
+        f"{name} is {getattr(progress, name)} in the checkpoint, {getattr(expected, name)} in this run"
+        for name in ("phase", "seed", "global_batch_size", "data_fingerprint")
+        if getattr(progress, name) != getattr(expected, name)
+    ]
+    if wrong:
+        raise CheckpointError(
+            _list("this run does not continue the checkpoint", wrong)
+            + "\nGive the run what it was started with, or start a new one from its weights: --from-pretrained-params"
+        )
+
+
+def _list(title: str, lines: list[str]) -> str:
+    return "\n  ".join([title + ":", *lines])
+
+
+def _only(directory: Path, pattern: str) -> Path:
+    matches = sorted(directory.glob(pattern))
+    if len(matches) != 1:
+        raise CheckpointError(f"{directory} must hold exactly one {pattern}, found {len(matches)}")
+    return matches[0]

@@ -1,0 +1,186 @@
+"""A checkpoint directory on disk: written whole or not at all, verified when read, pruned to the newest. No Paddle.
+
+    STEP/
+        <prefix>.safetensors             parameters by structured name
+        <prefix>_optimizer.safetensors   "<parameter>/<accumulator>"
+        <prefix>_progress.json           step, counters, loss scale, position in the data, settings
+        bert_config.json, vocab.txt      what is needed to use the weights elsewhere
+        manifest.json                    format version, size and sha256 of every file above
+
+Writing: temporary directory -> files -> fsync -> manifest -> fsync -> rename -> fsync of the parent -> prune.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+_TEMPORARY_PREFIX = ".saving-"
+_LOCK = ".lock"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is missing, damaged or does not fit; the text names the file, the rule and the remedy."""
+
+
+def step_directory(parent: Path, step: int) -> Path:
+    return parent / str(step)
+
+
+def list_steps(parent: Path) -> list[int]:
+    """Steps with a directory under `parent`, ascending; temporary and foreign names are not steps."""
+    if not parent.is_dir():
+        return []
+    return sorted(int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal() and entry.is_dir())
+
+
+def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None]) -> Path:
+    """Create `parent`/`step` from what `write_files(directory)` puts into a temporary directory.
+
+    A crash at any point leaves either no directory of that step or a whole one. An existing directory of the same step
+    is replaced only once its successor is complete.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    temporary = parent / f"{_TEMPORARY_PREFIX}{step}-{os.getpid()}"
+    final = step_directory(parent, step)
+    try:
+        temporary.mkdir()
+        write_files(temporary)
+        files = {path.name: _entry(path) for path in sorted(temporary.iterdir())}
+        manifest = temporary / MANIFEST
+        manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "step": step, "files": files}, indent=1))
+        _sync(manifest)
+        _sync(temporary)
+        if final.exists():
+            final.rename(parent / f"{_TEMPORARY_PREFIX}replaced-{step}-{os.getpid()}")
+        temporary.rename(final)
+        _sync(parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    remove_temporaries(parent)
+    return final
+
+
+def remove_temporaries(parent: Path) -> None:
+    """Delete what interrupted saves left behind; call it only while holding the run's lock."""
+    for path in parent.glob(f"{_TEMPORARY_PREFIX}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def prune(parent: Path, keep: int) -> None:
+    """Delete all but the newest `keep` steps, oldest first, whichever run wrote them."""
+    for step in list_steps(parent)[:-keep]:
+        # Renamed first: a crash in the middle of a deletion must not leave half a directory that looks like a step.
+        doomed = parent / f"{_TEMPORARY_PREFIX}pruned-{step}-{os.getpid()}"
+        step_directory(parent, step).rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def verify(directory: Path) -> dict:
+    """Check every file of a checkpoint against its manifest and return the manifest.
+
+    Raises:
+        CheckpointError: no manifest, another format version, or files missing, added, truncated or changed.
+    """
+    manifest = _read_manifest(directory)
+    expected = manifest["files"]
+    present = {path.name for path in directory.iterdir()} - {MANIFEST}
+    if missing := sorted(set(expected) - present):
+        raise CheckpointError(f"{directory} lacks {', '.join(missing)}, which its {MANIFEST} lists; use another step")
+    if extra := sorted(present - set(expected)):
+        raise CheckpointError(f"{directory} has {', '.join(extra)}, which its {MANIFEST} does not list; remove "
+                              "the file, or use another step")  # fmt: skip
+    for name, entry in expected.items():
+        size = (directory / name).stat().st_size
+        if size != entry["bytes"]:
+            raise CheckpointError(f"{directory / name} has {size} bytes, its {MANIFEST} says {entry['bytes']}: "
+                                  "truncated or overwritten; use another step")  # fmt: skip
+        if _sha256(directory / name) != entry["sha256"]:
+            raise CheckpointError(f"{directory / name} does not have the sha256 its {MANIFEST} says: the file was "
+                                  "changed or damaged; use another step")  # fmt: skip
+    return manifest
+
+
+def newest_valid(parent: Path, report: Callable[[str], None]) -> Path | None:
+    """The newest step directory that verifies; what is wrong with newer ones goes to `report`. None if there is none."""
+    for step in reversed(list_steps(parent)):
+        directory = step_directory(parent, step)
+        try:
+            verify(directory)
+        except (CheckpointError, OSError) as error:
+            report(f"checkpoint refused, trying an older one: {error}")
+        else:
+            return directory
+    return None
+
+
+def require_space(parent: Path, num_bytes: int) -> None:
+    """Refuse a save that cannot fit on the disk, before anything is written."""
+    free = shutil.disk_usage(parent).free
+    if free < num_bytes:
+        raise CheckpointError(
+            f"{parent} has {free / 1e6:.0f} MB free and the checkpoint needs {num_bytes / 1e6:.0f} MB; free some "
+            "space, lower --keep-checkpoints, or use another --output-dir"
+        )
+
+
+@contextmanager
+def run_lock(parent: Path) -> Iterator[None]:
+    """Hold the directory for one run; the kernel releases the lock when the process ends, however it ends."""
+    parent.mkdir(parents=True, exist_ok=True)
+    with open(parent / _LOCK, "a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise CheckpointError(
+                f"{parent} is in use by another run ({lock.read().strip() or 'unknown process'}); wait for it, stop "
+                "it, or give this run another --output-dir"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {os.uname().nodename}")
+        lock.flush()
+        yield
+
+
+def _entry(path: Path) -> dict:
+    _sync(path)
+    return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+
+
+def _read_manifest(directory: Path) -> dict:
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise CheckpointError(f"{directory} is not a complete checkpoint: it has no {MANIFEST}")
+    try:
+        manifest = json.loads(path.read_bytes())
+        version, files = manifest["format_version"], manifest["files"]
+        well_formed = isinstance(files, dict) and all({"bytes", "sha256"} <= set(entry) for entry in files.values())
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is not a manifest ({error}): damaged; use another step") from None
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{path} has format_version {version}, this program reads {FORMAT_VERSION}; use the "
+                              "version of the program that wrote it")  # fmt: skip
+    if not well_formed:
+        raise CheckpointError(f"{path} does not list bytes and sha256 of every file: damaged; use another step")
+    return manifest
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
