@@ -113,7 +113,10 @@ def _choose_words(rule: MaskingRule, random: np.ndarray, barred: np.ndarray, inp
     _take_a_shortest_word(taken, sizes_in_order, counts)
     picked = np.zeros_like(taken)
     np.put_along_axis(picked, order, taken, axis=1)
-    return np.nonzero(~barred & np.take_along_axis(picked, np.maximum(word_of, 0), axis=1))
+    rows, columns = np.nonzero(~barred & np.take_along_axis(picked, np.maximum(word_of, 0), axis=1))
+    rank_in_row = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    within = rank_in_row < counts[rows]  # cuts only a word longer than the number of predictions, taken for want of others
+    return rows[within], columns[within]
 
 
 def _take_while_fitting(sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -1,0 +1,278 @@
+"""Bytes of one shard <-> SampleTable, for LDDL's parquet schema, our own Arrow schema and the older HDF5 files.
+
+All functions work on whole columns; none loops over samples. Arrow's own threads are never used: a process that has
+started pyarrow 17's thread pool now and then aborts when it exits ("terminate called without an active exception").
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Optional, Tuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bert.samples import SampleTable, offsets_of, ragged_indices
+from bert.tokenization import Vocabulary
+
+_MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
+HDF5_DATASETS = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids",
+                 "next_sentence_labels")
+
+
+class TokenStrings:
+    """Translates between token ids and tokens joined by one space; made once per vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        # A token inside a text brings the space after it along; the last one has none.
+        self._table = pa.array([token + " " for token in vocabulary.tokens] + list(vocabulary.tokens), pa.large_string())
+
+    def join(self, ids: np.ndarray, offsets: np.ndarray) -> pa.Array:
+        """Row i: the tokens ids[offsets[i]:offsets[i + 1]] joined by one space, as a string array."""
+        indices = ids.astype(np.int64)
+        ends = offsets[1:][np.diff(offsets) > 0] - 1
+        indices[ends] += len(self.vocabulary)
+        pieces = self._table.take(pa.array(indices))
+        _, byte_offsets, data = pieces.buffers()
+        starts = np.frombuffer(byte_offsets, np.int64)[pieces.offset:pieces.offset + len(pieces) + 1]
+        joined = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(starts[offsets]), data)
+        return joined.cast(pa.string())
+
+    def split(self, texts: pa.Array, column: str) -> Tuple[np.ndarray, np.ndarray]:
+        """(ids [T], offsets int64 [n + 1]) of texts of space-joined tokens; ValueError names an unknown token."""
+        texts = texts.cast(pa.large_string())
+        if texts.null_count:
+            raise ValueError(f"column {column!r} holds {texts.null_count} nulls; every sample needs a text")
+        _, byte_offsets, buffer = texts.buffers()
+        bounds = np.frombuffer(byte_offsets, np.int64)[texts.offset:texts.offset + len(texts) + 1]
+        data = np.frombuffer(buffer, np.uint8)[:bounds[-1]] if buffer is not None else np.zeros(0, np.uint8)
+        starts = np.zeros(len(data) + 1, bool)
+        starts[1:] = data == ord(" ")
+        starts[bounds] = True
+        starts[-1] = False
+        positions = np.flatnonzero(starts)
+        positions = positions[np.searchsorted(positions, bounds[0]):]
+        words = pa.LargeStringArray.from_buffers(len(positions), pa.py_buffer(np.append(positions, len(data))),
+                                                 buffer)
+        ids = pc.index_in(words, value_set=self._table)
+        if ids.null_count:
+            row = pc.index(pc.is_null(ids), True).as_py()
+            sample = int(np.searchsorted(bounds, positions[row], side="right")) - 1
+            raise ValueError(f"column {column!r}, sample {sample}: token {words[row].as_py().strip()!r} is not in "
+                             f"{self.vocabulary.source} ({len(self.vocabulary)} tokens); read the shards with the "
+                             "vocabulary they were made with")
+        flat = ids.to_numpy() % len(self.vocabulary)
+        return flat.astype(self.vocabulary.id_dtype()), np.searchsorted(positions, bounds)
+
+
+def _encode_positions(positions: np.ndarray, offsets: np.ndarray) -> pa.Array:
+    """Each row as the bytes that `np.save` writes for a uint16 array."""
+    counts = np.diff(offsets)
+    distinct, which = np.unique(counts, return_inverse=True)
+    headers = []
+    for count in distinct:
+        stream = io.BytesIO()
+        np.lib.format.write_array_header_1_0(stream, {"descr": "<u2", "fortran_order": False, "shape": (int(count),)})
+        headers.append(np.frombuffer(stream.getvalue(), np.uint8))
+    width = len(headers[0]) if headers else 0
+    assert all(len(header) == width for header in headers)
+    byte_offsets = offsets_of(width + 2 * counts)
+    data = np.empty(byte_offsets[-1], np.uint8)
+    if headers:
+        data[byte_offsets[:-1, None] + np.arange(width)] = np.stack(headers)[which]
+    data[ragged_indices(byte_offsets[:-1] + width, 2 * counts)] = positions.astype("<u2").view(np.uint8)
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(counts),
+                                            [None, pa.py_buffer(byte_offsets), pa.py_buffer(data)]).cast(pa.binary())
+
+
+def _decode_positions(column: pa.Array) -> Tuple[np.ndarray, np.ndarray]:
+    """(positions uint16 [P], offsets int64 [n + 1]) of a column of `np.save` bytes."""
+    column = column.cast(pa.large_binary())
+    if len(column) == 0:
+        return np.zeros(0, np.uint16), np.zeros(1, np.int64)
+    bounds = np.frombuffer(column.buffers()[1], np.int64)[column.offset:column.offset + len(column) + 1]
+    data = np.frombuffer(column.buffers()[2], np.uint8)
+    first = column[0].as_py()
+    width = 10 + int.from_bytes(first[8:10], "little") if len(first) >= 10 else 0
+    shape_at = first.find(b"'shape'")
+    uniform = first[:8] == b"\x93NUMPY\x01\x00" and b"'<u2'" in first[:width] and shape_at > 0
+    if uniform and int(np.diff(bounds).min()) >= width:
+        heads = data[bounds[:-1, None] + np.arange(shape_at)]
+        uniform = bool((heads == np.frombuffer(first[:shape_at], np.uint8)).all())
+    else:
+        uniform = False
+    if not uniform:
+        rows = [_load_npy(value, index) for index, value in enumerate(column.to_pylist())]
+        return np.concatenate(rows), offsets_of([len(row) for row in rows])
+    counts = (np.diff(bounds) - width) // 2
+    payload = data[ragged_indices(bounds[:-1] + width, 2 * counts)]
+    return payload.view("<u2"), offsets_of(counts)
+
+
+def _load_npy(value: Optional[bytes], row: int) -> np.ndarray:
+    try:
+        array = np.load(io.BytesIO(value or b""), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"column 'masked_lm_positions', sample {row}: not the bytes of np.save ({error}); the shard "
+                         "is damaged or not LDDL's: make it again") from error
+    return array.astype(np.uint16).reshape(-1)
+
+
+def table_to_parquet(table: SampleTable, strings: TokenStrings, bin_id: Optional[int] = None,
+                     compression: str = "snappy") -> pa.Buffer:
+    """The bytes of a shard in LDDL's schema: one row group, page checksums on."""
+    lengths = table.lengths()
+    starts = table.offsets[:-1]
+    first, second = table.first_lengths.astype(np.int64) - 2, lengths - table.first_lengths - 1
+    columns = {
+        "A": strings.join(table.token_ids[ragged_indices(starts + 1, first)], offsets_of(first)),
+        "B": strings.join(table.token_ids[ragged_indices(starts + table.first_lengths, second)], offsets_of(second)),
+        "is_random_next": pa.array(table.is_random_next),
+        "num_tokens": pa.array(lengths.astype(np.uint16)),
+    }
+    if table.is_masked:
+        columns["masked_lm_positions"] = _encode_positions(table.mask_positions, table.mask_offsets)
+        columns["masked_lm_labels"] = strings.join(table.mask_labels, table.mask_offsets)
+    if bin_id is not None:
+        columns["bin_id"] = pa.array(np.full(len(table), bin_id, np.int64))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink, row_group_size=max(1, len(table)), compression=compression,
+                   use_dictionary=False, write_statistics=["num_tokens"], write_page_checksum=True)
+    return sink.getvalue()
+
+
+def check_parquet_schema(schema: pa.Schema) -> bool:
+    """True if the schema is LDDL's with static masks, False without; ValueError names the first wrong column."""
+    wanted = {"A": pa.string(), "B": pa.string(), "is_random_next": pa.bool_(), "num_tokens": pa.uint16()}
+    masked = any(name in schema.names for name in _MASK_COLUMNS)
+    if masked:
+        wanted.update(masked_lm_positions=pa.binary(), masked_lm_labels=pa.string())
+    for name, kind in wanted.items():
+        if name not in schema.names:
+            raise ValueError(f"has no column {name!r} (it has {', '.join(schema.names)}); a shard in LDDL's schema "
+                             f"has {', '.join(wanted)}: make it with data.preprocess_bert_pretrain")
+        if schema.field(name).type != kind:
+            raise ValueError(f"column {name!r} is {schema.field(name).type}, it must be {kind}: make the shard with "
+                             "data.preprocess_bert_pretrain")
+    return masked
+
+
+def parquet_to_table(source: pa.Buffer, strings: TokenStrings) -> SampleTable:
+    """Decode a shard in LDDL's schema; ValueError if tokens, counts or masks do not agree."""
+    with pq.ParquetFile(pa.BufferReader(source), page_checksum_verification=True) as file:
+        masked = check_parquet_schema(file.schema_arrow)
+        names = ["A", "B", "is_random_next", "num_tokens", *(_MASK_COLUMNS if masked else ())]
+        columns = {name: chunked.combine_chunks() for name, chunked in zip(names, file.read(names, use_threads=False).columns)}
+    first_ids, first_offsets = strings.split(columns["A"], "A")
+    second_ids, second_offsets = strings.split(columns["B"], "B")
+    first, second = np.diff(first_offsets), np.diff(second_offsets)
+    lengths = columns["num_tokens"].to_numpy().astype(np.int64)
+    wrong = np.flatnonzero(first + second + 3 != lengths)
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(f"sample {row}: num_tokens={lengths[row]} but A and B hold {first[row]} + {second[row]} "
+                         "tokens, and num_tokens must be their sum + 3; the shard is damaged: make it again")
+    vocabulary = strings.vocabulary
+    offsets = offsets_of(lengths)
+    ids = np.empty(offsets[-1], vocabulary.id_dtype())
+    ids[offsets[:-1]] = vocabulary.id_of("[CLS]")
+    ids[offsets[:-1] + 1 + first] = vocabulary.id_of("[SEP]")
+    ids[offsets[1:] - 1] = vocabulary.id_of("[SEP]")
+    ids[ragged_indices(offsets[:-1] + 1, first)] = first_ids
+    ids[ragged_indices(offsets[:-1] + 2 + first, second)] = second_ids
+    masks = (None, None, None)
+    if masked:
+        positions, mask_offsets = _decode_positions(columns["masked_lm_positions"])
+        labels, label_offsets = strings.split(columns["masked_lm_labels"], "masked_lm_labels")
+        _check_masks(positions, mask_offsets, label_offsets, lengths)
+        masks = (mask_offsets, positions, labels)
+    return SampleTable(ids, offsets, (first + 2).astype(np.int32),
+                       columns["is_random_next"].to_numpy(zero_copy_only=False), *masks)
+
+
+def _check_masks(positions: np.ndarray, offsets: np.ndarray, label_offsets: np.ndarray, lengths: np.ndarray) -> None:
+    wrong = np.flatnonzero(np.diff(offsets) != np.diff(label_offsets))
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(f"sample {row}: {np.diff(offsets)[row]} masked_lm_positions but "
+                         f"{np.diff(label_offsets)[row]} masked_lm_labels; they must be as many: make the shard again")
+    owners = np.repeat(np.arange(len(lengths)), np.diff(offsets))
+    outside = np.flatnonzero((positions >= lengths[owners]) | (positions == 0))
+    if len(outside):
+        row = int(owners[outside[0]])
+        raise ValueError(f"sample {row}: masked position {positions[outside[0]]} is not inside its {lengths[row]} "
+                         "tokens (0 is [CLS]); the shard is damaged: make it again")
+
+
+def table_to_arrow(table: SampleTable) -> pa.Buffer:
+    """The bytes of a shard in our own schema: token ids in an uncompressed Arrow file, read without decoding."""
+    columns = {"input_ids": _lists(table.token_ids, table.offsets),
+               "first_length": pa.array(table.first_lengths.astype(np.uint16)),
+               "is_random_next": pa.array(table.is_random_next)}
+    if table.is_masked:
+        columns["masked_lm_positions"] = _lists(table.mask_positions.astype(np.uint16), table.mask_offsets)
+        columns["masked_lm_labels"] = _lists(table.mask_labels, table.mask_offsets)
+    arrow = pa.table(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, arrow.schema) as writer:
+        writer.write_table(arrow)
+    return sink.getvalue()
+
+
+def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.Array:
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(np.ascontiguousarray(values)))
+
+
+def arrow_to_table(source: pa.Buffer) -> SampleTable:
+    """The shard that `table_to_arrow` wrote; its arrays are views of `source`."""
+    with pa.ipc.open_file(pa.BufferReader(source), options=pa.ipc.IpcReadOptions(use_threads=False)) as file:
+        table = file.read_all().combine_chunks()
+    columns = {name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
+               for name, column in zip(table.column_names, table.columns)}
+
+    def flat(name: str) -> Tuple[np.ndarray, np.ndarray]:
+        return columns[name].offsets.to_numpy(), columns[name].values.to_numpy()
+
+    offsets, ids = flat("input_ids")
+    masks = (None, None, None)
+    if "masked_lm_positions" in columns:
+        masks = (*flat("masked_lm_positions"), flat("masked_lm_labels")[1])
+    return SampleTable(ids, offsets, columns["first_length"].to_numpy().astype(np.int32),
+                       columns["is_random_next"].to_numpy(zero_copy_only=False), *masks)
+
+
+def hdf5_to_table(path: Path, vocabulary: Vocabulary) -> SampleTable:
+    """Read an older HDF5 shard (padded matrices, static masks).
+
+    Positions of masked_lm_positions after a row's last mask are 0, which is [CLS] and never masked.
+    """
+    import h5py  # only users of such shards need it
+
+    with h5py.File(path, "r") as file:
+        missing = [name for name in HDF5_DATASETS if name not in file]
+        if missing:
+            raise ValueError(f"{path}: has no dataset {missing[0]!r} (it has {', '.join(file)}); an HDF5 shard has "
+                             f"{', '.join(HDF5_DATASETS)}")
+        ids, mask, segments, positions, labels, random_next = (file[name][:] for name in HDF5_DATASETS)
+    if len({len(array) for array in (ids, mask, segments, positions, labels, random_next)}) != 1:
+        raise ValueError(f"{path}: its datasets differ in length; each must have one row per sample: make it again")
+    lengths = mask.astype(np.int64).sum(axis=1)
+    real = np.arange(ids.shape[1])[None, :] < lengths[:, None]
+    if not (mask.astype(bool) == real).all():
+        raise ValueError(f"{path}: input_mask must be ones, then zeros, in every row; the shard is damaged")
+    masked = positions > 0
+    label_ids = labels[masked]
+    for name, values in (("input_ids", ids), ("masked_lm_ids", label_ids)):
+        if values.size and (int(values.max()) >= len(vocabulary) or int(values.min()) < 0):
+            raise ValueError(f"{path}: {name} reach from {values.min()} to {values.max()}, but {vocabulary.source} "
+                             f"has {len(vocabulary)} tokens: use the vocabulary the shard was made with")
+    dtype = vocabulary.id_dtype()
+    first = ((segments == 0) & real).sum(axis=1).astype(np.int32)
+    offsets = offsets_of(masked.sum(axis=1))
+    _check_masks(positions[masked], offsets, offsets, lengths)
+    return SampleTable(ids[real].astype(dtype), offsets_of(lengths), first, random_next.reshape(-1).astype(bool),
+                       offsets, positions[masked].astype(np.uint16), label_ids.astype(dtype))
