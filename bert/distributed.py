@@ -24,6 +24,7 @@ class Group:
     rank: int
     world_size: int
     device: str  # "cpu" | "gpu"
+    local_rank: int = 0  # among the ranks on this host
     local_world_size: int = 1
 
     @property
@@ -41,13 +42,9 @@ def group_from_environment(device: str) -> Group:
             f"PADDLE_TRAINERS_NUM={world_size} but PADDLE_TRAINER_ENDPOINTS lists {len(endpoints)} addresses; start "
             "the ranks with `python -m paddle.distributed.launch`"
         )
-    local = int(os.environ.get("PADDLE_LOCAL_SIZE", "0")) or _ranks_on_host(endpoints, rank) or 1
-    return Group(rank, world_size, device, local)
-
-
-def _ranks_on_host(endpoints: list[str], rank: int) -> int:
-    host = endpoints[rank].rsplit(":", 1)[0] if endpoints else ""
-    return sum(endpoint.rsplit(":", 1)[0] == host for endpoint in endpoints)
+    hosts = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints] or ["localhost"]
+    mine = [other for other, host in enumerate(hosts) if host == hosts[rank]]
+    return Group(rank, world_size, device, mine.index(rank), len(mine))
 
 
 def initialize(group: Group) -> None:

@@ -16,6 +16,7 @@ from bert.interruption import StopRequest
 from bert.logs import RunLog
 from bert.optimization import CONSECUTIVE_SKIPPED_UPDATES, GRADIENT_NORM, LEARNING_RATE, SKIPPED_UPDATES
 from bert.randomness import stream_key
+from program import TRAINING_METRICS
 
 __all__ = ["CheckpointError", "Device", "Outcome", "RanksDiffer", "Trainer", "TrainingDiverged"]
 
@@ -185,8 +186,6 @@ class Trainer:
 
     def _collect(self) -> np.ndarray:
         """Sums over ranks of the device's metrics and of this interval's tokens and FLOPs; the device starts anew."""
-        from program import TRAINING_METRICS
-
         local = read_variable(self._device.scope, TRAINING_METRICS)
         write_variable(self._device.scope, TRAINING_METRICS, np.zeros_like(local), self._device.place)
         mine = self._interval

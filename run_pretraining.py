@@ -1,0 +1,94 @@
+"""Pre-train BERT, one phase per run: parse -> check -> build -> load -> loop. See `--help` and README.md."""
+
+import contextlib
+import sys
+
+from bert.cli import dump_yaml, parse_pretraining_arguments, usage_errors
+from bert.estimates import dry_run_report
+from bert.logs import RunLog
+
+EXIT_DIVERGED = 3
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parse_pretraining_arguments(argv)
+    config = arguments.config
+    if arguments.show_config:
+        print(dump_yaml(config), end="")
+    if arguments.dry_run:
+        from bert.distributed import group_from_environment
+
+        print(dry_run_report(config, group_from_environment("cpu").world_size))
+    if arguments.show_config or arguments.dry_run:
+        return 0
+    with usage_errors():
+        config.check_files()
+        return run(config)
+
+
+def run(config) -> int:
+    # Paddle takes a second to load: not for --help, --dry-run or an error in the settings.
+    from bert import checkpoint_files, distributed, pretraining
+    from bert.hardware import use_cores
+    from bert.interruption import EXIT_INTERRUPTED, StopRequest
+    from bert.pretraining_data import evaluation_unigram_entropy
+    from bert.training import RanksDiffer, Trainer, TrainingDiverged
+    from program import build_evaluation_program
+
+    group = distributed.group_from_environment(pretraining.choose_device(config))
+    data = pretraining.open_data(config, group)
+    stop = StopRequest().install()
+    with contextlib.ExitStack() as stack:
+        log = None
+        if group.is_main:
+            stack.enter_context(checkpoint_files.run_lock(config.checkpoint_dir()))
+            log = RunLog(config.phase_dir(), config.run.report_file, total_steps=config.run.max_steps,
+                         visualdl=config.hardware.visualdl)  # fmt: skip
+            stack.callback(log.close)
+            (config.phase_dir() / "config.yaml").write_text(dump_yaml(config))
+        say = pretraining.say_to(log)
+        pretraining.allow_tf32(config)
+        threads = use_cores(config.hardware.cpu_threads, config.hardware.enable_cpu_affinity, group.local_rank,
+                            group.local_world_size)  # fmt: skip
+        distributed.initialize(group)
+        program, device = pretraining.build(config, group)
+        start = pretraining.start_of_run(config, data, group)
+        progress = pretraining.initialize_weights(config, program, device, start, say)
+        last_step = config.run.max_steps
+        if config.run.steps_this_run:
+            last_step = min(last_step, progress.step + config.run.steps_this_run)
+        if config.run.benchmark:
+            last_step = progress.step + config.run.benchmark_warmup_steps + config.run.benchmark_steps
+        if progress.step >= last_step:
+            say(f"phase {config.run.phase} is done: step {progress.step} of {config.run.max_steps}")
+            return 0
+        entropy = None
+        if data.held_out is not None:
+            entropy = evaluation_unigram_entropy(data.held_out, config.run.eval_samples)
+            say(f"unigram entropy of the held-out labels: {entropy:.4f} nats")
+        if log:
+            log.parameters({**start.settings, "world_size": group.world_size, "cpu_threads_per_rank": threads,
+                            "peak_tflops_per_rank": device.peak_tflops, "unigram_entropy": entropy,
+                            "training_data": data.train.describe()})  # fmt: skip
+        evaluation = build_evaluation_program(config.model, fuse_mha=config.hardware.fuse_mha)
+        trainer = Trainer(program, device, config, log, stop,
+                          save=pretraining.saver(config, program, device, start, say),
+                          evaluate=pretraining.evaluator(config, evaluation, data, device))  # fmt: skip
+        batches = data.loader.batches(progress.step)
+        stack.enter_context(contextlib.closing(batches))
+        try:
+            outcome = trainer.run(batches, progress.step, last_step)
+        except (TrainingDiverged, RanksDiffer) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return EXIT_DIVERGED
+        if log:
+            log.summary(pretraining.summary(config, outcome, device, program, entropy))
+        distributed.finalize(group)
+    if outcome.interrupted_by:
+        say(f"stopped by {outcome.interrupted_by} at step {outcome.step}, saved; start again to continue")
+        return EXIT_INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
