@@ -36,16 +36,25 @@ class PretrainingArguments:
 
 def parse_pretraining_arguments(argv: Sequence[str] | None = None) -> PretrainingArguments:
     """Read and check the command line of run_pretraining.py; on an error print one line and exit with code 2."""
-    parser = pretraining_parser()
     with usage_errors():
-        given, unknown = parser.parse_known_args(argv)
-        if unknown:
-            known_flags = [flag for action in parser._actions for flag in action.option_strings]
-            flag = unknown[0].split("=")[0]
-            raise ValueError(f"{flag} is not a flag; {_suggest(flag, known_flags, 'see --help')}")
-        flags = dict(vars(given))
+        flags = parse_flags(argv)
         show_config, dry_run = flags.pop("show_config", False), flags.pop("dry_run", False)
         return PretrainingArguments(resolve_config(flags), show_config, dry_run)
+
+
+def parse_flags(argv: Sequence[str] | None = None, extra_flags: Iterable[str] = ()) -> dict[str, Any]:
+    """Only the flags that were given, by flat name, their values still strings.
+
+    Raises:
+        ValueError: an unknown flag (extra_flags are further names to suggest), a missing value.
+    """
+    parser = pretraining_parser()
+    given, unknown = parser.parse_known_args(argv)
+    if unknown:
+        known_flags = [flag for action in parser._actions for flag in action.option_strings]
+        flag = unknown[0].split("=")[0]
+        raise ValueError(f"{flag} is not a flag; {suggest(flag, [*known_flags, *extra_flags], 'see --help')}")
+    return dict(vars(given))
 
 
 @contextlib.contextmanager
@@ -105,7 +114,7 @@ def _load_layer(name_or_file: str) -> dict[str, Any]:
         return {name: value for section in recipe for name, value in section[1]}
     path = Path(name_or_file)
     if not path.is_file():
-        hint = _suggest(name_or_file, RECIPES, f"the recipes are {', '.join(list(RECIPES)[:6])} ... in bert/recipes")
+        hint = suggest(name_or_file, RECIPES, f"the recipes are {', '.join(list(RECIPES)[:6])} ... in bert/recipes")
         raise ValueError(f"config={name_or_file} must be a recipe or a YAML file; {hint}")
     return _read_yaml(path)
 
@@ -133,7 +142,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     known = [*flat_fields(PretrainingConfig), *_EXTRA_KEYS]
     for key in layer:
         if key not in known:
-            raise ValueError(f"{key}={layer[key]!r} in {path} is not a setting; {_suggest(key, known, 'see --help')}")
+            raise ValueError(f"{key}={layer[key]!r} in {path} is not a setting; {suggest(key, known, 'see --help')}")
     return layer
 
 
@@ -145,7 +154,7 @@ def _architecture(layer: dict[str, Any]) -> dict[str, Any]:
     if name in BUILT_IN_MODELS:
         return BUILT_IN_MODELS[name].model_dump()
     if name is not None and "hidden_size" not in layer:
-        hint = _suggest(str(name), BUILT_IN_MODELS, f"they are {', '.join(BUILT_IN_MODELS)}")
+        hint = suggest(str(name), BUILT_IN_MODELS, f"they are {', '.join(BUILT_IN_MODELS)}")
         raise ValueError(f"bert_model={name} must be a built-in model, or come with --config-file; {hint}")
     return {}
 
@@ -192,11 +201,11 @@ def _explain_one(detail: dict[str, Any]) -> str:
     remedy = f"change {flag}"
     if detail["type"] == "literal_error":
         choices = [str(choice) for choice in _choices(field)]
-        rule, remedy = f"must be one of {', '.join(choices)}", _suggest(str(detail["input"]), choices, remedy)
+        rule, remedy = f"must be one of {', '.join(choices)}", suggest(str(detail["input"]), choices, remedy)
     return f"{name}={detail['input']} {rule}; {remedy}"
 
 
-def _suggest(word: str, known: Iterable[str], otherwise: str) -> str:
+def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
     lower = {name.lower(): name for name in known}
     close = difflib.get_close_matches(word.lower().replace("_", "-") if word.startswith("--") else word.lower(),
                                       list(lower), n=1, cutoff=0.6)

@@ -13,6 +13,7 @@ from bert.config import (
 )
 
 QUICKSTART_DIR = Path("results/quickstart")
+_DATA = QUICKSTART_DIR / "data"
 
 
 def quickstart_phase1() -> PretrainingConfig:
@@ -20,13 +21,12 @@ def quickstart_phase1() -> PretrainingConfig:
     return PretrainingConfig(
         model=BUILT_IN_MODELS["bert-quickstart"],
         data=DataSettings(
-            input_dir=QUICKSTART_DIR / "shards/phase1/train", eval_dir=QUICKSTART_DIR / "shards/phase1/eval",
-            vocab_file=QUICKSTART_DIR / "vocab.txt", max_seq_length=64, max_predictions_per_seq=10,
+            input_dir=_DATA / "phase1/train", eval_dir=_DATA / "phase1/eval",
+            vocab_file=_DATA / "vocab.txt", max_seq_length=64, max_predictions_per_seq=10,
             masking="dynamic", num_workers=0),
         batch=BatchSettings(batch_size=32),
         optimizer=OptimizerSettings(learning_rate=4e-3, warmup_proportion=0.1),
         run=RunSettings(phase=1, max_steps=600, output_dir=QUICKSTART_DIR, bert_model="bert-quickstart",
-                        report_file=QUICKSTART_DIR / "report_phase1.json",
                         num_steps_per_checkpoint=100, eval_freq=100, eval_samples=512))
 
 
@@ -34,6 +34,5 @@ def quickstart_phase2() -> PretrainingConfig:
     """Sequences of 128 in bins of 32, continuing phase 1 at half the rate for a fifth of the updates."""
     return derive(
         quickstart_phase1(), phase=2, max_steps=120, max_seq_length=128, max_predictions_per_seq=20,
-        input_dir=QUICKSTART_DIR / "shards/phase2/train", eval_dir=QUICKSTART_DIR / "shards/phase2/eval",
-        learning_rate=2e-3, eval_freq=40, num_steps_per_checkpoint=40,
-        report_file=QUICKSTART_DIR / "report_phase2.json")
+        input_dir=_DATA / "phase2/train", eval_dir=_DATA / "phase2/eval",
+        learning_rate=2e-3, eval_freq=40, num_steps_per_checkpoint=40)

@@ -1,0 +1,232 @@
+"""`python -m bert.launcher pretraining ...`: make the data if it is missing, train the phases, show what came out.
+
+Only starts processes and watches them; Paddle is imported in the processes it starts. Exit codes: 0 done; 2 wrong
+arguments; 75 stopped by a signal and saved, the same command continues; anything else is the code of what failed.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from bert import launch_report, quickstart
+from bert.cli import EXIT_USAGE, dump_yaml, usage_errors
+from bert.config import PretrainingConfig, derive
+from bert.estimates import dry_run_report
+from bert.launch_plan import REPOSITORY, LaunchPlan, parse_launch_arguments
+from bert.preparation import prepare_shards
+
+EXIT_STOPPED = 75  # EX_TEMPFAIL: try again
+_ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # nothing to save yet; the second is Paddle's launcher
+
+
+class Runner:
+    """Runs one command at a time and passes SIGINT, SIGTERM, SIGHUP and SIGUSR1 on to it as one SIGTERM."""
+
+    def __init__(self) -> None:
+        self.stop_requested = False
+        self._process: subprocess.Popen[bytes] | None = None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, self._on_signal)
+
+    def run(self, command: Sequence[str], log_file: Path | None = None) -> int:
+        """Exit code of the command, 128 + number if a signal ended it. Its output goes to ours, and to log_file."""
+        if self.stop_requested:
+            return EXIT_STOPPED
+        # A session of its own: the terminal's Ctrl-C reaches us alone, so the command is told once.
+        self._process = subprocess.Popen(command, start_new_session=True, cwd=Path.cwd(), env=_environment(),
+                                         stdout=subprocess.PIPE if log_file else None)
+        if self.stop_requested:
+            self._pass_on()
+        if log_file is not None:
+            _tee(self._process, log_file)
+        code = self._process.wait()
+        self._process = None
+        return code if code >= 0 else 128 - code
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if not self.stop_requested:
+            print(f"\n{signal.Signals(number).name}: saving, then stopping ...", file=sys.stderr, flush=True)
+        self.stop_requested = True
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """To the workers themselves if there are any: paddle.distributed.launch would kill them after 30 seconds."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        for pid in _workers(self._process) or [self._process.pid]:
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass  # it ended by itself meanwhile
+
+
+def _workers(process: "subprocess.Popen[bytes]") -> list[int]:
+    """Processes that paddle.distributed.launch started; none if the command is something else."""
+    if "paddle.distributed.launch" not in process.args:  # type: ignore[operator]
+        return []
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(pid) for pid in children.split()]
+
+
+def _tee(process: "subprocess.Popen[bytes]", log_file: Path) -> None:
+    assert process.stdout is not None
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("ab") as log:
+        while chunk := process.stdout.read1(65536):  # type: ignore[attr-defined]
+            log.write(chunk)
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the repository on the path of `python -m data....` wherever we were started."""
+    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def pretraining(argv: Sequence[str]) -> int:
+    with usage_errors():
+        plan = parse_launch_arguments(argv)
+        if plan.show_config or plan.dry_run:
+            for config in plan.phases:
+                print(dump_yaml(config) if plan.show_config else dry_run_report(config, plan.world_size()) + "\n")
+            return 0
+        devices = _check_devices(plan)
+        for config in plan.phases:
+            refuse_other_run(config)
+    runner, started = Runner(), time.monotonic()
+    if all(is_done(config) for config in plan.phases):
+        print(f"Already done: {plan.phases[0].run.output_dir} (delete it, or pass another --output-dir, to train anew)")
+    for config in plan.phases:
+        if is_done(config):
+            continue
+        code = _prepare(plan, config, runner) or _train(plan, config, devices, runner)
+        if code != 0:
+            return _explain_exit(code, config, runner)
+    if plan.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
+        launch_report.show(plan, time.monotonic() - started)
+    return 0
+
+
+def _prepare(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> int:
+    with usage_errors():
+        if plan.name == "quickstart":
+            return quickstart.prepare(config, plan.world_size(), runner.run)
+        return prepare_shards(plan, config, runner.run)
+
+
+def _train(plan: LaunchPlan, config: PretrainingConfig, devices: str | None, runner: Runner) -> int:
+    with usage_errors():
+        config = with_start(config, previous=plan.phases[0])
+        config.check_files()
+    settings_file = config.run.output_dir / f"phase{config.run.phase}.yaml"
+    settings_file.parent.mkdir(parents=True, exist_ok=True)
+    settings_file.write_text(dump_yaml(config), encoding="utf-8")
+    log_file = None
+    if plan.create_logfile:
+        stamp = time.strftime("%y%m%d%H%M%S")
+        batch = config.batch.resolved_global_batch_size(plan.world_size())
+        log_file = config.run.output_dir / f"{plan.job_name}.phase{config.run.phase}_gbs{batch}.{stamp}.log"
+    return runner.run(training_command(plan, config, settings_file, devices), log_file)
+
+
+def training_command(
+    plan: LaunchPlan, config: PretrainingConfig, settings_file: Path, devices: str | None
+) -> list[str]:
+    """One process is started directly, so that it keeps the terminal; more by Paddle's launcher."""
+    script = [str(plan.code_dir / "run_pretraining.py"), "--config", str(settings_file)]
+    if plan.world_size() == 1:
+        return [sys.executable, "-u", *script]
+    launch = [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "WARNING",
+              "--log_dir", str(config.phase_dir() / "launch"), "--job_id", f"{plan.job_name}_phase{config.run.phase}"]
+    launch += ["--devices", devices] if devices else ["--nproc_per_node", str(plan.processes_per_node)]
+    if plan.num_nodes > 1:
+        launch += ["--nnodes", str(plan.num_nodes), "--master", str(plan.master)]
+        launch += ["--rank", str(plan.node_rank)] if plan.node_rank is not None else []
+    return launch + script
+
+
+def with_start(config: PretrainingConfig, previous: PretrainingConfig) -> PretrainingConfig:
+    """Where this phase starts: its own newest checkpoint, else phase 1's end, unless the user said otherwise."""
+    start = config.initialization
+    if start.from_checkpoint or start.from_pretrained_params or config.run.benchmark:
+        return config
+    if has_checkpoint(config.checkpoint_dir()):
+        return derive(config, from_checkpoint=config.checkpoint_dir(), last_step_of_checkpoint="auto",
+                      from_phase1_final_params=None)
+    if config.run.phase == 2 and previous.run.phase == 1 and start.from_phase1_final_params is None:
+        return derive(config, from_phase1_final_params=previous.checkpoint_dir())
+    return config
+
+
+def has_checkpoint(folder: Path) -> bool:
+    return folder.is_dir() and any(child.name.isdigit() for child in folder.iterdir())
+
+
+def is_done(config: PretrainingConfig) -> bool:
+    summary = launch_report.read_summary(config)
+    return not config.run.benchmark and summary is not None and summary.get("steps", 0) >= config.run.max_steps
+
+
+def refuse_other_run(config: PretrainingConfig) -> None:
+    """Two runs that differ in what they learn must not share an output folder: the second would seem done."""
+    settings_file = config.run.output_dir / f"phase{config.run.phase}.yaml"
+    if not settings_file.exists() or not (has_checkpoint(config.checkpoint_dir()) or is_done(config)):
+        return
+    old, new = launch_report.learning_settings(settings_file), launch_report.learning_settings(config)
+    for name in new:
+        if old.get(name) != new[name]:
+            raise ValueError(f"{name}={new[name]} differs from {old.get(name)} of the run in {config.run.output_dir}; "
+                             "pass another --output-dir, delete that one, or repeat its settings")
+
+
+def _check_devices(plan: LaunchPlan) -> str | None:
+    """`0,1,...` for GPUs, None for CPU processes; refuses more processes than GPUs unless the CPU is asked for."""
+    wanted, count = plan.processes_per_node, num_gpus()
+    device = plan.phases[0].hardware.device
+    if device == "cpu" or (device == "auto" and count == 0 and wanted == 1):
+        return None
+    if wanted > count:
+        raise ValueError(f"num_gpus={wanted} must be at most the {count} GPUs of this machine; pass --num-gpus {count}"
+                         " (and another batch), or --device cpu to train in as many CPU processes")
+    return ",".join(map(str, range(wanted)))
+
+
+def num_gpus() -> int:
+    """GPUs that the driver lists; 0 without a driver."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return 0
+    listed = subprocess.run([command, "--list-gpus"], capture_output=True, text=True, check=False)
+    return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
+
+
+def _explain_exit(code: int, config: PretrainingConfig, runner: Runner) -> int:
+    if code == EXIT_STOPPED or (runner.stop_requested and code in _ENDED_BY_SIGNAL):
+        print("stopped; the same command continues from here", file=sys.stderr)
+        return EXIT_STOPPED
+    if code != EXIT_USAGE:
+        print(f"error: phase {config.run.phase} ended with exit code {code}; the reason is above, or in "
+              f"{config.phase_dir()}", file=sys.stderr)
+    return code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] != "pretraining":
+        print(f"error: {' '.join(words[:1]) or 'no task'} must be a task; pass pretraining", file=sys.stderr)
+        return EXIT_USAGE
+    return pretraining(words[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
