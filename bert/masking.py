@@ -115,7 +115,7 @@ def _choose_words(rule: MaskingRule, random: np.ndarray, barred: np.ndarray, inp
     np.put_along_axis(picked, order, taken, axis=1)
     rows, columns = np.nonzero(~barred & np.take_along_axis(picked, np.maximum(word_of, 0), axis=1))
     rank_in_row = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    within = rank_in_row < counts[rows]  # cuts only a word longer than the number of predictions, taken for want of others
+    within = rank_in_row < counts[rows]  # cuts only a word that was taken although it is longer than that
     return rows[within], columns[within]
 
 

@@ -29,7 +29,7 @@ class TokenStrings:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         # A token inside a text brings the space after it along; the last one has none.
-        self._table = pa.array([token + " " for token in vocabulary.tokens] + list(vocabulary.tokens), pa.large_string())
+        self._table = pa.array([*(token + " " for token in vocabulary.tokens), *vocabulary.tokens], pa.large_string())
 
     def join(self, ids: np.ndarray, offsets: np.ndarray) -> pa.Array:
         """Row i: the tokens ids[offsets[i]:offsets[i + 1]] joined by one space, as a string array."""
@@ -166,7 +166,8 @@ def parquet_to_table(source: pa.Buffer, strings: TokenStrings) -> SampleTable:
     with pq.ParquetFile(pa.BufferReader(source), page_checksum_verification=True) as file:
         masked = check_parquet_schema(file.schema_arrow)
         names = ["A", "B", "is_random_next", "num_tokens", *(_MASK_COLUMNS if masked else ())]
-        columns = {name: chunked.combine_chunks() for name, chunked in zip(names, file.read(names, use_threads=False).columns)}
+        read = file.read(names, use_threads=False)
+    columns = {name: read.column(name).combine_chunks() for name in names}
     first_ids, first_offsets = strings.split(columns["A"], "A")
     second_ids, second_offsets = strings.split(columns["B"], "B")
     first, second = np.diff(first_offsets), np.diff(second_offsets)
@@ -229,10 +230,11 @@ def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.Array:
 
 def arrow_to_table(source: pa.Buffer) -> SampleTable:
     """The shard that `table_to_arrow` wrote; its arrays are views of `source`."""
-    with pa.ipc.open_file(pa.BufferReader(source), options=pa.ipc.IpcReadOptions(use_threads=False)) as file:
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    with pa.ipc.open_file(pa.BufferReader(source), options=options) as file:
         table = file.read_all().combine_chunks()
     columns = {name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
-               for name, column in zip(table.column_names, table.columns)}
+               for name, column in zip(table.column_names, table.columns, strict=False)}
 
     def flat(name: str) -> Tuple[np.ndarray, np.ndarray]:
         return columns[name].offsets.to_numpy(), columns[name].values.to_numpy()

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from bert.manifest import NUM_SAMPLES_NAME, Manifest, read_manifest, sha256_of
 from bert.samples import SampleTable
-from bert.shard_formats import (TokenStrings, arrow_to_table, check_parquet_schema, hdf5_to_table, parquet_to_table)
+from bert.shard_formats import TokenStrings, arrow_to_table, check_parquet_schema, hdf5_to_table, parquet_to_table
 from bert.tokenization import Vocabulary
 
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)(?P<number>\d+)\.(?P<kind>parquet|arrow)(?:_(?P<bin>\d+))?")
@@ -90,8 +90,8 @@ class ShardDirectory:
         except (OSError, pa.ArrowException, ValueError) as error:
             raise ValueError(f"{shard.path}: {error}") from error
         if len(table) != shard.num_samples:
-            raise ValueError(f"{shard.path}: holds {len(table)} samples, {shard.num_samples} when it was opened; shards "
-                             "must not change while they are in use")
+            raise ValueError(f"{shard.path}: holds {len(table)} samples, {shard.num_samples} when it was opened; "
+                             "shards must not change while they are in use")
         longest = int(table.lengths().max()) if len(table) else 0
         if longest > self.max_seq_length:
             raise ValueError(_too_long(shard.path, longest, self.max_seq_length))
@@ -114,8 +114,8 @@ class ShardDirectory:
         for source, names in self._recorded_counts().items():
             missing, extra = sorted(set(names) - found), sorted(found - set(names))
             if missing:
-                raise ValueError(f"{self.directory}: {len(missing)} of the {len(names)} shards in {source} are missing, "
-                                 f"the first being {missing[0]}; restore them or make the shards again")
+                raise ValueError(f"{self.directory}: {len(missing)} of the {len(names)} shards in {source} are "
+                                 f"missing, the first being {missing[0]}; restore them or make the shards again")
             if extra:
                 raise ValueError(f"{self.directory}: {len(extra)} shards are not in {source}, the first being "
                                  f"{extra[0]}; a directory holds the shards of one run: remove what does not belong")
@@ -123,12 +123,12 @@ class ShardDirectory:
             numbers = sorted({shard.number for shard in shards})
             if numbers != list(range(len(numbers))):
                 gap = next(index for index, number in enumerate(numbers) if index != number)
-                raise ValueError(f"{self.directory}: shard number {gap} is missing (found {len(numbers)}, the last being "
+                raise ValueError(f"{self.directory}: shard number {gap} is missing (found {len(numbers)}, the last "
                                  f"{numbers[-1]}); numbers run from 0 without gaps: restore it")
         if self.manifest and self.manifest.vocabulary_sha256 != self.vocabulary.sha256:
-            raise ValueError(f"{self.directory}: made with a vocabulary of sha256 {self.manifest.vocabulary_sha256[:12]}"
-                             f"..., but {self.vocabulary.source} has {self.vocabulary.sha256[:12]}...; train with the "
-                             "vocabulary the shards were made with")
+            raise ValueError(f"{self.directory}: made with a vocabulary of sha256 "
+                             f"{self.manifest.vocabulary_sha256[:12]}..., but {self.vocabulary.source} has "
+                             f"{self.vocabulary.sha256[:12]}...; train with the vocabulary the shards were made with")
 
     def _recorded_counts(self) -> Dict[str, Dict[str, int]]:
         """File name -> number of samples, by the record that says so."""
@@ -233,8 +233,8 @@ def _check_agreement(directory: Path, shards: Tuple[Shard, ...]) -> None:
                                          ("static masks", first.masked, shard.masked),
                                          ("bins", first.bin_id is not None, shard.bin_id is not None)):
             if of_first != of_other:
-                raise ValueError(f"{directory}: {first.name} and {shard.name} differ in {what} ({of_first}, {of_other}); "
-                                 "a directory holds the shards of one run: separate them")
+                raise ValueError(f"{directory}: {first.name} and {shard.name} differ in {what} ({of_first}, {of_other})"
+                                 "; a directory holds the shards of one run: separate them")
     if not any(shard.num_samples for shard in shards):
         raise ValueError(f"{directory}: its {len(shards)} shards hold no sample; make them from a corpus that is not "
                          "empty")
@@ -252,5 +252,5 @@ def _check_duplicates(shards: Tuple[Shard, ...]) -> None:
             tail = hashlib.sha256(file.read()).digest()
         other = seen.setdefault((size, tail), shard)
         if other is not shard and sha256_of(other.path.read_bytes()) == sha256_of(shard.path.read_bytes()):
-            raise ValueError(f"{shard.path}: the same bytes as {other.name}; every sample would count twice: remove one "
-                             "and run data.balance_shards on the rest")
+            raise ValueError(f"{shard.path}: the same bytes as {other.name}; every sample would count twice: remove "
+                             "one and run data.balance_shards on the rest")

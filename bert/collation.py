@@ -1,0 +1,105 @@
+"""Rows of a sample table -> the padded arrays that the training program is fed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert.masking import MaskingRule, choose_positions, corrupt
+from bert.samples import SampleTable, ragged_indices
+
+MASKED_PADDING_MULTIPLE = 8
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """One pass of one rank.
+
+    Attributes:
+        feed: b sequences padded to s:
+            input_ids, token_type_ids, attention_mask: int64 [b, s]; attention_mask is 1 for tokens, 0 for padding.
+            masked_lm_positions: int64 [n], indices into the flattened [b * s].
+            masked_lm_labels: int64 [n]; masked_lm_weights: float32 [n], 1 for a prediction. n is a multiple of 8;
+                the entries that fill it up have position, label and weight 0.
+            next_sentence_labels: int64 [b], 1 for a random next.
+            masked_lm_normalizer: float32 [1], predictions of the global batch per pass and rank.
+        num_sequences: b.
+        num_tokens: tokens without padding.
+        num_padded_tokens: b * s.
+        num_masked: predictions in this batch.
+    """
+
+    feed: dict[str, np.ndarray]
+    num_sequences: int
+    num_tokens: int
+    num_padded_tokens: int
+    num_masked: int
+
+
+@dataclass(frozen=True)
+class CollationRule:
+    """How samples become batches: vocabulary facts and limits, and the masking rule.
+
+    dynamic: draw masks anew from `key`; otherwise the sample's own masks are used.
+    """
+
+    max_seq_length: int
+    sequence_length_multiple: int
+    pad_id: int
+    masking: MaskingRule
+    dynamic: bool
+
+    def mask_counts(self, table: SampleTable, rows: np.ndarray, key: np.uint64, sample_ids: np.ndarray) -> np.ndarray:
+        """int64 [b]: predictions of the given rows, without collating them unless whole words are masked."""
+        if not self.dynamic:
+            return np.minimum(table.mask_counts()[rows], self.masking.max_predictions_per_seq)
+        lengths = table.offsets[rows + 1] - table.offsets[rows]
+        if self.masking.continuations is None:
+            return self.masking.num_predictions(lengths)
+        masked_rows, _ = choose_positions(self.masking, key, sample_ids, self._padded(table, rows, lengths), lengths)
+        return np.bincount(masked_rows, minlength=len(rows))
+
+    def collate(self, table: SampleTable, rows: np.ndarray, key: np.uint64, sample_ids: np.ndarray,
+                normalizer: float | None = None) -> MicroBatch:
+        """The batch of the given rows; without `normalizer` it is the batch's own number of predictions."""
+        lengths = table.offsets[rows + 1] - table.offsets[rows]
+        input_ids = self._padded(table, rows, lengths)
+        num_rows, width = input_ids.shape
+        columns = np.arange(width)[None, :]
+        real = columns < lengths[:, None]
+        if self.dynamic:
+            masked_rows, masked_columns = choose_positions(self.masking, key, sample_ids, input_ids, lengths)
+            labels = input_ids[masked_rows, masked_columns]
+            input_ids[masked_rows, masked_columns] = corrupt(self.masking, key, sample_ids[masked_rows],
+                                                             masked_columns, labels)
+        else:
+            counts = self.mask_counts(table, rows, key, sample_ids)
+            flat = ragged_indices(table.mask_offsets[rows], counts)
+            masked_rows, masked_columns = np.repeat(np.arange(num_rows), counts), table.mask_positions[flat]
+            labels = table.mask_labels[flat]
+        feed = {"input_ids": input_ids,
+                "token_type_ids": (real & (columns >= table.first_lengths[rows, None])).astype(np.int64),
+                "attention_mask": real.astype(np.int64),
+                **_padded_predictions(masked_rows * width + masked_columns, labels),
+                "next_sentence_labels": table.is_random_next[rows].astype(np.int64),
+                "masked_lm_normalizer": np.array([max(1, len(labels)) if normalizer is None else normalizer],
+                                                 np.float32)}
+        return MicroBatch(feed, num_rows, int(lengths.sum()), num_rows * width, len(labels))
+
+    def _padded(self, table: SampleTable, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """int64 [b, s]: token ids, padded to the longest row rounded up to a multiple."""
+        multiple = self.sequence_length_multiple
+        width = min(-(-int(lengths.max()) // multiple) * multiple, self.max_seq_length)
+        columns = np.arange(width)[None, :]
+        places = np.minimum(table.offsets[rows, None] + columns, len(table.token_ids) - 1)
+        return np.where(columns < lengths[:, None], table.token_ids[places], self.pad_id).astype(np.int64, copy=False)
+
+
+def _padded_predictions(positions: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    size = max(1, -(-len(labels) // MASKED_PADDING_MULTIPLE)) * MASKED_PADDING_MULTIPLE
+    arrays = {"masked_lm_positions": np.zeros(size, np.int64), "masked_lm_labels": np.zeros(size, np.int64),
+              "masked_lm_weights": np.zeros(size, np.float32)}
+    for name, values in zip(arrays, (positions, labels, 1.0), strict=True):
+        arrays[name][:len(labels)] = values
+    return arrays
