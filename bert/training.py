@@ -142,7 +142,7 @@ class Trainer:
                 # Dropout is a function of (seed, step, pass, rank): what a resumed run draws is what it would have.
                 key = stream_key(self._config.run.seed, "dropout", step, micro_step, self._device.group.rank)
                 paddle.seed(int(key) & 0x7FFFFFFF)
-            self._device.executor.run(self._program.main, feed=micro_batch.feed)
+            self._device.executor.run(self._program.main, feed=micro_batch.feed, scope=self._device.scope)
             self._interval.add(micro_batch, self._config.model)
         self._interval.updates += 1
         self._interval.seconds += time.perf_counter() - start
