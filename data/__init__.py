@@ -1,0 +1,1 @@
+"""From text to shards: sample corpus, vocabulary, sentences, pairs, masks, balanced shards. Runs without Paddle."""
