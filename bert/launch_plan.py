@@ -200,7 +200,8 @@ def _launch_parser() -> argparse.ArgumentParser:
         description="Pre-train BERT: both phases of a preset, or one phase. Without arguments: the quickstart.\n"
         f"Presets: {', '.join(PRESETS)}.\nRecipes of one phase: {', '.join(RECIPES)}.",
         epilog="Further flags are those of `python run_pretraining.py --help`; --phase1-NAME VALUE sets a flag in\n"
-        f"phase 1 only, --phase2-NAME in phase 2.\n\nPositional arguments and their defaults (a - stands for the default):\n{numbered}")
+        f"phase 1 only, --phase2-NAME in phase 2.\n\nPositional arguments and their defaults, which a - also\n"
+        f"stands for:\n{numbered}")
     add = parser.add_argument
     add("--num-processes", "--num-gpus", dest="num_gpus", metavar="N", help="processes (GPUs) on each node")
     add("--num-nodes", metavar="N", help="nodes; start the same command on each of them")

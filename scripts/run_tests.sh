@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Lint, types, shell scripts, tests. Arguments go to pytest: `bash scripts/run_tests.sh tests/test_cli.py -k flag`;
+# `-m slow` runs the long ones.
+set -euo pipefail
+
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+find_python requirements-test.txt
+cd "${REPOSITORY}"
+PATH="$(dirname "${PYTHON}"):${PATH}"
+export PATH
+
+ruff check .
+mypy
+shellcheck --external-sources scripts/*.sh scripts/configs/*.sh .ci/run
+exec "${PYTHON}" -m pytest -m "not slow" "$@"

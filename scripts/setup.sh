@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Sourced by the other scripts: `find_python REQUIREMENTS` sets PYTHON to an interpreter that has what the file pins.
+# The python on the PATH is used if it has; otherwise an environment is made once, in BERT_VENV (default: .venv).
+# BERT_PYTHON names an interpreter to use as it is, in a container that brings its own Paddle for example.
+
+REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+fail() {
+  echo "error: $*" >&2
+  exit 2
+}
+
+supported_python() {
+  local candidate
+  for candidate in python3.11 python3.12 python3 python; do
+    if "${candidate}" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null; then
+      command -v "${candidate}"
+      return
+    fi
+  done
+  return 1
+}
+
+runtime_requirements() {
+  if command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus >/dev/null 2>&1; then
+    echo requirements-gpu.txt
+  else
+    echo requirements.txt
+  fi
+}
+
+has_requirements() {
+  (cd "${REPOSITORY}" && "$1" -m bert.environment "$2")
+}
+
+find_python() {
+  local requirements="$1" candidate venv="${BERT_VENV:-${REPOSITORY}/.venv}" stamp wanted
+  if [[ -n "${BERT_PYTHON:-}" ]]; then
+    PYTHON="${BERT_PYTHON}"
+    has_requirements "${PYTHON}" "${requirements}" || echo "warning: using ${PYTHON} nevertheless (BERT_PYTHON)" >&2
+    return
+  fi
+  if [[ -z "${BERT_VENV:-}" ]]; then
+    for candidate in python3 python; do
+      if has_requirements "${candidate}" "${requirements}" 2>/dev/null; then
+        PYTHON="$(command -v "${candidate}")"
+        return
+      fi
+    done
+  fi
+  stamp="${venv}/${requirements}.sha256"
+  wanted="$(cd "${REPOSITORY}" && cat requirements*.txt constraints.txt | sha256sum)"
+  PYTHON="${venv}/bin/python"
+  if [[ -x "${PYTHON}" && -f "${stamp}" && "$(<"${stamp}")" == "${wanted}" ]]; then
+    return
+  fi
+  make_environment "${venv}" "${requirements}"
+  echo "${wanted}" >"${stamp}"
+}
+
+make_environment() {
+  local venv="$1" requirements="$2" base
+  base="$(supported_python)" || fail "no Python 3.11 or 3.12 found; install one and put it on the PATH"
+  echo "Installing ${requirements} into ${venv} (once, some minutes)" >&2
+  mkdir -p "$(dirname "${venv}")"
+  exec {lock}>"${venv}.lock"
+  if command -v flock >/dev/null; then flock "${lock}"; fi # a second start waits for the first one's work
+  [[ -x "${venv}/bin/python" ]] || "${base}" -m venv "${venv}" \
+    || fail "${base} cannot make an environment; install its venv package (Debian: python3-venv)"
+  "${venv}/bin/python" -m pip install --quiet --disable-pip-version-check \
+    --requirement "${REPOSITORY}/${requirements}" >&2 \
+    || fail "pip could not install ${requirements} (see above); check the network, then start again"
+  exec {lock}>&-
+}
