@@ -8,7 +8,7 @@ checkpoints never depend on names Paddle generates. Weight matrices of linear la
 import math
 
 from bert.config import BertConfig
-from bert.framework import paddle
+from bert.framework import core, paddle
 
 nn = paddle.nn
 F = paddle.nn.functional
@@ -22,8 +22,27 @@ def activation_function(name: str):
     return functions[name]
 
 
-def _linear(config: BertConfig, num_in: int, num_out: int, name: str) -> nn.Linear:
-    return nn.Linear(num_in, num_out, weight_attr=_normal(config, f"{name}.weight"), bias_attr=_zeros(f"{name}.bias"))
+class Linear(nn.Linear):
+    """x @ weight + bias.
+
+    On CPU the bias is added as ones @ bias, so that its gradient is a matrix product too: Paddle's own reduction over
+    rows took a third of a training step of the small recipes there (2,048 x 256: 4.0 ms against 1.9).
+    """
+
+    def __init__(self, config: BertConfig, num_in: int, num_out: int, name: str):
+        super().__init__(num_in, num_out, _normal(config, f"{name}.weight"), _zeros(f"{name}.bias"))
+
+    def forward(self, x):
+        return add_bias(paddle.matmul(x, self.weight), self.bias)
+
+
+def add_bias(x, bias):
+    """x [..., n] + bias [n]."""
+    if core.is_compiled_with_cuda():
+        return x + bias
+    ones = paddle.ones_like(x[..., :1])
+    ones.stop_gradient = True
+    return x + paddle.matmul(ones, bias.unsqueeze(0))
 
 
 def _normal(config: BertConfig, name: str) -> paddle.ParamAttr:
@@ -71,9 +90,9 @@ class BertSelfAttention(nn.Layer):
 
     def __init__(self, config: BertConfig, name: str, fuse_mha: bool):
         super().__init__()
-        self.query = _linear(config, config.hidden_size, config.hidden_size, f"{name}.query")
-        self.key = _linear(config, config.hidden_size, config.hidden_size, f"{name}.key")
-        self.value = _linear(config, config.hidden_size, config.hidden_size, f"{name}.value")
+        self.query = Linear(config, config.hidden_size, config.hidden_size, f"{name}.query")
+        self.key = Linear(config, config.hidden_size, config.hidden_size, f"{name}.key")
+        self.value = Linear(config, config.hidden_size, config.hidden_size, f"{name}.value")
         self.num_heads = config.num_attention_heads
         self.head_size = config.hidden_size // config.num_attention_heads
         self.dropout_prob = config.attention_probs_dropout_prob
@@ -88,7 +107,7 @@ class BertSelfAttention(nn.Layer):
             ]
         weight = paddle.concat([part.weight for part in parts], axis=1)
         bias = paddle.concat([part.bias for part in parts])
-        fused = F.linear(hidden, weight, bias).reshape([0, 0, 3, self.num_heads, self.head_size])
+        fused = add_bias(paddle.matmul(hidden, weight), bias).reshape([0, 0, 3, self.num_heads, self.head_size])
         return paddle.unbind(fused.transpose([2, 0, 3, 1, 4]), axis=0)
 
     def forward(self, hidden, score_bias):
@@ -108,10 +127,10 @@ class BertLayer(nn.Layer):
         super().__init__()
         hidden, intermediate = config.hidden_size, config.intermediate_size
         self.attention = BertSelfAttention(config, f"{name}.attention.self", fuse_mha)
-        self.attention_output = _linear(config, hidden, hidden, f"{name}.attention.output.dense")
+        self.attention_output = Linear(config, hidden, hidden, f"{name}.attention.output.dense")
         self.attention_norm = _layer_norm(config, f"{name}.attention.output.LayerNorm")
-        self.intermediate = _linear(config, hidden, intermediate, f"{name}.intermediate.dense")
-        self.output = _linear(config, intermediate, hidden, f"{name}.output.dense")
+        self.intermediate = Linear(config, hidden, intermediate, f"{name}.intermediate.dense")
+        self.output = Linear(config, intermediate, hidden, f"{name}.output.dense")
         self.output_norm = _layer_norm(config, f"{name}.output.LayerNorm")
         self.activation = activation_function(config.hidden_act)
         self.dropout_prob = config.hidden_dropout_prob
@@ -134,7 +153,7 @@ class BertModel(nn.Layer):
             [BertLayer(config, f"{name}.encoder.layer.{i}", fuse_mha) for i in range(config.num_hidden_layers)]
         )
         self.pooler = (
-            _linear(config, config.hidden_size, config.hidden_size, f"{name}.pooler.dense") if with_pooler else None
+            Linear(config, config.hidden_size, config.hidden_size, f"{name}.pooler.dense") if with_pooler else None
         )
 
     def forward(self, input_ids, token_type_ids, attention_mask):
@@ -154,13 +173,13 @@ class BertForPretraining(nn.Layer):
     def __init__(self, config: BertConfig, *, fuse_mha: bool = False):
         super().__init__()
         self.bert = BertModel(config, fuse_mha=fuse_mha)
-        self.transform = _linear(config, config.hidden_size, config.hidden_size, "cls.predictions.transform.dense")
+        self.transform = Linear(config, config.hidden_size, config.hidden_size, "cls.predictions.transform.dense")
         self.transform_norm = _layer_norm(config, "cls.predictions.transform.LayerNorm")
         self.activation = activation_function(config.hidden_act)
         self.decoder_bias = self.create_parameter(
             [config.padded_vocab_size()], attr=_zeros("cls.predictions.bias"), is_bias=True
         )
-        self.seq_relationship = _linear(config, config.hidden_size, 2, "cls.seq_relationship")
+        self.seq_relationship = Linear(config, config.hidden_size, 2, "cls.seq_relationship")
 
     def forward(self, input_ids, token_type_ids, attention_mask, masked_lm_positions):
         """Logits at masked positions only, and of the next-sentence task.
