@@ -1,0 +1,30 @@
+"""What every test file relies on. `bert` comes first: it loads zlib before anything can load Paddle."""
+
+import bert  # noqa: F401, I001
+
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+if str(REPOSITORY) not in sys.path:
+    sys.path.insert(0, str(REPOSITORY))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--write-golden", action="store_true", help="replace the golden numbers by what is computed now")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("-m"):
+        return
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="takes minutes: run with -m slow"))
+
+
+@pytest.fixture
+def write_golden(request):
+    """Whether to replace golden numbers instead of comparing with them."""
+    return request.config.getoption("--write-golden")

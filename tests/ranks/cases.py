@@ -1,0 +1,165 @@
+"""Run under `python -m paddle.distributed.launch`: every case of CASES on all ranks, results as files.
+
+    python -m paddle.distributed.launch --nproc_per_node 2 tests/ranks/cases.py OUTPUT_DIR [CASE ...]
+
+Each case writes OUTPUT_DIR/<case>.npz (rank 0's final parameters) and OUTPUT_DIR/<case>.<rank>.json.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
+
+import bert  # noqa: E402, F401, I001 - before Paddle, whichever module loads it
+import zlib  # noqa: E402
+
+import numpy as np  # noqa: E402
+import tiny  # noqa: E402
+
+from bert.config import OptimizerSettings, PrecisionSettings  # noqa: E402
+from bert.distributed import finalize, group_from_environment  # noqa: E402
+from bert.interruption import StopRequest  # noqa: E402
+from bert.logs import RunLog  # noqa: E402
+from bert.optimization import COUNTERS  # noqa: E402
+from bert.training import RanksDiffer, Trainer  # noqa: E402
+
+NUM_UPDATES = 10
+GLOBAL_BATCH = 24
+BFLOAT16 = PrecisionSettings(amp=True, amp_dtype="bfloat16")
+ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
+
+# name -> (precision, optimizer, passes per update on each rank)
+EQUALITY_CASES = {
+    "float32_1_pass": (tiny.FLOAT32, tiny.LAMB, 1),
+    "float32_2_passes": (tiny.FLOAT32, tiny.LAMB, 2),
+    "float16_1_pass": (tiny.FLOAT16, tiny.LAMB, 1),
+    "float16_3_passes": (tiny.FLOAT16, tiny.LAMB, 3),
+    "adamw_2_passes": (tiny.FLOAT32, ADAMW, 2),
+}
+OVERFLOW_CASES = {
+    "overflow_float32": (tiny.FLOAT32, tiny.LAMB, 1),
+    "overflow_float32_2_passes": (tiny.FLOAT32, tiny.LAMB, 2),
+    "overflow_float16": (tiny.FLOAT16, tiny.LAMB, 1),
+    "overflow_float16_2_passes": (tiny.FLOAT16, tiny.LAMB, 2),
+    "overflow_bfloat16_2_passes": (BFLOAT16, tiny.LAMB, 2),
+    "overflow_adamw_2_passes": (tiny.FLOAT32, ADAMW, 2),
+}
+
+
+def share(step: int, passes: int, group) -> list[dict]:
+    """This rank's passes of the global batch of update `step`."""
+    pieces = tiny.feeds(tiny.random_batch(step, GLOBAL_BATCH), passes * group.world_size)
+    return pieces[group.rank :: group.world_size]
+
+
+def checksum(tensors: dict) -> int:
+    return zlib.crc32(b"".join(tensors[name].tobytes() for name in sorted(tensors)))
+
+
+def description(session) -> dict:
+    """Names and operators of the program, for the test to judge."""
+    program = session.program
+    return {
+        "optimizer_state": sorted(program.optimizer_state),
+        "loss_scale": program.loss_scale,
+        "loss_scale_counters": list(program.loss_scale_counters),
+        "operators": [[op.type for op in block.ops] for block in program.main.blocks],
+        "startup_operators": [op.type for op in program.startup.global_block().ops],
+    }
+
+
+def equality(group, precision, optimizer, passes) -> tuple[dict, dict]:
+    # A seed of its own for each rank: only the broadcast in the startup program makes their weights equal.
+    session = tiny.Session(group=group, precision=precision, optimizer=optimizer, passes=passes, seed=3 + group.rank)
+    start = checksum(session.parameters())
+    for step in range(NUM_UPDATES):
+        session.update(share(step, passes, group))
+    end = checksum(session.parameters()), checksum(session.optimizer_state())
+    return {"start": start, "end": end, **description(session)}, session.parameters()
+
+
+def overflow(group, precision, optimizer, passes) -> tuple[dict, dict]:
+    """Update 1 overflows in the first pass of the last rank only."""
+    session = tiny.Session(group=group, precision=precision, optimizer=optimizer, passes=passes)
+    history = []
+    for step in range(3):
+        mine = share(step, passes, group)
+        if step == 1 and group.rank == group.world_size - 1:
+            mine[0] = tiny.overflowing(mine[0])
+        session.update(mine)
+        history.append({
+            "parameters": checksum(session.parameters()),
+            "optimizer_state": checksum(session.optimizer_state()),
+            "counters": [int(session.value(name)) for name in COUNTERS],
+            "loss_scale": session.value(session.program.loss_scale) if session.program.loss_scale else None,
+            "learning_rate": session.value("learning_rate"),
+        })  # fmt: skip
+    return {"history": history}, session.parameters()
+
+
+def drift(group) -> tuple[dict, dict]:
+    """check_ranks accepts equal ranks and names the parameter that one of them lost a bit of."""
+    session = tiny.Session(group=group)
+    trainer = Trainer(session.program, session.device(), _config(group, "drift"), None, StopRequest(),
+                      save=lambda step, epoch: None, evaluate=None)  # fmt: skip
+    trainer.check_ranks(0)
+    name = "bert.encoder.layer.1.output.dense.weight"
+    if group.rank == group.world_size - 1:
+        value = session.read(name)
+        value.view("uint32").reshape(-1)[17] ^= 1
+        session.write(name, value)
+    try:
+        trainer.check_ranks(7)
+    except RanksDiffer as error:
+        return {"error": str(error)}, session.parameters()
+    return {"error": None}, session.parameters()
+
+
+def trainer(group) -> tuple[dict, dict]:
+    """A run that rank 1 alone is asked to stop in update 5; rank 0 logs."""
+    config = _config(group, "trainer")
+    session = tiny.Session(group=group, passes=2)
+    stop, saved = StopRequest(), []
+
+    def batches():
+        for step in range(tiny.NUM_STEPS):
+            if step == 4 and group.rank == group.world_size - 1:
+                stop.signal_name = "SIGTERM"
+            yield tiny.Update(0, [tiny.as_pass(feed) for feed in share(step, 2, group)])
+
+    log = RunLog(config.phase_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else None
+    outcome = Trainer(session.program, session.device(), config, log, stop,
+                      save=lambda step, epoch: saved.append(step), evaluate=None).run(batches(), 0, tiny.NUM_STEPS)  # fmt: skip
+    return {"step": outcome.step, "saved": saved, "interrupted_by": outcome.interrupted_by,
+            "sequences": outcome.sequences, "metrics": outcome.final_metrics}, session.parameters()  # fmt: skip
+
+
+def _config(group, name: str):
+    directory = OUTPUT / f"{name}-{group.rank}"
+    directory.mkdir(parents=True, exist_ok=True)
+    return tiny.pretraining_config(directory, batch_size=GLOBAL_BATCH // group.world_size // 2, gradient_merge_steps=2)
+
+
+CASES = {
+    **{name: lambda group, case=case: equality(group, *case) for name, case in EQUALITY_CASES.items()},
+    **{name: lambda group, case=case: overflow(group, *case) for name, case in OVERFLOW_CASES.items()},
+    "drift": drift,
+    "trainer": trainer,
+}
+OUTPUT = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+
+
+def main() -> None:
+    group = group_from_environment("cpu")
+    tiny.join(group)
+    for name in sys.argv[2:] or list(CASES):
+        result, parameters = CASES[name](group)
+        (OUTPUT / f"{name}.{group.rank}.json").write_text(json.dumps(result))
+        if group.is_main:
+            np.savez(OUTPUT / f"{name}.npz", **parameters)
+    finalize(group)
+
+
+if __name__ == "__main__":
+    main()
