@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from bert import checkpoint, checkpoint_files
 from bert.checkpoint import CheckpointError, Progress
 from bert.config import PretrainingConfig
 from bert.distributed import Collective, Group
-from bert.framework import default_device, paddle, place_of, static
+from bert.framework import default_device, place_of, static
 from bert.hardware import peak_tflops
 from bert.inference import evaluate_pretraining
 from bert.logs import RunLog
@@ -211,12 +212,8 @@ def say_to(log: RunLog | None) -> Callable[[str], None]:
 
 
 def allow_tf32(config: PretrainingConfig) -> None:
-    """float32 means float32 unless TF32 is asked for; cuBLAS would otherwise use it on Ampere."""
-    if paddle.is_compiled_with_cuda():
-        paddle.set_flags({"FLAGS_use_autotune": False})
-    import os
-
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if config.precision.tf32 or config.precision.amp else "0"
+    """float32 means float32 unless TF32 is asked for; cuBLAS would otherwise use it on Ampere. Before CUDA starts."""
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if config.precision.tf32 else "0"
 
 
 def _arithmetic(config: PretrainingConfig) -> str:
