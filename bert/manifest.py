@@ -31,13 +31,13 @@ class Manifest:
 
     Attributes:
         shards: file name -> record.
-        vocabulary_sha256: of the vocabulary the token ids refer to.
+        vocabulary_sha256: of the vocabulary the token ids refer to, None if it is not known.
         settings: the settings that shaped the samples.
         counts: what was read, made and dropped, and why.
     """
 
     shards: Dict[str, ShardRecord]
-    vocabulary_sha256: str
+    vocabulary_sha256: str | None
     settings: Dict[str, Any] = field(default_factory=dict)
     counts: Dict[str, Any] = field(default_factory=dict)
 

@@ -15,6 +15,7 @@ from bert.randomness import hash64, uniform
 from bert.tokenization import Vocabulary
 
 _MASK_SHARE, _RANDOM_SHARE = 0.8, 0.1
+_COLUMN_MASK = (1 << 12) - 1
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def choose_positions(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, 
         (rows int64 [n], columns int64 [n]), by row and then by column.
     """
     width = input_ids.shape[1]
-    bits = max(1, int(width - 1).bit_length())
+    if width > _COLUMN_MASK:
+        raise ValueError(f"sequences of {width} tokens: masks are drawn for at most {_COLUMN_MASK}; use shorter ones")
     columns = np.arange(width, dtype=np.uint32)
     sample_keys = hash64(key, sample_ids)
     random = (hash64(sample_keys[:, None], columns[None, :]) >> np.uint64(33)).astype(np.uint32)
@@ -79,12 +81,12 @@ def choose_positions(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, 
     if rule.continuations is not None:
         return _choose_words(rule, random, barred, input_ids, lengths)
     # The column stands in the low bits of the number that is sorted: a plain sort is several times faster than argsort.
-    random = (random >> np.uint32(bits - 1)) << np.uint32(bits) | columns
+    random = (random << np.uint32(1)) & np.uint32(~_COLUMN_MASK & 0xFFFFFFFF) | columns
     random[barred] = np.iinfo(np.uint32).max
     counts = rule.num_predictions(lengths)
     limit = int(counts.max()) if len(counts) else 0
     random.sort(axis=1)
-    chosen = (random[:, :limit] & np.uint32((1 << bits) - 1)).astype(np.int64)
+    chosen = (random[:, :limit] & np.uint32(_COLUMN_MASK)).astype(np.int64)
     rows, ranks = np.nonzero(np.arange(limit)[None, :] < counts[:, None])
     flat = rows * width + chosen[rows, ranks]
     flat.sort()

@@ -84,6 +84,19 @@ class SampleTable:
                            self.first_lengths[start:stop], self.is_random_next[start:stop], *masks)
 
 
+def join_pairs(first_ids: np.ndarray, first_lengths: np.ndarray, second_ids: np.ndarray, second_lengths: np.ndarray,
+               cls_id: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """Flat rows [CLS] A [SEP] B [SEP] from flat A and B: (token ids [T], offsets int64 [n + 1])."""
+    offsets = offsets_of(first_lengths + second_lengths + 3)
+    ids = np.empty(offsets[-1], first_ids.dtype)
+    ids[offsets[:-1]] = cls_id
+    ids[offsets[:-1] + 1 + first_lengths] = sep_id
+    ids[offsets[1:] - 1] = sep_id
+    ids[ragged_indices(offsets[:-1] + 1, first_lengths)] = first_ids
+    ids[ragged_indices(offsets[:-1] + 2 + first_lengths, second_lengths)] = second_ids
+    return ids, offsets
+
+
 def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
     """One table of all rows of the given tables, in order; all masked or none."""
     if len(tables) == 1:

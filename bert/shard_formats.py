@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bert.samples import SampleTable, offsets_of, ragged_indices
+from bert.samples import SampleTable, join_pairs, offsets_of, ragged_indices
 from bert.tokenization import Vocabulary
 
 _MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
@@ -178,13 +178,8 @@ def parquet_to_table(source: pa.Buffer, strings: TokenStrings) -> SampleTable:
         raise ValueError(f"sample {row}: num_tokens={lengths[row]} but A and B hold {first[row]} + {second[row]} "
                          "tokens, and num_tokens must be their sum + 3; the shard is damaged: make it again")
     vocabulary = strings.vocabulary
-    offsets = offsets_of(lengths)
-    ids = np.empty(offsets[-1], vocabulary.id_dtype())
-    ids[offsets[:-1]] = vocabulary.id_of("[CLS]")
-    ids[offsets[:-1] + 1 + first] = vocabulary.id_of("[SEP]")
-    ids[offsets[1:] - 1] = vocabulary.id_of("[SEP]")
-    ids[ragged_indices(offsets[:-1] + 1, first)] = first_ids
-    ids[ragged_indices(offsets[:-1] + 2 + first, second)] = second_ids
+    ids, offsets = join_pairs(first_ids, first, second_ids, second, vocabulary.id_of("[CLS]"),
+                              vocabulary.id_of("[SEP]"))
     masks = (None, None, None)
     if masked:
         positions, mask_offsets = _decode_positions(columns["masked_lm_positions"])

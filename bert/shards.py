@@ -125,7 +125,7 @@ class ShardDirectory:
                 gap = next(index for index, number in enumerate(numbers) if index != number)
                 raise ValueError(f"{self.directory}: shard number {gap} is missing (found {len(numbers)}, the last "
                                  f"{numbers[-1]}); numbers run from 0 without gaps: restore it")
-        if self.manifest and self.manifest.vocabulary_sha256 != self.vocabulary.sha256:
+        if self.manifest and self.manifest.vocabulary_sha256 not in (None, self.vocabulary.sha256):
             raise ValueError(f"{self.directory}: made with a vocabulary of sha256 "
                              f"{self.manifest.vocabulary_sha256[:12]}..., but {self.vocabulary.source} has "
                              f"{self.vocabulary.sha256[:12]}...; train with the vocabulary the shards were made with")

@@ -1,0 +1,162 @@
+"""From a folder of text to the shards of BERT's pre-training.
+
+    python -m data.preprocess_bert_pretrain --wikipedia D/wikipedia/source --sink OUT --vocab-file vocab.txt \\
+        --target-seq-length 128 --num-shards 64
+
+The shards depend on the source, the settings and the seed alone, not on the number of workers or their speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+from bert.manifest import MANIFEST_NAME, Manifest, ShardRecord, read_manifest, write_manifest
+from bert.tokenization import Vocabulary
+from data.corpus import list_sources, plan_blocks
+from data.pairs import PairSettings
+from data.pipeline import (
+    BLOCKS_FOLDER,
+    FORMATS,
+    Job,
+    SampleSettings,
+    make_block,
+    make_shard,
+    plan_shards,
+    run_ordered,
+)
+from data.progress import progress
+
+_CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
+_DEFAULT_BLOCK_BYTES = 4 << 20
+
+
+def preprocess(job: Job, num_shards: int | None, num_workers: int) -> Manifest:
+    """Make all shards of a job in its sink, the manifest last; work that an earlier, killed run finished is kept.
+
+    Raises:
+        ValueError: the sink holds other shards, or the source gives no sample.
+    """
+    sink, folder = Path(job.sink), job.block_folder()
+    done = read_manifest(sink)
+    settings = {**asdict(job.settings), "num_shards": num_shards, "output_format": job.output_format,
+                "compression": job.compression, "key": job.key()}
+    if done is not None and done.settings == settings and _is_whole(sink, done):
+        return done
+    _check_sink(sink, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = [(job, folder, index) for index in range(len(job.blocks))]
+    results = list(progress(run_ordered(make_block, tasks, num_workers), len(tasks), "samples", "blocks"))
+    counts: Counter = Counter()
+    for result in results:
+        counts.update(result["counts"])
+    plans = plan_shards([result["samples"] for result in results], job.settings.bin_size is not None, num_shards,
+                        job.output_format)
+    if not plans:
+        raise ValueError(f"{len(job.sources)} source files with {counts['documents read']} documents gave no sample; "
+                         f"a sample needs two sentences or a second document: {dict(counts)}")
+    shard_tasks = [(job, folder, plan) for plan in plans]
+    records = list(progress(run_ordered(make_shard, shard_tasks, num_workers), len(plans), "shards", "files"))
+    shards = {plan.name: record for plan, record in zip(plans, records, strict=True)}
+    manifest = Manifest(shards, job.vocabulary_sha256, settings, _summary(job, counts, shards))
+    write_manifest(sink, manifest)
+    shutil.rmtree(sink / BLOCKS_FOLDER)
+    return manifest
+
+
+def _summary(job: Job, counts: Counter, shards: dict[str, ShardRecord]) -> dict:
+    per_bin: Counter = Counter()
+    for record in shards.values():
+        per_bin[str(record.bin_id)] += record.num_samples
+    return {**dict(sorted(counts.items())), "source files": len(job.sources), "blocks": len(job.blocks),
+            "samples per bin": dict(per_bin), "shard bytes": sum(record.num_bytes for record in shards.values())}
+
+
+def _is_whole(sink: Path, manifest: Manifest) -> bool:
+    return all((sink / name).is_file() and (sink / name).stat().st_size == record.num_bytes
+               for name, record in manifest.shards.items())
+
+
+def _check_sink(sink: Path, folder: Path) -> None:
+    """Refuse a sink with shards that this run did not begin."""
+    if folder.exists() or not sink.is_dir():
+        return
+    others = [path.name for path in sink.iterdir() if path.name == MANIFEST_NAME or ".parquet" in path.name
+              or ".arrow" in path.name]
+    if others:
+        raise ValueError(f"{sink}: holds {len(others)} files of other shards, e.g. {sorted(others)[0]}; a sink holds the "
+                         "shards of one run: give an empty --sink, or remove them")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in _CORPORA:
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="DIR", action="append", default=[],
+                            help="source folder: DIR/<language>/N.txt, one document per line, id first")
+    parser.add_argument("--sink", required=True, metavar="DIR", help="where the shards go")
+    parser.add_argument("--vocab-file", required=True)
+    parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="uncased vocabulary")
+    parser.add_argument("--language", default="en", help="of the sentence splitter")
+    parser.add_argument("--target-seq-length", type=int, default=128)
+    parser.add_argument("--short-seq-prob", type=float, default=0.1)
+    parser.add_argument("--block-size", type=int, metavar="BYTES", help="source bytes per block (default: 4 MiB)")
+    parser.add_argument("--num-blocks", type=int, help="instead of --block-size: cut the source into so many blocks")
+    parser.add_argument("--bin-size", type=int, help="bin samples by number of tokens (default: no bins)")
+    parser.add_argument("--masking", nargs="?", const="static", default="dynamic", choices=("static", "dynamic"))
+    parser.add_argument("--whole-word-masking", action="store_true")
+    parser.add_argument("--masked-lm-ratio", type=float, default=0.15)
+    parser.add_argument("--max-predictions-per-seq", type=int, help="limit of static masks per sample (default: none)")
+    parser.add_argument("--duplicate-factor", type=int, default=1, help="times each document is used")
+    parser.add_argument("--sample-ratio", type=float, default=1.0, help="share of the documents to use")
+    parser.add_argument("--seed", type=int, default=12345)
+    parser.add_argument("--num-shards", type=int, help="balanced shards (per bin); default: one part per block")
+    parser.add_argument("--output-format", choices=FORMATS, default="parquet")
+    parser.add_argument("--compression", choices=("none", "snappy", "zstd", "lz4"), default="snappy")
+    parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes")
+    return parser
+
+
+def job_of(arguments: argparse.Namespace) -> Job:
+    """The job of a command line; ValueError names a bad value."""
+    sources = list_sources([folder for name in _CORPORA for folder in getattr(arguments, name)])
+    if not sources:
+        raise ValueError(f"no source given; name at least one of --{' --'.join(_CORPORA).replace('_', '-')}")
+    for name in ("num_blocks", "block_size", "num_shards"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')}={value} must be at least 1")
+    total = sum(source.num_bytes for source in sources)
+    block_bytes = arguments.block_size or _DEFAULT_BLOCK_BYTES
+    if arguments.num_blocks:
+        block_bytes = -(-total // arguments.num_blocks)
+    pairs = PairSettings(arguments.target_seq_length, arguments.short_seq_prob, arguments.duplicate_factor,
+                         arguments.seed)
+    settings = SampleSettings(pairs, block_bytes, arguments.bin_size, arguments.masking, arguments.whole_word_masking,
+                              arguments.masked_lm_ratio, arguments.max_predictions_per_seq, arguments.sample_ratio,
+                              arguments.lowercase, arguments.language)
+    return Job(settings, arguments.vocab_file, Vocabulary.from_file(arguments.vocab_file).sha256, sources,
+               plan_blocks(sources, block_bytes), arguments.sink, arguments.output_format, arguments.compression)
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = _parser().parse_args(argv)
+    start = time.monotonic()
+    try:
+        manifest = preprocess(job_of(arguments), arguments.num_shards, arguments.local_n_workers)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
+    seconds = time.monotonic() - start
+    print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.sink}, "
+          f"{manifest.counts['input bytes'] / 1e6:.1f} MB of text in {seconds:.1f} s")
+    for name, value in manifest.counts.items():
+        print(f"  {name}: {value}")
+
+
+if __name__ == "__main__":
+    main()

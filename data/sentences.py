@@ -1,0 +1,76 @@
+"""Documents -> sentences -> token ids, for a whole block of documents at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import sentencex
+
+from bert.tokenization import FastTokenizer
+
+_BATCH_CHARACTERS = 4 << 20
+
+
+@dataclass(frozen=True)
+class TokenizedDocuments:
+    """D documents, n sentences, T tokens; no document and no sentence is empty.
+
+    Attributes:
+        token_ids: [T] of the vocabulary's id dtype.
+        sentence_offsets: int64 [n + 1], into token_ids.
+        document_offsets: int64 [D + 1], into the sentences.
+    """
+
+    token_ids: np.ndarray
+    sentence_offsets: np.ndarray
+    document_offsets: np.ndarray
+
+
+def tokenize_documents(texts: Iterable[str], tokenizer: FastTokenizer, language: str,
+                       counts: Counter) -> TokenizedDocuments:
+    """Split documents into sentences and these into WordPiece ids; a few megabytes of text are held at a time."""
+    ids, lengths, owners = [], [], []
+    num_documents = 0
+    for batch in _batches(texts):
+        sentences: list[str] = []
+        sizes = []
+        for text in batch:
+            found = sentencex.segment(language, text)
+            sentences += found
+            sizes.append(len(found))
+        batch_ids, offsets = tokenizer.encode_texts(sentences)
+        ids.append(batch_ids)
+        lengths.append(np.diff(offsets))
+        owners.append(np.repeat(np.arange(len(batch)) + num_documents, sizes))
+        num_documents += len(batch)
+    if not ids:
+        ids, lengths, owners = [np.zeros(0, tokenizer.vocabulary.id_dtype())], [np.zeros(0, np.int64)], [
+            np.zeros(0, np.int64)]
+    all_lengths, all_owners = np.concatenate(lengths), np.concatenate(owners)
+    kept = all_lengths > 0
+    documents, first_sentences = np.unique(all_owners[kept], return_index=True)
+    num_sentences = int(kept.sum())
+    tokens = np.concatenate(ids)
+    counts["sentences"] += num_sentences
+    counts["documents without tokens"] += num_documents - len(documents)
+    counts["documents used"] += len(documents)
+    counts["tokens"] += len(tokens)
+    counts["unknown tokens"] += int((tokens == tokenizer.vocabulary.id_of("[UNK]")).sum())
+    return TokenizedDocuments(tokens, np.concatenate([[0], np.cumsum(all_lengths[kept])]).astype(np.int64),
+                              np.append(first_sentences, num_sentences).astype(np.int64))
+
+
+def _batches(texts: Iterable[str]) -> Iterable[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,96 @@
+"""Train a WordPiece vocabulary: the same text always gives the same vocab.txt.
+
+    python -m data.train_vocabulary --input D/train/source --vocab-size 4096 --output vocab.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.trainers import WordPieceTrainer
+
+from bert.manifest import write_atomically
+from bert.tokenization import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
+from data.corpus import list_sources, plan_blocks, read_documents
+
+_MAX_ALPHABET = 1000
+
+
+def train_vocabulary(folders: list[str], vocab_size: int, *, lowercase: bool = True, min_frequency: int = 2) -> Vocabulary:
+    """A vocabulary of at most vocab_size tokens, the special ones first.
+
+    The library's trainer breaks ties by the order in which it happens to meet the characters; giving it all of them
+    beforehand, sorted, makes its result a function of the text.
+
+    Raises:
+        ValueError: no text, or a size that does not even hold the characters.
+    """
+    alphabet, continuations = _characters(folders, lowercase)
+    fixed = [*SPECIAL_TOKENS, *continuations]
+    if vocab_size < len(fixed) + len(alphabet):
+        raise ValueError(f"vocab_size={vocab_size} must be at least {len(fixed) + len(alphabet)}: the special tokens "
+                         f"and the {len(alphabet)} characters of the text, at and after the beginning of a word")
+    tokenizer = _tokenizer(lowercase)
+    trainer = WordPieceTrainer(vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=fixed,
+                               initial_alphabet=alphabet, limit_alphabet=len(alphabet), show_progress=False)
+    tokenizer.train_from_iterator(_texts(folders), trainer)
+    ids = tokenizer.get_vocab()
+    return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
+
+
+def _tokenizer(lowercase: bool) -> Tokenizer:
+    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    return tokenizer
+
+
+def _texts(folders: list[str]) -> Iterator[str]:
+    for block in plan_blocks(list_sources(folders), 1 << 24):
+        yield from read_documents(block, Counter())
+
+
+def _characters(folders: list[str], lowercase: bool) -> tuple[list[str], list[str]]:
+    """The most frequent characters, and those of them that continue a word (with ##); both sorted."""
+    normalizer, splitter = BertNormalizer(lowercase=lowercase), BertPreTokenizer()
+    counts: Counter[str] = Counter()
+    inside: set[str] = set()
+    for text in _texts(folders):
+        words = {word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))}
+        for word in words:
+            counts.update(word)
+            inside.update(word[1:])
+    alphabet = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:_MAX_ALPHABET])
+    return alphabet, [CONTINUATION_PREFIX + character for character in alphabet if character in inside]
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", action="append", required=True, metavar="DIR", help="source folder; may be repeated")
+    parser.add_argument("--vocab-size", type=int, default=30_522)
+    parser.add_argument("--output", type=Path, required=True, metavar="vocab.txt")
+    parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--min-frequency", type=int, default=2, help="least count of a pair that is merged")
+    arguments = parser.parse_args(argv)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    try:
+        vocabulary = train_vocabulary(arguments.input, arguments.vocab_size, lowercase=arguments.lowercase,
+                                      min_frequency=arguments.min_frequency)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(arguments.output, "".join(token + "\n" for token in vocabulary.tokens).encode())
+    print(f"{len(vocabulary)} tokens in {arguments.output} (sha256 {vocabulary.sha256[:16]})")
+
+
+if __name__ == "__main__":
+    main()
