@@ -253,11 +253,13 @@ class PretrainingConfig(Settings):
         if not vocab_file.is_file():
             raise ValueError(f"vocab_file={vocab_file} must be an existing vocabulary; pass --vocab-file"
                              f"{_unset_variable(vocab_file)}")
-        with vocab_file.open("rb") as lines:
-            size = sum(1 for _ in lines)
-        if size > self.model.padded_vocab_size():
+        tokens, pad = vocab_file.read_bytes().splitlines(), self.model.pad_token_id
+        if tokens[pad:pad + 1] != [b"[PAD]"]:
+            raise ValueError(f"vocab_file={vocab_file} must have [PAD] in line {pad + 1}, as pad_token_id={pad} says; "
+                             "pass --pad-token-id, or the vocabulary of this model")
+        if len(tokens) > self.model.padded_vocab_size():
             raise ValueError(
-                f"vocab_file={vocab_file} has {size} tokens and must have at most {self.model.padded_vocab_size()}, "
+                f"vocab_file={vocab_file} has {len(tokens)} tokens and must have at most {self.model.padded_vocab_size()}, "
                 f"vocab_size={self.model.vocab_size} rounded up to a multiple of 8; pass the vocabulary of "
                 "this model, or --vocab-size")
 

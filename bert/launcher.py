@@ -196,8 +196,9 @@ def _check_devices(plan: LaunchPlan) -> str | None:
     if device == "cpu" or (device == "auto" and count == 0 and wanted == 1):
         return None
     if wanted > count:
-        raise ValueError(f"num_gpus={wanted} must be at most the {count} GPUs of this machine; pass --num-gpus {count}"
-                         " (and another batch), or --device cpu to train in as many CPU processes")
+        fewer = f"--num-gpus {count}" if count else "--device cpu"
+        raise ValueError(f"num_gpus={wanted} must be at most the {count} GPUs of this machine; pass {fewer}, or start "
+                         "without arguments for the quickstart, which needs none")
     return ",".join(map(str, range(wanted)))
 
 

@@ -62,8 +62,8 @@ make_environment() {
   local venv="$1" requirements="$2" base
   base="$(supported_python)" || fail "no Python 3.11 or 3.12 found; install one and put it on the PATH"
   echo "Installing ${requirements} into ${venv} (once, some minutes)" >&2
-  mkdir -p "$(dirname "${venv}")"
-  exec {lock}>"${venv}.lock"
+  mkdir -p "${venv}"
+  exec {lock}>"${venv}/setup.lock"
   if command -v flock >/dev/null; then flock "${lock}"; fi # a second start waits for the first one's work
   [[ -x "${venv}/bin/python" ]] || "${base}" -m venv "${venv}" \
     || fail "${base} cannot make an environment; install its venv package (Debian: python3-venv)"
