@@ -129,8 +129,9 @@ def trainer(group) -> tuple[dict, dict]:
             yield tiny.Update(0, [tiny.as_pass(feed) for feed in share(step, 2, group)])
 
     log = RunLog(config.phase_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else None
-    outcome = Trainer(session.program, session.device(), config, log, stop,
-                      save=lambda step, epoch: saved.append(step), evaluate=None).run(batches(), 0, tiny.NUM_STEPS)  # fmt: skip
+    loop = Trainer(session.program, session.device(), config, log, stop,
+                   save=lambda step, epoch: saved.append(step), evaluate=None)  # fmt: skip
+    outcome = loop.run(batches(), 0, tiny.NUM_STEPS)
     return {"step": outcome.step, "saved": saved, "interrupted_by": outcome.interrupted_by,
             "sequences": outcome.sequences, "metrics": outcome.final_metrics}, session.parameters()  # fmt: skip
 
