@@ -34,8 +34,8 @@ class PairSettings:
 
     def __post_init__(self) -> None:
         if self.target_seq_length < 8:
-            raise ValueError(f"target_seq_length={self.target_seq_length} must be at least 8: three tokens of a pair are "
-                             "special (128 and 512 in the paper)")
+            raise ValueError(f"target_seq_length={self.target_seq_length} must be at least 8: three tokens of a pair "
+                             "are special (128 and 512 in the paper)")
         if not 0.0 <= self.short_seq_prob <= 1.0:
             raise ValueError(f"short_seq_prob={self.short_seq_prob} must lie between 0 and 1 (0.1 in the paper)")
         if self.duplicate_factor < 1:

@@ -90,8 +90,8 @@ def _check_sink(sink: Path, folder: Path) -> None:
     others = [path.name for path in sink.iterdir() if path.name == MANIFEST_NAME or ".parquet" in path.name
               or ".arrow" in path.name]
     if others:
-        raise ValueError(f"{sink}: holds {len(others)} files of other shards, e.g. {sorted(others)[0]}; a sink holds the "
-                         "shards of one run: give an empty --sink, or remove them")
+        raise ValueError(f"{sink}: holds {len(others)} files of other shards, e.g. {sorted(others)[0]}; a sink holds "
+                         "the shards of one run: give an empty --sink, or remove them")
 
 
 def _parser() -> argparse.ArgumentParser:

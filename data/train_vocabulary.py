@@ -25,7 +25,8 @@ from data.corpus import list_sources, plan_blocks, read_documents
 _MAX_ALPHABET = 1000
 
 
-def train_vocabulary(folders: list[str], vocab_size: int, *, lowercase: bool = True, min_frequency: int = 2) -> Vocabulary:
+def train_vocabulary(folders: list[str], vocab_size: int, *, lowercase: bool = True,
+                     min_frequency: int = 2) -> Vocabulary:
     """A vocabulary of at most vocab_size tokens, the special ones first.
 
     The library's trainer breaks ties by the order in which it happens to meet the characters; giving it all of them
