@@ -1,0 +1,60 @@
+"""Paddle comes in through one door, and what it breaks in other libraries stays whole."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tiny
+
+from bert.framework import default_device, paddle, place_of, read_variable, write_variable
+
+DECOMPRESS = """
+import {first}
+import gzip, io, os, tempfile, zipfile, zlib
+import numpy.random, scipy.special, scipy.stats
+text = os.urandom(1000) + b"shard" * 100_000
+assert zlib.decompress(zlib.compress(text, 9)) == text
+assert gzip.decompress(gzip.compress(text)) == text
+buffer = io.BytesIO()
+with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr("shard", text)
+assert zipfile.ZipFile(buffer).read("shard") == text
+numpy.savez_compressed(buffer := io.BytesIO(), values=numpy.arange(100_000))
+buffer.seek(0)
+assert numpy.load(buffer)["values"][-1] == 99_999
+print("whole", numpy.random.default_rng(3).integers(10), scipy.special.erf(1.0))
+"""
+
+
+@pytest.mark.parametrize("first", ["bert.framework", "program", "bert.pretraining"])
+def test_decompression_works_in_a_process_that_loads_paddle_first(first):
+    """libpaddle.so exports zlib's symbols; `import bert` loads the real ones before."""
+    run = subprocess.run([sys.executable, "-c", DECOMPRESS.format(first=first)], capture_output=True, text=True,
+                         timeout=120)  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert run.stdout.startswith("whole")
+
+
+def test_static_mode_is_on():
+    assert not paddle.in_dynamic_mode()
+
+
+def test_variables_are_copied_both_ways_and_unknown_names_refused():
+    session = tiny.Session()
+    name = "bert.pooler.dense.bias"
+    value = np.arange(32, dtype="float32")
+    session.write(name, value)
+    copy = session.read(name)
+    value[0] = copy[1] = 99
+    assert session.read(name).tolist() == list(range(32))
+    for action in (lambda: read_variable(session.scope, "bert.poller"),
+                   lambda: write_variable(session.scope, "bert.poller", value, session.place)):  # fmt: skip
+        with pytest.raises(KeyError, match="bert.poller"):
+            action()
+
+
+def test_without_cuda_the_device_is_the_processor():
+    if not paddle.is_compiled_with_cuda():
+        assert default_device() == "cpu"
+    assert isinstance(place_of("cpu"), paddle.CPUPlace)
