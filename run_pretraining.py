@@ -1,6 +1,7 @@
 """Pre-train BERT, one phase per run: parse -> check -> build -> load -> loop. See `--help` and README.md."""
 
 import contextlib
+import os
 import sys
 
 from bert.cli import dump_yaml, parse_pretraining_arguments, usage_errors
@@ -43,7 +44,8 @@ def run(config) -> int:
         if group.is_main:
             stack.enter_context(checkpoint_files.run_lock(config.checkpoint_dir()))
             log = RunLog(config.phase_dir(), config.run.report_file, total_steps=config.run.max_steps,
-                         visualdl=config.hardware.visualdl)  # fmt: skip
+                         visualdl=config.hardware.visualdl,
+                         progress_bar=True if os.environ.get("BERT_PROGRESS_BAR") == "1" else None)  # fmt: skip
             stack.callback(log.close)
             (config.phase_dir() / "config.yaml").write_text(dump_yaml(config))
         say = pretraining.say_to(log)
@@ -59,9 +61,6 @@ def run(config) -> int:
             last_step = min(last_step, progress.step + config.run.steps_this_run)
         if config.run.benchmark:
             last_step = progress.step + config.run.benchmark_warmup_steps + config.run.benchmark_steps
-        if progress.step >= last_step:
-            say(f"phase {config.run.phase} is done: step {progress.step} of {config.run.max_steps}")
-            return 0
         entropy = None
         if data.held_out is not None:
             entropy = evaluation_unigram_entropy(data.held_out, config.run.eval_samples)
@@ -74,6 +73,10 @@ def run(config) -> int:
         trainer = Trainer(program, device, config, log, stop,
                           save=pretraining.saver(config, program, device, start, say),
                           evaluate=pretraining.evaluator(config, evaluation, data, device))  # fmt: skip
+        if progress.step >= config.run.max_steps:
+            say(f"phase {config.run.phase} is done: step {progress.step} of {config.run.max_steps}")
+            if not device.collective.any(group.is_main and not (config.phase_dir() / "summary.json").exists()):
+                return 0
         batches = data.loader.batches(progress.step)
         stack.enter_context(contextlib.closing(batches))
         try:

@@ -109,7 +109,7 @@ def verify(directory: Path) -> dict:
 
 
 def newest_valid(parent: Path, report: Callable[[str], None]) -> Path | None:
-    """The newest step directory that verifies; what is wrong with newer ones goes to `report`. None if there is none."""
+    """The newest step directory that verifies, or None; what is wrong with newer ones goes to `report`."""
     for step in reversed(list_steps(parent)):
         directory = step_directory(parent, step)
         try:

@@ -32,12 +32,12 @@ if "MKL_DEBUG_CPU_TYPE" not in os.environ and Path("/proc/cpuinfo").exists():
         os.environ["MKL_DEBUG_CPU_TYPE"] = _kernels  # read when MKL is loaded, so before Paddle
 
 import paddle  # noqa: E402
-from paddle import static  # noqa: E402
+from paddle import nn, static  # noqa: E402
 from paddle.base import core, framework, unique_name  # noqa: E402
 
 paddle.enable_static()
 
-__all__ = ["core", "framework", "paddle", "place_of", "read_variable", "set_cpu_threads", "static", "unique_name",
+__all__ = ["core", "framework", "nn", "paddle", "place_of", "read_variable", "set_cpu_threads", "static", "unique_name",
            "write_variable"]
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,7 +29,7 @@ class Sink:
             return
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - whatever a log sink raises, the run is worth more
+        except Exception as error:  # whatever a log sink raises, the run is worth more
             self._broken = True
             try:
                 print(f"warning: {self._name} failed and is switched off: {error}", file=sys.stderr)
@@ -44,7 +45,7 @@ class RunLog:
     """
 
     def __init__(self, directory: Path, report_file: Path | None, *, total_steps: int, visualdl: bool,
-                 stream: IO[str] | None = None):  # fmt: skip
+                 first_step: int = 0, progress_bar: bool | None = None, stream: IO[str] | None = None):  # fmt: skip
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._total_steps = total_steps
@@ -58,7 +59,8 @@ class RunLog:
         if visualdl:
             self._visualdl(self._open_visualdl)
         self._bar: Any = None
-        self._console(self._open_bar)
+        if self._stream.isatty() if progress_bar is None else progress_bar:
+            self._console(lambda: self._open_bar(first_step))
         self._progress_written = -math.inf
 
     def parameters(self, values: dict[str, Any]) -> None:
@@ -118,7 +120,7 @@ class RunLog:
                   "elapsedtime": f"{time.perf_counter():.6f}", "type": "LOG", "step": step, "data": data}  # fmt: skip
         text = f"DLLL {to_json(record)}\n"
         for path, sink in self._lines:
-            sink(lambda path=path: append(path, text))
+            sink(partial(append, path, text))
 
     def _row(self, values: dict[str, Any]) -> None:
         self._rows(lambda: append(self.directory / "metrics.jsonl", to_json(values) + "\n"))
@@ -136,11 +138,10 @@ class RunLog:
 
         self._writer = LogWriter(logdir=str(self.directory / "visualdl"))
 
-    def _open_bar(self) -> None:
-        if self._stream.isatty():
-            from tqdm import tqdm
+    def _open_bar(self, first_step: int) -> None:
+        from tqdm import tqdm
 
-            self._bar = tqdm(total=self._total_steps, unit="step", file=self._stream, dynamic_ncols=True)
+        self._bar = tqdm(total=self._total_steps, initial=first_step, unit="step", file=self._stream, ncols=110)
 
     def _print(self, message: str) -> None:
         print(message, file=self._stream, flush=True)

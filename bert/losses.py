@@ -1,8 +1,8 @@
 """Pre-training losses and the counts that metrics are made of."""
 
-from bert.framework import paddle
+from bert.framework import nn, paddle
 
-F = paddle.nn.functional
+F = nn.functional
 
 
 def masked_lm_loss(logits, labels, weights, normalizer):

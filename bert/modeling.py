@@ -8,10 +8,9 @@ checkpoints never depend on names Paddle generates. Weight matrices of linear la
 import math
 
 from bert.config import BertConfig
-from bert.framework import core, paddle
+from bert.framework import core, nn, paddle
 
-nn = paddle.nn
-F = paddle.nn.functional
+F = nn.functional
 
 MASKED_SCORE = -1e4  # added to scores of padded keys: exp underflows to 0, and float16 can hold it
 

@@ -4,6 +4,7 @@ The schedule, the guard and the counters live in the graph. An update whose grad
 variable, is counted, and does not advance the learning rate, without the host having to look at every step.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ COUNTERS = (APPLIED_UPDATES, SKIPPED_UPDATES, CONSECUTIVE_SKIPPED_UPDATES)
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up to `peak`, then polynomial decay to `end` with `power` (1.0 linear, 0.5 as in LAMB for PyTorch)."""
+    """Linear warm-up to `peak`, then polynomial decay to `end`; `power` 1.0 is linear, 0.5 NVIDIA's for PyTorch."""
 
     peak: float
     warmup_steps: int
@@ -48,7 +49,7 @@ class Schedule:
 
 
 def decays(parameter_name: str) -> bool:
-    """Whether weight decay (and with it LAMB's trust ratio) applies: not for biases and LayerNorm, by structured name."""
+    """Whether weight decay (and with it LAMB's trust ratio) applies: not to biases and LayerNorm."""
     return not (parameter_name.endswith("bias") or ".LayerNorm." in parameter_name)
 
 
@@ -57,6 +58,10 @@ class _GuardedUpdate:
 
     max_grad_norm: float
     num_scheduled_steps: int
+    _found_inf_on_host: bool
+    _get_auxiliary_var: Callable  # these three are Paddle's
+    _set_auxiliary_var: Callable
+    _learning_rate_map: dict
 
     def apply_gradients(self, params_grads):
         program = static.default_main_program()
@@ -72,7 +77,7 @@ class _GuardedUpdate:
                 _scale_in_place(gradients, self.max_grad_norm / paddle.clip(norm, min=self.max_grad_norm))
             paddle.assign(norm.reshape([1]), _persistable(GRADIENT_NORM, "float32"))
             self._learning_rate_map[program] = _scheduled_learning_rate(self.num_scheduled_steps)
-        operators = super().apply_gradients(params_grads)
+        operators = super().apply_gradients(params_grads)  # type: ignore[misc]
         with program._optimized_guard([]):
             _count_update(found_inf)
         return operators
@@ -91,7 +96,7 @@ class GuardedAdamW(_GuardedUpdate, paddle.optimizer.AdamW):
 
 
 def create_optimizer(settings: OptimizerSettings, num_scheduled_steps: int):
-    """The optimizer of `settings`, to be handed to `amp.decorate` or Fleet; the rate comes from the schedule's table."""
+    """The optimizer of `settings`, for `amp.decorate` or Fleet; its rate comes from the schedule's table."""
     common = dict(learning_rate=settings.learning_rate, beta1=settings.beta1, beta2=settings.beta2,
                   epsilon=settings.epsilon)  # fmt: skip
     if settings.optimizer == "Lamb":

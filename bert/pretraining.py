@@ -170,12 +170,18 @@ def saver(config: PretrainingConfig, program: TrainingProgram, device: Device, s
 def evaluator(config: PretrainingConfig, evaluation_program, data: PretrainingData,
               device: Device) -> Callable[[], dict[str, float]] | None:  # fmt: skip
     """`evaluate()` on the held-out shards, None without them."""
-    if data.held_out is None:
+    held_out = data.held_out
+    if held_out is None:
         return None
 
     def evaluate() -> dict[str, float]:
-        batches = evaluation_batches(data.held_out, micro_batch_size=config.batch.batch_size, rank=device.group.rank,
-                                     world_size=device.group.world_size, max_samples=config.run.eval_samples)  # fmt: skip
+        batches = evaluation_batches(
+            held_out,
+            micro_batch_size=config.batch.batch_size,
+            rank=device.group.rank,
+            world_size=device.group.world_size,
+            max_samples=config.run.eval_samples,
+        )
         return evaluate_pretraining(device.executor, evaluation_program, batches, device.collective)
 
     return evaluate
@@ -224,18 +230,23 @@ def _arithmetic(config: PretrainingConfig) -> str:
 
 def _checkpoint_to_continue(config: PretrainingConfig, say: Callable[[str], None]) -> Path | None:
     """The step directory named by --from-checkpoint; None only with `auto` and nothing there yet."""
-    source, step = Path(config.initialization.from_checkpoint), config.initialization.last_step_of_checkpoint
+    assert config.initialization.from_checkpoint is not None
+    source, step = config.initialization.from_checkpoint, config.initialization.last_step_of_checkpoint
     if isinstance(step, int):
         return _existing_step(source, config, step)
     if (source / checkpoint_files.MANIFEST).exists():
         return source
     newest = _newest(source, config, config.run.phase, say)
     if newest is None and step != "auto":
-        raise CheckpointError(f"from_checkpoint={source} holds no valid checkpoint of phase {config.run.phase}; check "
-                              "the folder, or pass --last-step-of-checkpoint auto to start afresh when there is none")  # fmt: skip
+        raise CheckpointError(
+            f"from_checkpoint={source} holds no valid checkpoint of phase {config.run.phase}; check the folder, or pass "
+            "--last-step-of-checkpoint auto to start afresh when there is none"
+        )
     if newest is None and any(checkpoint_files.list_steps(p) for p in _parents(source, config, config.run.phase)):
-        raise CheckpointError(f"from_checkpoint={source} holds checkpoints of phase {config.run.phase}, none of them "
-                              "valid; nothing was overwritten: move the folder away to start afresh")  # fmt: skip
+        raise CheckpointError(
+            f"from_checkpoint={source} holds checkpoints of phase {config.run.phase}, none of them valid; nothing was "
+            "overwritten: move the folder away to start afresh"
+        )
     return newest
 
 
@@ -243,8 +254,9 @@ def _existing_step(source: Path, config: PretrainingConfig, step: int) -> Path:
     for parent in _parents(source, config, config.run.phase):
         if (directory := checkpoint_files.step_directory(parent, step)).is_dir():
             return directory
-    raise CheckpointError(f"last_step_of_checkpoint={step} is not in {source}; it holds steps "
-                          f"{[s for p in _parents(source, config, config.run.phase) for s in checkpoint_files.list_steps(p)]}")  # fmt: skip
+    present = [s for p in _parents(source, config, config.run.phase) for s in checkpoint_files.list_steps(p)]
+    raise CheckpointError(f"last_step_of_checkpoint={step} is not in {source}, which holds {present or 'no steps'}; "
+                          "name one of them, or auto")  # fmt: skip
 
 
 def _newest(source: Path, config: PretrainingConfig, phase: int, say: Callable[[str], None]) -> Path | None:
@@ -255,7 +267,7 @@ def _newest(source: Path, config: PretrainingConfig, phase: int, say: Callable[[
 
 
 def _parents(source: Path, config: PretrainingConfig, phase: int) -> list[Path]:
-    """Where STEP folders may be: in the folder itself, or in that of the phase below the model's or the output folder."""
+    """Where STEP folders may be: in the folder itself, or in that of the phase below it or below the model's."""
     return [source, source / f"phase{phase}", source / config.run.bert_model / f"phase{phase}"]
 
 

@@ -4,10 +4,10 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from bert.checkpoint import CheckpointError, variables_of
 from bert.config import PretrainingConfig
 from bert.distributed import Collective, Group
 from bert.estimates import training_flops_per_sequence
@@ -17,8 +17,6 @@ from bert.logs import RunLog
 from bert.optimization import CONSECUTIVE_SKIPPED_UPDATES, GRADIENT_NORM, LEARNING_RATE, SKIPPED_UPDATES
 from bert.randomness import stream_key
 from program import TRAINING_METRICS
-
-__all__ = ["CheckpointError", "Device", "Outcome", "RanksDiffer", "Trainer", "TrainingDiverged"]
 
 
 class TrainingDiverged(RuntimeError):
@@ -33,9 +31,9 @@ class RanksDiffer(RuntimeError):
 class Device:
     """Where programs run."""
 
-    executor: object
-    scope: object
-    place: object
+    executor: Any
+    scope: Any
+    place: Any
     group: Group
     collective: Collective
     peak_tflops: float  # of one rank
@@ -98,8 +96,8 @@ class Trainer:
                 continue
             if run.rank_check_freq and step % run.rank_check_freq == 0:
                 self.check_ranks(step)
-            if self._evaluate and (step == run.max_steps or (run.eval_freq and step % run.eval_freq == 0)):
-                metrics = metrics | self._run_evaluation(step, epoch)
+            if step == run.max_steps or (run.eval_freq and step % run.eval_freq == 0):
+                metrics = metrics | self.run_evaluation(step, epoch)
             if step % run.num_steps_per_checkpoint == 0 or ending:
                 self._check_finite()
                 self._save(step, epoch)
@@ -107,6 +105,8 @@ class Trainer:
             if interrupted:
                 break
         assert run.benchmark or saved_at == step
+        if start_step >= run.max_steps:  # stopped between the last save and the summary
+            metrics = self.run_evaluation(step, epoch)
         return Outcome(
             step=step,
             epoch=epoch,
@@ -194,7 +194,11 @@ class Trainer:
         )
 
     def _check_finite(self) -> None:
-        """TrainingDiverged after too many skipped updates in a row; with dynamic loss scaling, once the scale is down."""
+        """Stop after too many skipped updates in a row; with dynamic loss scaling, only once the scale is down.
+
+        Raises:
+            TrainingDiverged
+        """
         skipped = int(read_variable(self._device.scope, CONSECUTIVE_SKIPPED_UPDATES)[0])
         scale = float(read_variable(self._device.scope, self._program.loss_scale)[0]) if self._program.loss_scale else 0
         dynamic = bool(self._program.loss_scale_counters)
@@ -206,7 +210,10 @@ class Trainer:
                 "from the last checkpoint"
             )
 
-    def _run_evaluation(self, step: int, epoch: int) -> dict[str, float]:
+    def run_evaluation(self, step: int, epoch: int) -> dict[str, float]:
+        """Held-out metrics after `step`, logged; none without held-out data."""
+        if self._evaluate is None:
+            return {}
         metrics = self._evaluate()
         if self._log:
             self._log.evaluation(step, epoch, metrics)
