@@ -83,13 +83,14 @@ _ROWS = (
 
 
 def next_commands(plan: LaunchPlan) -> list[str]:
-    last = plan.phases[-1]
-    return [
-        f"  visualdl --logdir {last.run.output_dir}                 # the curves in a browser",
-        "  bash scripts/run_pretraining.sh --config quickstart --output-dir results/longer --phase1-max-steps 4000",
-        "  bash scripts/run_pretraining.sh --config large --dry-run  # what BERT-large on 8 GPUs would take",
-        f"  python run_squad.py --help                              # fine-tune {last.checkpoint_dir()}",
-    ]
+    output_dir = plan.phases[-1].run.output_dir
+    commands = [
+        ("the curves in a browser", f"visualdl --logdir {output_dir}"),
+        ("train longer", "bash scripts/run_pretraining.sh --output-dir results/longer --phase1-max-steps 4000"),
+        ("what BERT-large on 8 GPUs would take", "bash scripts/run_pretraining.sh --config large --dry-run")]
+    if (plan.code_dir / "run_squad.py").exists():
+        commands.append(("fine-tune what was trained", "bash scripts/run_squad.sh --help"))
+    return [f"  {command}   # {purpose}" for purpose, command in commands]
 
 
 def draw(picture: Path, phases: Iterable[tuple[PretrainingConfig, list[dict[str, Any]], dict[str, Any]]]) -> None:

@@ -120,7 +120,7 @@ def pretraining(argv: Sequence[str]) -> int:
 def _prepare(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> int:
     with usage_errors():
         if plan.name == "quickstart":
-            return quickstart.prepare(config, plan.world_size(), runner.run)
+            return quickstart.prepare(config, runner.run)
         return prepare_shards(plan, config, runner.run)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from bert.config import PretrainingConfig
 from bert.launch_plan import LaunchPlan
 
+_UNFINISHED = ".blocks"  # what data.preprocess_bert_pretrain keeps in its sink until all shards are written
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
 
 
@@ -18,7 +19,7 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run) -> int
         ValueError: there is no text either.
     """
     folder, source = config.data.input_dir, plan.preparation.wikipedia_source
-    if _has_files(folder):
+    if _has_files(folder) and not (folder / _UNFINISHED).exists():
         return 0
     if plan.node_rank not in (None, 0) or plan.num_nodes > 1:
         raise ValueError(f"input_dir={folder} has no shards; make them on one node first (--num-nodes 1), in a folder "

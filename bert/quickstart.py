@@ -6,39 +6,41 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert.config import PretrainingConfig
+from bert.manifest import MANIFEST_NAME
 from bert.preparation import Run, Steps, preprocessing_command
 
 BIN_SIZES = {1: None, 2: 32}  # tokens a bin of each phase's shards spans
-NUM_SHARDS = 4  # enough for two ranks with two readers each
+NUM_SHARDS = 8
 SEED = 42  # of the data, whatever the seed of the training: runs that differ in it share the shards
 
 
-def prepare(config: PretrainingConfig, world_size: int, run: Run) -> int:
+def prepare(config: PretrainingConfig, run: Run) -> int:
     """Make what is missing for one phase; exit code of the first command that failed, else 0."""
     steps = Steps(_home(config) / "prepared.json", run)
-    for title, command, product in commands(config, world_size):
+    for title, command, product in commands(config):
         if code := steps.step(title, command, product):
             return code
     return 0
 
 
-def commands(config: PretrainingConfig, world_size: int) -> list[tuple[str, Sequence[str], Path]]:
+def commands(config: PretrainingConfig) -> list[tuple[str, Sequence[str], Path]]:
     """(title, command, product) in order. The held-out text is never seen by the vocabulary or the training shards."""
     corpus, vocabulary, phase = _home(config) / "corpus", config.data.vocab_file, config.run.phase
     assert config.data.eval_dir is not None
     python, texts = [sys.executable, "-m"], corpus / "train/source"
     steps: list[tuple[str, Sequence[str], Path]] = [
-        ("collecting text from this machine", [*python, "data.sample_corpus", "--output-dir", str(corpus)], texts),
+        ("collecting text from this machine", [*python, "data.sample_corpus", "--output-dir", str(corpus)],
+         corpus / "report.json"),
         ("training the vocabulary",
          [*python, "data.train_vocabulary", "--input", str(texts), "--vocab-size", str(config.model.vocab_size),
           "--output", str(vocabulary)], vocabulary)]
-    parts = (("train", config.data.input_dir, NUM_SHARDS * world_size, BIN_SIZES[phase]),
-             ("eval", config.data.eval_dir, 1, None))
+    parts = (("train", config.data.input_dir, NUM_SHARDS, BIN_SIZES[phase]),
+             ("held_out", config.data.eval_dir, 1, None))
     for part, sink, num_shards, bin_size in parts:
         command = preprocessing_command(
             "--text", corpus / part / "source", sink, config, num_shards=num_shards, num_workers=os.cpu_count() or 1,
             sample_ratio=1.0, bin_size=bin_size, seed=SEED)
-        steps.append((f"making the shards of phase {phase}, {part}", command, sink))
+        steps.append((f"making the shards of phase {phase}, {part}", command, sink / MANIFEST_NAME))
     return steps
 
 

@@ -21,7 +21,7 @@ def quickstart_phase1() -> PretrainingConfig:
     return PretrainingConfig(
         model=BUILT_IN_MODELS["bert-quickstart"],
         data=DataSettings(
-            input_dir=_DATA / "phase1/train", eval_dir=_DATA / "phase1/eval",
+            input_dir=_DATA / "phase1/train", eval_dir=_DATA / "phase1/held_out",
             vocab_file=_DATA / "vocab.txt", max_seq_length=64, max_predictions_per_seq=10,
             masking="dynamic", num_workers=0),
         batch=BatchSettings(batch_size=32),
@@ -34,5 +34,5 @@ def quickstart_phase2() -> PretrainingConfig:
     """Sequences of 128 in bins of 32, continuing phase 1 at half the rate for a fifth of the updates."""
     return derive(
         quickstart_phase1(), phase=2, max_steps=120, max_seq_length=128, max_predictions_per_seq=20,
-        input_dir=_DATA / "phase2/train", eval_dir=_DATA / "phase2/eval",
+        input_dir=_DATA / "phase2/train", eval_dir=_DATA / "phase2/held_out",
         learning_rate=2e-3, eval_freq=40, num_steps_per_checkpoint=40)
