@@ -7,6 +7,7 @@ known by name, so a program can be inspected, run in any scope and saved by stru
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
+from typing import Any
 
 from bert.config import BertConfig, OptimizerSettings, PrecisionSettings
 from bert.distributed import Group, gloo_on_cpu, remove_stream_operators
@@ -14,6 +15,7 @@ from bert.framework import paddle, static, unique_name
 from bert.losses import masked_lm_loss, next_sentence_loss, weighted_correct
 from bert.modeling import BertForPretraining
 from bert.optimization import create_optimizer
+from bert.randomness import stream_key
 
 # Sums kept on the device between two log lines (float64, one persistable vector), so that no pass waits for the host.
 METRIC_NAMES = ("passes", "loss", "masked_lm_loss", "next_sentence_loss", "masked_lm_correct", "masked_tokens",
@@ -36,7 +38,7 @@ class TrainingProgram:
     gradient_accumulation_steps: int
     loss_scale: str | None = None  # variable names, None without dynamic or fixed loss scaling
     loss_scale_counters: tuple[str, ...] = ()
-    amp_optimizer: object = field(default=None, repr=False)
+    amp_optimizer: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,6 @@ def build_training_program(
 ) -> TrainingProgram:
     """The pre-training program of one rank. `seed` decides the initial weights."""
     main, startup = static.Program(), static.Program()
-    startup.random_seed = seed
     with static.program_guard(main, startup), unique_name.guard():
         loss, metrics = _forward(model, fuse_mha, training=True)
         inner = create_optimizer(optimizer, num_scheduled_steps)
@@ -68,6 +69,7 @@ def build_training_program(
         total = static.create_global_var([len(METRIC_NAMES)], 0, "float64", persistable=True, name=TRAINING_METRICS)
         with main._optimized_guard([]):
             paddle.assign(total + metrics, total)
+    _seed_initializers(startup, seed)
     if group.device == "cpu" and group.world_size > 1:
         remove_stream_operators(main)
         remove_stream_operators(startup)
@@ -155,6 +157,14 @@ def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_
     with gloo_on_cpu(group), redirect_stdout(StringIO()):
         fleet_optimizer.minimize(loss)
     return optimizer if optimizer is not inner else None
+
+
+def _seed_initializers(startup: static.Program, seed: int) -> None:
+    """Each initial weight from (seed, its name): `random_seed` would start all tensors of one shape alike."""
+    for operator in startup.global_block().ops:
+        if operator.has_attr("seed"):
+            key = stream_key(seed, "initial weights", operator.output("Out")[0])
+            operator._set_attr("seed", int(key) & 0x7FFFFFFF or 1)
 
 
 def _decorate(inner, precision: PrecisionSettings):
