@@ -205,12 +205,19 @@ class PretrainingLoader:
         results = prefetched(lambda task: self._micro_batch(*task), tasks, self._dataset.settings.num_workers)
         try:
             for index in itertools.count(start):
-                passes = itertools.islice(results, self._num_passes)
+                passes = self._passes(results)
                 yield GlobalBatch(index, index // self.batches_per_epoch, passes)
                 for _ in passes:  # what the caller left, so that the next batch starts at its own first pass
                     pass
         finally:
             results.close()
+
+    def _passes(self, results: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+        for _ in range(self._num_passes):
+            result = next(results, None)
+            if result is None:
+                raise RuntimeError("the iterator of global batches is closed; keep it while its passes are used")
+            yield result
 
     def _micro_batch(self, index: int, step: int) -> MicroBatch:
         batch = self._resolve(index)

@@ -9,10 +9,15 @@ from bert.tokenization import SPECIAL_TOKENS, FastTokenizer, Vocabulary, referen
 from tests.corpora import vocabulary
 
 HARD_TEXTS = [
-    "", " ", "The river runs to the sea.", "unfathomable fishing, (old-boats)!", "na\u00efve caf\u00e9 \u00c5ngstr\u00f6m",
-    "\u4e2d\u6587 and water", "a\u0301 ,\u0301x", "nul\x00byte bell\x07 vt\x0b ff\x0c del\x7f", "\ufeffBOM first", "line\r\nline\ttab",
-    "\u05d0\u05d1\u05d2 \u0645\u0631\u062d\u0628\u0627", "emoji \U0001f600\U0001f1e9\U0001f1ea fish", "x" * 100 + " " + "y" * 101, "\u00e9" * 101,
-    "[MASK] [SEP] [unused0] ##ing", "\u2014dash\u2014 \u201cquote\u201d\u2026", "soft\u00adhyphen zero\u200bwidth no\u00a0break",
+    "", " ", "The river runs to the sea.", "unfathomable fishing, (old-boats)!",
+    "na\u00efve caf\u00e9 \u00c5ngstr\u00f6m",
+    "\u4e2d\u6587 and water", "a\u0301 ,\u0301x", "nul\x00byte bell\x07 vt\x0b ff\x0c del\x7f",
+    "\ufeffBOM first", "line\r\nline\ttab",
+    "\u05d0\u05d1\u05d2 \u0645\u0631\u062d\u0628\u0627",
+    "emoji \U0001f600\U0001f1e9\U0001f1ea fish",
+    "x" * 100 + " " + "y" * 101, "\u00e9" * 101,
+    "[MASK] [SEP] [unused0] ##ing",
+    "\u2014dash\u2014 \u201cquote\u201d\u2026", "soft\u00adhyphen zero\u200bwidth no\u00a0break",
     "\u037e\u1fef\u2260", "\u0130stanbul \u1e9e \u2126", "\ufffd", "a\u2028b\u0085c", "$1,000.00 50% #tag @me",
 ]  # fmt: skip
 
