@@ -1,0 +1,116 @@
+"""The shell only launches, and what it launches is what the Python side says. Requirements agree with their lock."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert.environment import differences, pins
+from bert.launch_plan import POSITIONAL, parse_launch_arguments
+from bert.recipes import PRESETS
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SCRIPTS = sorted([*(REPOSITORY / "scripts").rglob("*.sh"), REPOSITORY / ".ci/run"])
+SHELLCHECK = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(Path(sys.executable).parent))
+
+
+def bash(command, **environment):
+    return subprocess.run([shutil.which("bash"), "-c", command], cwd=REPOSITORY, capture_output=True, text=True, timeout=120,
+                          env={"PATH": "/usr/bin:/bin", "BERT_PYTHON": sys.executable, **environment}, check=False)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_scripts_parse_and_pass_shellcheck(script):
+    subprocess.run(["bash", "-n", script], check=True)
+    if SHELLCHECK is None:
+        pytest.skip("shellcheck is not installed")
+    found = subprocess.run([SHELLCHECK, "--external-sources", script], cwd=REPOSITORY, capture_output=True, text=True,
+                           check=False)
+    assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize("script", [script for script in SCRIPTS if "configs" not in script.parts
+                                    and script.name != "setup.sh"], ids=lambda path: path.name)
+def test_scripts_stop_at_the_first_failure(script):
+    assert "set -euo pipefail" in script.read_text()
+
+
+def test_run_pretraining_hands_its_arguments_on():
+    done = bash("bash scripts/run_pretraining.sh --config large --dry-run")
+    assert done.returncode == 0 and "65,536 sequences" in done.stdout, done.stderr
+    wrong = bash("bash scripts/run_pretraining.sh --config larg")
+    assert wrong.returncode == 2 and wrong.stderr.splitlines()[-1].startswith("error: config=larg must be a preset")
+
+
+def test_run_pretraining_starts_from_any_folder(tmp_path):
+    done = bash(f"cd {tmp_path} && bash {REPOSITORY}/scripts/run_pretraining.sh --dry-run")
+    assert done.returncode == 0 and "bert-quickstart" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", ["dgxa100-80g_8gpu_amp", "dgxa100-80g_8gpu_tf32"])
+def test_shell_presets_are_the_presets(name):
+    words = shlex.split(bash(f"source scripts/configs/pretrain_config.sh && {name}").stdout)
+    assert len(words) == len(POSITIONAL) == 32
+    plan, preset = parse_launch_arguments(words), PRESETS[name]
+    assert plan.world_size() == preset.world_size()
+    for config, recipe in zip(plan.phases, (preset.phase1(), preset.phase2()), strict=True):
+        size = preset.world_size()
+        assert config.batch.gradient_accumulation_steps(size) == recipe.batch.gradient_accumulation_steps(size)
+        assert config.batch.batch_size == recipe.batch.batch_size
+        for section in ("model", "data", "optimizer", "precision", "hardware"):
+            assert getattr(config, section) == getattr(recipe, section)
+        assert (config.run.max_steps, config.run.seed, config.run.num_steps_per_checkpoint) == (
+            recipe.run.max_steps, recipe.run.seed, recipe.run.num_steps_per_checkpoint)
+
+
+@pytest.mark.parametrize(("name", "precision"), [("dgxa100-80g_8gpu_amp", "amp"), ("dgxa100-80g_8gpu_tf32", "tf32")])
+def test_squad_presets_have_all_18_arguments(name, precision):
+    words = shlex.split(bash(f"source scripts/configs/squad_config.sh && {name}").stdout)
+    assert len(words) == 18
+    assert words[1:8] == ["2", "32", "4.6e-5", "0.2", precision, "8", "1"] and words[11] == "train_eval"
+
+
+def test_a_missing_python_is_an_error_with_a_remedy(tmp_path):
+    for tool in ("dirname", "cat", "sha256sum", "mkdir"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    done = bash(". scripts/run_pretraining.sh", PATH=str(tmp_path), BERT_PYTHON="", BERT_VENV=str(tmp_path / "venv"))
+    assert done.returncode == 2
+    assert "error: no Python 3.11 or 3.12 found; install one and put it on the PATH" in done.stderr
+
+
+def test_an_environment_with_the_right_stamp_is_used_as_it_is(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").write_text("#!/bin/sh\necho used $*\n")
+    (tmp_path / "bin/python").chmod(0o755)
+    stamp = bash("cat requirements*.txt constraints.txt | sha256sum").stdout
+    (tmp_path / "requirements.txt.sha256").write_text(stamp)
+    done = bash("bash scripts/run_pretraining.sh --seed 3", BERT_PYTHON="", BERT_VENV=str(tmp_path))
+    assert done.stdout == "used -m bert.launcher pretraining --seed 3\n", done.stderr
+
+
+def lock():
+    return {name.lower().replace("_", "-"): version for name, version in pins(REPOSITORY / "constraints.txt").items()}
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-gpu.txt", "requirements-test.txt"])
+def test_requirements_agree_with_the_lock(name):
+    for package, version in pins(REPOSITORY / name).items():
+        if not package.startswith("paddlepaddle"):
+            assert lock()[package.lower().replace("_", "-")] == version
+
+
+def test_every_requirement_says_why():
+    for line in (REPOSITORY / "requirements-base.txt").read_text().splitlines():
+        assert line.startswith(("#", "-")) or re.fullmatch(r"\S+==\S+ +# .+", line), line
+
+
+def test_pins_and_differences(tmp_path):
+    (tmp_path / "more.txt").write_text("PyYAML==0.0.1  # old\nunpinned\n")
+    (tmp_path / "file.txt").write_text("-c constraints.txt\n-r more.txt\nno-such-package==1.0 ; python_version > '3'\n")
+    wanted = pins(tmp_path / "file.txt")
+    assert wanted == {"PyYAML": "0.0.1", "no-such-package": "1.0"}
+    assert [line.split(" is ")[0] for line in differences(wanted)] == ["PyYAML", "no-such-package"]
