@@ -19,8 +19,9 @@ SHELLCHECK = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(P
 
 
 def bash(command, **environment):
-    return subprocess.run([shutil.which("bash"), "-c", command], cwd=REPOSITORY, capture_output=True, text=True, timeout=120,
-                          env={"PATH": "/usr/bin:/bin", "BERT_PYTHON": sys.executable, **environment}, check=False)
+    environment = {"PATH": "/usr/bin:/bin", "BERT_PYTHON": sys.executable, **environment}
+    return subprocess.run([shutil.which("bash"), "-c", command], cwd=REPOSITORY, env=environment, capture_output=True,
+                          text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
