@@ -10,28 +10,26 @@ import hashlib
 import itertools
 import json
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from bert.collation import CollationRule, MicroBatch
 from bert.masking import MaskingRule
+from bert.prefetching import prefetched
 from bert.randomness import stream_key
 from bert.sample_order import SampleOrder
-from bert.samples import SampleTable, concatenate
+from bert.samples import SampleTable
 from bert.shards import ShardDirectory
+from bert.table_cache import TableCache, gather
 from bert.tokenization import Vocabulary
 
 __all__ = ["GlobalBatch", "LoaderSettings", "MicroBatch", "PretrainingDataset", "PretrainingLoader",
            "evaluation_batches", "evaluation_unigram_entropy", "unigram_entropy"]
-
-_Task = TypeVar("_Task")
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -122,26 +120,6 @@ class PretrainingDataset:
         return SampleTable(ids, table.offsets, table.first_lengths, table.is_random_next)
 
 
-class _Tables:
-    """Decoded groups of shards, the least recently used given up; safe to use from several threads."""
-
-    def __init__(self, dataset: PretrainingDataset, capacity: int) -> None:
-        self._dataset = dataset
-        self._capacity = capacity
-        self._groups: OrderedDict[tuple[int, ...], SampleTable] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, shards: tuple[int, ...]) -> SampleTable:
-        """The rows of the given shards, one after the other."""
-        with self._lock:
-            if shards not in self._groups:
-                while len(self._groups) >= self._capacity:
-                    self._groups.popitem(last=False)
-                self._groups[shards] = concatenate([self._dataset.load_shard(shard) for shard in shards])
-            self._groups.move_to_end(shards)
-            return self._groups[shards]
-
-
 @dataclass(frozen=True)
 class GlobalBatch:
     """One optimizer update: its index since the start of training, its epoch, and this rank's passes, made lazily."""
@@ -185,7 +163,7 @@ class PretrainingLoader:
         self._dataset = dataset
         self._order = SampleOrder(dataset.shard_counts.tolist(), dataset.shard_bins, global_batch_size, settings.seed,
                                   settings.shuffle_window_samples)
-        self._tables = _Tables(dataset, capacity=len(dataset.bins) + 2)
+        self._tables = TableCache(dataset.load_shard, capacity=len(dataset.bins) + 2)
         self._micro_batch_size, self._rank, self._world_size = micro_batch_size, rank, world_size
         self._num_passes = global_batch_size // per_pass
         self._resolved: OrderedDict[int, _ResolvedBatch] = OrderedDict()
@@ -224,7 +202,7 @@ class PretrainingLoader:
         size = self._micro_batch_size
         start = (step * self._world_size + self._rank) * size
         normalizer = max(batch.num_masked, 1) / (self._num_passes * self._world_size)
-        table, rows = _gather(batch.groups, start, start + size)
+        table, rows = gather(batch.groups, start, start + size)
         return self._dataset.collation.collate(table, rows, batch.key, batch.sample_ids[start:start + size], normalizer)
 
     def _resolve(self, index: int) -> _ResolvedBatch:
@@ -255,48 +233,6 @@ class PretrainingLoader:
         return _ResolvedBatch(ids, tuple(groups), key, num_masked)
 
 
-def _gather(groups: Iterable[tuple[SampleTable, np.ndarray, np.ndarray]], start: int,
-            stop: int) -> tuple[SampleTable, np.ndarray]:
-    """The table and rows of the samples at places start..stop-1; places rise within each group."""
-    tables, places_of, rows_of = [], [], []
-    for table, places, rows in groups:
-        low, high = np.searchsorted(places, (start, stop))
-        if low < high:
-            tables.append(table)
-            places_of.append(places[low:high] - start)
-            rows_of.append(rows[low:high])
-    if len(tables) == 1:
-        return tables[0], rows_of[0]
-    table = concatenate([table.take(rows) for table, rows in zip(tables, rows_of, strict=True)])
-    order = np.empty(stop - start, np.int64)
-    order[np.concatenate(places_of)] = np.arange(stop - start)
-    return table, order
-
-
-def prefetched(function: Callable[[_Task], _Result], tasks: Iterable[_Task],
-               num_workers: int) -> Iterator[_Result]:
-    """function(task) for every task, in order, prepared ahead by `num_workers` threads (0: by the caller).
-
-    An exception of the function is raised where its result would have come; closing the iterator ends the threads.
-    """
-    if num_workers == 0:
-        yield from map(function, tasks)
-        return
-    remaining = iter(tasks)
-    executor = ThreadPoolExecutor(num_workers, thread_name_prefix="batches")
-    pending: deque[Future] = deque()
-    try:
-        for task in itertools.islice(remaining, 2 * num_workers + 2):
-            pending.append(executor.submit(function, task))
-        while pending:
-            result = pending.popleft().result()
-            for task in itertools.islice(remaining, 1):
-                pending.append(executor.submit(function, task))
-            yield result
-    finally:
-        executor.shutdown(wait=True, cancel_futures=True)
-
-
 def evaluation_batches(dataset: PretrainingDataset, *, micro_batch_size: int, rank: int = 0, world_size: int = 1,
                        max_samples: int | None = None) -> Iterator[MicroBatch]:
     """Batches in a fixed order with fixed masks; rank r takes batches r, r + world_size, ...; the last may be small.
@@ -310,7 +246,7 @@ def evaluation_batches(dataset: PretrainingDataset, *, micro_batch_size: int, ra
         raise ValueError(f"max_samples={max_samples} must be at least 1, or None for all")
     count = dataset.num_samples if max_samples is None else min(max_samples, dataset.num_samples)
     offsets = np.concatenate([[0], np.cumsum(dataset.shard_counts)])
-    tables = _Tables(dataset, capacity=2)
+    tables = TableCache(dataset.load_shard, capacity=2)
     key = stream_key(dataset.settings.seed, "evaluation masks")
 
     def batch(start: int) -> MicroBatch:
@@ -321,7 +257,7 @@ def evaluation_batches(dataset: PretrainingDataset, *, micro_batch_size: int, ra
         for shard in np.unique(shard_of):
             mine = np.flatnonzero(shard_of == shard)
             groups.append((tables.get((int(shard),)), mine, ids[mine] - offsets[shard]))
-        table, rows = _gather(groups, 0, len(ids))
+        table, rows = gather(groups, 0, len(ids))
         return dataset.collation.collate(table, rows, key, ids)
 
     starts = range(rank * micro_batch_size, count, world_size * micro_batch_size)

@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from bert.manifest import MANIFEST_NAME, Manifest, ShardRecord, read_manifest, write_manifest
+from bert.manifest import MANIFEST_NAME, Manifest, ShardRecord, read_manifest, write_atomically, write_manifest
 from bert.tokenization import Vocabulary
 from data.corpus import list_sources, plan_blocks
 from data.pairs import PairSettings
@@ -35,6 +35,7 @@ from data.progress import progress
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
 _DEFAULT_BLOCK_BYTES = 4 << 20
+_RUN_KEY = ".run_key"  # tells a finished run from another one; holds names and times, so it is no part of the manifest
 
 
 def preprocess(job: Job, num_shards: int | None, num_workers: int) -> Manifest:
@@ -46,8 +47,10 @@ def preprocess(job: Job, num_shards: int | None, num_workers: int) -> Manifest:
     sink, folder = Path(job.sink), job.block_folder()
     done = read_manifest(sink)
     settings = {**asdict(job.settings), "num_shards": num_shards, "output_format": job.output_format,
-                "compression": job.compression, "key": job.key()}
-    if done is not None and done.settings == settings and _is_whole(sink, done):
+                "compression": job.compression}
+    run_key = sink / _RUN_KEY
+    if (done is not None and done.settings == settings and _is_whole(sink, done) and run_key.exists()
+            and run_key.read_text() == job.key()):
         return done
     _check_sink(sink, folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,6 +69,7 @@ def preprocess(job: Job, num_shards: int | None, num_workers: int) -> Manifest:
     shards = {plan.name: record for plan, record in zip(plans, records, strict=True)}
     manifest = Manifest(shards, job.vocabulary_sha256, settings, _summary(job, counts, shards))
     write_manifest(sink, manifest)
+    write_atomically(run_key, job.key().encode())
     shutil.rmtree(sink / BLOCKS_FOLDER)
     return manifest
 

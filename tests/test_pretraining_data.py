@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert.prefetching import prefetched
 from bert.pretraining_data import (
     LoaderSettings,
     PretrainingDataset,
     PretrainingLoader,
     evaluation_batches,
     evaluation_unigram_entropy,
-    prefetched,
     unigram_entropy,
 )
 from bert.sample_order import SampleOrder

@@ -1,0 +1,292 @@
+import hashlib
+import io
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from bert.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
+from bert.shards import ShardDirectory
+from bert.tokenization import FastTokenizer, Vocabulary
+from data import preprocess_bert_pretrain
+from data.balance_shards import balance
+from data.corpus import MAX_DOCUMENT_BYTES, list_sources, plan_blocks, read_documents
+from data.pairs import PairSettings, make_pairs
+from data.sentences import TokenizedDocuments, tokenize_documents
+from data.train_vocabulary import train_vocabulary
+from tests.corpora import vocabulary, write_source, write_vocabulary
+
+WORDS = vocabulary()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with vocab.txt and text/source/en/*.txt."""
+    root = tmp_path_factory.mktemp("corpus")
+    write_vocabulary(root / "vocab.txt")
+    write_source(root / "text")
+    return root
+
+
+def run(corpus: Path, sink: Path, *flags: str, workers: int = 1) -> None:
+    preprocess_bert_pretrain.main([
+        "--text", str(corpus / "text"), "--sink", str(sink), "--vocab-file", str(corpus / "vocab.txt"),
+        "--target-seq-length", "64", "--block-size", "3000", "--local-n-workers", str(workers), *flags])
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def rows(folder: Path) -> list[dict]:
+    return [row for path in sorted(folder.iterdir()) if ".parquet" in path.name
+            for row in pq.ParquetFile(path).read(use_threads=False).to_pylist()]
+
+
+@pytest.mark.parametrize("flags", [
+    [], ["--num-shards", "3", "--masking", "static", "--duplicate-factor", "2"],
+    ["--bin-size", "16", "--num-shards", "2", "--masking", "static", "--whole-word-masking"],
+    ["--output-format", "arrow", "--num-shards", "3", "--sample-ratio", "0.7"],
+])  # fmt: skip
+def test_output_does_not_depend_on_the_number_of_workers(corpus, tmp_path, flags):
+    for workers in (1, 2, 3):
+        run(corpus, tmp_path / str(workers), *flags, workers=workers)
+    first = hashes(tmp_path / "1")
+    assert len(first) > 3 and first == hashes(tmp_path / "2") == hashes(tmp_path / "3")
+    ShardDirectory(tmp_path / "1", WORDS, 64).verify()
+
+
+def test_seed_and_settings_change_the_output(corpus, tmp_path):
+    for name, flags in {"base": [], "seed": ["--seed", "1"], "short": ["--short-seq-prob", "0.9"]}.items():
+        run(corpus, tmp_path / name, *flags)
+    outputs = [hashes(tmp_path / name)["part.0.parquet"] for name in ("base", "seed", "short")]
+    assert len(set(outputs)) == 3
+
+
+def test_bins_hold_the_lengths_they_name(corpus, tmp_path):
+    run(corpus, tmp_path / "out", "--bin-size", "16", "--masking")
+    for path in (tmp_path / "out").glob("*.parquet_*"):
+        bin_id = int(path.name.rpartition("_")[2])
+        table = pq.ParquetFile(path).read(use_threads=False)
+        lengths = table["num_tokens"].to_numpy()
+        assert ((lengths > 16 * bin_id) & (lengths <= 16 * bin_id + 16)).all()
+        assert set(table["bin_id"].to_pylist()) == {bin_id}
+
+
+def test_static_masks_restore_to_the_text(corpus, tmp_path):
+    run(corpus, tmp_path / "static", "--masking", "static")
+    run(corpus, tmp_path / "dynamic")
+    for masked, plain in zip(rows(tmp_path / "static"), rows(tmp_path / "dynamic"), strict=True):
+        tokens = ["[CLS]", *masked["A"].split(), "[SEP]", *masked["B"].split(), "[SEP]"]
+        positions = np.load(io.BytesIO(masked["masked_lm_positions"]))
+        assert len(positions) == max(1, round(0.15 * len(tokens)))
+        for position, label in zip(positions, masked["masked_lm_labels"].split(), strict=True):
+            tokens[position] = label
+        assert tokens == ["[CLS]", *plain["A"].split(), "[SEP]", *plain["B"].split(), "[SEP]"]
+
+
+def tokenized(num_documents: int, seed: int = 0) -> TokenizedDocuments:
+    """Documents of 1 to 9 sentences whose tokens count up, so that a token tells its place."""
+    rng = np.random.default_rng(seed)
+    sentences = rng.integers(1, 10, num_documents)
+    lengths = rng.integers(1, 25, sentences.sum())
+    return TokenizedDocuments(np.arange(lengths.sum(), dtype=np.int32), np.concatenate([[0], np.cumsum(lengths)]),
+                              np.concatenate([[0], np.cumsum(sentences)]))
+
+
+@pytest.mark.parametrize("duplicate_factor", [1, 5])
+def test_pairs_are_what_their_label_says(duplicate_factor):
+    documents = tokenized(400)
+    table = make_pairs(documents, WORDS, PairSettings(40, 0.1, duplicate_factor), 0, Counter())
+    owner = np.searchsorted(documents.sentence_offsets[documents.document_offsets], documents.token_ids, side="right")
+    several = []
+    for row in range(len(table)):
+        low, high = table.offsets[row:row + 2]
+        ids, middle = table.token_ids[low:high], table.first_lengths[row]
+        assert ids[0] == WORDS.id_of("[CLS]") and ids[-1] == ids[middle - 1] == WORDS.id_of("[SEP]")
+        first, second = ids[1:middle - 1], ids[middle:-1]
+        assert len(first) and len(second) and len(ids) <= 40
+        assert (np.diff(first) == 1).all() and (np.diff(second) == 1).all()  # both are connected text
+        if table.is_random_next[row]:
+            assert owner[first[0]] != owner[second[0]]
+        else:
+            assert owner[first[0]] == owner[second[0]] and second[0] > first[-1]
+            boundaries = documents.sentence_offsets
+            assert ((boundaries > first[-1]) & (boundaries <= second[0])).any()
+            assert second[0] == first[-1] + 1 or len(ids) == 40  # only what was cut for length lies between
+        sizes = np.diff(documents.document_offsets)[[owner[first[0]] - 1]]
+        several.append(sizes[0] > 4)
+    several = np.array(several)
+    assert table.is_random_next[several].mean() == pytest.approx(0.5, abs=0.15)
+
+
+def test_half_of_the_chunks_of_several_sentences_have_a_random_next():
+    lengths = np.full(60_000, 8)
+    documents = TokenizedDocuments(np.zeros(lengths.sum(), np.int32), np.concatenate([[0], np.cumsum(lengths)]),
+                                   np.arange(0, 60_001, 60))
+    table = make_pairs(documents, WORDS, PairSettings(64, 0.0), 0, Counter())
+    assert table.is_random_next.mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_every_sentence_is_used():
+    documents = tokenized(50)
+    table = make_pairs(documents, WORDS, PairSettings(512, 0.0), 0, Counter())
+    assert set(range(len(documents.token_ids))) <= set(table.token_ids.tolist())
+
+
+def test_a_block_of_one_document_has_no_random_next():
+    counts: Counter = Counter()
+    table = make_pairs(tokenized(1, seed=4), WORDS, PairSettings(40), 0, counts)
+    assert len(table) and not table.is_random_next.any()
+    lone = TokenizedDocuments(np.arange(5, dtype=np.int32), np.array([0, 5]), np.array([0, 1]))
+    assert len(make_pairs(lone, WORDS, PairSettings(40), 0, counts)) == 0
+    assert counts["lone sentences dropped for want of a second document"] >= 1
+
+
+def test_no_document_or_empty_ones_give_no_sample():
+    tokenizer = FastTokenizer(WORDS)
+    for texts in ([], ["", "  ", "\x00"]):
+        documents = tokenize_documents(texts, tokenizer, "en", Counter())
+        assert len(make_pairs(documents, WORDS, PairSettings(40), 0, Counter())) == 0
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 100, 1 << 20])
+def test_blocks_hold_every_line_once(corpus, block_bytes):
+    sources = list_sources([corpus / "text"])
+    whole = [line.partition(" ")[2] for source in sources for line in Path(source.path).read_text().splitlines()]
+    found = [text.strip() for block in plan_blocks(sources, block_bytes) for text in read_documents(block, Counter())]
+    assert found == whole
+
+
+HARD_LINES = {
+    "no text": b"id-only\n", "blank": b"\n \n", "not UTF-8": b"a the \xff\xfe river runs. To the sea.\n",
+    "NUL": b"b the\x00 river. Runs\x00.\n", "CR LF": b"c The river. Runs to sea.\r\n",
+    "right to left": "d \u05d0\u05d1\u05d2. \u0645\u0631\u062d\u0628\u0627 \u0628\u0643.\n".encode(),
+    "emoji": "e \U0001f600 fish! \U0001f1e9\U0001f1ea\n".encode(), "one sentence": b"f Sea.\n",
+    "no line feed": b"g Old boats. Wait.",
+}  # fmt: skip
+
+
+def test_hard_documents_are_read_and_counted(corpus, tmp_path):
+    folder = tmp_path / "text" / "source" / "en"
+    folder.mkdir(parents=True)
+    (folder / "0.txt").write_bytes(b"\xef\xbb\xbf" + b"".join(HARD_LINES.values()))
+    counts: Counter = Counter()
+    texts = [text for block in plan_blocks(list_sources([tmp_path / "text"]), 1 << 20)
+             for text in read_documents(block, counts)]
+    assert len(texts) == 7 and counts["documents without text"] == 1 and counts["documents not UTF-8"] == 1
+    assert counts["blank lines"] == 2
+    preprocess_bert_pretrain.main(["--text", str(tmp_path / "text"), "--sink", str(tmp_path / "out"), "--vocab-file",
+                                   str(corpus / "vocab.txt"), "--local-n-workers", "1"])
+    ShardDirectory(tmp_path / "out", WORDS, 128).verify()
+    assert read_manifest(tmp_path / "out").counts["documents not UTF-8"] == 1
+
+
+def test_a_line_longer_than_memory_allows_is_read_in_pieces(tmp_path):
+    folder = tmp_path / "source"
+    folder.mkdir()
+    words = b"river runs over stones. " * (MAX_DOCUMENT_BYTES // 24 * 3)
+    (folder / "0.txt").write_bytes(b"long " + words + b"\nshort the sea.\n" + b"solid " + "\u00e9".encode()
+                                   * MAX_DOCUMENT_BYTES)
+    counts: Counter = Counter()
+    blocks = plan_blocks(list_sources([tmp_path]), 1 << 20)
+    texts = [text for block in blocks for text in read_documents(block, counts)]
+    assert max(len(text.encode()) for text in texts) <= MAX_DOCUMENT_BYTES
+    assert " ".join(" ".join(texts).split()).startswith(("river runs over stones. " * 1000).strip())
+    assert sum(text.count("river") for text in texts) == MAX_DOCUMENT_BYTES // 24 * 3
+    assert sum(text.count("\u00e9") for text in texts) == MAX_DOCUMENT_BYTES
+    assert counts["pieces cut from long lines"] >= 4 and "documents not UTF-8" not in counts
+
+
+def test_a_killed_run_is_simply_started_again(corpus, tmp_path):
+    flags = ("--num-shards", "3", "--masking", "static", "--duplicate-factor", "3")
+    run(corpus, tmp_path / "whole", *flags)
+    command = [sys.executable, "-m", "data.preprocess_bert_pretrain", "--text", str(corpus / "text"), "--sink",
+               str(tmp_path / "killed"), "--vocab-file", str(corpus / "vocab.txt"), "--target-seq-length", "64",
+               "--block-size", "3000", "--local-n-workers", "1", *flags]  # fmt: skip
+    process = subprocess.Popen(command, cwd=Path(preprocess_bert_pretrain.__file__).parent.parent,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not list((tmp_path / "killed").glob(".blocks/*/1.json")):
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    run(corpus, tmp_path / "killed", *flags)
+    assert hashes(tmp_path / "killed") == hashes(tmp_path / "whole")
+
+
+def test_a_finished_run_is_not_repeated_and_another_one_is_refused(corpus, tmp_path):
+    run(corpus, tmp_path / "out")
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    run(corpus, tmp_path / "out")
+    assert before == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    with pytest.raises(SystemExit, match="holds .* of other shards"):
+        run(corpus, tmp_path / "out", "--seed", "7")
+
+
+@pytest.mark.parametrize(("flags", "rule"), [
+    (["--target-seq-length", "4"], "at least 8"), (["--bin-size", "65"], "bin_size=65"),
+    (["--duplicate-factor", "0"], "duplicate_factor=0"), (["--short-seq-prob", "2"], "short_seq_prob=2.0"),
+    (["--sample-ratio", "0"], "sample_ratio=0.0"), (["--num-shards", "0"], "--num-shards=0"),
+    (["--books", "/nowhere"], "/nowhere: no such directory"), (["--vocab-file", "/nowhere"], "/nowhere"),
+])  # fmt: skip
+def test_impossible_commands_are_refused(corpus, tmp_path, flags, rule):
+    with pytest.raises(SystemExit, match=rule):
+        run(corpus, tmp_path / "out", *flags)
+
+
+def test_an_empty_corpus_is_refused(corpus, tmp_path):
+    (tmp_path / "empty" / "source").mkdir(parents=True)
+    (tmp_path / "empty" / "source" / "0.txt").touch()
+    with pytest.raises(SystemExit, match="hold no text"):
+        run(corpus, tmp_path / "out", "--wikipedia", str(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize("flags", [[], ["--bin-size", "32", "--masking", "static"]])
+def test_balancing_keeps_every_sample_and_its_input(corpus, tmp_path, flags):
+    run(corpus, tmp_path / "parts", *flags)
+    before = hashes(tmp_path / "parts")
+    balance(tmp_path / "parts", tmp_path / "shards", 3)
+    assert hashes(tmp_path / "parts") == before
+    manifest = read_manifest(tmp_path / "shards")
+    for bin_id in {record.bin_id for record in manifest.shards.values()}:
+        sizes = [record.num_samples for record in manifest.shards.values() if record.bin_id == bin_id]
+        assert len(sizes) == 3 and max(sizes) - min(sizes) <= 1
+    assert sorted(map(str, rows(tmp_path / "shards"))) == sorted(map(str, rows(tmp_path / "parts")))
+    assert (tmp_path / "shards" / NUM_SAMPLES_NAME).exists()
+    ShardDirectory(tmp_path / "shards", WORDS, 64).verify()
+
+
+def test_balancing_refuses_what_it_cannot_do(corpus, tmp_path):
+    run(corpus, tmp_path / "parts")
+    for outdir, num_shards, rule in (("parts", 2, "directory of their own"), ("new", 0, "num_shards=0"),
+                                     ("new", 10_000, "use at most")):
+        with pytest.raises(ValueError, match=rule):
+            balance(tmp_path / "parts", tmp_path / outdir, num_shards)
+    with pytest.raises(FileNotFoundError, match="no such directory"):
+        balance(tmp_path / "absent", tmp_path / "new2", 2)
+    (tmp_path / "parts" / "part.0.parquet").write_bytes(b"PAR1")
+    (tmp_path / "parts" / MANIFEST_NAME).unlink()
+    with pytest.raises(ValueError, match=r"part\.0\.parquet"):
+        balance(tmp_path / "parts", tmp_path / "new3", 2)
+
+
+def test_the_same_text_gives_the_same_vocabulary(corpus):
+    sizes = {200: None}
+    for size in sizes:
+        one, other = (train_vocabulary([str(corpus / "text")], size) for _ in range(2))
+        assert one.tokens == other.tokens and one.tokens[:5] == ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+        assert {"river", "bridges"} <= set(one.tokens)
+    with pytest.raises(ValueError, match="vocab_size=20 must be at least"):
+        train_vocabulary([str(corpus / "text")], 20)
+
+
+def test_a_trained_vocabulary_tokenises_its_text_without_unknowns(corpus):
+    trained: Vocabulary = train_vocabulary([str(corpus / "text")], 200)
+    ids = FastTokenizer(trained).encode("The river runs to sea over 12 bridges.")
+    assert trained.id_of("[UNK]") not in ids
