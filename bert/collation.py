@@ -53,7 +53,9 @@ class CollationRule:
     def mask_counts(self, table: SampleTable, rows: np.ndarray, key: np.uint64, sample_ids: np.ndarray) -> np.ndarray:
         """int64 [b]: predictions of the given rows, without collating them unless whole words are masked."""
         if not self.dynamic:
-            return np.minimum(table.mask_counts()[rows], self.masking.max_predictions_per_seq)
+            assert table.masks is not None
+            counts = table.masks.offsets[rows + 1] - table.masks.offsets[rows]
+            return np.minimum(counts, self.masking.max_predictions_per_seq)
         lengths = table.offsets[rows + 1] - table.offsets[rows]
         if self.masking.continuations is None:
             return self.masking.num_predictions(lengths)
@@ -75,9 +77,10 @@ class CollationRule:
                                                              masked_columns, labels)
         else:
             counts = self.mask_counts(table, rows, key, sample_ids)
-            flat = ragged_indices(table.mask_offsets[rows], counts)
-            masked_rows, masked_columns = np.repeat(np.arange(num_rows), counts), table.mask_positions[flat]
-            labels = table.mask_labels[flat]
+            assert table.masks is not None
+            flat = ragged_indices(table.masks.offsets[rows], counts)
+            masked_rows, masked_columns = np.repeat(np.arange(num_rows), counts), table.masks.positions[flat]
+            labels = table.masks.labels[flat]
         feed = {"input_ids": input_ids,
                 "token_type_ids": (real & (columns >= table.first_lengths[rows, None])).astype(np.int64),
                 "attention_mask": real.astype(np.int64),
@@ -98,8 +101,7 @@ class CollationRule:
 
 def _padded_predictions(positions: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     size = max(1, -(-len(labels) // MASKED_PADDING_MULTIPLE)) * MASKED_PADDING_MULTIPLE
-    arrays = {"masked_lm_positions": np.zeros(size, np.int64), "masked_lm_labels": np.zeros(size, np.int64),
-              "masked_lm_weights": np.zeros(size, np.float32)}
-    for name, values in zip(arrays, (positions, labels, 1.0), strict=True):
-        arrays[name][:len(labels)] = values
-    return arrays
+    padding = (0, size - len(labels))
+    return {"masked_lm_positions": np.pad(positions.astype(np.int64), padding),
+            "masked_lm_labels": np.pad(labels.astype(np.int64), padding),
+            "masked_lm_weights": np.pad(np.ones(len(labels), np.float32), padding)}

@@ -96,6 +96,7 @@ def choose_positions(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, 
 def _choose_words(rule: MaskingRule, random: np.ndarray, barred: np.ndarray, input_ids: np.ndarray,
                   lengths: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
     """Whole words in random order, each taken if it still fits into the sample's number of predictions."""
+    assert rule.continuations is not None
     num_rows, width = input_ids.shape
     previous_barred = np.ones_like(barred)
     previous_barred[:, 1:] = barred[:, :-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 def prefetched(function: Callable[[_Task], _Result], tasks: Iterable[_Task],
-               num_workers: int) -> Iterator[_Result]:
+               num_workers: int) -> Generator[_Result, None, None]:
     """function(task) for every task, in order, prepared ahead by `num_workers` threads (0: by the caller).
 
     An exception of the function is raised where its result would have come; closing the iterator ends the threads.

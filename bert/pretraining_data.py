@@ -113,11 +113,7 @@ class PretrainingDataset:
     def load_shard(self, index: int) -> SampleTable:
         """One decoded shard; static masks are undone if dynamic ones are wanted."""
         table = self.directory.load(index)
-        if not (self.collation.dynamic and table.is_masked):
-            return table
-        ids = table.token_ids.copy()
-        ids[np.repeat(table.offsets[:-1], table.mask_counts()) + table.mask_positions] = table.mask_labels
-        return SampleTable(ids, table.offsets, table.first_lengths, table.is_random_next)
+        return table.unmasked() if self.collation.dynamic else table
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def stream_key(*parts: Union[int, str]) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
 
 
-def hash64(key: np.uint64, positions: np.ndarray) -> np.ndarray:
+def hash64(key: np.uint64 | np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Independent uniform 64-bit numbers, one for each position.
 
     Args:
@@ -43,12 +43,12 @@ def hash64(key: np.uint64, positions: np.ndarray) -> np.ndarray:
     return state
 
 
-def uniform(key: np.uint64, positions: np.ndarray) -> np.ndarray:
+def uniform(key: np.uint64 | np.ndarray, positions: np.ndarray) -> np.ndarray:
     """float64 in [0, 1), one for each position."""
     return (hash64(key, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def integers_below(key: np.uint64, positions: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+def integers_below(key: np.uint64, positions: np.ndarray, bounds: np.ndarray | int) -> np.ndarray:
     """int64 in [0, bound), one for each position; `bounds` (>= 1) broadcasts against `positions`."""
     return np.minimum((uniform(key, positions) * bounds).astype(np.int64), np.asarray(bounds, np.int64) - 1)
 

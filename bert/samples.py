@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Sequence
+from typing import Sequence
 
 import numpy as np
 
@@ -17,11 +17,41 @@ def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(total, dtype=np.int64) + np.repeat(shifts, lengths)
 
 
-def offsets_of(lengths: np.ndarray) -> np.ndarray:
+def offsets_of(lengths: np.ndarray | Sequence[int]) -> np.ndarray:
     """int64 [n + 1]: 0 and the running sums of `lengths`."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+@dataclass(frozen=True)
+class StaticMasks:
+    """Masks of n samples; row i has the positions positions[offsets[i]:offsets[i + 1]] and as many labels.
+
+    Attributes:
+        offsets: int64 [n + 1].
+        positions: uint16 [P], places in the sample; 0 is [CLS].
+        labels: [P], the true token ids.
+    """
+
+    offsets: np.ndarray
+    positions: np.ndarray
+    labels: np.ndarray
+
+    def counts(self) -> np.ndarray:
+        """int64 [n]: number of masks of each sample."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: np.ndarray) -> StaticMasks:
+        """The masks of the given rows, in their order."""
+        counts = self.counts()[rows]
+        flat = ragged_indices(self.offsets[rows], counts)
+        return StaticMasks(offsets_of(counts), self.positions[flat], self.labels[flat])
+
+    def rows(self, start: int, stop: int) -> StaticMasks:
+        """Rows start..stop-1; views."""
+        low, high = int(self.offsets[start]), int(self.offsets[stop])
+        return StaticMasks(self.offsets[start:stop + 1] - low, self.positions[low:high], self.labels[low:high])
 
 
 @dataclass(frozen=True)
@@ -33,55 +63,43 @@ class SampleTable:
         offsets: int64 [n + 1].
         first_lengths: int32 [n], the number of tokens with type 0, i.e. len(A) + 2.
         is_random_next: bool [n].
-        mask_offsets, mask_positions, mask_labels: static masks only; row i has the positions
-            mask_positions[mask_offsets[i]:mask_offsets[i + 1]] (0 is [CLS]) and as many labels (token ids).
+        masks: static masks, already applied to token_ids; None without.
     """
 
     token_ids: np.ndarray
     offsets: np.ndarray
     first_lengths: np.ndarray
     is_random_next: np.ndarray
-    mask_offsets: Optional[np.ndarray] = None
-    mask_positions: Optional[np.ndarray] = None
-    mask_labels: Optional[np.ndarray] = None
+    masks: StaticMasks | None = None
 
     def __len__(self) -> int:
         return len(self.is_random_next)
-
-    @property
-    def is_masked(self) -> bool:
-        return self.mask_offsets is not None
 
     def lengths(self) -> np.ndarray:
         """int64 [n]: num_tokens of each sample."""
         return np.diff(self.offsets)
 
-    def mask_counts(self) -> np.ndarray:
-        """int64 [n]: number of static masks of each sample."""
-        assert self.mask_offsets is not None
-        return np.diff(self.mask_offsets)
-
-    def take(self, rows: np.ndarray) -> "SampleTable":
+    def take(self, rows: np.ndarray) -> SampleTable:
         """The table of the given rows, in their order."""
         lengths = self.lengths()[rows]
         tokens = self.token_ids[ragged_indices(self.offsets[rows], lengths)]
-        masks = (None, None, None)
-        if self.mask_offsets is not None:
-            counts = self.mask_counts()[rows]
-            flat = ragged_indices(self.mask_offsets[rows], counts)
-            masks = (offsets_of(counts), self.mask_positions[flat], self.mask_labels[flat])
-        return SampleTable(tokens, offsets_of(lengths), self.first_lengths[rows], self.is_random_next[rows], *masks)
+        return SampleTable(tokens, offsets_of(lengths), self.first_lengths[rows], self.is_random_next[rows],
+                           self.masks.take(rows) if self.masks else None)
 
-    def rows(self, start: int, stop: int) -> "SampleTable":
+    def rows(self, start: int, stop: int) -> SampleTable:
         """Rows start..stop-1; the token arrays are views."""
         low, high = int(self.offsets[start]), int(self.offsets[stop])
-        masks = (None, None, None)
-        if self.mask_offsets is not None:
-            first, last = int(self.mask_offsets[start]), int(self.mask_offsets[stop])
-            masks = (self.mask_offsets[start:stop + 1] - first, self.mask_positions[first:last],
-                     self.mask_labels[first:last])
         return SampleTable(self.token_ids[low:high], self.offsets[start:stop + 1] - low,
-                           self.first_lengths[start:stop], self.is_random_next[start:stop], *masks)
+                           self.first_lengths[start:stop], self.is_random_next[start:stop],
+                           self.masks.rows(start, stop) if self.masks else None)
+
+    def unmasked(self) -> SampleTable:
+        """The table with its static masks undone."""
+        if self.masks is None:
+            return self
+        ids = self.token_ids.copy()
+        ids[np.repeat(self.offsets[:-1], self.masks.counts()) + self.masks.positions] = self.masks.labels
+        return SampleTable(ids, self.offsets, self.first_lengths, self.is_random_next)
 
 
 def join_pairs(first_ids: np.ndarray, first_lengths: np.ndarray, second_ids: np.ndarray, second_lengths: np.ndarray,
@@ -101,12 +119,12 @@ def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
     """One table of all rows of the given tables, in order; all masked or none."""
     if len(tables) == 1:
         return tables[0]
-    masks = (None, None, None)
-    if tables[0].is_masked:
-        masks = (offsets_of(np.concatenate([table.mask_counts() for table in tables])),
-                 np.concatenate([table.mask_positions for table in tables]),
-                 np.concatenate([table.mask_labels for table in tables]))
+    masks = [table.masks for table in tables if table.masks]
+    assert len(masks) in (0, len(tables))
     return SampleTable(np.concatenate([table.token_ids for table in tables]),
                        offsets_of(np.concatenate([table.lengths() for table in tables])),
                        np.concatenate([table.first_lengths for table in tables]),
-                       np.concatenate([table.is_random_next for table in tables]), *masks)
+                       np.concatenate([table.is_random_next for table in tables]),
+                       StaticMasks(offsets_of(np.concatenate([found.counts() for found in masks])),
+                                   np.concatenate([found.positions for found in masks]),
+                                   np.concatenate([found.labels for found in masks])) if masks else None)

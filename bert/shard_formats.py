@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bert.samples import SampleTable, join_pairs, offsets_of, ragged_indices
+from bert.samples import SampleTable, StaticMasks, join_pairs, offsets_of, ragged_indices
 from bert.tokenization import Vocabulary
 
 _MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
@@ -134,9 +134,9 @@ def table_to_parquet(table: SampleTable, strings: TokenStrings, bin_id: Optional
         "is_random_next": pa.array(table.is_random_next),
         "num_tokens": pa.array(lengths.astype(np.uint16)),
     }
-    if table.is_masked:
-        columns["masked_lm_positions"] = _encode_positions(table.mask_positions, table.mask_offsets)
-        columns["masked_lm_labels"] = strings.join(table.mask_labels, table.mask_offsets)
+    if table.masks:
+        columns["masked_lm_positions"] = _encode_positions(table.masks.positions, table.masks.offsets)
+        columns["masked_lm_labels"] = strings.join(table.masks.labels, table.masks.offsets)
     if bin_id is not None:
         columns["bin_id"] = pa.array(np.full(len(table), bin_id, np.int64))
     sink = pa.BufferOutputStream()
@@ -180,14 +180,14 @@ def parquet_to_table(source: pa.Buffer, strings: TokenStrings) -> SampleTable:
     vocabulary = strings.vocabulary
     ids, offsets = join_pairs(first_ids, first, second_ids, second, vocabulary.id_of("[CLS]"),
                               vocabulary.id_of("[SEP]"))
-    masks = (None, None, None)
+    masks = None
     if masked:
         positions, mask_offsets = _decode_positions(columns["masked_lm_positions"])
         labels, label_offsets = strings.split(columns["masked_lm_labels"], "masked_lm_labels")
         _check_masks(positions, mask_offsets, label_offsets, lengths)
-        masks = (mask_offsets, positions, labels)
+        masks = StaticMasks(mask_offsets, positions, labels)
     return SampleTable(ids, offsets, (first + 2).astype(np.int32),
-                       columns["is_random_next"].to_numpy(zero_copy_only=False), *masks)
+                       columns["is_random_next"].to_numpy(zero_copy_only=False), masks)
 
 
 def _check_masks(positions: np.ndarray, offsets: np.ndarray, label_offsets: np.ndarray, lengths: np.ndarray) -> None:
@@ -209,9 +209,9 @@ def table_to_arrow(table: SampleTable) -> pa.Buffer:
     columns = {"input_ids": _lists(table.token_ids, table.offsets),
                "first_length": pa.array(table.first_lengths.astype(np.uint16)),
                "is_random_next": pa.array(table.is_random_next)}
-    if table.is_masked:
-        columns["masked_lm_positions"] = _lists(table.mask_positions.astype(np.uint16), table.mask_offsets)
-        columns["masked_lm_labels"] = _lists(table.mask_labels, table.mask_offsets)
+    if table.masks:
+        columns["masked_lm_positions"] = _lists(table.masks.positions.astype(np.uint16), table.masks.offsets)
+        columns["masked_lm_labels"] = _lists(table.masks.labels, table.masks.offsets)
     arrow = pa.table(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, arrow.schema) as writer:
@@ -231,15 +231,15 @@ def arrow_to_table(source: pa.Buffer) -> SampleTable:
     columns = {name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
                for name, column in zip(table.column_names, table.columns, strict=False)}
 
-    def flat(name: str) -> Tuple[np.ndarray, np.ndarray]:
+    def flat(name: str) -> tuple[np.ndarray, np.ndarray]:
         return columns[name].offsets.to_numpy(), columns[name].values.to_numpy()
 
     offsets, ids = flat("input_ids")
-    masks = (None, None, None)
+    masks = None
     if "masked_lm_positions" in columns:
-        masks = (*flat("masked_lm_positions"), flat("masked_lm_labels")[1])
+        masks = StaticMasks(*flat("masked_lm_positions"), flat("masked_lm_labels")[1])
     return SampleTable(ids, offsets, columns["first_length"].to_numpy().astype(np.int32),
-                       columns["is_random_next"].to_numpy(zero_copy_only=False), *masks)
+                       columns["is_random_next"].to_numpy(zero_copy_only=False), masks)
 
 
 def hdf5_to_table(path: Path, vocabulary: Vocabulary) -> SampleTable:
@@ -272,4 +272,4 @@ def hdf5_to_table(path: Path, vocabulary: Vocabulary) -> SampleTable:
     offsets = offsets_of(masked.sum(axis=1))
     _check_masks(positions[masked], offsets, offsets, lengths)
     return SampleTable(ids[real].astype(dtype), offsets_of(lengths), first, random_next.reshape(-1).astype(bool),
-                       offsets, positions[masked].astype(np.uint16), label_ids.astype(dtype))
+                       StaticMasks(offsets, positions[masked].astype(np.uint16), label_ids.astype(dtype)))

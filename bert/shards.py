@@ -215,7 +215,7 @@ def _describe_arrow(shard: Shard) -> Shard:
     with pa.memory_map(str(shard.path)) as source:
         table = arrow_to_table(source.read_buffer())
         longest = int(table.lengths().max()) if len(table) else 0
-        return replace(shard, num_samples=len(table), max_num_tokens=longest, masked=table.is_masked)
+        return replace(shard, num_samples=len(table), max_num_tokens=longest, masked=table.masks is not None)
 
 
 def _describe_hdf5(shard: Shard) -> Shard:

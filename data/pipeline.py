@@ -121,7 +121,8 @@ def make_block(job: Job, folder: Path, index: int) -> dict:
     record = folder / f"{index}.json"
     if record.exists():
         return json.loads(record.read_bytes())
-    settings, counts = job.settings, Counter()
+    settings = job.settings
+    counts: Counter = Counter()
     tokenizer, _ = _tools(job.vocab_file, settings.lowercase)
     vocabulary = tokenizer.vocabulary
     texts = _sampled(read_documents(job.blocks[index], counts), settings, index, counts)
@@ -132,7 +133,7 @@ def make_block(job: Job, folder: Path, index: int) -> dict:
         rule = MaskingRule.of(vocabulary, masked_lm_ratio=settings.masked_lm_ratio, max_predictions_per_seq=limit,
                               whole_word=settings.whole_word_masking)
         table = with_static_masks(table, rule, stream_key(settings.pairs.seed, "static masks", index))
-        counts["masked tokens"] += len(table.mask_labels)
+        counts["masked tokens"] += len(table.masks.labels) if table.masks else 0
     bins = _bins_of(table, settings.bin_size)
     for bin_id, rows in enumerate(bins):
         part = table if len(bins) == 1 else table.take(rows)

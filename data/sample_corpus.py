@@ -192,7 +192,7 @@ def build(output: Path, roots: list[Path], *, max_megabytes: float | None = None
     report: dict = {"dropped": dict(counts), "parts": {}}
     for part, num_files in (("train", _NUM_TRAIN_FILES), ("held_out", 1)):
         size = write_part(output / part, parts[part], num_files)
-        by_package = Counter({})
+        by_package: Counter[str] = Counter()
         for document in parts[part]:
             by_package[document.id.partition(".")[0]] += len(document.line())
         report["parts"][part] = {"documents": len(parts[part]), "bytes": size,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bert.masking import MaskingRule, choose_positions, corrupt
-from bert.samples import SampleTable, offsets_of
+from bert.samples import SampleTable, StaticMasks, offsets_of
 
 _ROWS_AT_ONCE = 2048
 
@@ -27,4 +27,5 @@ def with_static_masks(table: SampleTable, rule: MaskingRule, key: np.uint64) -> 
     positions = flat - table.offsets[owners]
     ids[flat] = corrupt(rule, key, owners, positions, labels.astype(np.int64))
     return SampleTable(ids, table.offsets, table.first_lengths, table.is_random_next,
-                       offsets_of(np.bincount(owners, minlength=len(table))), positions.astype(np.uint16), labels)
+                       StaticMasks(offsets_of(np.bincount(owners, minlength=len(table))),
+                                   positions.astype(np.uint16), labels))

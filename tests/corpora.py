@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.manifest import Manifest, ShardRecord, sha256_of, write_manifest
-from bert.samples import SampleTable, join_pairs, offsets_of
+from bert.samples import SampleTable, StaticMasks, join_pairs, offsets_of
 from bert.shard_formats import TokenStrings, table_to_arrow, table_to_parquet
 from bert.tokenization import SPECIAL_TOKENS, Vocabulary
 
@@ -39,16 +39,16 @@ def random_table(num_samples: int, seed: int = 0, masked: bool = False, longest:
     ids, offsets = join_pairs(rng.integers(low, len(words), first.sum()).astype(np.uint16), first,
                               rng.integers(low, len(words), second.sum()).astype(np.uint16), second,
                               words.id_of("[CLS]"), words.id_of("[SEP]"))
-    masks = (None, None, None)
+    masks = None
     if masked:
         counts = np.minimum(2, first)
         mask_offsets = offsets_of(counts)
         positions = 1 + np.arange(mask_offsets[-1]) - np.repeat(mask_offsets[:-1], counts)
         flat = np.repeat(offsets[:-1], counts) + positions
-        masks = (mask_offsets, positions.astype(np.uint16), ids[flat])
+        masks = StaticMasks(mask_offsets, positions.astype(np.uint16), ids[flat])
         ids = ids.copy()
         ids[flat] = words.id_of("[MASK]")
-    return SampleTable(ids, offsets, (first + 2).astype(np.int32), rng.random(num_samples) < 0.5, *masks)
+    return SampleTable(ids, offsets, (first + 2).astype(np.int32), rng.random(num_samples) < 0.5, masks)
 
 
 def write_shards(folder: Path, tables: list[SampleTable], bins: list[int] | None = None, *, manifest: bool = True,

@@ -1,5 +1,5 @@
-import dataclasses
 import io
+import itertools
 import json
 
 import h5py
@@ -18,10 +18,12 @@ WORDS = vocabulary()
 STRINGS = TokenStrings(WORDS)
 
 
+def arrays_of(table: SampleTable) -> list[np.ndarray]:
+    return [*list(vars(table).values())[:4], *(vars(table.masks).values() if table.masks else ())]
+
+
 def same(one: SampleTable, other: SampleTable) -> bool:
-    return all(np.array_equal(getattr(one, field.name), getattr(other, field.name))
-               if getattr(one, field.name) is not None else getattr(other, field.name) is None
-               for field in dataclasses.fields(SampleTable))
+    return all(itertools.starmap(np.array_equal, zip(arrays_of(one), arrays_of(other), strict=True)))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
@@ -49,9 +51,9 @@ def test_parquet_is_lddls_schema(tmp_path):
         low, high = table.offsets[index:index + 2]
         assert [WORDS.id_of(token) for token in tokens] == table.token_ids[low:high].tolist()
         positions = np.load(io.BytesIO(row["masked_lm_positions"]), allow_pickle=False)
-        low, high = table.mask_offsets[index:index + 2]
-        assert positions.dtype == np.uint16 and positions.tolist() == table.mask_positions[low:high].tolist()
-        assert [WORDS.id_of(label) for label in row["masked_lm_labels"].split(" ")] == table.mask_labels[
+        low, high = table.masks.offsets[index:index + 2]
+        assert positions.dtype == np.uint16 and positions.tolist() == table.masks.positions[low:high].tolist()
+        assert [WORDS.id_of(label) for label in row["masked_lm_labels"].split(" ")] == table.masks.labels[
             low:high].tolist()
         assert row["bin_id"] == 3
 
@@ -82,8 +84,8 @@ def test_shards_of_lddl_are_read(tmp_path):
         "[CLS] the [MASK] [SEP] runs [SEP] [CLS] [MASK] [SEP] fish ##ing [MASK] [SEP]".split())
     assert table.first_lengths.tolist() == [4, 3]
     assert table.is_random_next.tolist() == [True, False]
-    assert (table.mask_offsets.tolist(), table.mask_positions.tolist()) == ([0, 1, 3], [2, 1, 5])
-    assert [WORDS.tokens[index] for index in table.mask_labels] == ["river", "old", "sea"]
+    assert (table.masks.offsets.tolist(), table.masks.positions.tolist()) == ([0, 1, 3], [2, 1, 5])
+    assert [WORDS.tokens[index] for index in table.masks.labels] == ["river", "old", "sea"]
 
 
 def write_hdf5(path, table: SampleTable, width: int = 32, predictions: int = 4) -> None:
@@ -95,9 +97,9 @@ def write_hdf5(path, table: SampleTable, width: int = 32, predictions: int = 4) 
         arrays["input_ids"][row, :high - low] = table.token_ids[low:high]
         arrays["input_mask"][row, :high - low] = 1
         arrays["segment_ids"][row, table.first_lengths[row]:high - low] = 1
-        low, high = table.mask_offsets[row:row + 2]
-        arrays["masked_lm_positions"][row, :high - low] = table.mask_positions[low:high]
-        arrays["masked_lm_ids"][row, :high - low] = table.mask_labels[low:high]
+        low, high = table.masks.offsets[row:row + 2]
+        arrays["masked_lm_positions"][row, :high - low] = table.masks.positions[low:high]
+        arrays["masked_lm_ids"][row, :high - low] = table.masks.labels[low:high]
     with h5py.File(path, "w") as file:
         for name, values in arrays.items():
             file.create_dataset(name, data=values, compression="gzip")
