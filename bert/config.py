@@ -257,9 +257,10 @@ class PretrainingConfig(Settings):
         if tokens[pad:pad + 1] != [b"[PAD]"]:
             raise ValueError(f"vocab_file={vocab_file} must have [PAD] in line {pad + 1}, as pad_token_id={pad} says; "
                              "pass --pad-token-id, or the vocabulary of this model")
-        if len(tokens) > self.model.padded_vocab_size():
+        most = self.model.padded_vocab_size()
+        if len(tokens) > most:
             raise ValueError(
-                f"vocab_file={vocab_file} has {len(tokens)} tokens and must have at most {self.model.padded_vocab_size()}, "
+                f"vocab_file={vocab_file} has {len(tokens)} tokens and must have at most {most}, that is "
                 f"vocab_size={self.model.vocab_size} rounded up to a multiple of 8; pass the vocabulary of "
                 "this model, or --vocab-size")
 

@@ -4,6 +4,7 @@ import pytest
 
 from bert.config import BUILT_IN_MODELS, BertConfig, derive
 from bert.estimates import (
+    activation_bytes_per_sequence,
     checkpoint_bytes,
     dry_run_report,
     forward_flops_per_sequence,
@@ -56,6 +57,13 @@ def test_memory_grows_with_the_batch_and_with_accumulation():
     base = memory_per_rank(config, 1)
     assert memory_per_rank(derive(config, batch_size=64), 1).activations == 2 * base.activations
     assert memory_per_rank(derive(config, gradient_merge_steps=2), 1).gradients == 2 * base.gradients
+
+
+def test_activations_are_near_what_was_measured():
+    """Growth of the peak resident memory with the batch, Paddle 2.6.2 on a CPU, float32, length 64, 10 predictions."""
+    config = derive(RECIPES["quickstart_phase1"](), model=BertConfig(vocab_size=4096))
+    per_sequence = activation_bytes_per_sequence(config.model, 64, 10, config.precision)
+    assert per_sequence == pytest.approx(80.9e6, rel=0.1)
 
 
 def test_a_checkpoint_of_bert_large_takes_4_gb():
