@@ -7,7 +7,8 @@ or names (a preset or recipe with --config, and flags). `--phase1-NAME VALUE` ch
 import argparse
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +198,8 @@ def _launch_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="run_pretraining.sh", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="%(prog)s [32 positional arguments | --config NAME | --phase1 | --phase2] [flags]",
-        description="Pre-train BERT: both phases of a preset, or one phase. Without arguments: the quickstart.\n"
-        f"Presets: {', '.join(PRESETS)}.\nRecipes of one phase: {', '.join(RECIPES)}.",
+        description="Pre-train BERT: both phases of a preset, or one phase. Without arguments: the quickstart."
+        + _wrapped("Presets of both phases", PRESETS) + _wrapped("Recipes of one phase", RECIPES),
         epilog="Further flags are those of `python run_pretraining.py --help`; --phase1-NAME VALUE sets a flag in\n"
         f"phase 1 only, --phase2-NAME in phase 2.\n\nPositional arguments and their defaults, which a - also\n"
         f"stands for:\n{numbered}")
@@ -218,6 +219,10 @@ def _launch_parser() -> argparse.ArgumentParser:
     add("--show-config", action="store_true", help="print every resolved setting as YAML")
     add("--dry-run", action="store_true", help="print the plan and stop")
     return parser
+
+
+def _wrapped(title: str, names: Iterable[str]) -> str:
+    return "\n" + textwrap.fill(f"{title}: {', '.join(names)}.", 100, break_on_hyphens=False) + "\n"
 
 
 def _one_of(name: str, value: str, choices: "Sequence[str] | Mapping[str, Any]") -> str:

@@ -18,8 +18,12 @@ _LEARNING_FIELDS = ("input_dir", "max_seq_length", "max_predictions_per_seq", "m
 
 def read_summary(config: PretrainingConfig) -> dict[str, Any] | None:
     """What run_pretraining.py left at the end of the phase; None before that."""
+    return _read_json(config.phase_dir() / "summary.json")
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        return json.loads((config.phase_dir() / "summary.json").read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
@@ -39,7 +43,8 @@ def show(plan: LaunchPlan, seconds: float) -> None:
     output_dir = plan.phases[0].run.output_dir
     summaries = {f"phase{config.run.phase}": read_summary(config) or {} for config in plan.phases}
     summary_file = output_dir / "summary.json"
-    summary_file.write_text(json.dumps({"preset": plan.name, **summaries}, indent=2) + "\n", encoding="utf-8")
+    known = _read_json(summary_file) or {}  # of the other phase, when this plan has only one
+    summary_file.write_text(json.dumps({**known, "preset": plan.name, **summaries}, indent=2) + "\n", encoding="utf-8")
     picture = output_dir / "loss.png"
     try:
         draw(picture, [(config, _metrics(config), summary)

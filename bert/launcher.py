@@ -113,7 +113,10 @@ def pretraining(argv: Sequence[str]) -> int:
         if code != 0:
             return _explain_exit(code, config, runner)
     if plan.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
-        launch_report.show(plan, time.monotonic() - started)
+        try:
+            launch_report.show(plan, time.monotonic() - started)
+        except BrokenPipeError:  # nobody reads; the files are written
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -133,6 +133,10 @@ def test_both_phases_summary_picture_and_done(workplace):
     output, _ = again.communicate(timeout=60)
     assert again.returncode == 0 and "Already done" in output and "training 1" not in output
 
+    one_phase = start("--phase2")
+    one_phase.communicate(timeout=60)
+    assert json.loads((workplace / "out/summary.json").read_text()) == summary
+
     other = start("--learning-rate", "1e-3")
     output, _ = other.communicate(timeout=60)
     assert other.returncode == 2 and "learning_rate=0.001 differs from 0.006" in output
@@ -147,6 +151,14 @@ def test_a_signal_is_passed_on_once_and_the_exit_code_says_try_again(workplace, 
     assert process.returncode == 75, output
     assert "saved 1" in output and "the same command continues" in output
     assert not (workplace / "out/phase2.yaml").exists()
+
+
+def test_nobody_reading_the_output_is_no_failure(workplace):
+    process = start()
+    assert [process.stdout.readline() for _ in range(2)] == ["training 1\n", "training 2\n"]
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    assert (workplace / "out/summary.json").exists()
 
 
 def test_a_failure_ends_the_run_with_its_code(workplace):
