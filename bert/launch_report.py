@@ -66,7 +66,10 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
         table.add_column(phase.replace("phase", "phase "), justify="right")
     for title, text_of in _ROWS:
         table.add_row(title, *(text_of(summary) for summary in summaries.values()))
-    Console().print(table)
+    console = Console()
+    with console.capture() as text:  # rich would end the process if nobody reads
+        console.print(table)
+    print(text.get())
 
 
 def _row(key: str, form: str) -> Any:
