@@ -52,7 +52,7 @@ def initialize(group: Group) -> None:
     if group.world_size > 1 and group.device == "cpu":
         endpoint = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
         paddle.distributed.gloo_init_parallel_env(group.rank, group.world_size, endpoint)
-    paddle.distributed.fleet.init(is_collective=True)
+    paddle.distributed.fleet.init(is_collective=True, log_level="ERROR")
 
 
 def finalize(group: Group) -> None:

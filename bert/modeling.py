@@ -75,8 +75,11 @@ class BertEmbeddings(nn.Layer):
     def forward(self, input_ids, token_type_ids):
         """int64 [b, s] twice -> float [b, s, hidden]."""
         # Positions are a slice of the table, not a lookup: the same for every sequence, and its gradient is cheap.
-        positions = self.position_embeddings.weight[: paddle.shape(input_ids)[1]]
-        embedded = self.word_embeddings(input_ids) + positions + self.token_type_embeddings(token_type_ids)
+        length = paddle.shape(input_ids)[1]
+        positions = self.position_embeddings.weight[:length].reshape([-1])  # [s * hidden]
+        embedded = self.word_embeddings(input_ids) + self.token_type_embeddings(token_type_ids)
+        hidden = embedded.shape[-1]
+        embedded = add_bias(embedded.reshape([0, -1]), positions).reshape([0, length, hidden])
         return F.dropout(self.LayerNorm(embedded), self.dropout_prob, training=self.training)
 
 
@@ -193,5 +196,5 @@ class BertForPretraining(nn.Layer):
         masked = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), masked_lm_positions)  # [n, hidden]
         transformed = self.transform_norm(self.activation(self.transform(masked)))
         table = self.bert.embeddings.word_embeddings.weight
-        logits = paddle.matmul(transformed, table, transpose_y=True) + self.decoder_bias
+        logits = add_bias(paddle.matmul(transformed, table, transpose_y=True), self.decoder_bias)
         return logits, self.seq_relationship(pooled)
