@@ -16,12 +16,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 _TEMPORARY_PREFIX = ".saving-"
+_REPLACED_PREFIX = ".saving-replaced-"  # followed by the step
 _LOCK = ".lock"
 
 
@@ -44,9 +45,11 @@ def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None
     """Create `parent`/`step` from what `write_files(directory)` puts into a temporary directory.
 
     A crash at any point leaves either no directory of that step or a whole one. An existing directory of the same step
-    is replaced only once its successor is complete.
+    is set aside only once its successor is complete, and `remove_temporaries` puts it back if that did not arrive.
+    Call it only while holding the run's lock.
     """
     parent.mkdir(parents=True, exist_ok=True)
+    remove_temporaries(parent)
     temporary = parent / f"{_TEMPORARY_PREFIX}{step}-{os.getpid()}"
     final = step_directory(parent, step)
     try:
@@ -58,18 +61,23 @@ def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None
         _sync(manifest)
         _sync(temporary)
         if final.exists():
-            final.rename(parent / f"{_TEMPORARY_PREFIX}replaced-{step}-{os.getpid()}")
+            final.rename(parent / f"{_REPLACED_PREFIX}{step}")
         temporary.rename(final)
         _sync(parent)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with suppress(OSError):  # the error that stopped the save is the one to tell
+            remove_temporaries(parent)
         raise
     remove_temporaries(parent)
     return final
 
 
 def remove_temporaries(parent: Path) -> None:
-    """Delete what interrupted saves left behind; call it only while holding the run's lock."""
+    """Clear what interrupted saves left behind; call it only while holding the run's lock."""
+    for path in parent.glob(f"{_REPLACED_PREFIX}*"):
+        final = step_directory(parent, int(path.name.removeprefix(_REPLACED_PREFIX)))
+        if not final.exists():
+            path.rename(final)
     for path in parent.glob(f"{_TEMPORARY_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -147,6 +155,7 @@ def run_lock(parent: Path) -> Iterator[None]:
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {os.uname().nodename}")
         lock.flush()
+        remove_temporaries(parent)
         yield
 
 
