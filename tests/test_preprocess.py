@@ -5,10 +5,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bert.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
 from bert.shards import ShardDirectory
@@ -17,7 +20,7 @@ from data import preprocess_bert_pretrain
 from data.balance_shards import balance
 from data.corpus import MAX_DOCUMENT_BYTES, list_sources, plan_blocks, read_documents
 from data.pairs import PairSettings, make_pairs
-from data.sentences import TokenizedDocuments, tokenize_documents
+from data.sentences import TokenizedDocuments, split_sentences, tokenize_documents
 from data.train_vocabulary import train_vocabulary
 from tests.corpora import vocabulary, write_source, write_vocabulary
 
@@ -148,6 +151,14 @@ def test_a_block_of_one_document_has_no_random_next():
     assert counts["lone sentences dropped for want of a second document"] >= 1
 
 
+def test_sentences_join_to_the_text_and_a_lone_quotation_mark_does_not_swallow_pages():
+    text = 'He said: "The sea. ' + "The old boats wait under the bridges of the river. " * 2000 + 'Fish wait." Sea!'
+    sentences = split_sentences(text)
+    assert "".join(sentences) == text
+    assert max(map(len, sentences)) <= 5000 and len(sentences) > 1900
+    assert split_sentences("") == [] and "".join(split_sentences("\u6d77" * 12_000, "zh")) == "\u6d77" * 12_000
+
+
 def test_no_document_or_empty_ones_give_no_sample():
     tokenizer = FastTokenizer(WORDS)
     for texts in ([], ["", "  ", "\x00"]):
@@ -187,20 +198,31 @@ def test_hard_documents_are_read_and_counted(corpus, tmp_path):
     assert read_manifest(tmp_path / "out").counts["documents not UTF-8"] == 1
 
 
-def test_a_line_longer_than_memory_allows_is_read_in_pieces(tmp_path):
-    folder = tmp_path / "source"
-    folder.mkdir()
-    words = b"river runs over stones. " * (MAX_DOCUMENT_BYTES // 24 * 3)
-    (folder / "0.txt").write_bytes(b"long " + words + b"\nshort the sea.\n" + b"solid " + "\u00e9".encode()
-                                   * MAX_DOCUMENT_BYTES)
+@pytest.mark.parametrize("block_bytes", [300_000, 1 << 20, 5_000_000, 1 << 25])
+def test_a_line_longer_than_memory_allows_is_shared_out(tmp_path, block_bytes):
+    river, solid = b"river runs over stones. " * (MAX_DOCUMENT_BYTES // 24 * 3), "\u00e9".encode() * MAX_DOCUMENT_BYTES
+    (tmp_path / "0.txt").write_bytes(b"long " + river + b"\nshort the sea.\nsolid " + solid + b"\nlast fish.")
     counts: Counter = Counter()
-    blocks = plan_blocks(list_sources([tmp_path]), 1 << 20)
-    texts = [text for block in blocks for text in read_documents(block, counts)]
-    assert max(len(text.encode()) for text in texts) <= MAX_DOCUMENT_BYTES
-    assert " ".join(" ".join(texts).split()).startswith(("river runs over stones. " * 1000).strip())
-    assert sum(text.count("river") for text in texts) == MAX_DOCUMENT_BYTES // 24 * 3
-    assert sum(text.count("\u00e9") for text in texts) == MAX_DOCUMENT_BYTES
-    assert counts["pieces cut from long lines"] >= 4 and "documents not UTF-8" not in counts
+    per_block = [list(read_documents(block, counts)) for block in plan_blocks(list_sources([tmp_path]), block_bytes)]
+    texts = [text for found in per_block for text in found]
+    assert max(len(text.encode()) for text in texts) <= MAX_DOCUMENT_BYTES + (1 << 16)
+    assert max(sum(map(len, found)) for found in per_block) <= MAX_DOCUMENT_BYTES + 2 * block_bytes
+    assert "".join(texts).encode() == river + b"\nthe sea.\n" + solid + b"\nfish."
+    assert counts["input bytes"] == (tmp_path / "0.txt").stat().st_size
+    assert counts["pieces cut from long lines"] >= 2 and "documents not UTF-8" not in counts
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=8), st.integers(1, 40), st.booleans())
+def test_any_lines_in_any_blocks_come_out_whole(tmp_path_factory, lines, block_bytes, final_line_feed):
+    folder = tmp_path_factory.mktemp("lines")
+    text = "\n".join("i " + ("a " if spaced else "\u00e9") * length for length, spaced in lines)
+    (folder / "0.txt").write_text(text + "\n" * final_line_feed + "i .")
+    with mock.patch("data.corpus.MAX_DOCUMENT_BYTES", 16):
+        texts = [found for block in plan_blocks(list_sources([folder]), block_bytes)
+                 for found in read_documents(block, Counter())]
+    expected = "".join(line.partition(" ")[2] for line in (folder / "0.txt").read_text().splitlines())
+    assert "".join("".join(texts).split()) == "".join(expected.split())
 
 
 def test_a_killed_run_is_simply_started_again(corpus, tmp_path):
