@@ -78,7 +78,7 @@ def run(config) -> int:
             if not device.collective.any(group.is_main and not (config.phase_dir() / "summary.json").exists()):
                 return 0
         batches = data.loader.batches(progress.step)
-        stack.enter_context(contextlib.closing(batches))
+        stack.callback(batches.close)
         try:
             outcome = trainer.run(batches, progress.step, last_step)
         except (TrainingDiverged, RanksDiffer) as error:

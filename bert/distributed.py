@@ -6,12 +6,13 @@ on creating an NCCL communicator; `gloo_on_cpu` puts a Gloo group in its place, 
 """
 
 import os
-from contextlib import contextmanager
+import tempfile
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from bert.framework import paddle, static
+from bert.framework import CollectiveHelper, paddle, static
 
 # Operators that order CUDA streams; they have no CPU kernel and, with one stream of execution, nothing to order.
 _STREAM_OPERATORS = ("c_sync_calc_stream", "c_sync_comm_stream", "c_wait_compute", "c_wait_comm")
@@ -51,7 +52,9 @@ def initialize(group: Group) -> None:
     """Join the group: Gloo's rendezvous on CPU (rank 0's endpoint serves it), Fleet's environment on both."""
     if group.world_size > 1 and group.device == "cpu":
         endpoint = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
-        paddle.distributed.gloo_init_parallel_env(group.rank, group.world_size, endpoint)
+        # The rendezvous server writes its http.log into the current folder.
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            paddle.distributed.gloo_init_parallel_env(group.rank, group.world_size, endpoint)
     paddle.distributed.fleet.init(is_collective=True, log_level="ERROR")
 
 
@@ -68,8 +71,6 @@ def gloo_on_cpu(group: Group):
     if group.device != "cpu" or group.world_size == 1:
         yield
         return
-    from paddle.distributed.fleet.meta_optimizers.common import CollectiveHelper
-
     original = CollectiveHelper._init_communicator
     CollectiveHelper._init_communicator = lambda *args, **kwargs: None
     try:

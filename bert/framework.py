@@ -34,11 +34,12 @@ if "MKL_DEBUG_CPU_TYPE" not in os.environ and Path("/proc/cpuinfo").exists():
 import paddle  # noqa: E402
 from paddle import nn, static  # noqa: E402
 from paddle.base import core, framework, unique_name  # noqa: E402
+from paddle.distributed.fleet.meta_optimizers.common import CollectiveHelper  # noqa: E402
 
 paddle.enable_static()
 
-__all__ = ["core", "framework", "nn", "paddle", "place_of", "read_variable", "set_cpu_threads", "static", "unique_name",
-           "write_variable"]
+__all__ = ["CollectiveHelper", "core", "framework", "nn", "paddle", "place_of", "read_variable", "set_cpu_threads",
+           "static", "unique_name", "write_variable"]
 
 
 def place_of(device: str):

@@ -28,7 +28,7 @@ def cores_of_rank(available: list[int], local_rank: int, local_world_size: int) 
 
 
 def use_cores(cpu_threads: int, affinity: bool, local_rank: int, local_world_size: int) -> int:
-    """Give Paddle's CPU operators their threads (all cores of this rank unless told), bind if asked; returns threads."""
+    """Give Paddle its CPU threads (all cores of this rank unless told) and bind if asked; returns the threads."""
     mine = cores_of_rank(sorted(os.sched_getaffinity(0)), local_rank, local_world_size)
     if affinity:
         os.sched_setaffinity(0, mine)

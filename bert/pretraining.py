@@ -239,8 +239,8 @@ def _checkpoint_to_continue(config: PretrainingConfig, say: Callable[[str], None
     newest = _newest(source, config, config.run.phase, say)
     if newest is None and step != "auto":
         raise CheckpointError(
-            f"from_checkpoint={source} holds no valid checkpoint of phase {config.run.phase}; check the folder, or pass "
-            "--last-step-of-checkpoint auto to start afresh when there is none"
+            f"from_checkpoint={source} holds no valid checkpoint of phase {config.run.phase}; check the folder, or "
+            "pass --last-step-of-checkpoint auto to start afresh when there is none"
         )
     if newest is None and any(checkpoint_files.list_steps(p) for p in _parents(source, config, config.run.phase)):
         raise CheckpointError(

@@ -11,7 +11,7 @@ import itertools
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,7 @@ class PretrainingLoader:
         with self._lock:
             return self._order.sample_ids(index).copy()
 
-    def batches(self, start: int = 0) -> Iterator[GlobalBatch]:
+    def batches(self, start: int = 0) -> Generator[GlobalBatch, None, None]:
         """Global batches start, start + 1, ... without end; closing the iterator ends its threads."""
         if start < 0:
             raise ValueError(f"start={start} must be the number of global batches already consumed, 0 or more")
