@@ -75,7 +75,7 @@ def test_loss_scaling_is_there_where_it_is_asked_for(precision):
     dynamic = precision == "float16"
     assert found.count("check_finite_and_unscale") == scales
     assert found.count("update_loss_scaling") == dynamic
-    assert bool(program.loss_scale) == (precision != "float32")
+    assert bool(program.loss_scale) == scales
     assert bool(program.loss_scale_counters) == dynamic
 
 
@@ -125,7 +125,7 @@ def test_nothing_that_outlives_an_update_is_unknown():
     program = session.program
     known = {*program.parameters, *program.optimizer_state.values(), *OBSERVED, "learning_rate_table",
              program.loss_scale, *program.loss_scale_counters,
-             "learning_rate_0"}  # Paddle's own, which nothing reads: see the test below  # fmt: skip
+             "learning_rate_0"}  # Paddle's own: every update reads ours, see above  # fmt: skip
     for name, value in session.persistables().items():
         if name in known:
             continue

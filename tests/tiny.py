@@ -31,7 +31,7 @@ NUM_STEPS = 20
 
 _initialized: list[Group] = []
 # A program is a pure function of its settings, and half of a session's time.
-_build = lru_cache(maxsize=None)(build_training_program)
+build = lru_cache(maxsize=None)(build_training_program)
 
 
 def join(group: Group) -> None:
@@ -102,8 +102,8 @@ class Session:
     def __init__(self, *, model=MODEL, optimizer=LAMB, precision=FLOAT32, group=ONE_RANK, passes=1, seed=3,
                  num_steps=NUM_STEPS, warmup_steps=4, fuse_mha=False):  # fmt: skip
         join(group)
-        self.program = _build(model, optimizer, precision, group, gradient_accumulation_steps=passes,
-                              num_scheduled_steps=num_steps, fuse_mha=fuse_mha, seed=seed)  # fmt: skip
+        self.program = build(model, optimizer, precision, group, gradient_accumulation_steps=passes,
+                             num_scheduled_steps=num_steps, fuse_mha=fuse_mha, seed=seed)  # fmt: skip
         self.group, self.place, self.scope = group, place_of("cpu"), static.Scope()
         self.executor = static.Executor(self.place)
         self.executor.run(self.program.startup, scope=self.scope)
