@@ -215,7 +215,9 @@ def _optimizer_state(optimizer) -> dict[str, str]:
 
 
 def _loss_scale_variables(main: static.Program) -> dict:
-    """Names of the loss scale and of its counters, where the program has them."""
+    """Names of the loss scale and its counters, where the program uses them (bfloat16 has one that nothing reads)."""
+    if not any(operator.type == "check_finite_and_unscale" for block in main.blocks for operator in block.ops):
+        return {}
     persistables = [variable.name for variable in main.list_vars() if variable.persistable]
     scale = [name for name in persistables if name.startswith("loss_scaling")]
     counters = [name for name in persistables if name.startswith(("num_good_steps", "num_bad_steps"))]

@@ -134,6 +134,9 @@ def restore(scope, place, variables: Variables, parameters: dict, optimizer: dic
     if (progress.loss_scale is None) != (variables.loss_scale is None):
         wrong.append(f"differs: loss scale is {progress.loss_scale} there, "
                      f"{'in use' if variables.loss_scale else 'not in use'} here")  # fmt: skip
+    elif set(progress.loss_scale_counters) != set(variables.loss_scale_counters):
+        wrong.append(f"differs: the loss scale is {'dynamic' if progress.loss_scale_counters else 'constant'} there, "
+                     f"{'dynamic' if variables.loss_scale_counters else 'constant'} here")  # fmt: skip
     if wrong:
         raise CheckpointError(_list("the checkpoint does not fit this run", wrong))
     write_parameters(scope, place, parameters)
@@ -144,8 +147,7 @@ def restore(scope, place, variables: Variables, parameters: dict, optimizer: dic
     if variables.loss_scale:
         write_variable(scope, variables.loss_scale, np.array([progress.loss_scale], "float32"), place)
     for name, value in progress.loss_scale_counters.items():
-        if name in variables.loss_scale_counters:
-            write_variable(scope, name, np.array([value], "int32"), place)
+        write_variable(scope, name, np.array([value], "int32"), place)
 
 
 def write_parameters(scope, place, parameters: Mapping[str, np.ndarray]) -> None:
