@@ -61,7 +61,7 @@ def run(config: PretrainingConfig, last_step: int, *, change=lambda step, feeds:
         progress = pretraining.initialize_weights(config, program, device, start, said.append)
         outcome = None
         if train:
-            trainer = Trainer(program, device, config, log, stop or StopRequest(),
+            trainer = Trainer(program, device, config, log, StopRequest() if stop is None else stop,
                               save=pretraining.saver(config, program, device, start, said.append),
                               evaluate=evaluate)  # fmt: skip
             batches = tiny.updates(progress.step, program.gradient_accumulation_steps, change=change)
