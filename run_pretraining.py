@@ -6,6 +6,7 @@ import sys
 
 from bert.cli import dump_yaml, parse_pretraining_arguments, usage_errors
 from bert.estimates import dry_run_report
+from bert.launch_progress import QUIET_STEPS
 from bert.logs import RunLog
 
 EXIT_DIVERGED = 3
@@ -44,8 +45,7 @@ def run(config) -> int:
         if group.is_main:
             stack.enter_context(checkpoint_files.run_lock(config.checkpoint_dir()))
             log = RunLog(config.phase_dir(), config.run.report_file, total_steps=config.run.max_steps,
-                         visualdl=config.hardware.visualdl,
-                         progress_bar=True if os.environ.get("BERT_PROGRESS_BAR") == "1" else None)  # fmt: skip
+                         visualdl=config.hardware.visualdl, show_steps=QUIET_STEPS not in os.environ)  # fmt: skip
             stack.callback(log.close)
             (config.phase_dir() / "config.yaml").write_text(dump_yaml(config))
         say = pretraining.say_to(log)
@@ -66,6 +66,7 @@ def run(config) -> int:
             entropy = evaluation_unigram_entropy(data.held_out, config.run.eval_samples)
             say(f"unigram entropy of the held-out labels: {entropy:.4f} nats")
         if log:
+            log.first_step = progress.step
             log.parameters({**start.settings, "world_size": group.world_size, "cpu_threads_per_rank": threads,
                             "peak_tflops_per_rank": device.peak_tflops, "unigram_entropy": entropy,
                             "training_data": data.train.describe()})  # fmt: skip

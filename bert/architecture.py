@@ -134,7 +134,7 @@ BUILT_IN_MODELS: dict[str, BertConfig] = {
     "bert-mini": BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024),
     "bert-small": BertConfig(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=2048),
     "bert-quickstart": BertConfig(
-        vocab_size=4096, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024,
+        vocab_size=4096, hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512,
         hidden_act="gelu_tanh", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-        max_position_embeddings=256),
+        max_position_embeddings=128, initializer_range=0.05),
 }

@@ -7,6 +7,8 @@ or names (a preset or recipe with --config, and flags). `--phase1-NAME VALUE` ch
 import argparse
 import dataclasses
 import os
+import shutil
+import subprocess
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -140,7 +142,23 @@ def _preset_plan(
         phases = [derive(config, report_file=config.phase_dir() / "report.json") for config in phases]
     if launch.num_nodes is None:
         launch.num_nodes = preset.num_nodes
+    if name == "quickstart" and launch.num_gpus is None:
+        launch.num_gpus = str(quickstart_processes(phases[0].hardware.device))
     return _plan(name, phases, launch, preset.processes_per_node)
+
+
+def quickstart_processes(device: str) -> int:
+    """Ranks of the quickstart: two on a CPU of two or more cores, where most operators use one core each; else one."""
+    return 2 if (os.cpu_count() or 1) >= 2 and (device == "cpu" or not num_gpus()) else 1
+
+
+def num_gpus() -> int:
+    """GPUs that the driver lists; 0 without a driver."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return 0
+    listed = subprocess.run([command, "--list-gpus"], capture_output=True, text=True, check=False)
+    return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
 
 
 def _single_phase_plan(

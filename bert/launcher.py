@@ -5,7 +5,6 @@ arguments; 75 stopped by a signal and saved, the same command continues; anythin
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,8 @@ from bert import launch_report, quickstart
 from bert.cli import EXIT_USAGE, dump_yaml, usage_errors
 from bert.config import PretrainingConfig, derive
 from bert.estimates import dry_run_report
-from bert.launch_plan import REPOSITORY, LaunchPlan, parse_launch_arguments
+from bert.launch_plan import REPOSITORY, LaunchPlan, num_gpus, parse_launch_arguments
+from bert.launch_progress import QUIET_STEPS, PhaseProgress, pass_on
 from bert.preparation import prepare_shards
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: try again
@@ -34,18 +34,27 @@ class Runner:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, self._on_signal)
 
-    def run(self, command: Sequence[str], log_file: Path | None = None) -> int:
-        """Exit code of the command, 128 + number if a signal ended it. Its output goes to ours, and to log_file."""
+    def run(self, command: Sequence[str], log_file: Path | None = None, phase: PretrainingConfig | None = None) -> int:
+        """Exit code of the command, 128 + number if a signal ended it. Its output goes to ours, and to log_file.
+
+        `phase` names the training the command does: on a terminal its steps are shown as a bar.
+        """
         if self.stop_requested:
             return EXIT_STOPPED
+        progress = None
+        if phase is not None and sys.stdout.isatty():
+            progress = PhaseProgress(phase.phase_dir(), f"phase {phase.run.phase}")
+        environment = _environment() | ({QUIET_STEPS: "1"} if progress else {})
         # A session of its own: the terminal's Ctrl-C reaches us alone, so the command is told once.
-        self._process = subprocess.Popen(command, start_new_session=True, cwd=Path.cwd(), env=_environment(),
-                                         stdout=subprocess.PIPE if log_file else None)
+        self._process = subprocess.Popen(command, start_new_session=True, cwd=Path.cwd(), env=environment,
+                                         stdout=subprocess.PIPE if log_file or progress else None)
         if self.stop_requested:
             self._pass_on()
-        if log_file is not None:
-            _tee(self._process, log_file)
+        if log_file is not None or progress is not None:
+            pass_on(self._process, log_file, progress)
         code = self._process.wait()
+        if progress is not None:
+            progress.close()
         self._process = None
         return code if code >= 0 else 128 - code
 
@@ -75,16 +84,6 @@ def _workers(process: "subprocess.Popen[bytes]") -> list[int]:
     except OSError:
         return []
     return [int(pid) for pid in children.split()]
-
-
-def _tee(process: "subprocess.Popen[bytes]", log_file: Path) -> None:
-    assert process.stdout is not None
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    with log_file.open("ab") as log:
-        while chunk := process.stdout.read1(65536):  # type: ignore[attr-defined]
-            log.write(chunk)
-            sys.stdout.buffer.write(chunk)
-            sys.stdout.buffer.flush()
 
 
 def _environment() -> dict[str, str]:
@@ -139,16 +138,14 @@ def _train(plan: LaunchPlan, config: PretrainingConfig, devices: str | None, run
         stamp = time.strftime("%y%m%d%H%M%S")
         batch = config.batch.resolved_global_batch_size(plan.world_size())
         log_file = config.run.output_dir / f"{plan.job_name}.phase{config.run.phase}_gbs{batch}.{stamp}.log"
-    return runner.run(training_command(plan, config, settings_file, devices), log_file)
+    return runner.run(training_command(plan, config, settings_file, devices), log_file, config)
 
 
 def training_command(
     plan: LaunchPlan, config: PretrainingConfig, settings_file: Path, devices: str | None
 ) -> list[str]:
-    """One process is started directly, so that it keeps the terminal; more by Paddle's launcher."""
+    """Always through Paddle's launcher: one rank and many take the same way."""
     script = [str(plan.code_dir / "run_pretraining.py"), "--config", str(settings_file)]
-    if plan.world_size() == 1:
-        return [sys.executable, "-u", *script]
     launch = [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "WARNING",
               "--log_dir", str(config.phase_dir() / "launch"), "--job_id", f"{plan.job_name}_phase{config.run.phase}"]
     launch += ["--devices", devices] if devices else ["--nproc_per_node", str(plan.processes_per_node)]
@@ -196,22 +193,13 @@ def _check_devices(plan: LaunchPlan) -> str | None:
     """`0,1,...` for GPUs, None for CPU processes; refuses more processes than GPUs unless the CPU is asked for."""
     wanted, count = plan.processes_per_node, num_gpus()
     device = plan.phases[0].hardware.device
-    if device == "cpu" or (device == "auto" and count == 0 and wanted == 1):
+    if device == "cpu" or (device == "auto" and count == 0 and (wanted == 1 or plan.name == "quickstart")):
         return None
     if wanted > count:
         fewer = f"--num-gpus {count}" if count else "--device cpu"
         raise ValueError(f"num_gpus={wanted} must be at most the {count} GPUs of this machine; pass {fewer}, or start "
                          "without arguments for the quickstart, which needs none")
     return ",".join(map(str, range(wanted)))
-
-
-def num_gpus() -> int:
-    """GPUs that the driver lists; 0 without a driver."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return 0
-    listed = subprocess.run([command, "--list-gpus"], capture_output=True, text=True, check=False)
-    return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
 
 
 def _explain_exit(code: int, config: PretrainingConfig, runner: Runner) -> int:

@@ -41,14 +41,16 @@ class RunLog:
     """Rank 0's log of one phase.
 
     Files in `directory`: log.jsonl (DLLogger lines, appended), metrics.jsonl (flat rows, appended), progress.json
-    (replaced at most once a second: step, total_steps, eta_seconds, loss), visualdl/, summary.json.
+    (replaced at most once a second: step, first_step, total_steps, eta_seconds, loss), visualdl/, summary.json.
+    `show_steps` off: whoever started this process shows them, from progress.json.
     """
 
     def __init__(self, directory: Path, report_file: Path | None, *, total_steps: int, visualdl: bool,
-                 first_step: int = 0, progress_bar: bool | None = None, stream: IO[str] | None = None):  # fmt: skip
+                 first_step: int = 0, show_steps: bool = True, stream: IO[str] | None = None):  # fmt: skip
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._total_steps = total_steps
+        self.first_step = first_step  # where the bar begins; known once a checkpoint was read
         self._stream = stream or sys.stdout
         self._console = Sink("console output")
         self._lines = [(path, Sink(str(path))) for path in {directory / "log.jsonl", report_file} if path]
@@ -59,8 +61,9 @@ class RunLog:
         if visualdl:
             self._visualdl(self._open_visualdl)
         self._bar: Any = None
-        if self._stream.isatty() if progress_bar is None else progress_bar:
-            self._console(lambda: self._open_bar(first_step))
+        self._show_steps = show_steps
+        if self._stream.isatty() and show_steps:
+            self._console(self._open_bar)
         self._progress_written = -math.inf
 
     def parameters(self, values: dict[str, Any]) -> None:
@@ -77,9 +80,9 @@ class RunLog:
         self._row({"step": step, "epoch": epoch, **metrics})
         self._scalars("train", step, metrics)
         shown = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
-        if self._bar is None:
+        if self._bar is None and self._show_steps:
             self.say(f"step {step}/{self._total_steps}  {shown}  eta {duration(eta_seconds)}")
-        else:
+        elif self._bar is not None:
             self._console(lambda: self._bar.set_postfix_str(shown))
 
     def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
@@ -94,9 +97,10 @@ class RunLog:
         """After every update: move the bar and, at most once a second, progress.json."""
         if self._bar is not None:
             self._console(lambda: self._bar.update(step - self._bar.n))
-        if time.monotonic() - self._progress_written >= 1.0:
+        if time.monotonic() - self._progress_written >= 1.0 or step == self._total_steps:
             self._progress_written = time.monotonic()
-            values = {"step": step, "total_steps": self._total_steps, "eta_seconds": eta_seconds, "loss": loss}
+            values = {"step": step, "first_step": self.first_step, "total_steps": self._total_steps,
+                      "eta_seconds": eta_seconds, "loss": loss}  # fmt: skip
             self._progress(lambda: replace_file(self.directory / "progress.json", to_json(values)))
 
     def summary(self, values: dict[str, Any]) -> None:
@@ -138,10 +142,10 @@ class RunLog:
 
         self._writer = LogWriter(logdir=str(self.directory / "visualdl"))
 
-    def _open_bar(self, first_step: int) -> None:
+    def _open_bar(self) -> None:
         from tqdm import tqdm
 
-        self._bar = tqdm(total=self._total_steps, initial=first_step, unit="step", file=self._stream, ncols=110)
+        self._bar = tqdm(total=self._total_steps, unit="step", file=self._stream, dynamic_ncols=True)
 
     def _print(self, message: str) -> None:
         print(message, file=self._stream, flush=True)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bert import launcher
+from bert import launch_plan, launcher
 from bert.config import BUILT_IN_MODELS, derive
-from bert.launch_plan import POSITIONAL, REPOSITORY, parse_launch_arguments
+from bert.launch_plan import POSITIONAL, REPOSITORY, parse_launch_arguments, quickstart_processes
 from bert.recipes import PRESETS, RECIPES
 
 # name -> (a value unlike the default, where it lands: f(plan, phase 1, phase 2) -> value)
@@ -90,7 +90,7 @@ def test_flags_may_follow_positional_arguments():
 
 def test_without_arguments_it_is_the_quickstart():
     plan = parse_launch_arguments([])
-    assert (plan.name, plan.world_size()) == ("quickstart", 1)
+    assert (plan.name, plan.world_size()) == ("quickstart", quickstart_processes("auto"))
     assert [config.run.bert_model for config in plan.phases] == ["bert-quickstart"] * 2
 
 
@@ -102,7 +102,16 @@ def test_each_phase_has_its_own_report():
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_a_plan(name):
     plan = parse_launch_arguments(["--config", name, "--dry-run"])
-    assert plan.world_size() == PRESETS[name].world_size()
+    assert plan.world_size() == (quickstart_processes("auto") if name == "quickstart" else PRESETS[name].world_size())
+
+
+@pytest.mark.parametrize(("cores", "gpus", "device", "processes"), [(1, 0, "auto", 1), (2, 0, "auto", 2),
+                                                                   (64, 0, "auto", 2), (64, 8, "auto", 1),
+                                                                   (64, 8, "cpu", 2)])
+def test_the_quickstart_uses_two_cores_or_one_gpu(cores, gpus, device, processes, monkeypatch):
+    monkeypatch.setattr(launch_plan.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(launch_plan, "num_gpus", lambda: gpus)
+    assert quickstart_processes(device) == processes
 
 
 def test_one_phase_of_a_preset_and_one_recipe():

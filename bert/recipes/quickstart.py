@@ -17,15 +17,15 @@ _DATA = QUICKSTART_DIR / "data"
 
 
 def quickstart_phase1() -> PretrainingConfig:
-    """4 layers of 256 with a vocabulary of 4,096, sequences of 64; LAMB, its rate raised for a few hundred updates."""
+    """2 layers of 128 with a vocabulary of 4,096, sequences of 64; LAMB on batches of 32, many updates."""
     return PretrainingConfig(
         model=BUILT_IN_MODELS["bert-quickstart"],
         data=DataSettings(
             input_dir=_DATA / "phase1/train", eval_dir=_DATA / "phase1/held_out",
             vocab_file=_DATA / "vocab.txt", max_seq_length=64, max_predictions_per_seq=10,
             masking="dynamic", num_workers=0),
-        batch=BatchSettings(batch_size=32),
-        optimizer=OptimizerSettings(learning_rate=4e-3, warmup_proportion=0.1),
+        batch=BatchSettings(batch_size=16, global_batch_size=32),
+        optimizer=OptimizerSettings(learning_rate=6e-3, warmup_proportion=0.1),
         run=RunSettings(phase=1, max_steps=600, output_dir=QUICKSTART_DIR, bert_model="bert-quickstart",
                         num_steps_per_checkpoint=100, eval_freq=100, eval_samples=512))
 
@@ -35,4 +35,4 @@ def quickstart_phase2() -> PretrainingConfig:
     return derive(
         quickstart_phase1(), phase=2, max_steps=120, max_seq_length=128, max_predictions_per_seq=20,
         input_dir=_DATA / "phase2/train", eval_dir=_DATA / "phase2/held_out",
-        learning_rate=2e-3, eval_freq=40, num_steps_per_checkpoint=40)
+        learning_rate=3e-3, eval_freq=40, num_steps_per_checkpoint=40)
