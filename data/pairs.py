@@ -20,6 +20,7 @@ from bert.tokenization import Vocabulary
 from data.sentences import TokenizedDocuments
 
 _RANDOM_NEXT_SHARE = 0.5
+_BALANCING_WALKS = 4
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,41 @@ class _Spans:
     is_random_next: np.ndarray
 
 
+@dataclass(frozen=True)
+class _Chunks:
+    """What the chunk that starts at each of n sentences would be, in one walk.
+
+    Attributes:
+        owner: int64 [n], the document.
+        target, stop: int64 [n], tokens wanted and the sentence after the chunk.
+        num_first: int64 [n], sentences of A, all but one at most.
+        is_single: bool [n], one sentence only: B can come from another document alone.
+        draw: float64 [n], the number that decides for a random next.
+    """
+
+    owner: np.ndarray
+    target: np.ndarray
+    stop: np.ndarray
+    num_first: np.ndarray
+    is_single: np.ndarray
+    draw: np.ndarray
+
+    def is_random_next(self, share: float) -> np.ndarray:
+        """bool [n], if `share` of the chunks of several sentences get a random next."""
+        return (self.draw < share) | self.is_single
+
+    def walk(self, share: float) -> np.ndarray:
+        """int64: the sentences at which chunks start indeed; after a random next the rest of a chunk is used again."""
+        starts = np.arange(len(self.stop))
+        return _follow(np.where(self.is_random_next(share), starts + self.num_first, self.stop))
+
+
 def make_pairs(documents: TokenizedDocuments, vocabulary: Vocabulary, settings: PairSettings, block: int,
                counts: Counter) -> SampleTable:
     """The samples of a block, in random order."""
-    rounds = [_round(documents, settings, stream_key(settings.seed, "pairs", block, number), counts)
-              for number in range(settings.duplicate_factor)]
+    keys = [stream_key(settings.seed, "pairs", block, number) for number in range(settings.duplicate_factor)]
+    share = _share_of_random_next(documents, settings, keys[0], counts)
+    rounds = [_round(documents, settings, key, share, counts) for key in keys]
     spans = [np.concatenate([getattr(spans, name) for spans in rounds])
              for name in ("first_start", "first_stop", "second_start", "second_stop", "is_random_next")]
     order = permutation(stream_key(settings.seed, "pair order", block), len(spans[0]))
@@ -72,39 +103,59 @@ def make_pairs(documents: TokenizedDocuments, vocabulary: Vocabulary, settings: 
     return SampleTable(ids, offsets, (first + 2).astype(np.int32), is_random_next)
 
 
-def _round(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, counts: Counter) -> _Spans:
-    """One walk through all documents."""
+def _share_of_random_next(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64,
+                          counts: Counter) -> float:
+    """The share of the chunks of several sentences to give a random next, so that half of all samples have one.
+
+    Chunks of one sentence always have. How many there are depends a little on how many others have one, so it is
+    measured on the first walk a few times. If they are more than half of all, no other chunk gets a random next.
+    """
+    if len(documents.document_offsets) <= 2:
+        return 0.0
+    chunks = _chunks(documents, settings, key)
+    share = _RANDOM_NEXT_SHARE
+    for _ in range(_BALANCING_WALKS):
+        singles = chunks.is_single[chunks.walk(share)].mean()
+        share = max(0.0, (_RANDOM_NEXT_SHARE - singles) / (1 - singles)) if singles < 1 else 0.0
+    if share == 0.0:
+        counts["blocks where over half of the chunks are one sentence, thus over half have a random next"] += 1
+    return share
+
+
+def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64) -> _Chunks:
     tokens = documents.sentence_offsets
-    num_documents, num_sentences = len(documents.document_offsets) - 1, len(tokens) - 1
-    starts = np.arange(num_sentences)
-    owner = np.repeat(np.arange(num_documents), np.diff(documents.document_offsets))
-    document_stop = documents.document_offsets[1:][owner]
+    starts = np.arange(len(tokens) - 1)
+    owner = np.repeat(np.arange(len(documents.document_offsets) - 1), np.diff(documents.document_offsets))
     max_tokens = settings.target_seq_length - 3
-
-    def draw(purpose: int, positions: np.ndarray) -> np.ndarray:
-        return uniform(key, positions * 8 + purpose)
-
-    is_short = draw(0, starts) < settings.short_seq_prob
+    is_short = uniform(key, starts * 8) < settings.short_seq_prob
     target = np.where(is_short, integers_below(key, starts * 8 + 1, max_tokens - 1) + 2, max_tokens)
-    stop = _sentences_until(tokens, starts, target, document_stop)
+    stop = _sentences_until(tokens, starts, target, documents.document_offsets[1:][owner])
     size = stop - starts
     num_first = np.where(size > 1, 1 + integers_below(key, starts * 8 + 2, np.maximum(size - 1, 1)), 1)
-    random = ((draw(3, starts) < _RANDOM_NEXT_SHARE) | (size == 1)) & (num_documents > 1)
-    following = np.where(random, starts + num_first, stop)
-    chunk = _follow(following)
-    usable = random[chunk] | (size[chunk] > 1)
+    return _Chunks(owner, target, stop, num_first, size == 1, uniform(key, starts * 8 + 3))
+
+
+def _round(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float,
+           counts: Counter) -> _Spans:
+    """One walk through all documents."""
+    tokens, num_documents = documents.sentence_offsets, len(documents.document_offsets) - 1
+    chunks = _chunks(documents, settings, key)
+    chunk = chunks.walk(share)
+    usable = (num_documents > 1) | ~chunks.is_single[chunk]
     counts["lone sentences dropped for want of a second document"] += int((~usable).sum())
     chunk = chunk[usable]
-    split, is_random = chunk + num_first[chunk], random[chunk]
-    other = _other_document(owner[chunk], num_documents, draw(4, chunk))
+    is_random = chunks.is_random_next(share)[chunk]
+    split, target = chunk + chunks.num_first[chunk], chunks.target[chunk]
+    other = _other_document(chunks.owner[chunk], num_documents, uniform(key, chunk * 8 + 4))
     first_of_other = documents.document_offsets[other]
     other_start = first_of_other + integers_below(key, chunk * 8 + 5, documents.document_offsets[other + 1]
                                                   - first_of_other)
-    wanted = np.maximum(target[chunk] - (tokens[split] - tokens[chunk]), 1)
+    wanted = np.maximum(target - (tokens[split] - tokens[chunk]), 1)
     other_stop = _sentences_until(tokens, other_start, wanted, documents.document_offsets[other + 1])
     spans = _Spans(tokens[chunk], tokens[split], tokens[np.where(is_random, other_start, split)],
-                   tokens[np.where(is_random, other_stop, stop[chunk])], is_random)
-    return _truncated(spans, max_tokens, draw(6, chunk), draw(7, chunk), counts)
+                   tokens[np.where(is_random, other_stop, chunks.stop[chunk])], is_random)
+    return _truncated(spans, settings.target_seq_length - 3, uniform(key, chunk * 8 + 6), uniform(key, chunk * 8 + 7),
+                      counts)
 
 
 def _sentences_until(tokens: np.ndarray, starts: np.ndarray, wanted: np.ndarray, limits: np.ndarray) -> np.ndarray:

@@ -136,6 +136,26 @@ def test_half_of_the_chunks_of_several_sentences_have_a_random_next():
     assert table.is_random_next.mean() == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.parametrize("target", [24, 64, 128])
+def test_half_of_all_pairs_have_a_random_next_though_chunks_of_one_sentence_always_do(target):
+    counts: Counter = Counter()
+    documents = tokenized(20_000)
+    table = make_pairs(documents, WORDS, PairSettings(target, 0.1, 2), 0, counts)
+    assert table.is_random_next.mean() == pytest.approx(0.5, abs=0.01)
+    assert not [name for name in counts if name.startswith("blocks where over half")]
+
+
+def test_more_than_half_have_a_random_next_only_where_it_must_be_and_this_is_counted():
+    sizes = np.where(np.arange(1500) % 10 == 0, 11, 1)  # nine of ten documents are one sentence
+    lengths = np.full(sizes.sum(), 9)
+    documents = TokenizedDocuments(np.zeros(lengths.sum(), np.int32), np.concatenate([[0], np.cumsum(lengths)]),
+                                   np.concatenate([[0], np.cumsum(sizes)]))
+    counts: Counter = Counter()
+    table = make_pairs(documents, WORDS, PairSettings(64, 0.0), 0, counts)
+    assert (~table.is_random_next).sum() >= 150 and table.is_random_next.mean() > 0.5
+    assert [name for name in counts if name.startswith("blocks where over half")]
+
+
 def test_every_sentence_is_used():
     documents = tokenized(50)
     table = make_pairs(documents, WORDS, PairSettings(512, 0.0), 0, Counter())
