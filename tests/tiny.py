@@ -25,6 +25,10 @@ MODEL = BertConfig(
 MODEL_WITH_DROPOUT = MODEL.model_copy(update={"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})
 ONE_RANK = Group(0, 1, "cpu")
 LAMB = OptimizerSettings(optimizer="Lamb", learning_rate=1e-2)
+# For comparing sums made in different orders: with an epsilon of 1e-6, entries whose gradients cancel to rounding noise
+# would move by that noise blown up.
+STEADY_LAMB = OptimizerSettings(optimizer="Lamb", learning_rate=1e-2, epsilon=1e-4)
+STEADY_ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3, epsilon=1e-4)
 FLOAT32 = PrecisionSettings()
 FLOAT16 = PrecisionSettings(amp=True)
 NUM_STEPS = 20

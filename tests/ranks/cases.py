@@ -31,11 +31,11 @@ ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
 
 # name -> (precision, optimizer, passes per update on each rank)
 EQUALITY_CASES = {
-    "float32_1_pass": (tiny.FLOAT32, tiny.LAMB, 1),
-    "float32_2_passes": (tiny.FLOAT32, tiny.LAMB, 2),
-    "float16_1_pass": (tiny.FLOAT16, tiny.LAMB, 1),
-    "float16_3_passes": (tiny.FLOAT16, tiny.LAMB, 3),
-    "adamw_2_passes": (tiny.FLOAT32, ADAMW, 2),
+    "float32_1_pass": (tiny.FLOAT32, tiny.STEADY_LAMB, 1),
+    "float32_2_passes": (tiny.FLOAT32, tiny.STEADY_LAMB, 2),
+    "float16_1_pass": (tiny.FLOAT16, tiny.STEADY_LAMB, 1),
+    "float16_3_passes": (tiny.FLOAT16, tiny.STEADY_LAMB, 3),
+    "adamw_2_passes": (tiny.FLOAT32, tiny.STEADY_ADAMW, 2),
 }
 OVERFLOW_CASES = {
     "overflow_float32": (tiny.FLOAT32, tiny.LAMB, 1),
