@@ -139,19 +139,19 @@ def test_a_benchmark_saves_nothing_and_measures_after_its_warm_up(tmp_path):
 
 def test_dropout_is_drawn_anew_for_each_pass_and_step(tmp_path):
     """The same batch every time, at a rate near 0: losses differ by their dropout masks alone, and repeat."""
-    options = dict(model=tiny.MODEL_WITH_DROPOUT, max_steps=4, learning_rate=1e-12, gradient_merge_steps=2)
+    options = dict(model=tiny.MODEL_WITH_DROPOUT, max_steps=4, learning_rate=1e-12)
     (fixed,) = tiny.feeds(tiny.random_batch(0, 6))
     losses = []
-    for seed in (1, 1, 2):
+    for seed, passes in ((1, 2), (1, 2), (2, 2), (1, 1)):
         directory = tmp_path / str(len(losses))
         directory.mkdir()
-        config = tiny.pretraining_config(directory, seed=seed, batch_size=6, **options)
-        start = runs.fresh_progress(config)
-        logged_run(config, 4, change=lambda step, feeds: [fixed, fixed], start=start)
+        config = tiny.pretraining_config(directory, seed=seed, batch_size=6, gradient_merge_steps=passes, **options)
+        logged_run(config, 4, change=lambda step, feeds, passes=passes: [fixed] * passes)
         losses.append([row["loss"] for row in rows(config)])
     assert len(set(losses[0])) == 4
     assert losses[0] == losses[1]
-    assert not set(losses[0]) & set(losses[2])
+    assert not set(losses[0]) & set(losses[2]), "another seed, other masks"
+    assert not set(losses[0]) & set(losses[3]), "the second pass has masks of its own, so the mean is another"
 
 
 def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
