@@ -24,6 +24,7 @@ TRAINING_METRICS = "training_metrics"
 
 # What stays in float32 under float16: reductions over many values, whose sums leave its range.
 AMP_BLACK_LIST = ("softmax_with_cross_entropy", "reduce_sum", "layer_norm", "squared_l2_norm")
+GRADIENTS_PER_ALL_REDUCE = 64
 AMP_WHITE_LIST = ("matmul_v2", "softmax", "gelu", "elementwise_add")
 
 
@@ -141,7 +142,9 @@ def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_
     """Append backward and update; returns the optimizer that owns the loss scale, or None."""
     strategy = paddle.distributed.fleet.DistributedStrategy()
     strategy.without_graph_optimization = True
-    strategy.fuse_all_reduce_ops = False
+    # One all-reduce for many gradients; Paddle does it only without gradient merge.
+    strategy.fuse_all_reduce_ops = True
+    strategy.fuse_grad_size_in_num = GRADIENTS_PER_ALL_REDUCE
     if gradient_accumulation_steps > 1:
         strategy.gradient_merge = True
         strategy.gradient_merge_configs = {"k_steps": gradient_accumulation_steps, "avg": True}

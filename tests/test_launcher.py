@@ -94,7 +94,7 @@ def test_commands_of_one_process_several_and_several_nodes():
     assert f"--nproc_per_node 1 {script}" in words("--num-gpus", "1")
     assert f"--nproc_per_node 2 {script}" in words("--num-gpus", "2")
     assert f"--devices 0,1 {script}" in words("--num-gpus", "2", devices="0,1")
-    nodes = words("--num-nodes", "2", "--master", "host:6070", "--node-rank", "1")
+    nodes = words("--num-nodes", "2", "--num-gpus", "1", "--master", "host:6070", "--node-rank", "1")
     assert "--nnodes 2 --master host:6070 --rank 1" in nodes
 
 

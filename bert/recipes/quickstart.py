@@ -26,13 +26,13 @@ def quickstart_phase1() -> PretrainingConfig:
             masking="dynamic", num_workers=0),
         batch=BatchSettings(batch_size=16, global_batch_size=32),
         optimizer=OptimizerSettings(learning_rate=6e-3, warmup_proportion=0.1),
-        run=RunSettings(phase=1, max_steps=600, output_dir=QUICKSTART_DIR, bert_model="bert-quickstart",
-                        num_steps_per_checkpoint=100, eval_freq=100, eval_samples=512))
+        run=RunSettings(phase=1, max_steps=2500, output_dir=QUICKSTART_DIR, bert_model="bert-quickstart",
+                        num_steps_per_checkpoint=250, eval_freq=250, eval_samples=1000))
 
 
 def quickstart_phase2() -> PretrainingConfig:
     """Sequences of 128 in bins of 32, continuing phase 1 at half the rate for a fifth of the updates."""
     return derive(
-        quickstart_phase1(), phase=2, max_steps=120, max_seq_length=128, max_predictions_per_seq=20,
+        quickstart_phase1(), phase=2, max_steps=300, max_seq_length=128, max_predictions_per_seq=20,
         input_dir=_DATA / "phase2/train", eval_dir=_DATA / "phase2/held_out",
-        learning_rate=3e-3, eval_freq=40, num_steps_per_checkpoint=40)
+        learning_rate=3e-3, eval_freq=100, num_steps_per_checkpoint=100)
