@@ -7,8 +7,9 @@ on creating an NCCL communicator; `gloo_on_cpu` puts a Gloo group in its place, 
 
 import os
 import tempfile
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 
 import numpy as np
 
@@ -52,8 +53,8 @@ def initialize(group: Group) -> None:
     """Join the group: Gloo's rendezvous on CPU (rank 0's endpoint serves it), Fleet's environment on both."""
     if group.world_size > 1 and group.device == "cpu":
         endpoint = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
-        # The rendezvous server writes its http.log into the current folder.
-        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        # The rendezvous server writes its http.log into the current folder, and the wait for it prints.
+        with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()):
             paddle.distributed.gloo_init_parallel_env(group.rank, group.world_size, endpoint)
     paddle.distributed.fleet.init(is_collective=True, log_level="ERROR")
 
