@@ -53,6 +53,8 @@ def run(config) -> int:
         threads = use_cores(config.hardware.cpu_threads, config.hardware.enable_cpu_affinity, group.local_rank,
                             group.local_world_size)  # fmt: skip
         distributed.initialize(group)
+        if notice := pretraining.precision_notice(config, group.device):
+            say(notice)
         program, device = pretraining.build(config, group)
         start = pretraining.start_of_run(config, data, group)
         progress = pretraining.initialize_weights(config, program, device, start, say)

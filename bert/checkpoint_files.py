@@ -91,6 +91,17 @@ def prune(parent: Path, keep: int) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
 
 
+def set_aside_newer(parent: Path, step: int) -> list[Path]:
+    """Rename steps above `step` to `STEP.set-aside-N`: a run that goes back must not be overtaken by what it left."""
+    moved = []
+    for newer in [other for other in list_steps(parent) if other > step]:
+        number = 1
+        while (aside := parent / f"{newer}.set-aside-{number}").exists():
+            number += 1
+        moved.append(step_directory(parent, newer).rename(aside))
+    return moved
+
+
 def verify(directory: Path) -> dict:
     """Check every file of a checkpoint against its manifest and return the manifest.
 

@@ -8,7 +8,8 @@ from bert.distributed import Collective
 from bert.pretraining_data import MicroBatch
 
 
-def evaluate_pretraining(executor, program, batches: Iterable[MicroBatch], collective: Collective) -> dict[str, float]:
+def evaluate_pretraining(executor, program, batches: Iterable[MicroBatch], collective: Collective,
+                         scope=None) -> dict[str, float]:  # fmt: skip
     """Held-out masked-LM loss and accuracy and next-sentence accuracy, over the batches of all ranks together.
 
     `program` is a `program.EvaluationProgram`. Losses are means over masked tokens and over sequences, in nats, however
@@ -16,7 +17,7 @@ def evaluate_pretraining(executor, program, batches: Iterable[MicroBatch], colle
     """
     sums = np.zeros(6)  # masked-LM loss, correct, tokens; next-sentence loss, correct, sequences
     for batch in batches:
-        (values,) = executor.run(program.main, feed=batch.feed, fetch_list=[program.metrics])
+        (values,) = executor.run(program.main, feed=batch.feed, fetch_list=[program.metrics], scope=scope)
         _, _, masked_lm, next_sentence, correct, tokens, next_correct, sequences = values
         sums += [masked_lm * tokens, correct, tokens, next_sentence * sequences, next_correct, sequences]
     masked_lm, correct, tokens, next_sentence, next_correct, sequences = collective.sum(sums)

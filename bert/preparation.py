@@ -1,12 +1,15 @@
 """Shards on demand: the commands of data/ that make what a run lacks. Starts them; does none of their work."""
 
+import itertools
 import json
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert.config import PretrainingConfig
 from bert.launch_plan import LaunchPlan
+from bert.manifest import MANIFEST_NAME
 
 _UNFINISHED = ".blocks"  # what data.preprocess_bert_pretrain keeps in its sink until all shards are written
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
@@ -39,14 +42,14 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run) -> int
 
 def preprocessing_command(
     corpus_flag: str, source: Path, sink: Path, config: PretrainingConfig, *, num_shards: int, num_workers: int,
-    sample_ratio: float, bin_size: int | None, seed: int
+    sample_ratio: float, bin_size: int | None, seed: int, duplicate_factor: int = 1
 ) -> list[str]:
     """Text to balanced shards that fit the phase: its length, vocabulary and masking."""
     command = [
         sys.executable, "-m", "data.preprocess_bert_pretrain", corpus_flag, str(source), "--sink", str(sink),
         "--vocab-file", str(config.data.vocab_file), "--target-seq-length", str(config.data.max_seq_length),
         "--num-shards", str(num_shards), "--local-n-workers", str(num_workers),
-        "--sample-ratio", str(sample_ratio), "--seed", str(seed)]
+        "--sample-ratio", str(sample_ratio), "--seed", str(seed), "--duplicate-factor", str(duplicate_factor)]
     if config.data.masking == "static":
         command += ["--masking", "--max-predictions-per-seq", str(config.data.max_predictions_per_seq)]
     if bin_size is not None:
@@ -55,7 +58,10 @@ def preprocessing_command(
 
 
 class Steps:
-    """Commands that are not repeated once they ended well with the same words and their product is still there."""
+    """Commands in order, not repeated once they ended well with the same words and their product is still there.
+
+    What was made after a product that has to be made anew is made anew too, and a folder of shards is emptied for it.
+    """
 
     def __init__(self, record_file: Path, run: Run) -> None:
         self._file, self._run = record_file, run
@@ -67,6 +73,9 @@ class Steps:
         if product.exists() and done.get(str(product)) == words:
             return 0
         print(title, flush=True)
+        done = dict(itertools.takewhile(lambda made: made[0] != str(product), done.items()))
+        if product.name == MANIFEST_NAME and product.parent.is_dir():
+            shutil.rmtree(product.parent)
         code = self._run(command)
         if code == 0:
             if not product.exists():

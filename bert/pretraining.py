@@ -34,6 +34,14 @@ def choose_device(config: PretrainingConfig) -> str:
     return device
 
 
+def precision_notice(config: PretrainingConfig, device: str) -> str | None:
+    """What a user of mixed precision on CPU should know."""
+    if not config.precision.amp or device == "gpu":
+        return None
+    return (f"mixed precision on CPU: Paddle has no {config.precision.amp_dtype} kernels there: arithmetic stays "
+            "float32; loss scaling and its checks run as on a GPU")  # fmt: skip
+
+
 def loader_settings(config: PretrainingConfig) -> LoaderSettings:
     data = config.data
     return LoaderSettings(
@@ -120,6 +128,11 @@ def initialize_weights(config: PretrainingConfig, program: TrainingProgram, devi
             say(f"continuing {directory} at step {found.step}")
             return found
         say(f"no checkpoint of phase {config.run.phase} in {settings.from_checkpoint} yet")
+    if (steps := checkpoint_files.list_steps(config.checkpoint_dir())) and not config.run.benchmark:
+        raise CheckpointError(
+            f"{config.checkpoint_dir()} holds steps {steps} of an earlier run; continue it with --from-checkpoint "
+            f"{config.run.output_dir} --last-step-of-checkpoint auto, or start afresh in another --output-dir"
+        )
     source = settings.from_phase1_final_params or settings.from_pretrained_params
     if source:
         if settings.from_phase1_final_params:
@@ -159,8 +172,11 @@ def saver(config: PretrainingConfig, program: TrainingProgram, device: Device, s
         parameters, optimizer, scalars = checkpoint.capture(device.scope, checkpoint.variables_of(program))
         progress = dataclasses.replace(start, step=step, epoch=epoch, **scalars)
         parent = config.checkpoint_dir()
+        for path in checkpoint_files.set_aside_newer(parent, step):
+            say(f"this run went back; a newer checkpoint of the one it left is now {path}")
         directory = checkpoint.save(parent, config.run.model_prefix, parameters, optimizer, progress,
                                     config.model.to_json(), config.data.vocab_file)  # fmt: skip
+        checkpoint_files.verify(directory)  # before older ones go
         checkpoint_files.prune(parent, config.run.keep_checkpoints)
         say(f"saved {directory}")
 
@@ -182,7 +198,7 @@ def evaluator(config: PretrainingConfig, evaluation_program, data: PretrainingDa
             world_size=device.group.world_size,
             max_samples=config.run.eval_samples,
         )
-        return evaluate_pretraining(device.executor, evaluation_program, batches, device.collective)
+        return evaluate_pretraining(device.executor, evaluation_program, batches, device.collective, device.scope)
 
     return evaluate
 

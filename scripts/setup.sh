@@ -67,7 +67,7 @@ make_environment() {
   if command -v flock >/dev/null; then flock "${lock}"; fi # a second start waits for the first one's work
   [[ -x "${venv}/bin/python" ]] || "${base}" -m venv "${venv}" \
     || fail "${base} cannot make an environment; install its venv package (Debian: python3-venv)"
-  "${venv}/bin/python" -m pip install --quiet --disable-pip-version-check \
+  "${venv}/bin/python" -m pip install -qq --disable-pip-version-check \
     --requirement "${REPOSITORY}/${requirements}" >&2 \
     || fail "pip could not install ${requirements} (see above); check the network, then start again"
   exec {lock}>&-

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -217,7 +218,8 @@ def test_a_checkpoint_that_is_not_there_is_an_error_unless_auto(trained, tmp_pat
         runs.run(derive(trained, from_checkpoint=tmp_path), 1, train=False)
     with pytest.raises(CheckpointError, match=r"last_step_of_checkpoint=7 is not in .*\[1, 2\]"):
         runs.run(resuming(trained, last_step_of_checkpoint=7), 1, train=False)
-    run = runs.run(derive(trained, from_checkpoint=tmp_path, last_step_of_checkpoint="auto"), 1, train=False)
+    elsewhere = derive(trained, output_dir=tmp_path, from_checkpoint=tmp_path, last_step_of_checkpoint="auto")
+    run = runs.run(elsewhere, 1, train=False)
     assert run.said == [f"no checkpoint of phase 1 in {tmp_path} yet"]
 
 
@@ -233,6 +235,26 @@ def test_saves_of_several_runs_are_pruned_together(tmp_path):
     assert checkpoint_files.list_steps(parent(config)) == [2, 3]
     runs.run(resuming(config), 5)
     assert checkpoint_files.list_steps(parent(config)) == [4, 5]
+
+
+def test_a_run_that_goes_back_sets_aside_what_it_leaves(tmp_path):
+    """Otherwise `auto` would later continue the run that was left, and pruning would take the new one's steps."""
+    config = config_of(tmp_path, num_steps_per_checkpoint=1, keep_checkpoints=2)
+    runs.run(config, 4)
+    back = derive(config, from_checkpoint=config.run.output_dir, last_step_of_checkpoint=3)
+    (parent(config) / "7.set-aside-1").mkdir()
+    shutil.copytree(parent(config) / "4", parent(config) / "7")
+    run = runs.run(back, 4)
+    assert checkpoint_files.list_steps(parent(config)) == [3, 4]
+    assert (parent(config) / "7.set-aside-2").is_dir()
+    assert any("7.set-aside-2" in line for line in run.said)
+
+
+def test_a_fresh_start_beside_checkpoints_is_refused(tmp_path):
+    config = config_of(tmp_path)
+    runs.run(config, 1)
+    with pytest.raises(CheckpointError, match=r"holds steps \[1\] of an earlier run; continue it with"):
+        runs.run(config, 1)
 
 
 # Weights alone

@@ -240,6 +240,29 @@ def test_a_step_that_failed_or_changed_is_repeated(tmp_path):
     assert steps.step("title", ["make", "2"], product) == 0 and len(ran) == 4
 
 
+def test_what_was_made_from_a_product_made_anew_is_made_anew(tmp_path):
+    ran = []
+
+    def run(words):
+        ran.append(words[-1])
+        (tmp_path / words[-1]).parent.mkdir(exist_ok=True)
+        (tmp_path / words[-1]).write_text("")
+        return 0
+
+    def make_all(version):
+        steps = Steps(tmp_path / "prepared.json", run)
+        for command in (["corpus", version, "text"], ["preprocess", "shards/manifest.json"]):
+            assert steps.step("title", command, tmp_path / command[-1]) == 0
+
+    make_all("1")
+    make_all("1")
+    assert ran == ["text", "shards/manifest.json"]
+    (tmp_path / "shards/of-the-old-text.parquet").write_text("")
+    make_all("2")
+    assert ran == ["text", "shards/manifest.json"] * 2
+    assert [path.name for path in (tmp_path / "shards").iterdir()] == ["manifest.json"]
+
+
 def test_a_step_without_its_product_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="should exist after `make`"):
         Steps(tmp_path / "prepared.json", lambda words: 0).step("title", ["make"], tmp_path / "product")
