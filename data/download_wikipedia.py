@@ -1,0 +1,149 @@
+"""Wikipedia: its dump, downloaded and verified, and the text of its articles.
+
+    python -m data.download_wikipedia --outdir D [--lang en] [--dump-date YYYYMMDD] [--local-dump FILE.xml.bz2]
+
+The text goes to D/source/<lang>/N.txt, one article per line, its id first; D/report.json tells what was dropped and
+why. Start the same command again after an interruption: the download and the extraction continue where they were.
+
+Wikimedia keeps a dump for some months only, so the default for English is the dump of 2020-01-01, which the Internet
+Archive has and whose checksum is known. For newer ones and for other languages see https://dumps.wikimedia.org.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from data.download import fetch
+from data.meter import megabytes
+from data.source_files import check_language
+from data.transfer import PATIENT, DownloadError, Patience, Remote
+from data.wikipedia_text import Extraction, extract
+
+_PINNED_DATES = {"en": "20200101"}
+_PINNED_DUMPS = {  # what MLPerf's BERT is trained on
+    "enwiki-20200101-pages-articles-multistream.xml.bz2": ("md5:00d47075e0f583fb7c0791fac1c57cb3", 17_751_214_669),
+}
+_WIKIMEDIA = "https://dumps.wikimedia.org/{wiki}/{date}/"
+_ARCHIVE = "https://archive.org/download/{wiki}-{date}/"
+_TEXT_PER_DUMP_BYTE = 0.85  # rough, English
+
+
+def dump_name(language: str, date: str) -> str:
+    """File name of a dump; ValueError if the date is none."""
+    if not re.fullmatch(r"20\d{6}", date):
+        raise ValueError(f"dump_date={date!r} must be YYYYMMDD, a date listed at "
+                         f"https://dumps.wikimedia.org/{_wiki(language)}/")
+    return f"{_wiki(language)}-{date}-pages-articles-multistream.xml.bz2"
+
+
+def _wiki(language: str) -> str:
+    return check_language(language).lower().replace("-", "_") + "wiki"
+
+
+def addresses(language: str, date: str, mirrors: list[str]) -> list[str]:
+    """Folders that may hold the dump, each ending in a slash."""
+    patterns = [mirror.rstrip("/") + "/{wiki}/{date}/" for mirror in mirrors] or [_WIKIMEDIA, _ARCHIVE]
+    return [pattern.replace("{wiki}", _wiki(language)).replace("{date}", date) for pattern in patterns]
+
+
+def published_checksum(name: str, folders: list[str], patience: Patience) -> str:
+    """"sha1:..." of a dump from the list that is published with it.
+
+    Raises:
+        DownloadError: there is no such list, or the dump is not in it.
+    """
+    sums = name.replace("-pages-articles-multistream.xml.bz2", "-sha1sums.txt")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = fetch(Remote(tuple(base + sums for base in folders), max_bytes=1 << 20), Path(folder, sums),
+                         patience).path
+        except DownloadError as error:
+            raise DownloadError(f"{error}\nWithout its list of checksums the dump cannot be verified. Wikimedia keeps "
+                                "dumps for some months: choose a --dump-date that it lists, or give the --checksum "
+                                "yourself") from error
+        for line in path.read_text("utf-8", errors="replace").splitlines():
+            digest, _, file = line.partition(" ")
+            if file.strip() == name and re.fullmatch("[0-9a-f]{40}", digest):
+                return f"sha1:{digest}"
+    raise DownloadError(f"{sums}: does not list {name}; the dump is not finished yet: choose an earlier --dump-date")
+
+
+def download_dump(language: str, date: str | None, folder: Path, *, mirrors: list[str], checksum: str | None = None,
+                  patience: Patience = PATIENT) -> Path:
+    """The verified dump in `folder`."""
+    date = date or _PINNED_DATES.get(language)
+    if date is None:
+        raise ValueError(f"lang={language}: no dump is pinned for this language; name one with --dump-date, from the "
+                         f"list at https://dumps.wikimedia.org/{_wiki(language)}/")
+    name = dump_name(language, date)
+    folders = addresses(language, date, mirrors)
+    size = None
+    if checksum is None and name in _PINNED_DUMPS:
+        checksum, size = _PINNED_DUMPS[name]
+    target = folder / name
+    if checksum is None:
+        checksum = published_checksum(name, folders, patience)
+    print(f"{name}: {'' if size is None else megabytes(size) + ', '}{checksum}", flush=True)
+    if size is not None and not target.exists():
+        _tell_room(folder, size)
+    fetched = fetch(Remote(tuple(base + name for base in folders), checksum, size), target, patience)
+    print(f"{fetched.path}: whole ({fetched.vouched_by})", flush=True)
+    return fetched.path
+
+
+def _tell_room(folder: Path, dump_bytes: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    needed, free = dump_bytes * (1 + _TEXT_PER_DUMP_BYTE), shutil.disk_usage(folder).free
+    print(f"needs about {megabytes(needed)} of disk, dump and text; {folder} has {megabytes(free)}"
+          + ("" if free > needed else ": this will not be enough"), flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--outdir", type=Path, required=True, help="gets source/<lang>/N.txt, report.json, download/")
+    parser.add_argument("--lang", default="en", help="language code of the Wikipedia")
+    parser.add_argument("--dump-date", metavar="YYYYMMDD", help="default for en: 20200101; none for other languages")
+    parser.add_argument("--local-dump", type=Path, metavar="FILE", help="a dump (*.xml.bz2 or *.xml) that you have")
+    parser.add_argument("--mirror", action="append", default=[], metavar="URL",
+                        help="instead of Wikimedia and the Internet Archive: URL/<lang>wiki/<date>/ holds the dump; "
+                             "may be repeated")
+    parser.add_argument("--checksum", help="sha256:, sha1: or md5: of the dump, instead of the published one")
+    parser.add_argument("--download-only", action="store_true", help="do not extract")
+    parser.add_argument("--min-characters", type=int, default=1, help="drop articles with less text")
+    parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = _parser().parse_args(argv)
+    try:
+        dump = arguments.local_dump
+        if dump is None:
+            dump = download_dump(arguments.lang, arguments.dump_date, arguments.outdir / "download",
+                                 mirrors=arguments.mirror, checksum=arguments.checksum)
+        elif not dump.is_file():
+            raise ValueError(f"local_dump={dump}: no such file; give a dump, *.xml.bz2 or *.xml")
+        if arguments.download_only:
+            return
+        arguments.outdir.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(arguments.outdir).free
+        print(f"extracting {megabytes(dump.stat().st_size)}, {arguments.local_n_workers} processes; "
+              f"{megabytes(free)} of disk are free", flush=True)
+        job = Extraction(dump, arguments.outdir, check_language(arguments.lang), arguments.min_characters)
+        report = extract(job, arguments.local_n_workers)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(f"{report['documents']} articles, {megabytes(report['bytes'])} in {len(report['files'])} files in "
+          f"{job.folder()}")
+    for name, value in report["counts"].items():
+        print(f"  {name}: {value}")
+
+
+if __name__ == "__main__":
+    main()
