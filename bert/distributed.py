@@ -7,7 +7,7 @@ on creating an NCCL communicator; `gloo_on_cpu` puts a Gloo group in its place, 
 
 import os
 import tempfile
-from contextlib import chdir, contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 
@@ -54,7 +54,7 @@ def initialize(group: Group) -> None:
     if group.world_size > 1 and group.device == "cpu":
         endpoint = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
         # The rendezvous server writes its http.log into the current folder, and the wait for it prints.
-        with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()):
+        with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stderr(StringIO()):
             paddle.distributed.gloo_init_parallel_env(group.rank, group.world_size, endpoint)
     paddle.distributed.fleet.init(is_collective=True, log_level="ERROR")
 
