@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Optional, Union
@@ -42,14 +44,14 @@ class Manifest:
     counts: Dict[str, Any] = field(default_factory=dict)
 
 
-def write_atomically(path: Union[str, Path], data: Union[bytes, memoryview]) -> None:
-    """Write a file whole or not at all: a temporary file beside it, flushed to the disk, then renamed."""
+@contextmanager
+def atomic_path(path: Union[str, Path]) -> Iterator[Path]:
+    """A temporary path beside `path`; what is written there gets the name `path` when the block ends without error."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
+        yield temporary
+        with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
@@ -57,9 +59,22 @@ def write_atomically(path: Union[str, Path], data: Union[bytes, memoryview]) -> 
             temporary.unlink()
 
 
+def write_atomically(path: Union[str, Path], data: Union[bytes, memoryview]) -> None:
+    """Write a file whole or not at all: a temporary file beside it, flushed to the disk, then renamed."""
+    with atomic_path(path) as temporary:
+        with open(temporary, "wb") as file:
+            file.write(data)
+
+
 def sha256_of(data: Union[bytes, memoryview]) -> str:
     """Hexadecimal sha256 of bytes."""
     return hashlib.sha256(data).hexdigest()
+
+
+def sha256_of_file(path: Union[str, Path]) -> str:
+    """Hexadecimal sha256 of a file of any size."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_manifest(directory: Union[str, Path], manifest: Manifest) -> None:

@@ -70,18 +70,23 @@ def choose_positions(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, 
     Returns:
         (rows int64 [n], columns int64 [n]), by row and then by column.
     """
-    width = input_ids.shape[1]
-    if width > _COLUMN_MASK:
-        raise ValueError(f"sequences of {width} tokens: masks are drawn for at most {_COLUMN_MASK}; use shorter ones")
-    columns = np.arange(width, dtype=np.uint32)
-    sample_keys = hash64(key, sample_ids)
-    random = (hash64(sample_keys[:, None], columns[None, :]) >> np.uint64(33)).astype(np.uint32)
     barred = rule.separators[input_ids]
-    barred |= columns[None, :] >= np.asarray(lengths)[:, None]
+    barred |= np.arange(input_ids.shape[1])[None, :] >= np.asarray(lengths)[:, None]
     if rule.continuations is not None:
-        return _choose_words(rule, random, barred, input_ids, lengths)
+        return _choose_words(rule, _random_numbers(key, sample_ids, input_ids.shape[1]), barred, input_ids, lengths)
+    return choose_tokens(rule, key, sample_ids, barred, lengths)
+
+
+def choose_tokens(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, barred: np.ndarray,
+                  lengths: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """As `choose_positions` for a rule of single tokens, of which only the places never masked matter: barred
+    bool [b, s]."""
+    width = barred.shape[1]
     # The column stands in the low bits of the number that is sorted: a plain sort is several times faster than argsort.
-    random = (random << np.uint32(1)) & np.uint32(~_COLUMN_MASK & 0xFFFFFFFF) | columns
+    random = _random_numbers(key, sample_ids, width)
+    random <<= np.uint32(1)
+    random &= np.uint32(~_COLUMN_MASK & 0xFFFFFFFF)
+    random |= np.arange(width, dtype=np.uint32)
     random[barred] = np.iinfo(np.uint32).max
     counts = rule.num_predictions(lengths)
     limit = int(counts.max()) if len(counts) else 0
@@ -91,6 +96,14 @@ def choose_positions(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, 
     flat = rows * width + chosen[rows, ranks]
     flat.sort()
     return flat // width, flat % width
+
+
+def _random_numbers(key: np.uint64, sample_ids: np.ndarray, width: int) -> np.ndarray:
+    """uint32 [b, width], below 2**31."""
+    if width > _COLUMN_MASK:
+        raise ValueError(f"sequences of {width} tokens: masks are drawn for at most {_COLUMN_MASK}; use shorter ones")
+    columns = np.arange(width, dtype=np.uint32)
+    return (hash64(hash64(key, sample_ids)[:, None], columns[None, :]) >> np.uint64(33)).astype(np.uint32)
 
 
 def _choose_words(rule: MaskingRule, random: np.ndarray, barred: np.ndarray, input_ids: np.ndarray,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from bert.samples import SampleTable, StaticMasks, join_pairs, offsets_of, ragged_indices
 from bert.tokenization import Vocabulary
 
+_ROW_GROUP_BYTES = 256 << 20
 _MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
 HDF5_DATASETS = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids",
                  "next_sentence_labels")
@@ -30,6 +31,16 @@ class TokenStrings:
         self.vocabulary = vocabulary
         # A token inside a text brings the space after it along; the last one has none.
         self._table = pa.array([*(token + " " for token in vocabulary.tokens), *vocabulary.tokens], pa.large_string())
+        encoded = [token.encode() for token in vocabulary.tokens]
+        self.vocabulary_text = b"".join(encoded)
+        self.vocabulary_offsets = offsets_of([len(token) for token in encoded])
+
+    def spaced(self, ids: np.ndarray) -> Tuple[bytes, np.ndarray]:
+        """(text, byte offsets int64 [T + 1]): the tokens one after the other, each with a space behind it."""
+        pieces = self._table.take(pa.array(ids.astype(np.int64)))
+        _, byte_offsets, data = pieces.buffers()
+        offsets = np.frombuffer(byte_offsets, np.int64)[pieces.offset:pieces.offset + len(pieces) + 1]
+        return data.to_pybytes() if data is not None else b"", offsets
 
     def join(self, ids: np.ndarray, offsets: np.ndarray) -> pa.Array:
         """Row i: the tokens ids[offsets[i]:offsets[i + 1]] joined by one space, as a string array."""
@@ -69,24 +80,28 @@ class TokenStrings:
         return flat.astype(self.vocabulary.id_dtype()), np.searchsorted(positions, bounds)
 
 
-def _encode_positions(positions: np.ndarray, offsets: np.ndarray) -> pa.Array:
+def encode_positions(positions: np.ndarray, offsets: np.ndarray) -> pa.Array:
     """Each row as the bytes that `np.save` writes for a uint16 array."""
     counts = np.diff(offsets)
-    distinct, which = np.unique(counts, return_inverse=True)
-    headers = []
-    for count in distinct:
-        stream = io.BytesIO()
-        np.lib.format.write_array_header_1_0(stream, {"descr": "<u2", "fortran_order": False, "shape": (int(count),)})
-        headers.append(np.frombuffer(stream.getvalue(), np.uint8))
-    width = len(headers[0]) if headers else 0
-    assert all(len(header) == width for header in headers)
-    byte_offsets = offsets_of(width + 2 * counts)
-    data = np.empty(byte_offsets[-1], np.uint8)
-    if headers:
-        data[byte_offsets[:-1, None] + np.arange(width)] = np.stack(headers)[which]
-    data[ragged_indices(byte_offsets[:-1] + width, 2 * counts)] = positions.astype("<u2").view(np.uint8)
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(counts),
-                                            [None, pa.py_buffer(byte_offsets), pa.py_buffer(data)]).cast(pa.binary())
+    headers = {count: _npy_header(count) for count in np.unique(counts).tolist()}
+    data = positions.astype("<u2").tobytes()
+    ends = (2 * offsets[1:]).tolist()
+    parts, start = [], 2 * int(offsets[0])
+    for count, end in zip(counts.tolist(), ends, strict=True):
+        parts.append(headers[count])
+        parts.append(data[start:end])
+        start = end
+    sizes = 2 * counts + (len(next(iter(headers.values()))) if headers else 0)
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(counts),
+        [None, pa.py_buffer(offsets_of(sizes)), pa.py_buffer(b"".join(parts))]).cast(pa.binary())
+
+
+def _npy_header(count: int) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<u2", "fortran_order": False, "shape": (count,)})
+    assert len(stream.getvalue()) == 128
+    return stream.getvalue()
 
 
 def _decode_positions(column: pa.Array) -> Tuple[np.ndarray, np.ndarray]:
@@ -135,14 +150,63 @@ def table_to_parquet(table: SampleTable, strings: TokenStrings, bin_id: Optional
         "num_tokens": pa.array(lengths.astype(np.uint16)),
     }
     if table.masks:
-        columns["masked_lm_positions"] = _encode_positions(table.masks.positions, table.masks.offsets)
+        columns["masked_lm_positions"] = encode_positions(table.masks.positions, table.masks.offsets)
         columns["masked_lm_labels"] = strings.join(table.masks.labels, table.masks.offsets)
-    if bin_id is not None:
-        columns["bin_id"] = pa.array(np.full(len(table), bin_id, np.int64))
+    return columns_to_parquet(pa.table(columns), bin_id, compression)
+
+
+def columns_to_parquet(columns: pa.Table, bin_id: Optional[int] = None, compression: str = "snappy") -> pa.Buffer:
+    """The bytes of a shard from its columns in LDDL's schema but for bin_id."""
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink, row_group_size=max(1, len(table)), compression=compression,
-                   use_dictionary=False, write_statistics=["num_tokens"], write_page_checksum=True)
+    with ShardWriter(sink, "parquet", bin_id, compression) as writer:
+        writer.write(columns)
     return sink.getvalue()
+
+
+class ShardWriter:
+    """Writes a shard part by part, in LDDL's schema ("parquet") or our own ("arrow").
+
+    Like LDDL's files, one of parquet has one row group, but for those of more than 256 MB, so that memory is bounded.
+    """
+
+    def __init__(self, sink: object, output_format: str, bin_id: Optional[int], compression: str) -> None:
+        self._sink = str(sink) if isinstance(sink, Path) else sink
+        self._format, self._bin_id, self._compression = output_format, bin_id, compression
+        self._writer = None
+        self._pending: List[pa.Table] = []
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, kind, *rest) -> None:
+        if kind is None:
+            self._flush()
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, columns: pa.Table) -> None:
+        """Add rows; the first part fixes the schema."""
+        if self._bin_id is not None and self._format == "parquet":
+            columns = columns.append_column("bin_id", pa.array(np.full(len(columns), self._bin_id, np.int64)))
+        self._pending.append(columns)
+        if sum(table.nbytes for table in self._pending) > _ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        columns = pa.concat_tables(self._pending)
+        self._pending = []
+        if self._format == "arrow":
+            if self._writer is None:
+                self._writer = pa.ipc.new_file(self._sink, columns.schema)
+            self._writer.write_table(columns.combine_chunks())
+            return
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._sink, columns.schema, compression=self._compression, use_dictionary=False,
+                write_statistics=["num_tokens"], write_page_checksum=True)
+        self._writer.write_table(columns, row_group_size=max(1, len(columns)))
 
 
 def check_parquet_schema(schema: pa.Schema) -> bool:
@@ -206,17 +270,32 @@ def _check_masks(positions: np.ndarray, offsets: np.ndarray, label_offsets: np.n
 
 def table_to_arrow(table: SampleTable) -> pa.Buffer:
     """The bytes of a shard in our own schema: token ids in an uncompressed Arrow file, read without decoding."""
+    return columns_to_arrow(arrow_columns(table))
+
+
+def arrow_columns(table: SampleTable) -> pa.Table:
+    """The columns of a shard in our own schema."""
     columns = {"input_ids": _lists(table.token_ids, table.offsets),
                "first_length": pa.array(table.first_lengths.astype(np.uint16)),
                "is_random_next": pa.array(table.is_random_next)}
     if table.masks:
         columns["masked_lm_positions"] = _lists(table.masks.positions.astype(np.uint16), table.masks.offsets)
         columns["masked_lm_labels"] = _lists(table.masks.labels, table.masks.offsets)
-    arrow = pa.table(columns)
+    return pa.table(columns)
+
+
+def columns_to_arrow(columns: pa.Table) -> pa.Buffer:
+    """The bytes of an uncompressed Arrow file of one record batch."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, arrow.schema) as writer:
-        writer.write_table(arrow)
+    with pa.ipc.new_file(sink, columns.schema) as writer:
+        writer.write_table(columns)
     return sink.getvalue()
+
+
+def read_arrow(source: pa.NativeFile) -> pa.Table:
+    """The columns of such a file; views of it if it is mapped into memory."""
+    with pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False)) as file:
+        return file.read_all()
 
 
 def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.Array:
@@ -225,9 +304,7 @@ def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.Array:
 
 def arrow_to_table(source: pa.Buffer) -> SampleTable:
     """The shard that `table_to_arrow` wrote; its arrays are views of `source`."""
-    options = pa.ipc.IpcReadOptions(use_threads=False)
-    with pa.ipc.open_file(pa.BufferReader(source), options=options) as file:
-        table = file.read_all().combine_chunks()
+    table = read_arrow(pa.BufferReader(source)).combine_chunks()
     columns = {name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
                for name, column in zip(table.column_names, table.columns, strict=False)}
 

@@ -9,6 +9,7 @@ three words.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple, Union
@@ -26,6 +27,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
 MAX_WORD_CHARACTERS = 100
 _WHITE_SPACE = b" \t\n\r"
+_WHITE_SPACE_IN_TOKEN = re.compile(r"[ \t\n\r]")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,19 @@ class Vocabulary:
     source: str = "vocabulary"
 
     def __post_init__(self) -> None:
+        first_line = {token: line for line, token in enumerate(self.tokens, start=1)}
+        if (len(first_line) != len(self.tokens) or "" in first_line
+                or _WHITE_SPACE_IN_TOKEN.search("".join(self.tokens))):
+            self._find_bad_line()
+        missing = [token for token in SPECIAL_TOKENS if token not in first_line]
+        if missing:
+            raise ValueError(f"{self.source}: none of its {len(self.tokens)} lines (1 to {len(self.tokens)}) is "
+                             f"{' or '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}: "
+                             "use the vocabulary that the model was made with")
+        object.__setattr__(self, "_ids", {token: line - 1 for token, line in first_line.items()})
+
+    def _find_bad_line(self) -> None:
+        """Raise the error of the first line that is none of a vocabulary."""
         first_line: Dict[str, int] = {}
         for line, token in enumerate(self.tokens, start=1):
             _check_token(token, line, self.source)
@@ -43,12 +58,6 @@ class Vocabulary:
                 raise ValueError(f"{self.source}:{line}: {token!r} stands on line {first_line[token]} already; "
                                  "a token has one id: remove one of the two lines")
             first_line[token] = line
-        missing = [token for token in SPECIAL_TOKENS if token not in first_line]
-        if missing:
-            raise ValueError(f"{self.source}: none of its {len(self.tokens)} lines (1 to {len(self.tokens)}) is "
-                             f"{' or '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}: "
-                             "use the vocabulary that the model was made with")
-        object.__setattr__(self, "_ids", {token: line - 1 for token, line in first_line.items()})
 
     @classmethod
     def from_file(cls, path: Union[str, Path]) -> "Vocabulary":
@@ -174,6 +183,7 @@ class FastTokenizer:
         self._num_rows = 0
         self._lengths = np.zeros(1 << 12, np.int64)
         self._starts = np.zeros(1 << 12, np.int64)
+        self._firsts = np.zeros(1 << 12, self.vocabulary.id_dtype())
         self._pieces = np.zeros(1 << 14, self.vocabulary.id_dtype())
         self._num_pieces = 0
 
@@ -206,7 +216,12 @@ class FastTokenizer:
         rows = self._rows_of(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
         lengths = self._lengths[rows]
         token_offsets = offsets_of(lengths)
-        ids = self._pieces[ragged_indices(self._starts[rows], lengths)]
+        # Most words are one piece: repeat each word's first piece, then put in the others where there are more.
+        ids = np.repeat(self._firsts[rows], lengths)
+        several = np.flatnonzero(lengths > 1)
+        others = lengths[several] - 1
+        ids[ragged_indices(token_offsets[several] + 1, others)] = self._pieces[
+            ragged_indices(self._starts[rows[several]] + 1, others)]
         return ids, token_offsets[first_word]
 
     def _split(self, text: np.ndarray, boundaries: np.ndarray) -> Tuple[pa.Array, np.ndarray]:
@@ -251,9 +266,11 @@ class FastTokenizer:
         row, start, end = self._num_rows, self._num_pieces, self._num_pieces + len(pieces)
         if row == len(self._lengths):
             self._lengths, self._starts = _doubled(self._lengths), _doubled(self._starts)
+            self._firsts = _doubled(self._firsts)
         while end > len(self._pieces):
             self._pieces = _doubled(self._pieces)
         self._lengths[row], self._starts[row] = len(pieces), start
+        self._firsts[row] = pieces[0] if pieces else 0
         self._pieces[start:end] = pieces
         self._num_rows, self._num_pieces = row + 1, end
         return row

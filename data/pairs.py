@@ -10,7 +10,7 @@ first sentence then gives the chunks that exist.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -44,14 +44,34 @@ class PairSettings:
 
 
 @dataclass(frozen=True)
-class _Spans:
-    """Token ranges [start, stop) of A and B of n pairs."""
+class Spans:
+    """n pairs as ranges [start, stop) of a block's tokens: A is the first, B the second."""
 
     first_start: np.ndarray
     first_stop: np.ndarray
     second_start: np.ndarray
     second_stop: np.ndarray
     is_random_next: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.is_random_next)
+
+    def take(self, rows: np.ndarray | slice) -> Spans:
+        """The given pairs, in their order."""
+        return Spans(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def first_lengths(self) -> np.ndarray:
+        """int64 [n]: tokens of type 0, i.e. len(A) + 2."""
+        return self.first_stop - self.first_start + 2
+
+    def lengths(self) -> np.ndarray:
+        """int64 [n]: num_tokens of each pair, special ones counted."""
+        return self.first_lengths() + self.second_stop - self.second_start + 1
+
+    def tokens_at(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """int64: places in the block's tokens of what stands at `positions` of `rows`, neither [CLS] nor [SEP]."""
+        first = self.first_lengths()[rows]
+        return np.where(positions < first, self.first_start[rows] - 1, self.second_start[rows] - first) + positions
 
 
 @dataclass(frozen=True)
@@ -86,21 +106,30 @@ class _Chunks:
 def make_pairs(documents: TokenizedDocuments, vocabulary: Vocabulary, settings: PairSettings, block: int,
                counts: Counter) -> SampleTable:
     """The samples of a block, in random order."""
+    return spans_to_table(documents.token_ids, draw_pairs(documents, settings, block, counts), vocabulary)
+
+
+def draw_pairs(documents: TokenizedDocuments, settings: PairSettings, block: int, counts: Counter) -> Spans:
+    """The pairs of a block, in random order."""
     keys = [stream_key(settings.seed, "pairs", block, number) for number in range(settings.duplicate_factor)]
     share = _share_of_random_next(documents, settings, keys[0], counts)
     rounds = [_round(documents, settings, key, share, counts) for key in keys]
-    spans = [np.concatenate([getattr(spans, name) for spans in rounds])
-             for name in ("first_start", "first_stop", "second_start", "second_stop", "is_random_next")]
-    order = permutation(stream_key(settings.seed, "pair order", block), len(spans[0]))
-    first_start, first_stop, second_start, second_stop, is_random_next = (values[order] for values in spans)
-    first, second = first_stop - first_start, second_stop - second_start
-    ids, offsets = join_pairs(documents.token_ids[ragged_indices(first_start, first)], first,
-                              documents.token_ids[ragged_indices(second_start, second)], second,
+    columns = [np.concatenate([getattr(spans, field.name) for spans in rounds]) for field in fields(Spans)]
+    order = permutation(stream_key(settings.seed, "pair order", block), len(columns[0]))
+    spans = Spans(*(values[order] for values in columns))
+    counts["samples"] += len(spans)
+    counts["samples with a random next"] += int(spans.is_random_next.sum())
+    counts["sample tokens"] += int(spans.lengths().sum())
+    return spans
+
+
+def spans_to_table(token_ids: np.ndarray, spans: Spans, vocabulary: Vocabulary) -> SampleTable:
+    """The token ids of pairs of a block with these tokens."""
+    first, second = spans.first_stop - spans.first_start, spans.second_stop - spans.second_start
+    ids, offsets = join_pairs(token_ids[ragged_indices(spans.first_start, first)], first,
+                              token_ids[ragged_indices(spans.second_start, second)], second,
                               vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]"))
-    counts["samples"] += len(order)
-    counts["samples with a random next"] += int(is_random_next.sum())
-    counts["sample tokens"] += len(ids)
-    return SampleTable(ids, offsets, (first + 2).astype(np.int32), is_random_next)
+    return SampleTable(ids, offsets, spans.first_lengths().astype(np.int32), spans.is_random_next)
 
 
 def _share_of_random_next(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64,
@@ -136,7 +165,7 @@ def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint6
 
 
 def _round(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float,
-           counts: Counter) -> _Spans:
+           counts: Counter) -> Spans:
     """One walk through all documents."""
     tokens, num_documents = documents.sentence_offsets, len(documents.document_offsets) - 1
     chunks = _chunks(documents, settings, key)
@@ -152,7 +181,7 @@ def _round(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64
                                                   - first_of_other)
     wanted = np.maximum(target - (tokens[split] - tokens[chunk]), 1)
     other_stop = _sentences_until(tokens, other_start, wanted, documents.document_offsets[other + 1])
-    spans = _Spans(tokens[chunk], tokens[split], tokens[np.where(is_random, other_start, split)],
+    spans = Spans(tokens[chunk], tokens[split], tokens[np.where(is_random, other_start, split)],
                    tokens[np.where(is_random, other_stop, chunks.stop[chunk])], is_random)
     return _truncated(spans, settings.target_seq_length - 3, uniform(key, chunk * 8 + 6), uniform(key, chunk * 8 + 7),
                       counts)
@@ -180,8 +209,8 @@ def _other_document(own: np.ndarray, num_documents: int, random: np.ndarray) -> 
     return drawn + (drawn >= own)
 
 
-def _truncated(spans: _Spans, max_tokens: int, random_first: np.ndarray, random_second: np.ndarray,
-               counts: Counter) -> _Spans:
+def _truncated(spans: Spans, max_tokens: int, random_first: np.ndarray, random_second: np.ndarray,
+               counts: Counter) -> Spans:
     """Shorten the longer of A and B until both fit; what goes is taken from its two ends in random shares."""
     first, second = spans.first_stop - spans.first_start, spans.second_stop - spans.second_start
     half, other_half = (max_tokens + 1) // 2, max_tokens // 2
@@ -193,4 +222,4 @@ def _truncated(spans: _Spans, max_tokens: int, random_first: np.ndarray, random_
     counts["tokens cut from long pairs"] += int(cut_first.sum() + cut_second.sum())
     first_start = spans.first_start + (random_first * (cut_first + 1)).astype(np.int64)
     second_start = spans.second_start + (random_second * (cut_second + 1)).astype(np.int64)
-    return _Spans(first_start, first_start + new_first, second_start, second_start + new_second, spans.is_random_next)
+    return Spans(first_start, first_start + new_first, second_start, second_start + new_second, spans.is_random_next)

@@ -19,19 +19,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert.manifest import ShardRecord, sha256_of, write_atomically
+from bert.manifest import ShardRecord, atomic_path, sha256_of, sha256_of_file, write_atomically
 from bert.masking import MaskingRule
 from bert.randomness import stream_key, uniform
-from bert.samples import SampleTable, concatenate
-from bert.shard_formats import TokenStrings, arrow_to_table, table_to_arrow, table_to_parquet
+from bert.shard_formats import ShardWriter, TokenStrings, arrow_columns
 from bert.tokenization import FastTokenizer, Vocabulary
+from data.block_files import BlockSamples, read_block, write_block
 from data.corpus import Block, SourceFile, read_documents
-from data.pairs import PairSettings, make_pairs
+from data.pairs import PairSettings, draw_pairs, spans_to_table
 from data.sentences import tokenize_documents
-from data.static_masks import with_static_masks
+from data.static_masks import draw_masks
+from data.text_columns import text_columns
 
 BLOCKS_FOLDER = ".blocks"
 FORMATS = ("parquet", "arrow")
+_ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows start..stop-1 of one block's file of one bin."""
+    """Rows start..stop-1 of one block."""
 
     block: int
     start: int
@@ -109,11 +111,27 @@ class ShardPlan:
     pieces: tuple[Piece, ...]
 
 
+@dataclass(frozen=True)
+class _Tools:
+    """What a process makes once; the tokeniser remembers the words of the blocks before, which changes no result."""
+
+    tokenizer: FastTokenizer
+    strings: TokenStrings
+    rule: MaskingRule
+
+
 @lru_cache(maxsize=1)
-def _tools(vocab_file: str, lowercase: bool) -> tuple[FastTokenizer, TokenStrings]:
-    """Made once per process: the tokeniser remembers the words of the blocks before, which changes no result."""
+def _tools(vocab_file: str, settings: SampleSettings) -> _Tools:
     vocabulary = Vocabulary.from_file(vocab_file)
-    return FastTokenizer(vocabulary, lowercase), TokenStrings(vocabulary)
+    limit = settings.max_predictions_per_seq or settings.pairs.target_seq_length
+    rule = MaskingRule.of(vocabulary, masked_lm_ratio=settings.masked_lm_ratio, max_predictions_per_seq=limit,
+                          whole_word=settings.whole_word_masking)
+    return _Tools(FastTokenizer(vocabulary, settings.lowercase), TokenStrings(vocabulary), rule)
+
+
+def tools_of(job: Job) -> _Tools:
+    """The tools of a job; made before processes are forked, they are shared by all."""
+    return _tools(job.vocab_file, job.settings)
 
 
 def make_block(job: Job, folder: Path, index: int) -> dict:
@@ -123,32 +141,25 @@ def make_block(job: Job, folder: Path, index: int) -> dict:
         return json.loads(record.read_bytes())
     settings = job.settings
     counts: Counter = Counter()
-    tokenizer, _ = _tools(job.vocab_file, settings.lowercase)
-    vocabulary = tokenizer.vocabulary
+    tools = tools_of(job)
+    tokenizer = tools.tokenizer
     texts = _sampled(read_documents(job.blocks[index], counts), settings, index, counts)
     documents = tokenize_documents(texts, tokenizer, settings.language, counts)
-    table = make_pairs(documents, vocabulary, settings.pairs, index, counts)
-    if settings.masking == "static":
-        limit = settings.max_predictions_per_seq or settings.pairs.target_seq_length
-        rule = MaskingRule.of(vocabulary, masked_lm_ratio=settings.masked_lm_ratio, max_predictions_per_seq=limit,
-                              whole_word=settings.whole_word_masking)
-        table = with_static_masks(table, rule, stream_key(settings.pairs.seed, "static masks", index))
-        counts["masked tokens"] += len(table.masks.labels) if table.masks else 0
-    bins = _bins_of(table, settings.bin_size)
-    for bin_id, rows in enumerate(bins):
-        part = table if len(bins) == 1 else table.take(rows)
-        write_atomically(_block_path(folder, index, bin_id), table_to_arrow(part))
+    spans = draw_pairs(documents, settings.pairs, index, counts)
+    bins = _bins_of(spans.lengths(), settings.bin_size)
+    ids = np.concatenate([np.zeros(0, np.int64), *bins])
+    write_block(_block_path(folder, index), documents.token_ids, spans.take(ids), ids, tools.strings)
     result = {"counts": dict(sorted(counts.items())), "samples": [len(rows) for rows in bins]}
     write_atomically(record, json.dumps(result).encode())
     return result
 
 
-def _bins_of(table: SampleTable, bin_size: int | None) -> list[np.ndarray]:
+def _bins_of(lengths: np.ndarray, bin_size: int | None) -> list[np.ndarray]:
     """Rows of each bin; bin i holds num_tokens in (i * bin_size, (i + 1) * bin_size]. Empty bins at the end go."""
     if bin_size is None:
-        return [np.arange(len(table))]
-    bin_of = (table.lengths() - 1) // bin_size
-    return [np.flatnonzero(bin_of == bin_id) for bin_id in range(int(bin_of.max()) + 1 if len(table) else 0)]
+        return [np.arange(len(lengths))]
+    bin_of = (lengths - 1) // bin_size
+    return [np.flatnonzero(bin_of == bin_id) for bin_id in range(int(bin_of.max()) + 1 if len(lengths) else 0)]
 
 
 def _sampled(texts: Iterator[str], settings: SampleSettings, block: int, counts: Counter) -> Iterator[str]:
@@ -161,32 +172,54 @@ def _sampled(texts: Iterator[str], settings: SampleSettings, block: int, counts:
             counts["documents left out by sample_ratio"] += 1
 
 
-def _block_path(folder: Path, index: int, bin_id: int) -> Path:
-    return folder / f"{index}.arrow_{bin_id}"
+def _block_path(folder: Path, index: int) -> Path:
+    return folder / f"{index}.arrow"
 
 
-def make_shard(job: Job, folder: Path, plan: ShardPlan) -> ShardRecord:
-    """Write one shard, unless it is there, and return its record."""
+@lru_cache(maxsize=2)
+def _block(path: Path) -> BlockSamples:
+    return read_block(path)
+
+
+def make_shard(job: Job, folder: Path, plan: ShardPlan) -> dict:
+    """Write one shard, unless it is there; returns {"shard": fields of its record, "masked tokens": their number}."""
     record = folder / f"{plan.name}.json"
     path = Path(job.sink, plan.name)
     if record.exists() and path.exists():
-        found = ShardRecord(**json.loads(record.read_bytes()))
-        if path.stat().st_size == found.num_bytes and sha256_of(path.read_bytes()) == found.sha256:
+        found = json.loads(record.read_bytes())
+        if path.stat().st_size == found["shard"]["num_bytes"] and sha256_of_file(path) == found["shard"]["sha256"]:
             return found
-    tables = []
-    for piece in plan.pieces:
-        with pa.memory_map(str(_block_path(folder, piece.block, plan.bin_id or 0))) as source:
-            tables.append(arrow_to_table(source.read_buffer()).rows(piece.start, piece.stop))
-    table = concatenate(tables)
-    if job.output_format == "arrow":
-        data = table_to_arrow(table)
-    else:
-        _, strings = _tools(job.vocab_file, job.settings.lowercase)
-        data = table_to_parquet(table, strings, plan.bin_id, job.compression)
-    write_atomically(path, data)
-    result = ShardRecord(len(table), data.size, sha256_of(data), plan.bin_id)
-    write_atomically(record, json.dumps(asdict(result)).encode())
+    num_samples = num_masked = 0
+    with atomic_path(path) as temporary:
+        with ShardWriter(temporary, job.output_format, plan.bin_id, job.compression) as writer:
+            for part, masked in _parts(job, folder, plan):
+                writer.write(part)
+                num_samples += len(part)
+                num_masked += masked
+        shard = ShardRecord(num_samples, temporary.stat().st_size, sha256_of_file(temporary), plan.bin_id)
+    result = {"shard": asdict(shard), "masked tokens": num_masked}
+    write_atomically(record, json.dumps(result).encode())
     return result
+
+
+def _parts(job: Job, folder: Path, plan: ShardPlan) -> Iterator[tuple[pa.Table, int]]:
+    """The rows of a shard as tables of some thousand rows, each with its number of masks."""
+    tools = tools_of(job)
+    for piece in plan.pieces:
+        block = _block(_block_path(folder, piece.block))
+        key = stream_key(job.settings.pairs.seed, "static masks", piece.block)
+        for start in range(piece.start, piece.stop, _ROWS_AT_ONCE):
+            rows = slice(start, min(start + _ROWS_AT_ONCE, piece.stop))
+            spans = block.spans.take(rows)
+            masks = None
+            if job.settings.masking == "static":
+                masks = draw_masks(block.token_ids, spans, block.ids[rows], tools.rule, key)
+            if job.output_format == "parquet":
+                table = text_columns(block.text, spans, masks, tools.strings)
+            else:
+                samples = spans_to_table(block.token_ids, spans, tools.tokenizer.vocabulary)
+                table = arrow_columns(masks.applied_to(samples) if masks else samples)
+            yield table, len(masks.rows) if masks else 0
 
 
 def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, output_format: str) -> list[ShardPlan]:
@@ -200,15 +233,23 @@ def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, 
         counts = [block[bin_id] if bin_id < len(block) else 0 for block in samples]
         suffix, shown = (f"_{bin_id}", bin_id) if binned else ("", None)
         if num_shards is None:
-            plans += [ShardPlan(f"part.{block}.{output_format}{suffix}", shown, (Piece(block, 0, count),))
+            plans += [ShardPlan(f"part.{block}.{output_format}{suffix}", shown,
+                                _shifted((Piece(block, 0, count),), samples, bin_id))
                       for block, count in enumerate(counts) if count]
             continue
         total = sum(counts)
         number = min(num_shards, total)
         edges = [total * shard // number for shard in range(number + 1)] if number else []
-        plans += [ShardPlan(f"shard-{shard}.{output_format}{suffix}", shown, pieces)
+        plans += [ShardPlan(f"shard-{shard}.{output_format}{suffix}", shown, _shifted(pieces, samples, bin_id))
                   for shard, pieces in enumerate(cut(counts, edges))]
     return plans
+
+
+def _shifted(pieces: tuple[Piece, ...], samples: list[list[int]], bin_id: int) -> tuple[Piece, ...]:
+    """Rows of a bin -> rows of the block, whose file holds its bins one after the other."""
+    shifts = [sum(samples[piece.block][:bin_id]) for piece in pieces]
+    return tuple(Piece(piece.block, piece.start + shift, piece.stop + shift)
+                 for piece, shift in zip(pieces, shifts, strict=True))
 
 
 def cut(counts: list[int], edges: list[int]) -> list[tuple[Piece, ...]]:

@@ -30,6 +30,7 @@ from data.pipeline import (
     make_shard,
     plan_shards,
     run_ordered,
+    tools_of,
 )
 from data.progress import progress
 
@@ -54,6 +55,7 @@ def preprocess(job: Job, num_shards: int | None, num_workers: int) -> Manifest:
         return done
     _check_sink(sink, folder)
     folder.mkdir(parents=True, exist_ok=True)
+    tools_of(job)
     tasks = [(job, folder, index) for index in range(len(job.blocks))]
     results = list(progress(run_ordered(make_block, tasks, num_workers), len(tasks), "samples", "blocks"))
     counts: Counter = Counter()
@@ -65,8 +67,10 @@ def preprocess(job: Job, num_shards: int | None, num_workers: int) -> Manifest:
         raise ValueError(f"{len(job.sources)} source files with {counts['documents read']} documents gave no sample; "
                          f"a sample needs two sentences or a second document: {dict(counts)}")
     shard_tasks = [(job, folder, plan) for plan in plans]
-    records = list(progress(run_ordered(make_shard, shard_tasks, num_workers), len(plans), "shards", "files"))
-    shards = {plan.name: record for plan, record in zip(plans, records, strict=True)}
+    made = list(progress(run_ordered(make_shard, shard_tasks, num_workers), len(plans), "shards", "files"))
+    shards = {plan.name: ShardRecord(**result["shard"]) for plan, result in zip(plans, made, strict=True)}
+    if job.settings.masking == "static":
+        counts["masked tokens"] = sum(result["masked tokens"] for result in made)
     manifest = Manifest(shards, job.vocabulary_sha256, settings, _summary(job, counts, shards))
     write_manifest(sink, manifest)
     write_atomically(run_key, job.key().encode())
