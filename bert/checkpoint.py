@@ -76,6 +76,8 @@ def save(parent: Path, prefix: str, parameters: dict, optimizer: dict, progress:
         save_file(parameters, directory / f"{prefix}.safetensors", metadata={"format": "pd"})
         save_file(optimizer, directory / f"{prefix}_optimizer.safetensors", metadata={"format": "pd"})
         (directory / f"{prefix}_progress.json").write_text(json.dumps(asdict(progress), indent=1, sort_keys=True))
+        for path in directory.glob("*.safetensors"):
+            path.chmod(0o644)  # safetensors makes them readable to their owner only
         (directory / CONFIG_FILE).write_text(model_config_json)
         shutil.copyfile(vocab_file, directory / VOCABULARY_FILE)
 

@@ -1,0 +1,155 @@
+"""Each command of the README is run, as a newcomer would, in a fresh clone. The runs take minutes: marked slow.
+
+What needs eight GPUs is run with `--dry-run`, which resolves and checks the same settings. `run_tests.sh` is what runs
+this file, so it is not run again from inside.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+COMMANDS = [
+    line.split("   #")[0].strip()
+    for block in re.findall(r"```bash\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
+    for line in block.splitlines()
+    if line.strip()
+]
+QUICKSTART = "bash scripts/run_pretraining.sh"
+NOT_FROM_INSIDE = ["bash scripts/run_tests.sh"]
+
+
+def command(start: str) -> str:
+    """The README's command that starts so; the test fails if the README no longer has it, or has two."""
+    (found,) = [line for line in COMMANDS if line.startswith(start)]
+    TRIED.add(found)
+    return found
+
+
+TRIED: set[str] = set()
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("readme") / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(folder)], check=True)
+    return folder
+
+
+def run(line: str, folder: Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess:
+    """The line in a shell whose `python` is the one of these tests."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(["bash", "-c", line], cwd=folder, timeout=timeout, capture_output=True, text=True,
+                          env={**os.environ, "PATH": path, **environment}, check=False)
+
+
+@pytest.mark.slow
+def test_the_quickstart_learns_leaves_its_files_and_says_when_it_is_done(clone):
+    TRIED.add(QUICKSTART)
+    assert QUICKSTART in COMMANDS
+    first = run(QUICKSTART, clone, timeout=1500)
+    assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
+    results = clone / "results/quickstart"
+    summary = json.loads((results / "summary.json").read_text())
+    for phase in ("phase1", "phase2"):
+        figures = summary[phase]
+        assert figures["finished"] and figures["skipped_steps"] == 0
+        assert figures["eval_masked_lm_loss"] < figures["unigram_entropy"] - 0.4, figures
+        assert (results / phase / "config.yaml").is_file()
+        assert any((results / phase / "visualdl").iterdir())
+        lines = (results / phase / "log.jsonl").read_text().splitlines()
+        assert all(json.loads(line.removeprefix("DLLL "))["data"] is not None for line in lines)
+        steps = [int(path.name) for path in (results / "bert-quickstart" / phase).iterdir() if path.name.isdecimal()]
+        assert len(steps) == 3 and max(steps) == figures["steps"]
+    assert max(summary[phase]["eval_next_sentence_accuracy"] for phase in summary if phase != "preset") > 0.53
+    assert (results / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert "Next, try:" in first.stdout and "unigram entropy" in first.stdout
+    second = run(QUICKSTART, clone)
+    assert second.returncode == 0 and "Already done" in second.stdout
+
+
+@pytest.mark.slow
+def test_a_phase_by_hand_continues(clone):
+    for start, last in (("python -m paddle.distributed.launch --nproc_per_node 2 run_pretraining.py --config "
+                         "results/quickstart/phase1.yaml --output-dir results/by_hand --max-steps 20", 20),
+                        ("python -m paddle.distributed.launch --nproc_per_node 2 run_pretraining.py --config "
+                         "results/quickstart/phase1.yaml --output-dir results/by_hand --max-steps 40", 40)):
+        done = run(command(start), clone)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        assert (clone / f"results/by_hand/bert-quickstart/phase1/{last}/manifest.json").is_file()
+    assert "at step 20" in done.stdout
+
+
+@pytest.mark.slow
+def test_visualdl_serves_the_curves(clone):
+    line = command("visualdl").split()
+    port = "8741"
+    server = subprocess.Popen([str(Path(sys.executable).parent / line[0]), *line[1:], "--port", port], cwd=clone,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        tags = ""
+        while "masked_lm_loss" not in tags and time.monotonic() < deadline:
+            time.sleep(1)
+            try:
+                with urllib.request.urlopen(f"http://localhost:{port}/app/api/scalar/tags", timeout=5) as answer:
+                    tags = answer.read().decode()
+            except OSError:
+                continue
+        assert "train/masked_lm_loss" in tags and "eval/masked_lm_loss" in tags
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+@pytest.mark.slow
+def test_own_text_to_shards_and_a_plan(clone):
+    """The user's text here is the sample corpus, which the quickstart collected; the vocabulary it gives is smaller."""
+    source = clone / "results/quickstart/data/corpus/held_out"
+    (clone / "mine").mkdir(exist_ok=True)
+    (clone / "mine/source").symlink_to(source / "source")
+    preprocess = "python -m data.preprocess_bert_pretrain --text mine/source --sink mine"
+    for start in ("python -m data.train_vocabulary", f"{preprocess}/phase1", f"{preprocess}/phase2"):
+        done = run(command(start), clone)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    plan = run(command("bash scripts/run_pretraining.sh --config base") + " --dry-run", clone)
+    assert plan.returncode == 0 and "x 8 ranks" in plan.stdout, plan.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["bash scripts/run_pretraining.sh --config large --dry-run",
+                                   "bash scripts/run_pretraining.sh --config dgxa100-80g_8gpu_amp",
+                                   "bash scripts/run_pretraining.sh $(source"])
+def test_the_published_recipes_resolve(start, clone):
+    line = command(start)
+    plan = run(line if "--dry-run" in line else f"{line} --dry-run", clone)
+    assert plan.returncode == 0, plan.stderr
+    assert "65,536 sequences an update" in plan.stdout and "32,768 sequences an update" in plan.stdout
+
+
+@pytest.mark.slow
+def test_help_is_readable(clone):
+    shown = run(command("python run_pretraining.py --help"), clone)
+    assert shown.returncode == 0 and "--gradient-merge-steps" in shown.stdout
+
+
+@pytest.mark.slow
+def test_no_command_of_the_readme_was_left_out():
+    """Last in this file: all the tests above have noted what they ran."""
+    assert sorted(set(COMMANDS) - TRIED - set(NOT_FROM_INSIDE)) == []
+
+
+def test_the_commands_name_files_that_exist():
+    for line in COMMANDS:
+        for word in shlex.split(line.replace("$(", " ").replace(")", " ")):
+            if re.fullmatch(r"(scripts|data)/\S+\.sh|run_\w+\.py", word):
+                assert (REPOSITORY / word).is_file(), line
