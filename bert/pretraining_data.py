@@ -45,7 +45,8 @@ class LoaderSettings:
         seed: of order and masks.
         sequence_length_multiple: a batch is padded to its longest sample, rounded up to this.
         num_workers: threads that prepare batches ahead; 0 prepares them when asked for.
-        shuffle_window_samples: at most so many samples are in memory and shuffled together.
+        shuffle_window_samples: at most so many samples are shuffled together; two such windows per bin are in memory.
+        group_by_length: batches of samples of like length, which need less padding.
     """
 
     max_seq_length: int
@@ -57,6 +58,7 @@ class LoaderSettings:
     sequence_length_multiple: int = 8
     num_workers: int = 1
     shuffle_window_samples: int = 1 << 18
+    group_by_length: bool = False
 
     def __post_init__(self) -> None:
         if self.masking not in ("static", "dynamic"):
@@ -158,8 +160,9 @@ class PretrainingLoader:
         settings = dataset.settings
         self._dataset = dataset
         self._order = SampleOrder(dataset.shard_counts.tolist(), dataset.shard_bins, global_batch_size, settings.seed,
-                                  settings.shuffle_window_samples)
-        self._tables = TableCache(dataset.load_shard, capacity=len(dataset.bins) + 2)
+                                  settings.shuffle_window_samples,
+                                  dataset.directory.lengths if settings.group_by_length else None)
+        self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
         self._micro_batch_size, self._rank, self._world_size = micro_batch_size, rank, world_size
         self._num_passes = global_batch_size // per_pass
         self._resolved: OrderedDict[int, _ResolvedBatch] = OrderedDict()
@@ -221,6 +224,9 @@ class PretrainingLoader:
             if len(places) == 0:
                 continue
             table = self._tables.get(window.shards)
+            following = self._order.next_window(index, window) if self._dataset.settings.num_workers else None
+            if following is not None:
+                self._tables.prepare(following.shards)
             bases = np.cumsum(self._dataset.shard_counts[shards]) - self._dataset.shard_counts[shards]
             owners = shard_of[places]
             rows = ids[places] - offsets[owners] + bases[np.searchsorted(shards, owners)]

@@ -3,18 +3,23 @@
 Every epoch permutes the shards of each bin, cuts them into windows that fit into memory and permutes the samples of
 each window. A global batch takes its samples from one bin; what the bins leave over is pooled into mixed batches at
 the end of the epoch, and fewer than `global_batch_size` samples, others each time, are left out of it.
+
+The first windows of an epoch are smaller, a sixteenth, an eighth, a quarter and a half of the others, so that training
+starts when a few shards are read. With `lengths_of` the whole batches of a window are made of samples of like length.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bert.randomness import permutation, stream_key
 from bert.samples import offsets_of
+
+_SMALL_WINDOWS = 4
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,14 @@ class SampleOrder:
         global_batch_size: samples of a batch, all ranks.
         seed: of the shuffles.
         window_samples: at most this many samples are shuffled together, more only where one shard is larger.
+        lengths_of: gives the number of tokens of each sample of a shard; with it samples of like length share a batch.
     Raises:
         ValueError: fewer samples than one batch.
     """
 
     def __init__(self, counts: Sequence[int], bins: Sequence[int], global_batch_size: int, seed: int,
-                 window_samples: int) -> None:
+                 window_samples: int, lengths_of: Callable[[int], np.ndarray] | None = None) -> None:
+        self._lengths_of = lengths_of
         self.shard_offsets = offsets_of(np.asarray(counts, np.int64))
         self.num_samples = int(self.shard_offsets[-1])
         if self.num_samples < global_batch_size:
@@ -125,13 +132,42 @@ class SampleOrder:
         start = size = 0
         for shard in [shards[i] for i in order]:
             count = int(self._counts[shard])
-            if group and size + count > self._window_samples:
+            limit = max(1, self._window_samples >> max(0, _SMALL_WINDOWS - len(windows)))
+            if group and size + count > limit:
                 windows.append(Window(tuple(sorted(group)), start, size))
                 start, group, size = start + size, [], 0
             group.append(shard)
             size += count
         windows.append(Window(tuple(sorted(group)), start, size))
         return _BinEpoch(key, tuple(windows), np.array([window.start + window.num_samples for window in windows]))
+
+    def next_window(self, index: int, window: Window) -> Window | None:
+        """The window that follows one of global batch `index` in its bin, None at the end of the epoch."""
+        number, batch = divmod(index, self.batches_per_epoch)
+        epoch = self._epoch(number)
+        if batch >= len(epoch.batch_bins):
+            return None
+        windows = epoch.bins[int(epoch.batch_bins[batch])].windows
+        place = windows.index(window) + 1
+        return windows[place] if place < len(windows) else None
+
+    def _grouped_by_length(self, ids: np.ndarray, window: Window, name: tuple) -> np.ndarray:
+        """The ids of a window with those of its whole batches exchanged so that each batch has samples of like length.
+
+        The batches stand in random order; samples of equal length keep theirs.
+        """
+        assert self._lengths_of is not None
+        size = self._global_batch_size
+        first = -window.start % size
+        number = max(0, len(ids) - first) // size
+        lengths = np.concatenate([self._lengths_of(shard) for shard in window.shards])
+        bases = np.cumsum(self._counts[list(window.shards)]) - self._counts[list(window.shards)]
+        inner = ids[first:first + number * size]
+        shard = np.searchsorted(self.shard_offsets, inner, side="right") - 1
+        rows = inner - self.shard_offsets[shard] + bases[np.searchsorted(window.shards, shard)]
+        batches = inner[np.argsort(lengths[rows], kind="stable")].reshape(number, size)
+        order = permutation(stream_key(self._seed, "batches of like length", *name), number)
+        return np.concatenate([ids[:first], batches[order].reshape(-1), ids[first + number * size:]])
 
     @staticmethod
     def _overlapping(bin_epoch: _BinEpoch, start: int, stop: int) -> list[Window]:
@@ -152,7 +188,8 @@ class SampleOrder:
         if name not in self._permutations:
             ids = np.concatenate([np.arange(self.shard_offsets[shard], self.shard_offsets[shard + 1])
                                   for shard in window.shards])
-            self._permutations[name] = ids[permutation(stream_key(self._seed, "samples", *name), len(ids))]
+            ids = ids[permutation(stream_key(self._seed, "samples", *name), len(ids))]
+            self._permutations[name] = self._grouped_by_length(ids, window, name) if self._lengths_of else ids
             while len(self._permutations) > len(self._bins) + 2:
                 self._permutations.popitem(last=False)
         self._permutations.move_to_end(name)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple, Union
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -96,6 +97,17 @@ class ShardDirectory:
         if longest > self.max_seq_length:
             raise ValueError(_too_long(shard.path, longest, self.max_seq_length))
         return table
+
+    def lengths(self, index: int) -> np.ndarray:
+        """int64 [num_samples]: tokens of each sample of a shard, read without the samples where the format allows."""
+        shard = self.shards[index]
+        if shard.kind != "parquet":
+            return self.load(index).lengths()
+        try:
+            with pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
+                return file.read(["num_tokens"], use_threads=False).column(0).to_numpy().astype(np.int64)
+        except (OSError, pa.ArrowException) as error:
+            raise ValueError(f"{shard.path}: {error}") from error
 
     def verify(self) -> None:
         """Read and decode every shard; ValueError names the first that is damaged."""

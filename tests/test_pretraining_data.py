@@ -103,6 +103,29 @@ def test_order_of_any_shards_and_bins(shards, batch, window, seed):
         assert set((np.searchsorted(offsets, in_turn[index], side="right") - 1).tolist()) <= held
 
 
+@pytest.mark.parametrize("folder", ["plain", "binned", "static"])
+@pytest.mark.parametrize("window", [30, 1 << 18])
+def test_batches_of_like_length_need_less_padding_and_hold_the_same_samples(folders, folder, window):
+    padded = {}
+    for grouped in (False, True):
+        data = dataset(folders / folder, shuffle_window_samples=window, group_by_length=grouped,
+                       sequence_length_multiple=1)
+        loader = PretrainingLoader(data, global_batch_size=6, micro_batch_size=6)
+        for epoch in range(2):
+            ids = np.concatenate([loader.sample_ids(index) for index in range(19 * epoch, 19 * epoch + 19)])
+            assert len(np.unique(ids)) == 114
+        again = PretrainingLoader(data, global_batch_size=6, micro_batch_size=6)
+        assert all(np.array_equal(loader.sample_ids(index), again.sample_ids(index)) for index in (37, 20, 3))
+        padded[grouped] = sum(feed["input_ids"].size for batch in take(loader, 19) for feed in batch)
+    assert padded[True] < padded[False]
+
+
+def test_the_first_windows_of_an_epoch_are_small():
+    order = SampleOrder([100] * 200, [0] * 200, 10, 1, 3200)
+    windows = [order.windows(index)[0].num_samples for index in range(0, 1900, 5)]
+    assert sorted(set(windows)) == [200, 400, 800, 1600, 3200] and windows == sorted(windows)
+
+
 def test_a_batch_comes_from_one_bin_until_the_leftovers(folders):
     loader = PretrainingLoader(dataset(folders / "binned"), global_batch_size=12, micro_batch_size=12)
     bin_of = np.repeat(BINS, COUNTS)
