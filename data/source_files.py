@@ -29,11 +29,17 @@ def document_id(text: str) -> str:
     return "_".join(text.split()) or "document"
 
 
+def utf8(text: str) -> bytes:
+    """The text in UTF-8; what that cannot hold, lone halves of surrogate pairs, becomes U+FFFD."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
+
+
 def document_line(identifier: str, text: str) -> bytes:
-    """LDDL's line; white space of every kind becomes one space. Code points that UTF-8 cannot hold become U+FFFD."""
-    line = f"{identifier} {' '.join(text.split())}\n"
-    return line.encode("utf-8", errors="replace") if line.isascii() else \
-        line.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
+    """LDDL's line; white space of every kind becomes one space."""
+    return utf8(f"{identifier} {' '.join(text.split())}\n")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,276 @@
+"""Your own text into LDDL's source layout, from which shards are made.
+
+    python -m data.import_text --input DIR_OR_FILES... --output-dir D [--document-separator line] [--deduplicate near]
+
+Reads txt, jsonl and parquet, also as .gz, .bz2, .zst and .xz, in any encoding and language, and writes
+D/source/<lang>/N.txt, or with --held-out-fraction D/train/... and D/held_out/..., one document per line, its id first.
+D/report.json and the last lines printed tell what was read, dropped and why. A run that was killed leaves no text;
+start it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bert.manifest import write_atomically
+from data.deduplication import MODES, SeenDocuments, TextDigest
+from data.meter import ByteMeter, megabytes
+from data.source_files import (
+    SourceWriter,
+    WrittenFile,
+    check_free,
+    check_language,
+    document_id,
+    fresh_folder,
+    publish,
+    utf8,
+)
+from data.text_inputs import (
+    FORMATS,
+    SEPARATORS,
+    Findings,
+    Input,
+    Piece,
+    Reading,
+    list_inputs,
+    read_pieces,
+    total_bytes,
+)
+
+REPORT_NAME = "report.json"
+_UNFINISHED = ".unfinished"
+_SPOOL_BYTES = 8 << 20  # a longer document waits on the disk until it is known whether it is wanted
+_LARGE_BYTES = 50 << 20
+_COPY_BYTES = 1 << 20
+_MAX_EXAMPLES = 20
+
+
+@dataclass(frozen=True)
+class ImportSettings:
+    """All that decides the result but the files themselves."""
+
+    reading: Reading = Reading()
+    kind: str = "auto"
+    deduplicate: str | None = None
+    near_threshold: float = 0.8
+    held_out_fraction: float = 0.0
+    min_characters: int = 1
+
+    def __post_init__(self) -> None:
+        check_language(self.reading.language)
+        if not 0.0 <= self.held_out_fraction < 1.0:
+            raise ValueError(f"held_out_fraction={self.held_out_fraction} must be at least 0 and below 1, e.g. 0.01")
+        if self.reading.encoding != "auto":
+            try:
+                codecs.lookup(self.reading.encoding)
+            except LookupError as error:
+                raise ValueError(f"encoding={self.reading.encoding!r} is not known to Python; use auto, or a name "
+                                 "like utf-8, latin-1 or gb18030") from error
+
+    def parts(self) -> tuple[str, ...]:
+        """Names of the parts, "" if the corpus is not split."""
+        return ("train", "held_out") if self.held_out_fraction else ("",)
+
+    def part_of(self, sha256: bytes) -> str:
+        """By the hash of the text, so that a document is in the same part whatever its name and neighbours."""
+        if not self.held_out_fraction:
+            return ""
+        return "held_out" if int.from_bytes(sha256[:8], "big") < self.held_out_fraction * 2.0**64 else "train"
+
+
+class _Document:
+    """A document's line as it grows: the text with single spaces, in memory or on the disk."""
+
+    def __init__(self, identifier: str, near: bool, folder: Path) -> None:
+        self.id = document_id(identifier)
+        self.digest = TextDigest(near)
+        self.characters = self.num_bytes = 0
+        self._spool = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(folder))
+        self._space = False
+
+    def add(self, text: str) -> None:
+        words = " ".join(text.split())
+        self._space |= text[:1].isspace()
+        if words:
+            joined = " " * (self._space and self.characters > 0) + words
+            data = utf8(joined)
+            self._spool.write(data)
+            self.digest.add(data)
+            self.characters += len(joined)
+            self.num_bytes += len(data)
+            self._space = False
+        self._space |= text[-1:].isspace()
+
+    def write(self, writer: SourceWriter) -> None:
+        writer.write(utf8(self.id) + b" ", is_end=False)
+        self._spool.seek(0)
+        while data := self._spool.read(_COPY_BYTES):
+            writer.write(data, is_start=False, is_end=False)
+        writer.write(b"\n", is_start=False)
+
+    def close(self) -> None:
+        self._spool.close()
+
+
+def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> dict:
+    """Write the corpus and its report; returns the report.
+
+    Raises:
+        ValueError: a file is missing or damaged, the output holds other text, or no document is left.
+    """
+    finals = {part: output / part / "source" / settings.reading.language for part in settings.parts()}
+    findings = Findings()
+    inputs = list_inputs(paths, settings.kind, findings)
+    begun = _begun_report(output, settings, inputs)
+    if begun is not None:
+        return _finish(output, begun, finals)
+    for final in finals.values():
+        check_free(final)
+    work = fresh_folder(output / _UNFINISHED)
+    seen = SeenDocuments(work / "seen.sqlite", settings.deduplicate, settings.near_threshold) \
+        if settings.deduplicate else None
+    writers = {part: SourceWriter(work / (part or "all")) for part in finals}
+    duplicates: list[str] = []
+    try:
+        for document in _documents(inputs, settings, findings, work):
+            _place(document, settings, findings, seen, writers, duplicates)
+            document.close()
+    finally:
+        for writer in writers.values():
+            writer.close()
+        if seen is not None:
+            seen.close()
+    empty = [part for part, writer in writers.items() if not writer.files]
+    if empty:
+        shutil.rmtree(work)
+        raise ValueError(f"{len(inputs)} files gave no document{' for ' + empty[0] if empty[0] else ''}: "
+                         f"{dict(findings.counts)} {findings.problems[:3]}; check --format, --text-field and "
+                         "--held-out-fraction")
+    report = _report(settings, inputs, findings, duplicates, {part: writer.files for part, writer in writers.items()})
+    write_atomically(work / REPORT_NAME, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
+    return _finish(output, report, finals)
+
+
+def _begun_report(output: Path, settings: ImportSettings, inputs: list[Input]) -> dict | None:
+    """The report of a run that was killed while it put its files into their places; only this was left to do."""
+    path = output / _UNFINISHED / REPORT_NAME
+    if not path.exists():
+        return None
+    report = json.loads(path.read_bytes())
+    same = (json.loads(json.dumps(asdict(settings))), len(inputs), total_bytes(inputs))
+    return report if (report["settings"], report["input files"], report["input bytes"]) == same else None
+
+
+def _finish(output: Path, report: dict, finals: dict[str, Path]) -> dict:
+    work = output / _UNFINISHED
+    for part, final in finals.items():
+        if (work / (part or "all")).exists():
+            publish(work / (part or "all"), final)
+    (work / REPORT_NAME).rename(output / REPORT_NAME)
+    shutil.rmtree(work)
+    return report
+
+
+def _documents(inputs: list[Input], settings: ImportSettings, findings: Findings, work: Path) -> Iterator[_Document]:
+    near = settings.deduplicate == "near"
+    with ByteMeter("import", total_bytes(inputs)) as meter:
+        for source in inputs:
+            document: _Document | None = None
+            for piece in read_pieces(source, settings.reading, findings):
+                document = _grown(document, piece, near, work)
+                if piece.ends:
+                    _warn_if_large(source, document, settings)
+                    yield document
+                    document = None
+            findings.counts["files read"] += 1
+            meter.add(source.path.stat().st_size)
+
+
+def _grown(document: _Document | None, piece: Piece, near: bool, work: Path) -> _Document:
+    document = document or _Document(piece.id, near, work)
+    document.add(piece.text)
+    return document
+
+
+def _warn_if_large(source: Input, document: _Document, settings: ImportSettings) -> None:
+    if source.kind == "txt" and settings.reading.separator == "file" and document.num_bytes > _LARGE_BYTES:
+        print(f"{source.path}: one document of {megabytes(document.num_bytes)}; if it holds many, name what separates "
+              "them: --document-separator line or blank-line", file=sys.stderr, flush=True)
+
+
+def _place(document: _Document, settings: ImportSettings, findings: Findings, seen: SeenDocuments | None,
+           writers: dict[str, SourceWriter], duplicates: list[str]) -> None:
+    """Write the document where it belongs, or count why not."""
+    counts = findings.counts
+    counts["documents read"] += 1
+    if document.characters < max(1, settings.min_characters):
+        counts["dropped: empty" if not document.characters else "dropped: short"] += 1
+        return
+    earlier = seen.earlier(document.id, document.digest) if seen is not None else None
+    if earlier is not None:
+        counts[f"dropped: {earlier[0]} duplicate"] += 1
+        if len(duplicates) < _MAX_EXAMPLES:
+            duplicates.append(f"{document.id} = {earlier[1]} ({earlier[0]})")
+        return
+    counts["documents"] += 1
+    counts["characters"] += document.characters
+    document.write(writers[settings.part_of(document.digest.sha256())])
+
+
+def _report(settings: ImportSettings, inputs: list[Input], findings: Findings, duplicates: list[str],
+            files: dict[str, list[WrittenFile]]) -> dict:
+    parts = {part or "all": {"documents": sum(file.documents for file in found),
+                             "bytes": sum(file.num_bytes for file in found), "files": len(found)}
+             for part, found in files.items()}
+    return {"settings": asdict(settings), "input files": len(inputs), "input bytes": total_bytes(inputs),
+            "encodings": dict(sorted(findings.encodings.items())), "counts": dict(sorted(findings.counts.items())),
+            "parts": parts, "problems": findings.problems, "duplicates": duplicates}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", type=Path, nargs="+", required=True, metavar="PATH", help="files and folders")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    parser.add_argument("--format", choices=("auto", *FORMATS), default="auto", help="default: by the files' names")
+    parser.add_argument("--document-separator", choices=SEPARATORS, default="file",
+                        help="of txt: a document is a file (default), a line, or what stands between blank lines")
+    parser.add_argument("--encoding", default="auto", help="of txt and jsonl (default: detected, file by file)")
+    parser.add_argument("--text-field", default="text", help="of jsonl and parquet")
+    parser.add_argument("--id-field", help="of jsonl and parquet (default: the file's name and the row's number)")
+    parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
+    parser.add_argument("--deduplicate", choices=MODES, help="drop documents that were seen before, or nearly so")
+    parser.add_argument("--near-threshold", type=float, default=0.8, help="share of common five-word sequences")
+    parser.add_argument("--held-out-fraction", type=float, default=0.0, help="share of documents for D/held_out")
+    parser.add_argument("--min-characters", type=int, default=1, help="drop shorter documents")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = _parser().parse_args(argv)
+    try:
+        reading = Reading(arguments.lang, arguments.encoding, arguments.document_separator, arguments.text_field,
+                          arguments.id_field)
+        settings = ImportSettings(reading, arguments.format, arguments.deduplicate, arguments.near_threshold,
+                                  arguments.held_out_fraction, arguments.min_characters)
+        report = import_text(arguments.input, arguments.output_dir, settings)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    for part, facts in report["parts"].items():
+        print(f"{part}: {facts['documents']} documents, {megabytes(facts['bytes'])} in {facts['files']} files below "
+              f"{arguments.output_dir}")
+    for name, value in {**report["counts"], **report["encodings"]}.items():
+        print(f"  {name}: {value}")
+    for line in (*report["problems"], *report["duplicates"]):
+        print(f"  {line}")
+
+
+if __name__ == "__main__":
+    main()
