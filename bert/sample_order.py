@@ -133,7 +133,7 @@ class SampleOrder:
         for shard in [shards[i] for i in order]:
             count = int(self._counts[shard])
             limit = max(1, self._window_samples >> max(0, _SMALL_WINDOWS - len(windows)))
-            if group and size + count > limit:
+            if size and size + count > limit:
                 windows.append(Window(tuple(sorted(group)), start, size))
                 start, group, size = start + size, [], 0
             group.append(shard)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 import pyarrow as pa
@@ -172,7 +172,7 @@ class ShardWriter:
     def __init__(self, sink: object, output_format: str, bin_id: Optional[int], compression: str) -> None:
         self._sink = str(sink) if isinstance(sink, Path) else sink
         self._format, self._bin_id, self._compression = output_format, bin_id, compression
-        self._writer = None
+        self._writer: Any = None
         self._pending: List[pa.Table] = []
 
     def __enter__(self) -> "ShardWriter":
