@@ -1,0 +1,139 @@
+"""What is in a directory of shards.
+
+    python -m data.inspect DIR --vocab-file vocab.txt [--samples 3] [--png lengths.png]
+
+Prints counts, bins, a histogram of lengths, masking and vocabulary figures, samples drawn at random and all problems
+found; ends with status 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from bert.samples import SampleTable
+from bert.shards import ShardDirectory
+from bert.tokenization import CONTINUATION_PREFIX, Vocabulary
+from data.shard_statistics import ShardStatistics, statistics_of
+
+_MAX_TOKENS = (1 << 16) - 1
+_BAR_CHARACTERS = 50
+
+
+def report(directory: ShardDirectory, statistics: ShardStatistics) -> str:
+    """All figures as text."""
+    counts, shards = statistics.counts, directory.shards
+    lines = [f"{directory.directory}: {len(shards)} {shards[0].kind} shards, {counts['samples']:,} samples, "
+             f"{statistics.num_tokens():,} tokens, {sum(shard.path.stat().st_size for shard in shards) / 1e6:.1f} MB",
+             f"manifest: {'yes' if directory.manifest else 'no'}; static masks: {'yes' if directory.masked else 'no'}",
+             f"random next: {statistics.share('random next'):.2%}; samples that occur before: {counts['duplicates']:,}"]
+    if counts["masks"]:
+        lines.append(f"masked: {counts['masks'] / statistics.num_tokens():.2%} of the tokens, of these "
+                     f"{statistics.share('masks shown as [MASK]', 'masks'):.1%} shown as [MASK], "
+                     f"{statistics.share('masks left unchanged', 'masks'):.1%} unchanged")
+    lines += ["", *_bins(statistics), "", *_histogram(statistics.lengths), ""]
+    lines += [f"padding {where}: {share:.1%}" for where, share in statistics.padding().items()]
+    return "\n".join([*lines, "", *_vocabulary(directory.vocabulary, statistics)])
+
+
+def _bins(statistics: ShardStatistics) -> list[str]:
+    lines = ["bin  files  samples  per file  tokens from  to"]
+    for bin_id, sizes in statistics.shard_sizes.items():
+        lengths = statistics.lengths_of_bins[bin_id]
+        span = f"{min(lengths):>11}  {max(lengths)}" if lengths else "          -  -"
+        lines.append(f"{'-' if bin_id is None else bin_id:>3}  {len(sizes):>5}  {sum(sizes):>7}  "
+                     f"{min(sizes)}-{max(sizes)}  {span}")
+    return lines
+
+
+def _histogram(lengths: Counter) -> list[str]:
+    """One bar for each sixteenth of the range of lengths."""
+    if not lengths:
+        return ["no samples"]
+    width = max(1, -(-max(lengths) // 16))
+    bars: Counter = Counter()
+    for length, count in lengths.items():
+        bars[(length - 1) // width] += count
+    highest = max(bars.values())
+    return ["tokens      samples", *(f"{bar * width + 1:>4}-{(bar + 1) * width:<4} {bars[bar]:>9}  "
+            + "#" * round(_BAR_CHARACTERS * bars[bar] / highest) for bar in range(max(bars) + 1))]
+
+
+def _vocabulary(vocabulary: Vocabulary, statistics: ShardStatistics) -> list[str]:
+    tokens, total = statistics.tokens, max(1, statistics.num_tokens())
+    words = vocabulary.replacement_ids()
+    continued = tokens[vocabulary.continuations()].sum()
+    common = " ".join(vocabulary.tokens[index] for index in words[np.argsort(-tokens[words], kind="stable")[:12]])
+    return [f"vocabulary: {int((tokens[words] > 0).sum()):,} of {len(words):,} words occur, "
+            f"{int((tokens[words] < 10).sum()):,} fewer than 10 times; most frequent: {common}",
+            f"[UNK]: {tokens[vocabulary.id_of('[UNK]')] / total:.3%} of the tokens; {CONTINUATION_PREFIX}...: "
+            f"{continued / total:.1%}"]
+
+
+def sample_text(table: SampleTable, row: int, vocabulary: Vocabulary) -> str:
+    """A sample as text: words joined again, masks as [shown|true]."""
+    low, high = table.offsets[row:row + 2]
+    tokens = [vocabulary.tokens[index] for index in table.token_ids[low:high]]
+    if table.masks:
+        first, last = table.masks.offsets[row:row + 2]
+        for position, label in zip(table.masks.positions[first:last], table.masks.labels[first:last], strict=True):
+            tokens[position] = f"[{tokens[position].strip('[]')}|{vocabulary.tokens[label]}]"
+    text = " ".join(tokens).replace(" " + CONTINUATION_PREFIX, "")
+    label = "random next" if table.is_random_next[row] else "is next"
+    return f"({label}, {high - low} tokens) {text}"
+
+
+def random_samples(directory: ShardDirectory, number: int, seed: int) -> list[str]:
+    """Samples drawn evenly from all shards that can be read."""
+    rng = np.random.default_rng(seed)
+    counts = np.array([shard.num_samples for shard in directory.shards])
+    found = []
+    for index in np.sort(rng.choice(len(counts), number, p=counts / counts.sum())):
+        try:
+            table = directory.load(int(index))
+        except ValueError:
+            continue
+        found.append(f"{directory.shards[index].name} " + sample_text(table, int(rng.integers(len(table))),
+                                                                      directory.vocabulary))
+    return found
+
+
+def write_histogram(path: Path, lengths: Counter) -> None:
+    """The lengths as a picture."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5))
+    axes = figure.subplots()
+    axes.bar(list(lengths), list(lengths.values()), width=1.0)
+    axes.set(xlabel="tokens", ylabel="samples", title=f"{sum(lengths.values()):,} samples")
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.add_argument("--vocab-file", type=Path, required=True)
+    parser.add_argument("--samples", type=int, default=3, help="samples to print")
+    parser.add_argument("--seed", type=int, default=0, help="of the samples")
+    parser.add_argument("--png", type=Path, help="write the histogram of lengths to this picture")
+    arguments = parser.parse_args(argv)
+    try:
+        directory = ShardDirectory(arguments.directory, Vocabulary.from_file(arguments.vocab_file), _MAX_TOKENS)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
+    statistics = statistics_of(directory)
+    print(report(directory, statistics))
+    for text in random_samples(directory, arguments.samples, arguments.seed):
+        print(f"\n{text}")
+    if arguments.png:
+        write_histogram(arguments.png, statistics.lengths)
+    print("\n" + ("\n".join(f"problem: {problem}" for problem in statistics.problems) or "no problem found"))
+    sys.exit(bool(statistics.problems))
+
+
+if __name__ == "__main__":
+    main()
