@@ -7,6 +7,7 @@ import shutil
 import stat
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 _CHUNK_BYTES = 1 << 20
@@ -31,7 +32,7 @@ def extract_zip(archive: Path, folder: Path, *, max_bytes: int = 4 << 30, max_fi
                 _write(content, entry, temporary / name, archive)
         os.chmod(temporary, 0o755)  # mkdtemp's is for the user alone
         os.rename(temporary, folder)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zipfile.LargeZipFile) as error:
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zipfile.LargeZipFile, zlib.error) as error:
         raise ValueError(f"{archive}: is not a whole, plain zip file ({error}); remove it and download it "
                          "again") from error
     finally:

@@ -1,0 +1,200 @@
+"""Books: a list of addresses, downloaded, without Project Gutenberg's licences, one book per line.
+
+    python -m data.download_books --outdir D --url-list LIST.txt [--lang en]
+    python -m data.download_books --outdir D --local-books DIR_OR_FILES...
+
+LIST.txt has one address per line (# begins a comment); after it may stand a checksum, sha256:... Give the addresses of
+plain text, e.g. of books that you chose at one of the mirrors of Project Gutenberg listed at
+https://www.gutenberg.org/MIRRORS.ALL (its own site does not want programs). The books go to D/source/<lang>/N.txt, the
+files as they came to D/download/, and D/report.json tells what was dropped and why.
+
+BookCorpus, the 11,038 books that BERT was trained on, is gone: there is no official copy of it any more, and the
+authors of the books, which came from smashwords.com, never agreed to one. This program has no address of it. Wikipedia
+alone, or with other books, is the usual replacement; text of your own comes in with `python -m data.import_text`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import shutil
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from bert.manifest import write_atomically
+from data.compressed import read_chunks
+from data.download import fetch
+from data.encodings import decode, detect
+from data.meter import megabytes
+from data.progress import progress
+from data.source_files import (
+    SourceWriter,
+    check_free,
+    check_language,
+    document_id,
+    document_line,
+    fresh_folder,
+    publish,
+)
+from data.strip_gutenberg import book_of
+from data.transfer import PATIENT, DownloadError, Patience, Remote
+
+REPORT_NAME = "report.json"
+_UNFINISHED = ".unfinished"
+_MAX_BOOK_BYTES = 256 << 20
+_MIN_CHARACTERS = 1000  # shorter ones are notices, not books
+
+
+@dataclass(frozen=True)
+class Book:
+    """A file of the list; `name` is unique and safe as a file name."""
+
+    name: str
+    remote: Remote
+
+
+def read_list(path: Path) -> list[Book]:
+    """The books of a list of addresses, without repetitions.
+
+    Raises:
+        ValueError: a line is no address; it is named by its number.
+    """
+    if not path.is_file():
+        raise ValueError(f"url_list={path}: no such file; write one address per line into it")
+    books: dict[str, Book] = {}
+    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) > 2:
+            raise ValueError(f"{path}:{number}: holds {len(words)} words; a line is an address and perhaps a checksum")
+        try:
+            remote = Remote((words[0],), words[1] if len(words) > 1 else None, max_bytes=_MAX_BOOK_BYTES)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from error
+        books[words[0]] = Book(_file_name(words[0]), remote)
+    if not books:
+        raise ValueError(f"{path}: holds no address; write one per line")
+    return list(books.values())
+
+
+def _file_name(url: str) -> str:
+    """The last part of the address, made safe, after six digits of its hash: two addresses never share a name."""
+    last = re.sub(r"[^\w.-]", "_", unquote(urlsplit(url).path).rpartition("/")[2])[-80:].lstrip(".") or "book"
+    return f"{hashlib.sha256(url.encode()).hexdigest()[:6]}-{last}"
+
+
+def download_books(books: list[Book], folder: Path, patience: Patience = PATIENT) -> tuple[list[Path], list[str]]:
+    """(the files that are there, what was said of those that are not)."""
+    files, failures = [], []
+    for book in progress(books, len(books), "books", "files"):
+        try:
+            files.append(fetch(book.remote, folder / book.name, patience).path)
+        except DownloadError as error:
+            failures.append(str(error).splitlines()[1].strip() if "\n" in str(error) else str(error))
+    return files, failures
+
+
+def write_books(files: list[Path], output: Path, language: str, failures: list[str]) -> dict:
+    """The books' text below output/source/<language>, and the report.
+
+    Raises:
+        ValueError: no file holds a book, or the output holds other text.
+    """
+    final = output / "source" / check_language(language)
+    settings = {"language": language, "files": sorted(path.name for path in files)}
+    done = _finished(output, settings)
+    if done is not None and final.is_dir():
+        return done
+    check_free(final)
+    work = fresh_folder(output / _UNFINISHED)
+    counts: Counter = Counter({"dropped: not downloaded": len(failures)} if failures else {})
+    seen: set[bytes] = set()
+    with SourceWriter(work / "books") as writer:
+        for path in files:
+            text, found = book_of(_text_of(path, language, counts))
+            line = document_line(document_id(f"book-{path.name}"), text)
+            digest = hashlib.sha256(line.partition(b" ")[2]).digest()
+            counts["files read"] += 1
+            counts["with Project Gutenberg's licence"] += found
+            if len(text) < _MIN_CHARACTERS or digest in seen:
+                counts["dropped: duplicate" if digest in seen else "dropped: short"] += 1
+                continue
+            seen.add(digest)
+            counts["books"] += 1
+            writer.write(line)
+    if not writer.files:
+        shutil.rmtree(work)
+        raise ValueError(f"{len(files)} files hold no book of {_MIN_CHARACTERS} characters or more ({dict(counts)}); "
+                         "give the addresses of plain text")
+    report = {"settings": settings, "counts": dict(sorted(counts.items())), "failures": failures,
+              "documents": counts["books"], "bytes": sum(file.num_bytes for file in writer.files)}
+    write_atomically(output / REPORT_NAME, (json.dumps(report, indent=1) + "\n").encode())
+    publish(work / "books", final)
+    shutil.rmtree(work)
+    return report
+
+
+def _finished(output: Path, settings: dict) -> dict | None:
+    try:
+        report = json.loads((output / REPORT_NAME).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return report if isinstance(report, dict) and report.get("settings") == settings else None
+
+
+def _text_of(path: Path, language: str, counts: Counter) -> str:
+    compression = path.suffix if path.suffix in (".gz", ".bz2", ".xz", ".zst") else ""
+    encoding = detect(lambda: read_chunks(path, compression), language)
+    return "".join(decode(read_chunks(path, compression), encoding, counts)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _local_files(paths: list[Path]) -> list[Path]:
+    files = [file for path in paths for file in (sorted(path.rglob("*.txt*")) if path.is_dir() else [path])
+             if file.is_file()]
+    missing = [path for path in paths if not path.exists()]
+    if missing or not files:
+        raise ValueError(f"local_books={' '.join(map(str, missing or paths))}: no such file, or no *.txt in it")
+    return files
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--outdir", type=Path, required=True, help="gets source/<lang>/N.txt, report.json, download/")
+    parser.add_argument("--url-list", type=Path, metavar="LIST", help="one address per line")
+    parser.add_argument("--local-books", type=Path, nargs="+", metavar="PATH", help="files and folders that you have")
+    parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
+    parser.add_argument("--allow-missing", action="store_true", help="go on if some addresses fail")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = _parser().parse_args(argv)
+    try:
+        if not arguments.url_list and not arguments.local_books:
+            raise ValueError("BookCorpus, which BERT was trained on, is gone: there is no official copy of it any "
+                             "more. Give a list of books with --url-list, your own with --local-books, or train on "
+                             "Wikipedia alone (see --help)")
+        failures: list[str] = []
+        files = _local_files(arguments.local_books) if arguments.local_books else []
+        if arguments.url_list:
+            found, failures = download_books(read_list(arguments.url_list), arguments.outdir / "download")
+            files += found
+        if failures and not arguments.allow_missing:
+            raise ValueError(f"{len(failures)} books could not be downloaded, e.g. {failures[0]}; start again to try "
+                             "them again, correct the list, or go on without them: --allow-missing")
+        report = write_books(files, arguments.outdir, arguments.lang, failures)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(f"{report['documents']} books, {megabytes(report['bytes'])} below {arguments.outdir}")
+    for name, value in report["counts"].items():
+        print(f"  {name}: {value}")
+
+
+if __name__ == "__main__":
+    main()

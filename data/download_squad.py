@@ -1,0 +1,54 @@
+"""SQuAD 1.1 and 2.0, each file with its pinned size and sha256.
+
+    python -m data.download_squad --outdir D/download/squad [--version 1.1 2.0]
+
+The files are D/download/squad/v1.1/train-v1.1.json, dev-v1.1.json and so on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from data.download import fetch
+from data.transfer import PATIENT, Patience, Remote
+
+FILES = {
+    "1.1": {
+        "train-v1.1.json": ("3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955", 30_288_272),
+        "dev-v1.1.json": ("95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9", 4_854_279),
+    },
+    "2.0": {
+        "train-v2.0.json": ("68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002", 42_123_633),
+        "dev-v2.0.json": ("80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8", 4_370_528),
+    },
+}
+_ADDRESS = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
+
+
+def download_squad(version: str, folder: Path, mirrors: list[str] | None = None,
+                   patience: Patience = PATIENT) -> list[Path]:
+    """The verified files of a version in folder/vVERSION; mirrors are folders that hold files of the same names."""
+    bases = [mirror.rstrip("/") + "/" for mirror in mirrors or [_ADDRESS]]
+    return [fetch(Remote(tuple(base + name for base in bases), f"sha256:{sha256}", num_bytes),
+                  folder / f"v{version}" / name, patience).path
+            for name, (sha256, num_bytes) in FILES[version].items()]
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--outdir", type=Path, required=True)
+    parser.add_argument("--version", nargs="+", choices=sorted(FILES), default=["1.1"])
+    parser.add_argument("--mirror", action="append", help="URL of a folder with the files; may be repeated")
+    arguments = parser.parse_args(argv)
+    try:
+        for version in arguments.version:
+            for path in download_squad(version, arguments.outdir, arguments.mirror):
+                print(f"{path}: whole")
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

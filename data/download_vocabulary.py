@@ -1,0 +1,57 @@
+"""The vocabularies that the published BERT models were made with.
+
+    python -m data.download_vocabulary --outdir D/vocab [--name bert-large-uncased]
+
+The file is D/vocab/bert-large-uncased-vocab.txt, where the recipes for BERT-large look for it. Each has a pinned
+sha256, wherever it comes from; base and large models share theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bert.tokenization import Vocabulary
+from data.download import fetch
+from data.transfer import PATIENT, Patience, Remote
+
+_UNCASED = ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508)
+_CASED = ("eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02", 213_450)
+VOCABULARIES = {
+    "bert-base-uncased": _UNCASED,
+    "bert-large-uncased": _UNCASED,
+    "bert-base-cased": _CASED,
+    "bert-large-cased": _CASED,
+    "bert-base-chinese": ("45bbac6b341c319adc98a532532882e91a9cefc0329aa57bac9ae761c27b291c", 109_540),
+    "bert-base-multilingual-cased": ("fe0fda7c425b48c516fc8f160d594c8022a0808447475c1a7c6d6479763f310c", 995_526),
+    "bert-base-multilingual-uncased": ("87b44292b452f6c05afa49b2e488e7eedf79ea4f4c39db6f2f4b37764228ef3f", 871_891),
+}
+_ADDRESSES = ("https://huggingface.co/google-bert/{name}/resolve/main/vocab.txt",
+              "https://bj.bcebos.com/paddle-hapi/models/bert/{name}-vocab.txt")
+
+
+def download_vocabulary(name: str, folder: Path, mirrors: list[str] | None = None,
+                        patience: Patience = PATIENT) -> Path:
+    """The verified vocabulary as folder/NAME-vocab.txt; mirrors are folders that hold files of that name."""
+    sha256, num_bytes = VOCABULARIES[name]
+    patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in mirrors or []] or _ADDRESSES
+    remote = Remote(tuple(pattern.replace("{name}", name) for pattern in patterns), f"sha256:{sha256}", num_bytes)
+    return fetch(remote, folder / f"{name}-vocab.txt", patience).path
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--outdir", type=Path, required=True)
+    parser.add_argument("--name", choices=sorted(VOCABULARIES), default="bert-large-uncased")
+    parser.add_argument("--mirror", action="append", help="URL of a folder with NAME-vocab.txt; may be repeated")
+    arguments = parser.parse_args(argv)
+    try:
+        path = download_vocabulary(arguments.name, arguments.outdir, arguments.mirror)
+        print(f"{path}: {len(Vocabulary.from_file(path))} tokens")
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
