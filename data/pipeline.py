@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -89,6 +89,10 @@ class Job:
         content = json.dumps([asdict(self.settings), self.vocabulary_sha256, sources], sort_keys=True)
         return sha256_of(content.encode())[:16]
 
+    def without_source(self) -> Job:
+        """What a worker needs; the lists of files and blocks would be sent with each of as many tasks."""
+        return replace(self, sources=(), blocks=())
+
     def block_folder(self) -> Path:
         return Path(self.sink, BLOCKS_FOLDER, self.key())
 
@@ -134,8 +138,9 @@ def tools_of(job: Job) -> _Tools:
     return _tools(job.vocab_file, job.settings)
 
 
-def make_block(job: Job, folder: Path, index: int) -> dict:
+def make_block(job: Job, folder: Path, block: Block) -> dict:
     """Make the samples of one block, unless they are there; returns {"counts": ..., "samples": per bin}."""
+    index = block.index
     record = folder / f"{index}.json"
     if record.exists():
         return json.loads(record.read_bytes())
@@ -143,7 +148,7 @@ def make_block(job: Job, folder: Path, index: int) -> dict:
     counts: Counter = Counter()
     tools = tools_of(job)
     tokenizer = tools.tokenizer
-    texts = _sampled(read_documents(job.blocks[index], counts), settings, index, counts)
+    texts = _sampled(read_documents(block, counts), settings, index, counts)
     documents = tokenize_documents(texts, tokenizer, settings.language, counts)
     spans = draw_pairs(documents, settings.pairs, index, counts)
     bins = _bins_of(spans.lengths(), settings.bin_size)

@@ -29,18 +29,20 @@ from data.pipeline import (
     make_block,
     make_shard,
     plan_shards,
-    run_ordered,
     tools_of,
 )
 from data.progress import progress
+from data.schedulers import SCHEDULERS, Run, scheduler
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
 _DEFAULT_BLOCK_BYTES = 4 << 20
 _RUN_KEY = ".run_key"  # tells a finished run from another one; holds names and times, so it is no part of the manifest
 
 
-def preprocess(job: Job, num_shards: int | None, num_workers: int) -> Manifest:
+def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     """Make all shards of a job in its sink, the manifest last; work that an earlier, killed run finished is kept.
+
+    `run` is what `data.schedulers.scheduler` gives.
 
     Raises:
         ValueError: the sink holds other shards, or the source gives no sample.
@@ -56,8 +58,9 @@ def preprocess(job: Job, num_shards: int | None, num_workers: int) -> Manifest:
     _check_sink(sink, folder)
     folder.mkdir(parents=True, exist_ok=True)
     tools_of(job)
-    tasks = [(job, folder, index) for index in range(len(job.blocks))]
-    results = list(progress(run_ordered(make_block, tasks, num_workers), len(tasks), "samples", "blocks"))
+    light = job.without_source()
+    tasks = [(light, folder, block) for block in job.blocks]
+    results = list(progress(run(make_block, tasks), len(tasks), "samples", "blocks"))
     counts: Counter = Counter()
     for result in results:
         counts.update(result["counts"])
@@ -66,8 +69,8 @@ def preprocess(job: Job, num_shards: int | None, num_workers: int) -> Manifest:
     if not plans:
         raise ValueError(f"{len(job.sources)} source files with {counts['documents read']} documents gave no sample; "
                          f"a sample needs two sentences or a second document: {dict(counts)}")
-    shard_tasks = [(job, folder, plan) for plan in plans]
-    made = list(progress(run_ordered(make_shard, shard_tasks, num_workers), len(plans), "shards", "files"))
+    shard_tasks = [(light, folder, plan) for plan in plans]
+    made = list(progress(run(make_shard, shard_tasks), len(plans), "shards", "files"))
     shards = {plan.name: ShardRecord(**result["shard"]) for plan, result in zip(plans, made, strict=True)}
     if job.settings.masking == "static":
         counts["masked tokens"] = sum(result["masked tokens"] for result in made)
@@ -126,13 +129,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--num-shards", type=int, help="balanced shards (per bin); default: one part per block")
     parser.add_argument("--output-format", choices=FORMATS, default="parquet")
     parser.add_argument("--compression", choices=("none", "snappy", "zstd", "lz4"), default="snappy")
-    parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes, or Slurm jobs")
+    parser.add_argument("--scheduler", choices=SCHEDULERS, default="local", help="see data/schedulers.py")
+    parser.add_argument("--scheduler-address", help="of a Dask scheduler that runs already")
     return parser
 
 
 def job_of(arguments: argparse.Namespace) -> Job:
     """The job of a command line; ValueError names a bad value."""
-    sources = list_sources([folder for name in _CORPORA for folder in getattr(arguments, name)])
+    sources = list_sources([os.path.abspath(folder) for name in _CORPORA for folder in getattr(arguments, name)])
     if not sources:
         raise ValueError(f"no source given; name at least one of --{' --'.join(_CORPORA).replace('_', '-')}")
     for name in ("num_blocks", "block_size", "num_shards"):
@@ -148,15 +153,18 @@ def job_of(arguments: argparse.Namespace) -> Job:
     settings = SampleSettings(pairs, block_bytes, arguments.bin_size, arguments.masking, arguments.whole_word_masking,
                               arguments.masked_lm_ratio, arguments.max_predictions_per_seq, arguments.sample_ratio,
                               arguments.lowercase, arguments.language)
-    return Job(settings, arguments.vocab_file, Vocabulary.from_file(arguments.vocab_file).sha256, sources,
-               plan_blocks(sources, block_bytes), arguments.sink, arguments.output_format, arguments.compression)
+    vocabulary = Vocabulary.from_file(arguments.vocab_file)
+    return Job(settings, os.path.abspath(arguments.vocab_file), vocabulary.sha256, sources,
+               plan_blocks(sources, block_bytes), os.path.abspath(arguments.sink), arguments.output_format,
+               arguments.compression)
 
 
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     start = time.monotonic()
     try:
-        manifest = preprocess(job_of(arguments), arguments.num_shards, arguments.local_n_workers)
+        with scheduler(arguments.scheduler, arguments.local_n_workers, arguments.scheduler_address) as run:
+            manifest = preprocess(job_of(arguments), arguments.num_shards, run)
     except (ValueError, FileNotFoundError) as error:
         sys.exit(f"error: {error}")
     seconds = time.monotonic() - start

@@ -20,6 +20,7 @@ from data import preprocess_bert_pretrain
 from data.balance_shards import balance
 from data.corpus import MAX_DOCUMENT_BYTES, list_sources, plan_blocks, read_documents
 from data.pairs import PairSettings, make_pairs
+from data.schedulers import scheduler
 from data.sentences import TokenizedDocuments, split_sentences, tokenize_documents
 from data.train_vocabulary import train_vocabulary
 from tests.corpora import vocabulary, write_source, write_vocabulary
@@ -62,6 +63,28 @@ def test_output_does_not_depend_on_the_number_of_workers(corpus, tmp_path, flags
     first = hashes(tmp_path / "1")
     assert len(first) > 3 and first == hashes(tmp_path / "2") == hashes(tmp_path / "3")
     ShardDirectory(tmp_path / "1", WORDS, 64).verify()
+
+
+def test_dask_workers_write_the_same_bytes(corpus, tmp_path):
+    pytest.importorskip("distributed", reason="pip install -r requirements-dask.txt")
+    flags = ("--num-shards", "3", "--masking", "static", "--bin-size", "32")
+    run(corpus, tmp_path / "local", *flags)
+    run(corpus, tmp_path / "dask", *flags, "--scheduler", "dask", workers=2)
+    assert hashes(tmp_path / "local") == hashes(tmp_path / "dask")
+
+
+def test_an_error_of_a_dask_worker_ends_the_run(corpus, tmp_path):
+    pytest.importorskip("distributed", reason="pip install -r requirements-dask.txt")
+    with scheduler("dask", 2) as on_dask, pytest.raises(ValueError, match="invalid literal"):
+        list(on_dask(int, [("1",), ("x",), ("2",)]))
+
+
+def test_slurm_without_settings_and_addresses_without_dask_are_refused(corpus, tmp_path):
+    with pytest.raises(SystemExit, match="give --scheduler dask"):
+        run(corpus, tmp_path / "out", "--scheduler-address", "tcp://127.0.0.1:1")
+    pytest.importorskip("dask_jobqueue", reason="pip install -r requirements-dask.txt")
+    with pytest.raises(SystemExit, match="Slurm's settings are incomplete"):
+        run(corpus, tmp_path / "out", "--scheduler", "slurm")
 
 
 def test_seed_and_settings_change_the_output(corpus, tmp_path):
