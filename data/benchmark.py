@@ -26,6 +26,7 @@ from data.balance_shards import balance
 _ROOT = Path(__file__).resolve().parent.parent
 _LDDL_COMMANDS = _ROOT / "tests" / "interop" / "lddl_commands.py"
 _BALANCER_SECONDS = 60
+_LOADER_SECONDS = 180
 _NUM_SHARDS = 16
 
 
@@ -160,7 +161,10 @@ class Benchmark:
 
 
 def _last_json(command: list[str]) -> dict:
-    result = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
+    try:
+        result = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_LOADER_SECONDS)
+    except subprocess.TimeoutExpired:
+        return {"error": f"no answer within {_LOADER_SECONDS} s"}
     if result.returncode:
         return {"error": (result.stderr.strip().splitlines() or ["no message"])[-1]}
     return json.loads(result.stdout.strip().splitlines()[-1])
@@ -203,7 +207,7 @@ def run(benchmark: Benchmark, corpus: Path, sizes: list[float], seconds: float) 
             results["preprocess"][recipe.name]["ours, arrow"] = benchmark.ours(recipe, main, "arrow")
             results["load"][recipe.name] = {str(batch): benchmark.load(recipe, batch, seconds)
                                             for batch in (32, 64, 256)}
-        print(json.dumps({recipe.name: results["preprocess"][recipe.name]}), flush=True)
+        print(json.dumps({recipe.name: [results[what].get(recipe.name) for what in ("preprocess", "load")]}), flush=True)
     for size in sizes:
         part = smaller_corpus(corpus, benchmark.folder / f"corpus-{size:g}", size)
         results["growth"][f"{size:g}"] = benchmark.ours(RECIPES[1], part)

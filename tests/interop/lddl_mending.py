@@ -62,7 +62,8 @@ def mend_preprocessor() -> None:
 
 
 def mend_loader() -> None:
-    """Dynamic masking by paddle.where: Paddle 2.6 raises at an assignment through a 2-D boolean mask."""
+    """Dynamic masking by paddle.where and randint(0, ...): Paddle 2.6 raises at assignments through a 2-D boolean mask
+    and takes the shape of randint's second place for a number."""
     _mend_paddle_names()
     import lddl.paddle.bert as loader
     import paddle
@@ -77,7 +78,7 @@ def mend_loader() -> None:
         mask_id = tokenizer.convert_tokens_to_ids(tokenizer.mask_token)
         inputs = paddle.where(replaced, paddle.full_like(inputs, mask_id), inputs)
         random = paddle.bernoulli(paddle.full(shape, 0.5)).astype("bool") & masked & ~replaced
-        words = paddle.randint(len(tokenizer), shape, dtype="int64")
+        words = paddle.randint(0, len(tokenizer), shape, dtype="int64")
         return paddle.where(random, words, inputs), labels
 
     loader._mask_tokens = mask_tokens
