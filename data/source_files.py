@@ -1,7 +1,7 @@
 """Writing LDDL's source layout: FOLDER/source/<language>/N.txt, one document per line, its id first.
 
-The files are made in a hidden folder beside and appear together, when all of them are whole; so a killed run leaves
-nothing that looks like a corpus.
+The files are made in a hidden folder beside, as N.txt.part, and appear together when all of them are whole; so a killed
+run leaves nothing that looks like a corpus.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 MAX_FILE_BYTES = 64 << 20
+PART_SUFFIX = ".part"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
 
 
@@ -52,7 +53,7 @@ class WrittenFile:
 
 
 class SourceWriter:
-    """Writes lines to 0.txt, 1.txt ... in `folder`, none much longer than max_file_bytes; a line is never split."""
+    """Writes lines to 0.txt.part, 1.txt.part ..., none much longer than max_file_bytes; a line is never split."""
 
     def __init__(self, folder: Path, max_file_bytes: int = MAX_FILE_BYTES, prefix: str = "") -> None:
         self._folder, self._max_file_bytes, self._prefix = folder, max_file_bytes, prefix
@@ -70,7 +71,7 @@ class SourceWriter:
     def write(self, line: bytes | memoryview, is_start: bool = True, is_end: bool = True) -> None:
         """A line, or a part of one."""
         if self._file is None:
-            self._file = open(self._folder / f"{self._prefix}{len(self.files)}.txt", "wb")
+            self._file = open(self._folder / f"{self._prefix}{len(self.files)}.txt{PART_SUFFIX}", "wb")
         self._file.write(line)
         self._bytes += len(line)
         self._documents += is_start
@@ -84,18 +85,21 @@ class SourceWriter:
         with self._file as file:
             file.flush()
             os.fsync(file.fileno())
-        self.files.append(WrittenFile(Path(file.name).name, self._documents, self._bytes))
+        name = Path(file.name).name.removesuffix(PART_SUFFIX)
+        self.files.append(WrittenFile(name, self._documents, self._bytes))
         self._file, self._documents, self._bytes = None, 0, 0
 
 
 def publish(prepared: Path, final: Path) -> None:
-    """Put a finished folder in its place, which must be empty or not exist.
+    """Give the files of a finished folder their names, and put it in its place, which must be empty or not exist.
 
     Raises:
         ValueError: there is something.
     """
     check_free(final)
     final.parent.mkdir(parents=True, exist_ok=True)
+    for part in prepared.glob(f"*{PART_SUFFIX}"):
+        part.rename(part.with_name(part.name.removesuffix(PART_SUFFIX)))
     if final.exists():
         final.rmdir()
     os.rename(prepared, final)

@@ -20,6 +20,7 @@ from data.meter import ByteMeter
 from data.pipeline import run_ordered
 from data.source_files import (
     MAX_FILE_BYTES,
+    PART_SUFFIX,
     SourceWriter,
     WrittenFile,
     check_free,
@@ -163,9 +164,9 @@ def _number(folder: Path, files: list[WrittenFile], numbered: list[WrittenFile])
     prepared = fresh_folder(folder / "numbered")
     for file, final in zip(files, numbered, strict=True):
         try:
-            os.link(folder / file.name, prepared / final.name)
+            os.link(folder / f"{file.name}{PART_SUFFIX}", prepared / final.name)
         except OSError:  # a file system without hard links
-            shutil.copyfile(folder / file.name, prepared / final.name)
+            shutil.copyfile(folder / f"{file.name}{PART_SUFFIX}", prepared / final.name)
     return prepared
 
 

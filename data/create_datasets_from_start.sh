@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# All the data of pre-training and SQuAD, from the internet to shards. See `bash data/create_datasets_from_start.sh --help`.
+set -euo pipefail
+
+STEPS=(wikipedia books vocabulary phase1 phase2 squad glue)
+
+usage() {
+  cat <<HELP
+usage: BERT_PREP_WORKING_DIR=DIR bash data/create_datasets_from_start.sh [options]
+
+Makes, below \$BERT_PREP_WORKING_DIR, what the recipes for BERT-large look for:
+  wikipedia   wikipedia/source/LANG/N.txt          the articles' text, from a verified dump
+  books       books/source/LANG/N.txt              only with --books-list
+  vocabulary  vocab/NAME-vocab.txt
+  phase1      pretrain/phase1/unbinned/parquet     shards of sequences of 128
+  phase2      pretrain/phase2/bin_size_64/parquet  shards of sequences of 512, in bins of 64
+  squad       download/squad/v1.1
+  glue        download/glue                        only with --only glue
+Every step finds what it finished before and goes on from there, so start the same command again after an interruption.
+
+  --only STEP            run this step alone; may be repeated
+  --skip STEP            leave this step out; may be repeated
+  --lang CODE            language of the Wikipedia (default: en)
+  --dump-date YYYYMMDD   dump to download (default: the pinned one)
+  --local-dump FILE      a dump that you have, instead of a download
+  --books-list FILE      addresses of books, one per line (see python -m data.download_books --help)
+  --vocabulary NAME      default: bert-large-uncased
+  --vocab-file FILE      a vocabulary of your own, instead of a download
+  --num-shards N         per phase, and per bin in phase 2 (default: 4096 = 8 GPUs x 4 workers x 128)
+  --sample-ratio R       share of the documents (default: 0.9)
+  --duplicate-factor N   times each document is used, each time masked anew (default: 1)
+  --masking KIND         static or dynamic (default: static)
+  --seed N               default: 12439
+  --local-n-workers N    processes (default: all cores)
+  --dry-run              print the commands, run none
+  --help
+HELP
+}
+
+stop() {
+  echo "error: $*; see --help" >&2
+  exit 2
+}
+
+is_step() {
+  [[ " ${STEPS[*]} " == *" $1 "* ]] || stop "step '$1' is none of: ${STEPS[*]}"
+}
+
+language=en dump_date='' local_dump='' books_list='' vocabulary=bert-large-uncased vocab_file=''
+num_shards=4096 sample_ratio=0.9 duplicate_factor=1 masking=static seed=12439 num_workers="$(nproc)" dry_run=false
+only=() skip=()
+
+while (($#)); do
+  case "$1" in
+    --help | -h) usage; exit 0 ;;
+    --dry-run) dry_run=true; shift; continue ;;
+    --*) (($# > 1)) || stop "$1 needs a value" ;;
+    *) stop "argument '$1' is not understood" ;;
+  esac
+  case "$1" in
+    --only) is_step "$2"; only+=("$2") ;;
+    --skip) is_step "$2"; skip+=("$2") ;;
+    --lang) language="$2" ;;
+    --dump-date) dump_date="$2" ;;
+    --local-dump) local_dump="$(realpath -- "$2")" ;;
+    --books-list) books_list="$(realpath -- "$2")" ;;
+    --vocabulary) vocabulary="$2" ;;
+    --vocab-file) vocab_file="$(realpath -- "$2")" ;;
+    --num-shards) num_shards="$2" ;;
+    --sample-ratio) sample_ratio="$2" ;;
+    --duplicate-factor) duplicate_factor="$2" ;;
+    --masking) masking="$2" ;;
+    --seed) seed="$2" ;;
+    --local-n-workers) num_workers="$2" ;;
+    *) stop "option '$1' is not known" ;;
+  esac
+  shift 2
+done
+
+[[ -n "${BERT_PREP_WORKING_DIR:-}" ]] || stop "BERT_PREP_WORKING_DIR is not set; name the folder for the data"
+mkdir -p -- "${BERT_PREP_WORKING_DIR}"
+work="$(realpath -- "${BERT_PREP_WORKING_DIR}")"
+wikipedia="${work}/wikipedia" books="${work}/books"
+[[ -n "${vocab_file}" ]] || vocab_file="${work}/vocab/${vocabulary}-vocab.txt"
+
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../scripts/setup.sh"
+find_python requirements-base.txt
+cd "${REPOSITORY}"
+
+wanted() {
+  if ((${#only[@]})); then
+    [[ " ${only[*]} " == *" $1 "* ]]
+  else
+    [[ "$1" != glue && " ${skip[*]:-} " != *" $1 "* ]]
+  fi
+}
+
+run() {
+  echo "+ python -m $*" >&2
+  ${dry_run} || "${PYTHON}" -m "$@"
+}
+
+preprocess() { # SINK LENGTH MAX_PREDICTIONS [MORE FLAGS]
+  local sink="$1" length="$2" predictions="$3"
+  local flags=(--sink "${sink}" --vocab-file "${vocab_file}" --target-seq-length "${length}" --language "${language}"
+    --num-shards "${num_shards}" --sample-ratio "${sample_ratio}" --duplicate-factor "${duplicate_factor}"
+    --seed "${seed}" --local-n-workers "${num_workers}" --masking "${masking}" --wikipedia "${wikipedia}/source")
+  [[ "${masking}" != static ]] || flags+=(--max-predictions-per-seq "${predictions}")
+  [[ "${vocab_file}" != *-cased-vocab.txt ]] || flags+=(--no-lowercase)
+  [[ ! -d "${books}/source" ]] || flags+=(--books "${books}/source")
+  run data.preprocess_bert_pretrain "${flags[@]}" "${@:4}"
+}
+
+if wanted wikipedia; then
+  flags=(--outdir "${wikipedia}" --lang "${language}" --local-n-workers "${num_workers}")
+  [[ -z "${dump_date}" ]] || flags+=(--dump-date "${dump_date}")
+  [[ -z "${local_dump}" ]] || flags+=(--local-dump "${local_dump}")
+  run data.download_wikipedia "${flags[@]}"
+fi
+if wanted books && [[ -n "${books_list}" ]]; then
+  run data.download_books --outdir "${books}" --url-list "${books_list}" --lang "${language}"
+fi
+if wanted vocabulary && [[ ! -f "${vocab_file}" ]]; then
+  run data.download_vocabulary --outdir "${work}/vocab" --name "${vocabulary}"
+fi
+if wanted phase1; then
+  preprocess "${work}/pretrain/phase1/unbinned/parquet" 128 20
+fi
+if wanted phase2; then
+  preprocess "${work}/pretrain/phase2/bin_size_64/parquet" 512 80 --bin-size 64
+fi
+if wanted squad; then
+  run data.download_squad --outdir "${work}/download/squad"
+fi
+if wanted glue; then
+  run data.download_glue --outdir "${work}/download/glue"
+fi
+echo "done: ${work}"
