@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -42,11 +43,20 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
     parts = _list_parts(indir, source)
     outdir.mkdir(parents=True, exist_ok=True)
     shards: dict[str, ShardRecord] = {}
-    tasks = [task for bin_id, paths in parts.items() for task in _plan(bin_id, paths, num_shards)]
+    counts_of = {bin_id: _counts(paths) for bin_id, paths in parts.items()}
+    kept = [bin_id for bin_id, counts in counts_of.items() if sum(counts)]  # LDDL's loader fails at a bin of none
+    if not kept:
+        raise ValueError(f"{indir}: its files hold no sample; make them from a corpus that is not empty")
+    tasks = [task for number, bin_id in enumerate(kept)
+             for task in _plan(None if bin_id is None else number, parts[bin_id], counts_of[bin_id], num_shards)]
     reader = _Reader(source)
     for name, bin_id, paths, pieces in progress(tasks, len(tasks), "shards", "files"):
         table = pa.concat_tables([reader.read(paths[piece.block]).slice(piece.start, piece.stop - piece.start)
                                   for piece in pieces])
+        if bin_id is not None and "bin_id" in table.column_names:
+            place = table.column_names.index("bin_id")
+            table = table.set_column(place, table.schema.field(place),
+                                     [pa.array(np.full(len(table), bin_id, np.int64))])
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, row_group_size=max(1, len(table)), compression=compression, use_dictionary=False,
                        write_statistics=["num_tokens"], write_page_checksum=True)
@@ -81,8 +91,8 @@ def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[P
     return {bin_id: [path for _, path in sorted(found[bin_id])] for bin_id in sorted(found, key=lambda b: b or 0)}
 
 
-def _plan(bin_id: int | None, paths: list[Path],
-          num_shards: int) -> Iterator[tuple[str, int | None, list[Path], tuple[Piece, ...]]]:
+def _counts(paths: list[Path]) -> list[int]:
+    """Samples of each file."""
     counts = []
     for path in paths:
         try:
@@ -91,6 +101,11 @@ def _plan(bin_id: int | None, paths: list[Path],
                 counts.append(file.metadata.num_rows)
         except (OSError, pa.ArrowException, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error
+    return counts
+
+
+def _plan(bin_id: int | None, paths: list[Path], counts: list[int],
+          num_shards: int) -> Iterator[tuple[str, int | None, list[Path], tuple[Piece, ...]]]:
     total = sum(counts)
     if total < num_shards:
         where = "" if bin_id is None else f" of bin {bin_id}"

@@ -207,7 +207,7 @@ def run(benchmark: Benchmark, corpus: Path, sizes: list[float], seconds: float) 
             results["preprocess"][recipe.name]["ours, arrow"] = benchmark.ours(recipe, main, "arrow")
             results["load"][recipe.name] = {str(batch): benchmark.load(recipe, batch, seconds)
                                             for batch in (32, 64, 256)}
-        print(json.dumps({recipe.name: [results[what].get(recipe.name) for what in ("preprocess", "load")]}), flush=True)
+        print(recipe.name, json.dumps([results[what].get(recipe.name) for what in ("preprocess", "load")]), flush=True)
     for size in sizes:
         part = smaller_corpus(corpus, benchmark.folder / f"corpus-{size:g}", size)
         results["growth"][f"{size:g}"] = benchmark.ours(RECIPES[1], part)

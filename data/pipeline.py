@@ -231,12 +231,17 @@ def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, 
     """The shards to write from the numbers of samples per block and bin.
 
     Without num_shards, one part per block and bin that is not empty; otherwise num_shards per bin (fewer where a bin
-    has fewer samples), whose sizes differ by at most one.
+    has fewer samples), whose sizes differ by at most one. LDDL's loader wants bins numbered from 0 without gaps, and
+    none without samples: should no sample have the lengths of a bin, those above it move down by one.
     """
-    plans = []
+    plans: list[ShardPlan] = []
+    number_of_bin = -1
     for bin_id in range(max(map(len, samples), default=0)):
         counts = [block[bin_id] if bin_id < len(block) else 0 for block in samples]
-        suffix, shown = (f"_{bin_id}", bin_id) if binned else ("", None)
+        if not sum(counts):
+            continue
+        number_of_bin += 1
+        suffix, shown = (f"_{number_of_bin}", number_of_bin) if binned else ("", None)
         if num_shards is None:
             plans += [ShardPlan(f"part.{block}.{output_format}{suffix}", shown,
                                 _shifted((Piece(block, 0, count),), samples, bin_id))

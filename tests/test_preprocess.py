@@ -94,14 +94,22 @@ def test_seed_and_settings_change_the_output(corpus, tmp_path):
     assert len(set(outputs)) == 3
 
 
-def test_bins_hold_the_lengths_they_name(corpus, tmp_path):
+@pytest.mark.parametrize("balanced", [False, True])
+def test_bins_hold_lengths_of_one_range_and_are_numbered_without_gaps(corpus, tmp_path, balanced):
     run(corpus, tmp_path / "out", "--bin-size", "16", "--masking")
-    for path in (tmp_path / "out").glob("*.parquet_*"):
-        bin_id = int(path.name.rpartition("_")[2])
+    folder = tmp_path / "out"
+    if balanced:
+        folder = tmp_path / "balanced"
+        balance(tmp_path / "out", folder, 2)
+    ranges: dict[int, set[int]] = {}
+    for path in folder.glob("*.parquet_*"):
         table = pq.ParquetFile(path).read(use_threads=False)
-        lengths = table["num_tokens"].to_numpy()
-        assert ((lengths > 16 * bin_id) & (lengths <= 16 * bin_id + 16)).all()
-        assert set(table["bin_id"].to_pylist()) == {bin_id}
+        ranges.setdefault(int(path.name.rpartition("_")[2]), set()).update(
+            ((table["num_tokens"].to_numpy().astype(int) - 1) // 16).tolist())
+        assert set(table["bin_id"].to_pylist()) == {int(path.name.rpartition("_")[2])}
+    assert sorted(ranges) == list(range(len(ranges))) and len(ranges) >= 3
+    assert [len(ranges[bin_id]) for bin_id in sorted(ranges)] == [1] * len(ranges)
+    assert [min(ranges[bin_id]) for bin_id in sorted(ranges)] == sorted(map(min, ranges.values()))
 
 
 def test_static_masks_restore_to_the_text(corpus, tmp_path):
