@@ -54,6 +54,7 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     run_key = sink / _RUN_KEY
     if (done is not None and done.settings == settings and _is_whole(sink, done) and run_key.exists()
             and run_key.read_text() == job.key()):
+        _remove_leftovers(sink)
         return done
     _check_sink(sink, folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,7 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     manifest = Manifest(shards, job.vocabulary_sha256, settings, _summary(job, counts, shards))
     write_manifest(sink, manifest)
     write_atomically(run_key, job.key().encode())
-    shutil.rmtree(sink / BLOCKS_FOLDER)
+    _remove_leftovers(sink)
     return manifest
 
 
@@ -87,6 +88,13 @@ def _summary(job: Job, counts: Counter, shards: dict[str, ShardRecord]) -> dict:
         per_bin[str(record.bin_id)] += record.num_samples
     return {**dict(sorted(counts.items())), "source files": len(job.sources), "blocks": len(job.blocks),
             "samples per bin": dict(per_bin), "shard bytes": sum(record.num_bytes for record in shards.values())}
+
+
+def _remove_leftovers(sink: Path) -> None:
+    """What only an unfinished run needs, and the temporary files of killed ones."""
+    shutil.rmtree(sink / BLOCKS_FOLDER, ignore_errors=True)
+    for path in sink.glob(".*.tmp"):
+        path.unlink()
 
 
 def _is_whole(sink: Path, manifest: Manifest) -> bool:
