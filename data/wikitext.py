@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_CANONICAL_FILES = frozenset(("file", "image", "media"))
-_CANONICAL_CATEGORIES = frozenset(("category",))
+_CANONICAL_FILES, _CANONICAL_CATEGORIES = frozenset(("file", "image", "media")), frozenset(("category",))
 
 
 @dataclass(frozen=True)
@@ -185,11 +184,12 @@ def _converted(values: list[str]) -> str:
 _KEPT_TEMPLATES: dict[str, Callable[[list[str]], str]] = {
     **dict.fromkeys(("lang", "transl", "transliteration"), _last),
     **dict.fromkeys(("nowrap", "nobr", "small", "smaller", "big", "larger", "em", "strong", "abbr", "tooltip", "sic",
-                     "nihongo", "ill", "interlanguage link", "val", "visible anchor", "vanchor", "linktext", "sup",
+                     "nihongo", "ill", "interlanguage link", "val", "visible anchor", "vanchor", "sup",
                      "sub", "uc", "lc", "formatnum", "as written", "not a typo"), _first),
     **dict.fromkeys(("convert", "cvt"), _converted),
     **dict.fromkeys(("circa", "c.", "ca."), lambda values: f"c. {_first(values)}"),
     **dict.fromkeys(("frac", "sfrac"), "/".join),
+    "linktext": "".join,
     **dict.fromkeys(("ndash", "en dash", "snd", "spaced ndash", "\u2013"), lambda values: " \u2013 "),
     **dict.fromkeys(("mdash", "em dash", "\u2014"), lambda values: "\u2014"),
     "langx": _second,

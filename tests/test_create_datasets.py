@@ -3,6 +3,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def run(work: Path | None, *arguments) -> tuple[int, str, str]:
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not on the PATH")
 def test_the_script_is_clean():
     subprocess.run(["shellcheck", "--external-sources", SCRIPT], check=True, cwd=REPOSITORY)
+
+
+def test_sources_need_no_paddle():
+    modules = ", ".join(f"data.{name}" for name in (
+        "download_wikipedia", "download_books", "import_text", "download_squad", "download_glue", "download_vocabulary"))
+    code = f"import sys, {modules}; sys.exit('paddle' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 
 
 def test_help_names_every_step_and_needs_nothing():

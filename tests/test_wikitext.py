@@ -34,6 +34,7 @@ def one(markup: str, language: str = "en") -> str:
     ("The{{ref label|a}} river{{#if:{{{x|}}}|y|z}} runs.", "The river runs."),
     ("It is {{convert|5|km|mi}} long, {{convert|5|to|8|m}} deep.", "It is 5 km long, 5 to 8 m deep."),
     ("It is {{lang|fr|le fleuve}}, {{lang-de|Fluss}}, {{langx|it|fiume}}.", "It is le fleuve, Fluss, fiume."),
+    ("It is {{linktext|\u9ad8\u9e97|\u78c1\u5668}} or {{frac|1|2}}.", "It is \u9ad8\u9e97\u78c1\u5668 or 1/2."),
     ("Born {{circa|1900}}{{snd}}he was {{nowrap|10 m}} tall.", "Born c. 1900 \u2013 he was 10 m tall."),
     ("The river<ref name=\"a\">Book, {{cite|x}}.</ref> runs<ref name=b /> far<ref>[[x]]</ref>.", "The river runs far."),
     ("The river<ref>never closed runs far.", "The rivernever closed runs far."),
