@@ -246,14 +246,16 @@ class FastTokenizer:
         if len(self._rows) > self._max_cached_words:
             self._forget()
         known = self._rows
-        for word in words:
-            if word not in known:
-                bare = word.strip(_WHITE_SPACE)
-                row = known.get(bare)
-                if row is None:
-                    row = known[bare] = self._add_row(self._pieces_of(bare))
-                known[word] = row
-        return np.fromiter(map(known.__getitem__, words), np.int64, len(words))
+        rows = [known.get(word, -1) for word in words]
+        result = np.array(rows, np.int64)
+        for index in np.flatnonzero(result < 0).tolist():
+            word = words[index]
+            bare = word.strip(_WHITE_SPACE)
+            row = known.get(bare)
+            if row is None:
+                row = known[bare] = self._add_row(self._pieces_of(bare))
+            known[word] = result[index] = row
+        return result
 
     def _pieces_of(self, word: bytes) -> List[int]:
         if not word:

@@ -29,7 +29,6 @@ from data.pipeline import (
     make_block,
     make_shard,
     plan_shards,
-    tools_of,
 )
 from data.progress import progress
 from data.schedulers import SCHEDULERS, Run, scheduler
@@ -58,9 +57,9 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
         return done
     _check_sink(sink, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tools_of(job)
     light = job.without_source()
     tasks = [(light, folder, block) for block in job.blocks]
+    make_block(*tasks[0])  # here, so that the processes that are forked know the common words already
     results = list(progress(run(make_block, tasks), len(tasks), "samples", "blocks"))
     counts: Counter = Counter()
     for result in results:
