@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from typing import Any
 import requests
 
 from bert.manifest import write_atomically
+from data.meter import megabytes
 from data.transfer import PATIENT, DownloadError, Partial, Patience, Refused, Remote, check_checksum, transfer
 
 CHECKSUMS_NAME = "checksums.json"
+_SLOW_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ def _verified(remote: Remote, path: Path, target: Path) -> Fetched | None:
     """What is at `path` if its size and checksum are right, else None."""
     if remote.num_bytes not in (None, path.stat().st_size):
         return None
+    if path.stat().st_size > _SLOW_BYTES:
+        print(f"verifying {target.name}, {megabytes(path.stat().st_size)}", file=sys.stderr, flush=True)
     algorithm, wanted = check_checksum(remote.checksum) if remote.checksum else ("sha256", "")
     sha256, found = digests_of(path, "sha256", algorithm)
     if wanted:

@@ -39,7 +39,8 @@ def test_the_script_is_clean():
 
 def test_sources_need_no_paddle():
     modules = ", ".join(f"data.{name}" for name in (
-        "download_wikipedia", "download_books", "import_text", "download_squad", "download_glue", "download_vocabulary"))
+        "download_wikipedia", "download_books", "import_text", "download_squad", "download_glue",
+        "download_vocabulary"))
     code = f"import sys, {modules}; sys.exit('paddle' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 

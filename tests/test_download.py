@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import json
 import os
@@ -193,6 +194,18 @@ def test_a_full_disk_is_said_before_the_transfer(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: os.terminal_size((0, 0)) and type("Use", (), {"free": 10_000})())
     with pytest.raises(DownloadError, match="disk has room for 0.0 MB"):
         get(Served(DATA), tmp_path)
+
+
+def test_a_disk_that_fills_up_stops_it_and_keeps_what_came(tmp_path, monkeypatch):
+    def fails(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as context:
+        context.setattr("data.transfer.ByteMeter.add", fails)
+        with pytest.raises(OSError, match="No space left"):
+            get(Served(DATA, etag=None), tmp_path)
+    assert names(tmp_path) == {".file.bin.part", ".file.bin.part.json"}
+    served = Served(DATA, etag=None)
+    assert get(served, tmp_path).path.read_bytes() == DATA and "Range" in served.requests[0]
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "https:///x", "x"])
