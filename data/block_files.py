@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from bert.manifest import write_atomically
-from bert.shard_formats import TokenStrings, columns_to_arrow, read_arrow
+from bert.shard_formats import columns_to_arrow, read_arrow
+from bert.token_strings import TokenStrings
 from data.pairs import Spans
 from data.text_columns import BlockText
 

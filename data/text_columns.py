@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bert.samples import offsets_of
-from bert.shard_formats import TokenStrings, encode_positions
+from bert.token_strings import TokenStrings, encode_positions
 from data.pairs import Spans
 from data.static_masks import DrawnMasks
 
