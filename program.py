@@ -132,8 +132,8 @@ def _forward(model: BertConfig, fuse_mha: bool, training: bool):
         ones.sum(),
     )
     metrics = paddle.concat([value.detach().reshape([1]) for value in values]).astype("float64")
-    # A pass that overflowed is skipped by the update; one infinity must not blind the log until its next line.
-    metrics = paddle.where(paddle.isfinite(loss.detach()), metrics, paddle.zeros_like(metrics))
+    if training:  # a pass that overflowed is skipped by the update; it must not blind the log until its next line
+        metrics = paddle.where(paddle.isfinite(loss.detach()), metrics, paddle.zeros_like(metrics))
     metrics.stop_gradient = True
     return loss, metrics
 

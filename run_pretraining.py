@@ -20,7 +20,8 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.dry_run:
         from bert.distributed import group_from_environment
 
-        print(dry_run_report(config, group_from_environment("cpu").world_size))
+        with usage_errors():
+            print(dry_run_report(config, group_from_environment("cpu").world_size))
     if arguments.show_config or arguments.dry_run:
         return 0
     with usage_errors():
@@ -40,14 +41,15 @@ def run(config) -> int:
     group = distributed.group_from_environment(pretraining.choose_device(config))
     data = pretraining.open_data(config, group)
     stop = StopRequest().install()
+    run_dir = config.phase_dir() / "benchmark" if config.run.benchmark else config.phase_dir()
     with contextlib.ExitStack() as stack:
         log = None
         if group.is_main:
             stack.enter_context(checkpoint_files.run_lock(config.checkpoint_dir()))
-            log = RunLog(config.phase_dir(), config.run.report_file, total_steps=config.run.max_steps,
+            log = RunLog(run_dir, config.run.report_file, total_steps=config.run.max_steps,
                          visualdl=config.hardware.visualdl, show_steps=QUIET_STEPS not in os.environ)  # fmt: skip
             stack.callback(log.close)
-            (config.phase_dir() / "config.yaml").write_text(dump_yaml(config))
+            (run_dir / "config.yaml").write_text(dump_yaml(config))
         say = pretraining.say_to(log)
         pretraining.allow_tf32(config)
         threads = use_cores(config.hardware.cpu_threads, config.hardware.enable_cpu_affinity, group.local_rank,
@@ -76,7 +78,7 @@ def run(config) -> int:
         trainer = Trainer(program, device, config, log, stop,
                           save=pretraining.saver(config, program, device, start, say),
                           evaluate=pretraining.evaluator(config, evaluation, data, device))  # fmt: skip
-        if progress.step >= config.run.max_steps:
+        if progress.step >= config.run.max_steps and not config.run.benchmark:
             say(f"phase {config.run.phase} is done: step {progress.step} of {config.run.max_steps}")
             if not device.collective.any(group.is_main and not (config.phase_dir() / "summary.json").exists()):
                 return 0

@@ -59,12 +59,16 @@ def parse_flags(argv: Sequence[str] | None = None, extra_flags: Iterable[str] = 
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turn a ValueError into one line `error: ...` on stderr and exit code 2, without a traceback."""
+    """Turn a ValueError, or what a file or folder refuses, into `error: ...` on stderr and exit code 2."""
     try:
         yield
     except ValueError as error:
         for line in explain(error):
             print(f"error: {line}", file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from None
+    except OSError as error:
+        remedy = "" if error.errno is None else "; check that the path exists, is yours to use, and its disk has room"
+        print(f"error: {error}{remedy}", file=sys.stderr)
         raise SystemExit(EXIT_USAGE) from None
 
 
@@ -125,6 +129,8 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise ValueError(f"line {key.start_mark.line + 1} must be `name: value`; the name is not a word")
             if key.value in seen:
                 raise ValueError(f"{key.value} stands twice (again in line {key.start_mark.line + 1}); remove one")
             seen.add(key.value)
@@ -139,6 +145,11 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"config={path} must hold lines of `name: value`, not {str(values)[:40]!r}")
     layer = {str(key).replace("-", "_"): value for key, value in values.items()}
+    if len(layer) < len(values):
+        raise ValueError(f"config={path} gives a setting twice, with - and with _ in its name; remove one of the two")
+    for name in ("config", "config_file", "bert_model"):
+        if not isinstance(layer.get(name, ""), (str, type(None))):
+            raise ValueError(f"{name}={layer[name]!r} in {path} must be a name or a path; change it")
     known = [*flat_fields(PretrainingConfig), *_EXTRA_KEYS]
     for key in layer:
         if key not in known:
@@ -184,7 +195,7 @@ def _expanded(path: Any) -> Any:
 def explain(error: ValueError) -> list[str]:
     """One line per mistake: the value, the rule, the remedy."""
     if not isinstance(error, ValidationError):
-        return [" ".join(str(error).split())]
+        return [str(error)]
     return [_explain_one(dict(detail)) for detail in error.errors()]
 
 

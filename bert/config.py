@@ -114,7 +114,7 @@ class PrecisionSettings(Settings):
     amp: bool = Field(False, description="mixed precision: matrix products in --amp-dtype, sums in float32")
     amp_dtype: Literal["float16", "bfloat16"] = Field("float16", description="the short type of mixed precision")
     use_pure_fp16: bool = Field(False, description="keep the parameters themselves in the short type too (O2)")
-    scale_loss: float = Field(2.0**20, gt=0, description="initial loss scale of float16")
+    scale_loss: float = Field(2.0**20, gt=0, le=2.0**40, description="initial loss scale of float16")
     use_dynamic_loss_scaling: bool = Field(True, description="adapt the loss scale to overflows; otherwise constant")
     loss_scale_growth_interval: int = Field(2000, ge=1, description="updates without overflow before it grows")
     loss_scale_growth_factor: float = Field(2.0, gt=1, description="growth of the loss scale")
@@ -169,7 +169,7 @@ class InitializationSettings(Settings):
     @field_validator("last_step_of_checkpoint", mode="before")
     @classmethod
     def _number_or_auto(cls, value: Any) -> Any:
-        is_number = str(value).isdigit() and int(value) > 0 and not isinstance(value, bool)
+        is_number = str(value).isdecimal() and int(value) > 0 and not isinstance(value, bool)
         if value not in (None, "auto") and not is_number:
             raise ValueError(f"last_step_of_checkpoint={value} must be auto, none or a step above 0")
         return int(value) if is_number else value

@@ -1,6 +1,7 @@
 """The processor under a rank: its cores, its peak, and Paddle's threads."""
 
 import os
+import re
 import time
 
 import numpy as np
@@ -45,7 +46,7 @@ def peak_tflops(executor, device: str, arithmetic: str) -> tuple[float, str]:
     if device == "gpu":
         name = paddle.device.cuda.get_device_name()
         for part, peaks in sorted(KNOWN_PEAKS.items(), key=lambda item: -len(item[0])):
-            if part in name:
+            if re.search(rf"\b{part}\b", name):
                 return peaks[arithmetic], f"data sheet of {part}"
     return measured_gemm_tflops(executor), "measured: float32 matrix product of 1,024 x 1,024"
 

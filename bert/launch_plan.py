@@ -135,9 +135,13 @@ def _preset_plan(
     launch: argparse.Namespace
 ) -> LaunchPlan:
     only = common.pop("phase", None)
+    if only and per_phase[3 - int(only)]:
+        raise ValueError(f"--phase{3 - int(only)}-... has no effect with --phase{only}; drop it, or train both phases")
     recipes = {1: preset.phase1.__name__, 2: preset.phase2.__name__}
     phases = [resolve_config({"config": recipe, **common, **per_phase[phase]})
               for phase, recipe in recipes.items() if only in (None, phase)]
+    if name == "quickstart":
+        _refuse_own_data(phases)
     if "report_file" not in common:  # one for each phase, and beside its other files
         phases = [derive(config, report_file=config.phase_dir() / "report.json") for config in phases]
     if launch.num_nodes is None:
@@ -145,6 +149,16 @@ def _preset_plan(
     if name == "quickstart" and launch.num_gpus is None:
         launch.num_gpus = str(quickstart_processes(phases[0].hardware.device))
     return _plan(name, phases, launch, preset.processes_per_node)
+
+
+def _refuse_own_data(phases: Sequence[PretrainingConfig]) -> None:
+    """The quickstart makes its data where its recipe says; it must not make it where a user keeps theirs."""
+    for config in phases:
+        recipe = RECIPES[f"quickstart_phase{config.run.phase}"]().data
+        for name in ("input_dir", "eval_dir", "vocab_file"):
+            if getattr(config.data, name) != getattr(recipe, name):
+                raise ValueError(f"{name}={getattr(config.data, name)} is not where the quickstart makes its data; to "
+                                 "train on yours, name a preset (--config base) or one phase (--phase1)")
 
 
 def quickstart_processes(device: str) -> int:
@@ -208,7 +222,12 @@ def _split_phases(words: Sequence[str]) -> tuple[dict[str, Any], dict[int, dict[
         parts[target].append(word)
     extra = [flag for action in _launch_parser()._actions for flag in action.option_strings]
     common = parse_flags(parts[0], extra)
-    return common, {phase: parse_flags(parts[phase], extra) for phase in (1, 2)}
+    per_phase = {phase: parse_flags(parts[phase], extra) for phase in (1, 2)}
+    for phase, flags in per_phase.items():
+        for name in {"dry_run", "show_config", "phase", "config"} & flags.keys():
+            raise ValueError(f"--phase{phase}-{name.replace('_', '-')} is not a setting of a phase; give it without "
+                             f"phase{phase}-")
+    return common, per_phase
 
 
 def _launch_parser() -> argparse.ArgumentParser:
@@ -251,7 +270,7 @@ def _one_of(name: str, value: str, choices: "Sequence[str] | Mapping[str, Any]")
 
 
 def _whole(name: str, value: str, least: int = 1) -> int:
-    if not value.isdigit() or int(value) < least:
+    if not value.isdecimal() or int(value) < least:
         raise ValueError(f"{name}={value} must be a whole number from {least} up; change it")
     return int(value)
 

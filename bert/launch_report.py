@@ -11,7 +11,7 @@ from bert.cli import dump_yaml
 from bert.config import PretrainingConfig
 from bert.launch_plan import LaunchPlan
 
-_LEARNING_SECTIONS = ("model", "batch", "optimizer", "precision")
+_LEARNING_SECTIONS = ("model", "optimizer", "precision")  # a change of the batch is refused with its checkpoint
 _LEARNING_FIELDS = ("input_dir", "max_seq_length", "max_predictions_per_seq", "masking", "whole_word_masking",
                     "masked_lm_ratio", "seed", "max_steps")
 

@@ -111,6 +111,9 @@ def pretraining(argv: Sequence[str]) -> int:
         code = _prepare(plan, config, runner) or _train(plan, config, devices, runner)
         if code != 0:
             return _explain_exit(code, config, runner)
+        if not (config.run.benchmark or is_done(config)):
+            print(f"phase {config.run.phase} has steps left; the same command continues")
+            return 0
     if plan.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
         try:
             launch_report.show(plan, time.monotonic() - started)
@@ -122,17 +125,20 @@ def pretraining(argv: Sequence[str]) -> int:
 def _prepare(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> int:
     with usage_errors():
         if plan.name == "quickstart":
-            return quickstart.prepare(config, runner.run)
+            with quickstart.data_lock(config):
+                return quickstart.prepare(config, runner.run)
         return prepare_shards(plan, config, runner.run)
 
 
 def _train(plan: LaunchPlan, config: PretrainingConfig, devices: str | None, runner: Runner) -> int:
     with usage_errors():
-        config = with_start(config, previous=plan.phases[0])
-        config.check_files()
-    settings_file = config.run.output_dir / f"phase{config.run.phase}.yaml"
-    settings_file.parent.mkdir(parents=True, exist_ok=True)
-    settings_file.write_text(dump_yaml(config), encoding="utf-8")
+        started = with_start(config, previous=plan.phases[0])
+        started.check_files()
+        settings_file = config.phase_dir() / "launch.yaml"  # with its start; what the user asked for stands beside it
+        settings_file.parent.mkdir(parents=True, exist_ok=True)
+        settings_file.write_text(dump_yaml(started), encoding="utf-8")
+        asked_file = config.run.output_dir / f"phase{config.run.phase}.yaml"
+        asked_file.write_text(dump_yaml(config), encoding="utf-8")
     log_file = None
     if plan.create_logfile:
         stamp = time.strftime("%y%m%d%H%M%S")
@@ -146,7 +152,7 @@ def training_command(
 ) -> list[str]:
     """Always through Paddle's launcher: one rank and many take the same way."""
     script = [str(plan.code_dir / "run_pretraining.py"), "--config", str(settings_file)]
-    launch = [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "WARNING",
+    launch = [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "CRITICAL",
               "--log_dir", str(config.phase_dir() / "launch"), "--job_id", f"{plan.job_name}_phase{config.run.phase}"]
     launch += ["--devices", devices] if devices else ["--nproc_per_node", str(plan.processes_per_node)]
     if plan.num_nodes > 1:
@@ -156,15 +162,23 @@ def training_command(
 
 
 def with_start(config: PretrainingConfig, previous: PretrainingConfig) -> PretrainingConfig:
-    """Where this phase starts: its own newest checkpoint, else phase 1's end, unless the user said otherwise."""
+    """Where this phase starts: its own newest checkpoint, so that the same command continues; else where it is told.
+
+    A start that was given for both phases is that of the first; the second starts where the first ended.
+    """
     start = config.initialization
-    if start.from_checkpoint or start.from_pretrained_params or config.run.benchmark:
+    if config.run.benchmark:
         return config
-    if has_checkpoint(config.checkpoint_dir()):
+    if has_checkpoint(config.checkpoint_dir()) and not isinstance(start.last_step_of_checkpoint, int):
         return derive(config, from_checkpoint=config.checkpoint_dir(), last_step_of_checkpoint="auto",
-                      from_phase1_final_params=None)
-    if config.run.phase == 2 and previous.run.phase == 1 and start.from_phase1_final_params is None:
-        return derive(config, from_phase1_final_params=previous.checkpoint_dir())
+                      from_phase1_final_params=None, from_pretrained_params=None)
+    follows = config.run.phase == 2 and previous.run.phase == 1
+    own_start = start.from_phase1_final_params or (
+        (start.from_pretrained_params, start.from_checkpoint)
+        != (previous.initialization.from_pretrained_params, previous.initialization.from_checkpoint))
+    if follows and not own_start:
+        return derive(config, from_phase1_final_params=previous.checkpoint_dir(), from_pretrained_params=None,
+                      from_checkpoint=None, last_step_of_checkpoint=None)
     return config
 
 
@@ -174,7 +188,8 @@ def has_checkpoint(folder: Path) -> bool:
 
 def is_done(config: PretrainingConfig) -> bool:
     summary = launch_report.read_summary(config)
-    return not config.run.benchmark and summary is not None and summary.get("steps", 0) >= config.run.max_steps
+    done = summary is not None and summary.get("steps", 0) >= config.run.max_steps
+    return done and not config.run.benchmark and (config.checkpoint_dir() / str(config.run.max_steps)).is_dir()
 
 
 def refuse_other_run(config: PretrainingConfig) -> None:

@@ -6,6 +6,7 @@ on. Times are given by the caller, who owns the clock.
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -50,8 +51,9 @@ class RunLog:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._total_steps = total_steps
+        self._opened = time.perf_counter()
         self.first_step = first_step  # where the bar begins; known once a checkpoint was read
-        self._stream = stream or sys.stdout
+        self._stream = stream or sys.stdout or open(os.devnull, "w")  # a closed one is None
         self._console = Sink("console output")
         self._lines = [(path, Sink(str(path))) for path in {directory / "log.jsonl", report_file} if path]
         self._rows = Sink("metrics.jsonl")
@@ -121,7 +123,8 @@ class RunLog:
     def _line(self, step: Any, data: dict[str, Any]) -> None:
         now = time.time()
         record = {"timestamp": f"{now:.6f}", "datetime": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now)),
-                  "elapsedtime": f"{time.perf_counter():.6f}", "type": "LOG", "step": step, "data": data}  # fmt: skip
+                  "elapsedtime": f"{time.perf_counter() - self._opened:.6f}", "type": "LOG",
+                  "step": step, "data": data}  # fmt: skip
         text = f"DLLL {to_json(record)}\n"
         for path, sink in self._lines:
             sink(partial(append, path, text))

@@ -69,6 +69,7 @@ class PretrainingData:
 def open_data(config: PretrainingConfig, group: Group) -> PretrainingData:
     """Open and check all shards: every ValueError about data comes from here, before any program is built."""
     vocabulary = Vocabulary.from_file(config.data.vocab_file)
+    vocabulary.check_model_size(config.model.vocab_size)
     settings = loader_settings(config)
     train = PretrainingDataset(config.data.input_dir, vocabulary, settings)
     held_out = PretrainingDataset(config.data.eval_dir, vocabulary, settings) if config.data.eval_dir else None
@@ -211,15 +212,15 @@ def summary(config: PretrainingConfig, outcome: Outcome, device: Device, program
     return {
         "phase": config.run.phase,
         "steps": outcome.step,
-        "finished": outcome.finished,
+        "finished": outcome.finished and not config.run.benchmark,
         "interrupted_by": outcome.interrupted_by,
         "e2e_train_time": outcome.total_seconds,
         "raw_train_time": outcome.raw_train_seconds,
-        "training_sequences_per_second": outcome.sequences / seconds,
-        "tokens_per_second": outcome.tokens / seconds,
+        "training_sequences_per_second": outcome.sequences / seconds if outcome.sequences else None,
+        "tokens_per_second": outcome.tokens / seconds if outcome.sequences else None,
         "final_loss": metrics.get("loss"),
         "skipped_steps": metrics.get("skipped_steps"),
-        "mfu": metrics.get("mfu"),
+        "mfu": outcome.mfu,
         "peak_tflops_per_rank": device.peak_tflops,
         "parameters": config.model.num_parameters(),
         "parameter_tensors": len(program.parameters),
@@ -253,10 +254,11 @@ def _checkpoint_to_continue(config: PretrainingConfig, say: Callable[[str], None
     if (source / checkpoint_files.MANIFEST).exists():
         return source
     newest = _newest(source, config, config.run.phase, say)
-    if newest is None and step != "auto":
+    if newest is None and (step != "auto" or not _is_own(source, config)):
         raise CheckpointError(
             f"from_checkpoint={source} holds no valid checkpoint of phase {config.run.phase}; check the folder, or "
-            "pass --last-step-of-checkpoint auto to start afresh when there is none"
+            f"pass --from-checkpoint {config.run.output_dir} --last-step-of-checkpoint auto, which starts afresh when "
+            "the run has none yet"
         )
     if newest is None and any(checkpoint_files.list_steps(p) for p in _parents(source, config, config.run.phase)):
         raise CheckpointError(
@@ -264,6 +266,12 @@ def _checkpoint_to_continue(config: PretrainingConfig, say: Callable[[str], None
             "overwritten: move the folder away to start afresh"
         )
     return newest
+
+
+def _is_own(source: Path, config: PretrainingConfig) -> bool:
+    """Whether a folder is where this run itself saves: only there may `auto` find nothing."""
+    return source.resolve() in {parent.resolve() for parent in (config.run.output_dir, config.checkpoint_dir(),
+                                                                config.checkpoint_dir().parent)}
 
 
 def _existing_step(source: Path, config: PretrainingConfig, step: int) -> Path:

@@ -1,8 +1,10 @@
 """Data of the quickstart: text found on this machine -> vocabulary -> shards, each step once."""
 
+import contextlib
+import fcntl
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bert.config import PretrainingConfig
@@ -23,6 +25,19 @@ def prepare(config: PretrainingConfig, run: Run) -> int:
         if code := steps.step(title, command, product):
             return code
     return 0
+
+
+@contextlib.contextmanager
+def data_lock(config: PretrainingConfig) -> Iterator[None]:
+    """Hold the data's folder while it is made: a second start waits, and then finds it made."""
+    _home(config).mkdir(parents=True, exist_ok=True)
+    with open(_home(config) / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another start that makes the data in {_home(config)}", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def commands(config: PretrainingConfig) -> list[tuple[str, Sequence[str], Path]]:

@@ -52,6 +52,7 @@ class Outcome:
     total_seconds: float
     sequences: int  # over all ranks, in the timed updates
     tokens: int
+    mfu: float | None  # over the timed updates
 
 
 class Trainer:
@@ -78,6 +79,7 @@ class Trainer:
         warmup_end = start_step + (run.benchmark_warmup_steps if run.benchmark else 0)
         self.check_ranks(step)
         begin = time.perf_counter()
+        self._interval.start()
         while step < last_step:
             batch = next(batches)
             epoch = batch.epoch
@@ -90,9 +92,11 @@ class Trainer:
             self._show_progress(step, last_step)
             if step == warmup_end and run.benchmark:
                 self._total = _Interval()
+            self._interval.pause()
             if run.benchmark:
                 if interrupted:
                     break
+                self._interval.start()
                 continue
             if run.rank_check_freq and step % run.rank_check_freq == 0:
                 self.check_ranks(step)
@@ -104,9 +108,12 @@ class Trainer:
                 saved_at = step
             if interrupted:
                 break
+            self._interval.start()
         assert run.benchmark or saved_at == step
         if start_step >= run.max_steps:  # stopped between the last save and the summary
             metrics = self.run_evaluation(step, epoch)
+        totals = np.array([self._total.sequences, self._total.tokens, self._total.flops], "float64")
+        sequences, tokens, flops = self._device.collective.sum(totals)
         return Outcome(
             step=step,
             epoch=epoch,
@@ -115,9 +122,14 @@ class Trainer:
             final_metrics=metrics,
             raw_train_seconds=self._total.seconds,
             total_seconds=time.perf_counter() - begin,
-            sequences=int(self._device.collective.sum(np.array([self._total.sequences], "int64"))[0]),
-            tokens=int(self._device.collective.sum(np.array([self._total.tokens], "int64"))[0]),
+            sequences=int(sequences),
+            tokens=int(tokens),
+            mfu=self._mfu(flops, self._total.seconds) if self._total.updates else None,
         )
+
+    def _mfu(self, flops: float, seconds: float) -> float:
+        """FLOPs of all ranks' padded batches over what the ranks' peak allows."""
+        return flops / max(seconds, 1e-9) / (self._device.peak_tflops * 1e12 * self._device.group.world_size)
 
     def check_ranks(self, step: int) -> None:
         """Compare the ranks' parameters by checksum; RanksDiffer names those that drifted."""
@@ -136,7 +148,6 @@ class Trainer:
 
     def _update(self, step: int, batch) -> None:
         """All passes of one update; the last of them applies it."""
-        start = time.perf_counter()
         for micro_step, micro_batch in enumerate(batch.micro_batches):
             if self._has_dropout:
                 # Dropout is a function of (seed, step, pass, rank): what a resumed run draws is what it would have.
@@ -145,14 +156,13 @@ class Trainer:
             self._device.executor.run(self._program.main, feed=micro_batch.feed, scope=self._device.scope)
             self._interval.add(micro_batch, self._config.model)
         self._interval.updates += 1
-        self._interval.seconds += time.perf_counter() - start
 
     def _report(self, step: int, epoch: int, last_step: int) -> dict[str, float]:
         """Bring the sums of the interval to the host, over all ranks, and log them."""
-        start = time.perf_counter()
         sums = self._collect()
         interval, self._interval = self._interval, _Interval()
-        interval.seconds += time.perf_counter() - start  # on a GPU the wait for the device is here
+        interval.pause()  # after the wait for the device, which on a GPU is in `_collect`
+        self._interval.start()
         self._total.extend(interval)
         passes, loss, masked_lm, next_sentence, correct, masked, next_correct, sequences = sums[:8]
         tokens, padded_tokens, flops = sums[8:]
@@ -174,7 +184,7 @@ class Trainer:
             "seqs_per_sec": interval.updates * self._sequences_per_update() / seconds,
             "tokens_per_sec": tokens / seconds,
             "padded_tokens_per_sec": padded_tokens / seconds,
-            "mfu": flops / seconds / (self._device.peak_tflops * 1e12 * self._device.group.world_size),
+            "mfu": self._mfu(flops, seconds),
         }
         if self._program.loss_scale:
             metrics["loss_scale"] = read(self._program.loss_scale)
@@ -201,8 +211,8 @@ class Trainer:
         """
         skipped = int(read_variable(self._device.scope, CONSECUTIVE_SKIPPED_UPDATES)[0])
         scale = float(read_variable(self._device.scope, self._program.loss_scale)[0]) if self._program.loss_scale else 0
-        dynamic = bool(self._program.loss_scale_counters)
-        if skipped >= self._config.run.max_consecutive_skipped_steps and not (dynamic and scale > 1.0):
+        still_falling = bool(self._program.loss_scale_counters) and 1.0 < scale < float("inf")
+        if skipped >= self._config.run.max_consecutive_skipped_steps and not still_falling:
             raise TrainingDiverged(
                 f"the last {skipped} updates had NaN or Inf gradients and changed no parameter "
                 f"(--max-consecutive-skipped-steps={self._config.run.max_consecutive_skipped_steps}); lower "
@@ -225,7 +235,7 @@ class Trainer:
 
     def _eta(self, step: int, last_step: int) -> float:
         updates = self._total.updates + self._interval.updates
-        seconds = self._total.seconds + self._interval.seconds
+        seconds = self._total.seconds + self._interval.elapsed()
         return (last_step - step) * seconds / updates if updates else float("inf")
 
     def _sequences_per_update(self) -> int:
@@ -238,6 +248,17 @@ class _Interval:
     def __init__(self) -> None:
         self.updates = self.sequences = self.tokens = self.padded_tokens = 0
         self.flops = self.seconds = 0.0
+        self._started: float | None = None
+
+    def start(self) -> None:
+        """The clock runs: reading, updates and waiting for the device count; evaluation and saving do not."""
+        self._started = time.perf_counter()
+
+    def pause(self) -> None:
+        self.seconds, self._started = self.elapsed(), None
+
+    def elapsed(self) -> float:
+        return self.seconds + (time.perf_counter() - self._started if self._started is not None else 0.0)
 
     def add(self, batch, model) -> None:
         self.sequences += batch.num_sequences
@@ -248,5 +269,5 @@ class _Interval:
         self.flops += batch.num_sequences * training_flops_per_sequence(model, length, predictions)
 
     def extend(self, other: "_Interval") -> None:
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
+        for name in ("updates", "sequences", "tokens", "padded_tokens", "flops", "seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -5,6 +5,8 @@
 
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
+export PYTHONUTF8=1 # paths and text are UTF-8, whatever the locale
+
 fail() {
   echo "error: $*" >&2
   exit 2

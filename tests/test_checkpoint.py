@@ -214,10 +214,12 @@ def test_damage_of_the_newest_falls_back_to_the_one_before_and_says_so(trained, 
 
 
 def test_a_checkpoint_that_is_not_there_is_an_error_unless_auto(trained, tmp_path):
-    with pytest.raises(CheckpointError, match="holds no valid checkpoint of phase 1; check the folder, or pass --last"):
+    with pytest.raises(CheckpointError, match="holds no valid checkpoint of phase 1; check the folder, or pass --from"):
         runs.run(derive(trained, from_checkpoint=tmp_path), 1, train=False)
     with pytest.raises(CheckpointError, match=r"last_step_of_checkpoint=7 is not in .*\[1, 2\]"):
         runs.run(resuming(trained, last_step_of_checkpoint=7), 1, train=False)
+    with pytest.raises(CheckpointError, match="holds no valid checkpoint of phase 1"):  # a mistyped folder
+        runs.run(derive(trained, from_checkpoint=tmp_path, last_step_of_checkpoint="auto"), 1, train=False)
     elsewhere = derive(trained, output_dir=tmp_path, from_checkpoint=tmp_path, last_step_of_checkpoint="auto")
     run = runs.run(elsewhere, 1, train=False)
     assert run.said == [f"no checkpoint of phase 1 in {tmp_path} yet"]

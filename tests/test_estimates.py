@@ -55,7 +55,8 @@ def test_the_published_batch_fits_the_published_card():
 def test_memory_grows_with_the_batch_and_with_accumulation():
     config = derive(RECIPES["quickstart_phase1"](), global_batch_size=None)
     base = memory_per_rank(config, 1)
-    assert memory_per_rank(derive(config, batch_size=2 * config.batch.batch_size), 1).activations == 2 * base.activations
+    doubled = derive(config, batch_size=2 * config.batch.batch_size)
+    assert memory_per_rank(doubled, 1).activations == 2 * base.activations
     assert memory_per_rank(derive(config, gradient_merge_steps=2), 1).gradients == 2 * base.gradients
 
 

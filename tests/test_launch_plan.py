@@ -99,6 +99,19 @@ def test_each_phase_has_its_own_report():
     assert files == [Path("results/phase1/report.json"), Path("results/phase2/report.json")]
 
 
+@pytest.mark.parametrize("flag", ["--input-dir", "--phase2-eval-dir", "--vocab-file"])
+def test_the_quickstart_never_makes_its_data_where_a_user_keeps_theirs(flag, tmp_path):
+    with pytest.raises(ValueError, match="is not where the quickstart makes its data; to train on yours, name a"):
+        parse_launch_arguments([flag, str(tmp_path)])
+
+
+@pytest.mark.parametrize("words", [["--phase1-dry-run"], ["--config", "base", "--phase1", "--phase2-max-steps", "3"],
+                                   ["--phase1-phase2"]])
+def test_what_would_have_no_effect_is_refused(words):
+    with pytest.raises(ValueError, match="has no effect with|is not a setting of a phase"):
+        parse_launch_arguments(words)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_a_plan(name):
     plan = parse_launch_arguments(["--config", name, "--dry-run"])

@@ -30,7 +30,7 @@ if settings["seed"] == 666:
     sys.exit(3)
 while settings["seed"] == 75 and not stopped:
     time.sleep(0.05)
-step = 1 if stopped else settings["max_steps"]
+step = 1 if stopped else settings["steps_this_run"] or settings["max_steps"]
 (output / settings["bert_model"] / f"phase{phase}" / str(step)).mkdir(parents=True, exist_ok=True)
 summary = {"steps": step, "final_loss": 7.5, "eval_masked_lm_loss": 5.5, "unigram_entropy": 6.0}
 (folder / "summary.json").write_text(json.dumps(summary))
@@ -106,12 +106,38 @@ def test_a_phase_continues_itself_else_starts_where_phase_1_ended(tmp_path):
     assert launcher.with_start(one, previous=one) == one
     start_of_two = launcher.with_start(two, previous=one).initialization
     assert start_of_two.from_phase1_final_params == one.checkpoint_dir()
+    chosen = derive(two, from_pretrained_params="mine")
+    assert launcher.with_start(chosen, previous=one) == chosen
+    both = [derive(config, from_pretrained_params="mine") for config in (one, two)]
+    assert launcher.with_start(both[0], previous=both[0]) == both[0]
+    second = launcher.with_start(both[1], previous=both[0]).initialization
+    assert (second.from_pretrained_params, second.from_phase1_final_params) == (None, one.checkpoint_dir())
     (two.checkpoint_dir() / "40").mkdir(parents=True)
     continued = launcher.with_start(two, previous=one).initialization
     assert (continued.from_checkpoint, continued.last_step_of_checkpoint) == (two.checkpoint_dir(), "auto")
     assert continued.from_phase1_final_params is None
-    chosen = derive(two, from_pretrained_params="mine")
-    assert launcher.with_start(chosen, previous=one) == chosen
+    assert launcher.with_start(chosen, previous=one).initialization == continued  # the same command continues
+    other = derive(two, from_checkpoint="elsewhere", last_step_of_checkpoint="auto")
+    assert launcher.with_start(other, previous=one).initialization == continued
+    back = derive(two, from_checkpoint="elsewhere", last_step_of_checkpoint=20)
+    assert launcher.with_start(back, previous=one) == back
+
+
+def test_done_means_all_steps_and_their_checkpoint(tmp_path):
+    config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path, max_steps=7)
+    config.phase_dir().mkdir(parents=True)
+    (config.phase_dir() / "summary.json").write_text(json.dumps({"steps": 7}))
+    assert not launcher.is_done(config)
+    (config.checkpoint_dir() / "7").mkdir(parents=True)
+    assert launcher.is_done(config) and not launcher.is_done(derive(config, benchmark=True))
+    assert not launcher.is_done(derive(config, max_steps=8))
+
+
+def test_phase_2_waits_for_the_whole_of_phase_1(workplace):
+    process = start("--seed", "4", "--steps-this-run", "4")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "phase 1 has steps left" in output, output
+    assert "training 2" not in output
 
 
 # ---- running ------------------------------------------------------------------------------------------------------
@@ -126,7 +152,9 @@ def test_both_phases_summary_picture_and_done(workplace):
     summary = json.loads((workplace / "out/summary.json").read_text())
     assert summary["phase1"]["steps"] == 7038 and summary["phase2"]["steps"] == 1563
     assert (workplace / "out/loss.png").stat().st_size > 1000
-    assert "from_phase1_final_params: out/bert-large-uncased/phase1" in (workplace / "out/phase2.yaml").read_text()
+    launched = (workplace / "out/phase2/launch.yaml").read_text()
+    assert "from_phase1_final_params: out/bert-large-uncased/phase1" in launched
+    assert "from_phase1_final_params: null" in (workplace / "out/phase2.yaml").read_text()
     assert [path.read_text() for path in sorted((workplace / "out").glob("*gbs65536*.log"))] == ["training 1\n"]
 
     again = start()

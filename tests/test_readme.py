@@ -79,11 +79,10 @@ def test_the_quickstart_learns_leaves_its_files_and_says_when_it_is_done(clone):
 
 @pytest.mark.slow
 def test_a_phase_by_hand_continues(clone):
-    for start, last in (("python -m paddle.distributed.launch --nproc_per_node 2 run_pretraining.py --config "
-                         "results/quickstart/phase1.yaml --output-dir results/by_hand --max-steps 20", 20),
-                        ("python -m paddle.distributed.launch --nproc_per_node 2 run_pretraining.py --config "
-                         "results/quickstart/phase1.yaml --output-dir results/by_hand --max-steps 40", 40)):
-        done = run(command(start), clone)
+    launch = ("python -m paddle.distributed.launch --nproc_per_node 2 run_pretraining.py --config "
+              "results/quickstart/phase1.yaml --output-dir results/by_hand --report-file results/by_hand/report.json")
+    for last in (20, 40):
+        done = run(command(f"{launch} --max-steps {last}"), clone)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         assert (clone / f"results/by_hand/bert-quickstart/phase1/{last}/manifest.json").is_file()
     assert "at step 20" in done.stdout
