@@ -41,6 +41,37 @@ def test_a_block_of_any_texts_agrees_with_the_reference(texts, lowercase):
         reference.encode(text, add_special_tokens=False).ids for text in texts]
 
 
+def varied_documents(number: int) -> list[str]:
+    """Documents of words, punctuation and white space from many scripts, controls and emoji among them."""
+    rng = np.random.default_rng(5)
+    pieces = [*words_of_vocabulary(), *(piece for text in HARD_TEXTS for piece in text.split(" ")),
+              *" \t\n\r\v\f\x00\x07\x85\xa0\u200b\u2028\u3000", *string.punctuation]
+    blocks = [(0x21, 0x7e), (0xa1, 0x24f), (0x300, 0x36f), (0x370, 0x52f), (0x590, 0x6ff), (0x900, 0x97f),
+              (0x1e00, 0x20cf), (0x3040, 0x30ff), (0x4e00, 0x9fff), (0xac00, 0xd7a3), (0x1f300, 0x1f6ff)]
+    documents = []
+    for _ in range(number):
+        parts = rng.choice(pieces, rng.integers(0, 30)).tolist()
+        for low, high in [blocks[index] for index in rng.integers(0, len(blocks), rng.integers(0, 8))]:
+            place = int(rng.integers(len(parts) + 1))
+            parts.insert(place, "".join(map(chr, rng.integers(low, high + 1, rng.integers(1, 120 if low < 99 else 9)))))
+        documents.append("".join(part + " " * bool(rng.integers(4)) for part in parts))
+    return documents
+
+
+def words_of_vocabulary() -> list[str]:
+    return [token.strip("#") for token in vocabulary().tokens]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_ten_thousand_varied_documents_agree_with_the_reference(lowercase):
+    words, documents = vocabulary(), varied_documents(10_000)
+    reference = reference_tokenizer(words, lowercase)
+    ids, offsets = FastTokenizer(words, lowercase).encode_texts(documents)
+    expected = [found.ids for found in reference.encode_batch(documents, add_special_tokens=False)]
+    assert ids.tolist() == [index for found in expected for index in found]
+    assert np.diff(offsets).tolist() == list(map(len, expected))
+
+
 def test_memory_of_words_may_be_emptied_at_any_time():
     words = vocabulary()
     forgetful, plain = FastTokenizer(words, max_cached_words=3), FastTokenizer(words)
