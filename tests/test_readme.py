@@ -112,12 +112,15 @@ def test_visualdl_serves_the_curves(clone):
 
 @pytest.mark.slow
 def test_own_text_to_shards_and_a_plan(clone):
-    """The user's text here is the sample corpus, which the quickstart collected; the vocabulary it gives is smaller."""
-    source = clone / "results/quickstart/data/corpus/held_out"
-    (clone / "mine").mkdir(exist_ok=True)
-    (clone / "mine/source").symlink_to(source / "source")
-    preprocess = "python -m data.preprocess_bert_pretrain --text mine/source --sink mine"
-    for start in ("python -m data.train_vocabulary", f"{preprocess}/phase1", f"{preprocess}/phase2"):
+    """The user's text here is the held-out corpus, which the quickstart collected: a file for each document."""
+    documents = (clone / "results/quickstart/data/corpus/held_out/source/en/0.txt").read_text().splitlines()
+    (clone / "mine/raw").mkdir(parents=True)
+    for number, document in enumerate(documents):
+        (clone / f"mine/raw/{number}.txt").write_text(document.split(" ", 1)[1])
+    preprocess = "python -m data.preprocess_bert_pretrain --text mine/"
+    for start in ("python -m data.import_text", "python -m data.train_vocabulary",
+                  *(f"{preprocess}{part}/source --sink mine/phase{phase}"
+                    for phase in (1, 2) for part in ("train", "held_out"))):
         done = run(command(start), clone)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     plan = run(command("bash scripts/run_pretraining.sh --config base") + " --dry-run", clone)
