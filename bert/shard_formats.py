@@ -189,8 +189,10 @@ def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.Array:
 
 
 def arrow_to_table(source: pa.Buffer) -> SampleTable:
-    """The shard that `table_to_arrow` wrote; its arrays are views of `source`."""
-    table = read_arrow(pa.BufferReader(source)).combine_chunks()
+    """The shard that `table_to_arrow` wrote; its arrays are views of `source`. ArrowInvalid if it is damaged."""
+    table = read_arrow(pa.BufferReader(source))
+    table.validate(full=True)  # a damaged file could lead outside of its buffers
+    table = table.combine_chunks()
     columns = {name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
                for name, column in zip(table.column_names, table.columns, strict=False)}
 
