@@ -32,6 +32,9 @@ class DataSettings(Settings):
     sequence_length_multiple: int = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple")
 
+    group_by_length: bool = Field(
+        False, description="put sequences of like length into one pass, within a shuffle window: less padding")
+
     @model_validator(mode="after")
     def _consistent(self) -> "DataSettings":
         if self.max_predictions_per_seq > self.max_seq_length:

@@ -53,6 +53,7 @@ def loader_settings(config: PretrainingConfig) -> LoaderSettings:
         seed=config.run.seed,
         sequence_length_multiple=data.sequence_length_multiple,
         num_workers=data.num_workers,
+        group_by_length=data.group_by_length,
     )
 
 

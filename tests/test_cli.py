@@ -28,7 +28,7 @@ SAMPLES = {
     "max_position_embeddings": 300, "type_vocab_size": 3, "initializer_range": 0.01, "layer_norm_eps": 1e-6,
     "pad_token_id": 5, "input_dir": Path("a"), "eval_dir": Path("b"), "vocab_file": Path("c"), "max_seq_length": 72,
     "max_predictions_per_seq": 7, "masking": "static", "whole_word_masking": True, "masked_lm_ratio": 0.2,
-    "num_workers": 3, "sequence_length_multiple": 16, "batch_size": 13, "gradient_merge_steps": 5,
+    "num_workers": 3, "sequence_length_multiple": 16, "group_by_length": True, "batch_size": 13, "gradient_merge_steps": 5,
     "global_batch_size": 64, "optimizer": "AdamW", "learning_rate": 0.3, "warmup_start_lr": 1e-5,
     "warmup_proportion": 0.3, "end_learning_rate": 1e-6, "lr_decay_power": 0.5, "beta1": 0.8, "beta2": 0.98,
     "epsilon": 1e-8, "weight_decay": 0.02, "max_grad_norm": 0.0, "always_adapt": True, "amp": True,
