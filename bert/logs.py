@@ -47,12 +47,12 @@ class RunLog:
     """
 
     def __init__(self, directory: Path, report_file: Path | None, *, total_steps: int, visualdl: bool,
-                 first_step: int = 0, show_steps: bool = True, stream: IO[str] | None = None):  # fmt: skip
+                 show_steps: bool = True, stream: IO[str] | None = None):  # fmt: skip
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._total_steps = total_steps
         self._opened = time.perf_counter()
-        self.first_step = first_step  # where the bar begins; known once a checkpoint was read
+        self.first_step = 0  # where the bar begins; known once a checkpoint was read
         self._stream = stream or sys.stdout or open(os.devnull, "w")  # a closed one is None
         self._console = Sink("console output")
         self._lines = [(path, Sink(str(path))) for path in {directory / "log.jsonl", report_file} if path]
@@ -109,11 +109,6 @@ class RunLog:
         """Figures of the whole run, at its end."""
         self._line([], values)
         Sink("summary.json")(lambda: replace_file(self.directory / "summary.json", to_json(values, indent=1)))
-
-    def hyper_parameters(self, values: dict[str, Any], metrics: list[str]) -> None:
-        """VisualDL's table for comparing runs."""
-        plain = {k: v if isinstance(v, (int, float, str)) else str(v) for k, v in values.items() if v is not None}
-        self._visualdl(lambda: self._writer and self._writer.add_hparams(plain, metrics))
 
     def close(self) -> None:
         if self._bar is not None:

@@ -66,10 +66,6 @@ class SampleSettings:
         if not 0.0 < self.sample_ratio <= 1.0:
             raise ValueError(f"sample_ratio={self.sample_ratio} must be above 0 and at most 1")
 
-    def num_bins(self) -> int:
-        """Number of bins, 1 without bins."""
-        return 1 if self.bin_size is None else -(-self.pairs.target_seq_length // self.bin_size)
-
 
 @dataclass(frozen=True)
 class Job:
