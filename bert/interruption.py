@@ -1,24 +1,64 @@
-"""Asking a run to stop: a signal sets a flag, the loop saves at the end of the update. No Paddle inside."""
+"""Asking a run to stop: a signal or a file sets a flag, the loop saves at the end of the update. No Paddle inside."""
 
 import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: saved, start again to continue
+EXIT_NOT_SAVED = 74  # EX_IOERR: a checkpoint could not be written; the ones before are whole
+STOP_FILE = "STOP"  # in the output folder
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm sends USR1 ahead of a limit, if asked to
 
 
 class StopRequest:
-    """Set by SIGTERM or SIGINT once `install` was called; further signals change nothing, so no save is torn."""
+    """Set by a signal once `install` was called, or by a file once `watch` was; more of them change nothing.
 
-    def __init__(self) -> None:
-        self.signal_name: str | None = None
+    The flag is only read between updates, so no save is torn, however many signals arrive during one.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.signal_name: str | None = None  # or what else asked
+        self._file: Path | None = None
+        self._clock, self._looked_at = clock, float("-inf")
 
     def __bool__(self) -> bool:
+        self._look()
         return self.signal_name is not None
 
     def install(self) -> "StopRequest":
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             signal.signal(number, self._set)
         return self
+
+    def watch(self, folder: Path, say: Callable[[str], None]) -> None:
+        """Stop when `folder`/STOP appears; one rank does this. It is taken away when it is obeyed.
+
+        One that is there already was meant for a run that has ended; it would stop every restart, so it goes, and `say`
+        tells.
+        """
+        self._file = folder / STOP_FILE
+        if self._take():
+            say(f"{self._file} was left from an earlier run; removed")
+
+    def _look(self) -> None:
+        """At most once a second: on a network file system a look costs a round trip."""
+        if self._file is None or self.signal_name is not None or self._clock() - self._looked_at < 1.0:
+            return
+        self._looked_at = self._clock()
+        if self._take():
+            self.signal_name = str(self._file)
+
+    def _take(self) -> bool:
+        assert self._file is not None
+        try:
+            self._file.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError:  # a folder of that name, or not ours to remove: it asks all the same
+            return self._file.exists()
+        return True
 
     def _set(self, number: int, frame: FrameType | None) -> None:
         self.signal_name = signal.Signals(number).name

@@ -14,18 +14,21 @@ LAYER = {
     # Paddle and its wrapper
     "bert.framework": 1,
     # pieces
-    "bert.modeling": 2, "bert.losses": 2, "bert.optimization": 2, "bert.distributed": 2, "bert.hardware": 2,
+    "bert.modeling": 2, "bert.losses": 2, "bert.optimization": 2, "bert.objectives": 2, "bert.distributed": 2,
+    "bert.hardware": 2,
     # whole programs, the loop, state
     "program": 3, "bert.training": 3, "bert.inference": 3, "bert.checkpoint": 3,
     # runs put together
-    "bert.pretraining": 4,
+    "bert.runs": 4, "bert.pretraining": 4, "bert.finetuning": 4,
 }
 ENTRY_POINT = 5
 MUST_BE_PADDLE_FREE = (
-    "bert.architecture", "bert.checkpoint_files", "bert.cli", "bert.config", "bert.environment", "bert.estimates",
+    "bert.architecture", "bert.checkpoint_files", "bert.checkpoint_writer", "bert.cli", "bert.config",
+    "bert.environment", "bert.estimates",
     "bert.interruption", "bert.launch_plan", "bert.launch_report", "bert.launcher", "bert.logs", "bert.masking",
-    "bert.preparation", "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes", "bert.samples",
-    "bert.shards", "bert.tokenization")
+    "bert.preparation", "bert.pretraining_config",
+    "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes", "bert.samples",
+    "bert.shards", "bert.tokenization", "bert.watchdog")
 
 
 def module_name(path: Path) -> str:
