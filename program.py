@@ -9,17 +9,15 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
-from bert.config import BertConfig, OptimizerSettings, PrecisionSettings
+from bert.config import OptimizerSettings, PrecisionSettings
 from bert.distributed import Group, gloo_on_cpu, remove_stream_operators
 from bert.framework import paddle, static, unique_name
-from bert.losses import masked_lm_loss, next_sentence_loss, weighted_correct
-from bert.modeling import BertForPretraining
+from bert.objectives import Objective
 from bert.optimization import create_optimizer
 from bert.randomness import stream_key
 
-# Sums kept on the device between two log lines (float64, one persistable vector), so that no pass waits for the host.
-METRIC_NAMES = ("passes", "loss", "masked_lm_loss", "next_sentence_loss", "masked_lm_correct", "masked_tokens",
-                "next_sentence_correct", "sequences")  # fmt: skip
+# The sums of the objective's `metric_names` between two log lines (float64, one persistable vector), so that no pass
+# waits for the host.
 TRAINING_METRICS = "training_metrics"
 
 # What stays in float32 under float16: reductions over many values, whose sums leave its range.
@@ -32,6 +30,7 @@ AMP_WHITE_LIST = ("matmul_v2", "softmax", "gelu", "elementwise_add")
 class TrainingProgram:
     """A program of one pass over one micro-batch; every `gradient_accumulation_steps`-th pass also updates."""
 
+    objective: Objective
     main: static.Program
     startup: static.Program
     parameters: tuple[str, ...]
@@ -44,30 +43,42 @@ class TrainingProgram:
 
 @dataclass(frozen=True)
 class EvaluationProgram:
-    """Forward only, dropout off; `metrics` fetches float64 [len(METRIC_NAMES)] of one micro-batch."""
+    """Forward only, dropout off; `metrics` fetches float64 [len(objective.metric_names)] of one micro-batch."""
 
     main: static.Program
     metrics: str
 
 
+@dataclass(frozen=True)
+class PredictionProgram:
+    """Forward only, dropout off, no labels; `outputs` are the variables to fetch, by the objective's names."""
+
+    objective: Objective
+    main: static.Program
+    startup: static.Program  # for weights that no training program has put into the scope
+    inputs: tuple[str, ...]
+    outputs: dict[str, str]
+    parameters: tuple[str, ...]
+
+
 def build_training_program(
-    model: BertConfig,
+    objective: Objective,
     optimizer: OptimizerSettings,
     precision: PrecisionSettings,
     group: Group,
     *,
     gradient_accumulation_steps: int,
     num_scheduled_steps: int,
-    fuse_mha: bool = False,
     seed: int = 0,
 ) -> TrainingProgram:
-    """The pre-training program of one rank. `seed` decides the initial weights."""
+    """The training program of one rank. `seed` decides the initial weights."""
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
-        loss, metrics = _forward(model, fuse_mha, training=True)
+        loss, metrics = objective.forward(training=True)
         inner = create_optimizer(optimizer, num_scheduled_steps)
         amp_optimizer = _minimize(loss, inner, precision, group, gradient_accumulation_steps)
-        total = static.create_global_var([len(METRIC_NAMES)], 0, "float64", persistable=True, name=TRAINING_METRICS)
+        shape = [len(objective.metric_names)]
+        total = static.create_global_var(shape, 0, "float64", persistable=True, name=TRAINING_METRICS)
         with main._optimized_guard([]):
             paddle.assign(total + metrics, total)
     _seed_initializers(startup, seed)
@@ -75,6 +86,7 @@ def build_training_program(
         remove_stream_operators(main)
         remove_stream_operators(startup)
     return TrainingProgram(
+        objective,
         main,
         startup,
         parameters=tuple(sorted(p.name for p in main.all_parameters())),
@@ -85,57 +97,24 @@ def build_training_program(
     )
 
 
-def build_evaluation_program(model: BertConfig, *, fuse_mha: bool = False) -> EvaluationProgram:
+def build_evaluation_program(objective: Objective) -> EvaluationProgram:
     """Shares its weights with the training program through the scope; run it without a startup program."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
-        _, metrics = _forward(model, fuse_mha, training=False)
+        _, metrics = objective.forward(training=False)
     return EvaluationProgram(main, metrics.name)
 
 
-def pretraining_inputs() -> dict:
-    """The feed of a pre-training pass: b sequences of s tokens with n masked positions, padded entries weighing 0."""
-    shapes = {
-        "input_ids": ([-1, -1], "int64"),
-        "token_type_ids": ([-1, -1], "int64"),
-        "attention_mask": ([-1, -1], "int64"),
-        "masked_lm_positions": ([-1], "int64"),
-        "masked_lm_labels": ([-1], "int64"),
-        "masked_lm_weights": ([-1], "float32"),
-        "masked_lm_normalizer": ([1], "float32"),
-        "next_sentence_labels": ([-1], "int64"),
-    }
-    return {name: static.data(name, shape, dtype) for name, (shape, dtype) in shapes.items()}
-
-
-def _forward(model: BertConfig, fuse_mha: bool, training: bool):
-    """-> (loss, float64 metrics of this pass in the order of METRIC_NAMES)."""
-    feed = pretraining_inputs()
-    network = BertForPretraining(model, fuse_mha=fuse_mha)
-    network.train() if training else network.eval()
-    logits, next_sentence_logits = network(
-        feed["input_ids"], feed["token_type_ids"], feed["attention_mask"], feed["masked_lm_positions"]
-    )
-    labels, weights = feed["masked_lm_labels"], feed["masked_lm_weights"]
-    masked_lm = masked_lm_loss(logits, labels, weights, feed["masked_lm_normalizer"])
-    next_sentence = next_sentence_loss(next_sentence_logits, feed["next_sentence_labels"])
-    loss = masked_lm + next_sentence
-    ones = paddle.ones_like(feed["next_sentence_labels"]).astype("float32")
-    values = (
-        paddle.ones([], "float32"),
-        loss,
-        masked_lm,
-        next_sentence,
-        weighted_correct(logits, labels, weights),
-        weights.sum(),
-        weighted_correct(next_sentence_logits, feed["next_sentence_labels"], ones),
-        ones.sum(),
-    )
-    metrics = paddle.concat([value.detach().reshape([1]) for value in values]).astype("float64")
-    if training:  # a pass that overflowed is skipped by the update; it must not blind the log until its next line
-        metrics = paddle.where(paddle.isfinite(loss.detach()), metrics, paddle.zeros_like(metrics))
-    metrics.stop_gradient = True
-    return loss, metrics
+def build_prediction_program(objective: Objective, *, seed: int = 0) -> PredictionProgram:
+    """Shares its weights with a training program's scope; alone, run its startup program and write weights first."""
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup), unique_name.guard():
+        feed, network = objective.inputs(with_labels=False), objective.network()
+        network.eval()
+        outputs = objective.outputs(feed, network)
+    _seed_initializers(startup, seed)
+    return PredictionProgram(objective, main, startup, tuple(feed), {name: v.name for name, v in outputs.items()},
+                             tuple(sorted(p.name for p in main.all_parameters())))  # fmt: skip
 
 
 def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_accumulation_steps: int):

@@ -31,17 +31,17 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(config) -> int:
     # Paddle takes a second to load: not for --help, --dry-run or an error in the settings.
-    from bert import checkpoint_files, distributed, pretraining
+    from bert import checkpoint_files, distributed, pretraining, runs
     from bert.hardware import use_cores
     from bert.interruption import EXIT_INTERRUPTED, StopRequest
     from bert.pretraining_data import evaluation_unigram_entropy
     from bert.training import RanksDiffer, Trainer, TrainingDiverged
     from program import build_evaluation_program
 
-    group = distributed.group_from_environment(pretraining.choose_device(config))
+    group = distributed.group_from_environment(runs.choose_device(config))
     data = pretraining.open_data(config, group)
     stop = StopRequest().install()
-    run_dir = config.phase_dir() / "benchmark" if config.run.benchmark else config.phase_dir()
+    run_dir = config.stage_dir() / "benchmark" if config.run.benchmark else config.stage_dir()
     with contextlib.ExitStack() as stack:
         log = None
         if group.is_main:
@@ -50,16 +50,16 @@ def run(config) -> int:
                          visualdl=config.hardware.visualdl, show_steps=QUIET_STEPS not in os.environ)  # fmt: skip
             stack.callback(log.close)
             (run_dir / "config.yaml").write_text(dump_yaml(config))
-        say = pretraining.say_to(log)
-        pretraining.allow_tf32(config)
+        say = runs.say_to(log)
+        runs.allow_tf32(config)
         threads = use_cores(config.hardware.cpu_threads, config.hardware.enable_cpu_affinity, group.local_rank,
                             group.local_world_size)  # fmt: skip
         distributed.initialize(group)
-        if notice := pretraining.precision_notice(config, group.device):
+        if notice := runs.precision_notice(config, group.device):
             say(notice)
-        program, device = pretraining.build(config, group)
-        start = pretraining.start_of_run(config, data, group)
-        progress = pretraining.initialize_weights(config, program, device, start, say)
+        program, device = runs.build(config, pretraining.objective_of(config), group)
+        start = runs.start_of_run(config, data.train.fingerprint, group)
+        progress = runs.initialize_weights(config, program, device, start, say)
         last_step = config.run.max_steps
         if config.run.steps_this_run:
             last_step = min(last_step, progress.step + config.run.steps_this_run)
@@ -74,13 +74,13 @@ def run(config) -> int:
             log.parameters({**start.settings, "world_size": group.world_size, "cpu_threads_per_rank": threads,
                             "peak_tflops_per_rank": device.peak_tflops, "unigram_entropy": entropy,
                             "training_data": data.train.describe()})  # fmt: skip
-        evaluation = build_evaluation_program(config.model, fuse_mha=config.hardware.fuse_mha)
+        evaluation = build_evaluation_program(program.objective)
         trainer = Trainer(program, device, config, log, stop,
-                          save=pretraining.saver(config, program, device, start, say),
+                          save=runs.saver(config, program, device, start, say),
                           evaluate=pretraining.evaluator(config, evaluation, data, device))  # fmt: skip
         if progress.step >= config.run.max_steps and not config.run.benchmark:
             say(f"phase {config.run.phase} is done: step {progress.step} of {config.run.max_steps}")
-            if not device.collective.any(group.is_main and not (config.phase_dir() / "summary.json").exists()):
+            if not device.collective.any(group.is_main and not (config.stage_dir() / "summary.json").exists()):
                 return 0
         batches = data.loader.batches(progress.step)
         stack.callback(batches.close)

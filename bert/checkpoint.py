@@ -17,6 +17,8 @@ from bert.optimization import COUNTERS
 
 CONFIG_FILE = "bert_config.json"
 VOCABULARY_FILE = "vocab.txt"
+_HEADS = ("cls.", "bert.pooler.", "qa_outputs.", "classifier.")
+_OTHER_HEADS = tuple(f"{what}: {head}" for what in ("missing", "unknown") for head in _HEADS)
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Progress:
     Gradient-merge buffers are empty between updates, the only place a checkpoint is made.
     """
 
-    phase: int
+    stage: str  # phase1, phase2, squad ...
     step: int  # updates attempted = global batches consumed
     epoch: int
     seed: int
@@ -66,8 +68,8 @@ def capture(scope, variables: Variables) -> tuple[dict, dict, dict]:
 
 
 def save(parent: Path, prefix: str, parameters: dict, optimizer: dict, progress: Progress,
-         model_config_json: str, vocab_file: Path) -> Path:  # fmt: skip
-    """Write the checkpoint of `progress.step` under `parent`."""
+         model_config_json: str, vocab_file: Path, texts: Mapping[str, str]) -> Path:  # fmt: skip
+    """Write the checkpoint of `progress.step` under `parent`; `texts` are further files by name."""
     size = sum(array.nbytes for tensors in (parameters, optimizer) for array in tensors.values())
     parent.mkdir(parents=True, exist_ok=True)
     checkpoint_files.require_space(parent, size + (1 << 20))
@@ -80,6 +82,8 @@ def save(parent: Path, prefix: str, parameters: dict, optimizer: dict, progress:
             path.chmod(0o644)  # safetensors makes them readable to their owner only
         (directory / CONFIG_FILE).write_text(model_config_json)
         shutil.copyfile(vocab_file, directory / VOCABULARY_FILE)
+        for name, text in texts.items():
+            (directory / name).write_text(text)
 
     return checkpoint_files.write_checkpoint(parent, progress.step, write_files)
 
@@ -158,23 +162,24 @@ def write_parameters(scope, place, parameters: Mapping[str, np.ndarray]) -> None
 
 
 def initialize_from(scope, place, variables: Variables, parameters: Mapping[str, np.ndarray], source: Path,
-                    report: Callable[[str], None], allow_missing_heads: bool) -> None:  # fmt: skip
-    """Start from weights alone. Only heads (`cls.`, pooler) may be missing, only when allowed, and each is reported."""
+                    report: Callable[[str], None], heads_may_differ: bool) -> None:  # fmt: skip
+    """Start from weights alone. Only heads may be missing or left over, only when allowed, and each is reported."""
     current = {name: read_variable(scope, name) for name in variables.parameters}
     wrong = differences(parameters, current)
-    heads = [line for line in wrong if line.startswith(("missing: cls.", "missing: bert.pooler."))]
-    if fatal := [line for line in wrong if not (allow_missing_heads and line in heads)]:
+    heads = [line for line in wrong if heads_may_differ and line.startswith(_OTHER_HEADS)]
+    if fatal := [line for line in wrong if line not in heads]:
         raise CheckpointError(_list(f"{source} does not fit this model", fatal))
     for line in heads:
-        report(f"{source}: {line}; starts from its random initialisation")
-    write_parameters(scope, place, parameters)
+        consequence = "starts from its random initialisation" if line.startswith("missing") else "not used here"
+        report(f"{source}: {line}; {consequence}")
+    write_parameters(scope, place, {name: parameters[name] for name in parameters.keys() & current.keys()})
 
 
 def check_continues(progress: Progress, expected: Progress) -> None:
     """Refuse to resume where the exact next sample would not be the next one."""
     wrong = [
         f"{name} is {getattr(progress, name)} in the checkpoint, {getattr(expected, name)} in this run"
-        for name in ("phase", "seed", "global_batch_size", "data_fingerprint")
+        for name in ("stage", "seed", "global_batch_size", "data_fingerprint")
         if getattr(progress, name) != getattr(expected, name)
     ]
     if wrong:

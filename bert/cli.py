@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from bert.architecture import BUILT_IN_MODELS, BertConfig
-from bert.config import PretrainingConfig
+from bert.pretraining_config import PretrainingConfig
 from bert.recipes import RECIPES
 
 EXIT_USAGE = 2

@@ -1,51 +1,19 @@
-"""Every setting of a pre-training run: typed, frozen, checked once, where it enters. No Paddle inside.
+"""Settings that every training run has: typed, frozen, checked once, where they enter. No Paddle inside.
 
 A field's name is its flag (`batch_size` is `--batch-size`) and its key in YAML; its description is the flag's help.
 Names are unique across the sections, so flat names are enough for recipes, YAML and the command line.
 """
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
 from bert.architecture import BUILT_IN_MODELS, BertConfig, Settings
 
-__all__ = ["BUILT_IN_MODELS", "BatchSettings", "BertConfig", "DataSettings", "HardwareSettings",
-           "InitializationSettings", "OptimizerSettings", "PrecisionSettings", "PretrainingConfig", "RunSettings",
-           "Settings", "derive"]
-
-
-class DataSettings(Settings):
-    group: ClassVar[str] = "data"
-
-    input_dir: Path = Field(description="folder of training shards")
-    eval_dir: Path | None = Field(None, description="folder of held-out shards; none: no held-out evaluation")
-    vocab_file: Path = Field(description="WordPiece vocabulary the shards were made with, one token a line")
-    max_seq_length: int = Field(512, ge=8, description="longest sequence of the shards, in tokens")
-    max_predictions_per_seq: int = Field(80, ge=1, description="most masked positions in one sequence")
-    masking: Literal["static", "dynamic"] = Field(
-        "static", description="static: masked when the shards were made; dynamic: masked anew at each reading")
-    whole_word_masking: bool = Field(False, description="dynamic masking hides whole words, not word pieces")
-    masked_lm_ratio: float = Field(0.15, gt=0, lt=1, description="share of tokens that dynamic masking predicts")
-    num_workers: int = Field(4, ge=0, description="background workers that read shards on each rank; 0: none")
-    sequence_length_multiple: int = Field(
-        8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple")
-
-    group_by_length: bool = Field(
-        False, description="put sequences of like length into one pass, within a shuffle window: less padding")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "DataSettings":
-        if self.max_predictions_per_seq > self.max_seq_length:
-            raise ValueError(
-                f"max_predictions_per_seq={self.max_predictions_per_seq} must be at most max_seq_length="
-                f"{self.max_seq_length}; the usual pairs are 20 of 128 and 80 of 512")
-        if self.whole_word_masking and self.masking != "dynamic":
-            raise ValueError(
-                "whole_word_masking=true needs masking=dynamic: static shards are already masked; pass "
-                "--masking dynamic, or make the shards with whole-word masking")
-        return self
+__all__ = ["BUILT_IN_MODELS", "BatchSettings", "BertConfig", "HardwareSettings", "InitializationSettings",
+           "OptimizerSettings", "PrecisionSettings", "RunSettings", "Settings", "TrainingConfig",
+           "check_vocabulary_file", "derive", "unset_variable"]
 
 
 class BatchSettings(Settings):
@@ -134,11 +102,10 @@ class PrecisionSettings(Settings):
 class RunSettings(Settings):
     group: ClassVar[str] = "run"
 
-    phase: Literal[1, 2] = Field(description="1: short sequences; 2: long sequences, continuing phase 1")
-    max_steps: int = Field(ge=1, description="updates of the whole phase; the learning rate ends there")
+    max_steps: int = Field(ge=1, description="updates of the whole run; the learning rate ends there")
     steps_this_run: int | None = Field(None, ge=1, description="stop, saved, after so many updates; none: no limit")
     seed: int = Field(42, ge=0, lt=2**31, description="decides initial weights, order of samples and dropout")
-    output_dir: Path = Field(Path("./results"), description="checkpoints go to OUTPUT_DIR/BERT_MODEL/phaseN/STEP")
+    output_dir: Path = Field(Path("./results"), description="checkpoints go to OUTPUT_DIR/BERT_MODEL/STAGE/STEP")
     bert_model: str = Field(
         "bert-base-uncased", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="a built-in model (" + ", ".join(BUILT_IN_MODELS) + "), or any name beside --config-file")
@@ -146,7 +113,6 @@ class RunSettings(Settings):
         "bert_paddle", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="first part of a checkpoint's file names")
     log_freq: int = Field(10, ge=1, description="updates between log lines")
     eval_freq: int = Field(0, ge=0, description="updates between held-out evaluations; 0: only at the end")
-    eval_samples: int = Field(2048, ge=1, description="held-out sequences of one evaluation, at most")
     num_steps_per_checkpoint: int = Field(100, ge=1, description="updates between checkpoints")
     keep_checkpoints: int = Field(3, ge=1, description="newest checkpoints kept")
     report_file: Path = Field(Path("./report.json"), description="DLLogger lines of the run")
@@ -167,7 +133,6 @@ class InitializationSettings(Settings):
     last_step_of_checkpoint: Literal["auto"] | int | None = Field(
         None, description="step to continue from; auto: the newest valid one, or a fresh start if there is none yet")
     from_pretrained_params: Path | None = Field(None, description="start at step 0 with the weights found here")
-    from_phase1_final_params: Path | None = Field(None, description="phase 2 starts with phase 1's weights here")
 
     @field_validator("last_step_of_checkpoint", mode="before")
     @classmethod
@@ -182,16 +147,16 @@ class InitializationSettings(Settings):
         if self.last_step_of_checkpoint is not None and self.from_checkpoint is None:
             raise ValueError(
                 f"last_step_of_checkpoint={self.last_step_of_checkpoint} needs from_checkpoint; pass --from-checkpoint")
-        if self.from_pretrained_params and self.from_phase1_final_params:
-            raise ValueError(
-                f"from_pretrained_params={self.from_pretrained_params} and from_phase1_final_params="
-                f"{self.from_phase1_final_params} both set the initial weights; give only one")
-        start = self.from_pretrained_params or self.from_phase1_final_params
+        start = self.initial_weights()
         if self.from_checkpoint and start and self.last_step_of_checkpoint != "auto":
             raise ValueError(
                 f"from_checkpoint={self.from_checkpoint} continues a run and {start} starts one; give only one, or "
                 "--last-step-of-checkpoint auto to continue when there is a checkpoint and to start otherwise")
         return self
+
+    def initial_weights(self) -> Path | None:
+        """Where a fresh run takes its weights from; None: they are random."""
+        return self.from_pretrained_params
 
 
 class HardwareSettings(Settings):
@@ -203,14 +168,13 @@ class HardwareSettings(Settings):
     fuse_mha: bool = Field(True, description="one matrix product for queries, keys and values; same parameters")
     peak_tflops: float | None = Field(
         None, gt=0, description="peak TFLOP/s of one device, for model FLOPs utilisation; none: known or measured")
-    visualdl: bool = Field(True, description="write VisualDL scalars to OUTPUT_DIR/phaseN/visualdl")
+    visualdl: bool = Field(True, description="write VisualDL scalars to OUTPUT_DIR/STAGE/visualdl")
 
 
-class PretrainingConfig(Settings):
-    """All settings of one phase."""
+class TrainingConfig(Settings):
+    """What every training run has; each kind of run adds its sections and says what its stage is called."""
 
     model: BertConfig = Field(default_factory=BertConfig)
-    data: DataSettings
     batch: BatchSettings = Field(default_factory=BatchSettings)
     optimizer: OptimizerSettings = Field(default_factory=OptimizerSettings)
     precision: PrecisionSettings = Field(default_factory=PrecisionSettings)
@@ -218,69 +182,63 @@ class PretrainingConfig(Settings):
     initialization: InitializationSettings = Field(default_factory=InitializationSettings)
     hardware: HardwareSettings = Field(default_factory=HardwareSettings)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "PretrainingConfig":
-        if self.data.max_seq_length > self.model.max_position_embeddings:
-            raise ValueError(
-                f"max_seq_length={self.data.max_seq_length} must be at most max_position_embeddings="
-                f"{self.model.max_position_embeddings} of the model; lower it, or train a model with more positions")
-        if self.run.phase == 1 and self.initialization.from_phase1_final_params:
-            raise ValueError(
-                f"from_phase1_final_params={self.initialization.from_phase1_final_params} is for phase 2; pass "
-                "--phase2, or --from-pretrained-params")
-        return self
+    def stage(self) -> str:
+        """Name of the run's folders: phase1, squad, glue-mrpc ..."""
+        raise NotImplementedError
+
+    def vocabulary_file(self) -> Path:
+        """The vocabulary that is kept beside the weights."""
+        raise NotImplementedError
 
     def warmup_steps(self) -> int:
         return int(self.run.max_steps * self.optimizer.warmup_proportion)
 
-    def phase_dir(self) -> Path:
-        """Where this phase's logs and summary go."""
-        return self.run.output_dir / f"phase{self.run.phase}"
+    def stage_dir(self) -> Path:
+        """Where this stage's logs and summary go."""
+        return self.run.output_dir / self.stage()
 
     def checkpoint_dir(self) -> Path:
-        """Parent of this phase's STEP folders."""
-        return self.run.output_dir / self.run.bert_model / f"phase{self.run.phase}"
-
-    def check_files(self) -> None:
-        """Refuse missing data and a vocabulary that does not fit the model, before anything slow is started.
-
-        Raises:
-            ValueError: with the path, the rule and the remedy.
-        """
-        folders = {"input_dir": self.data.input_dir, "eval_dir": self.data.eval_dir}
-        for name, folder in folders.items():
-            if folder is not None and not folder.is_dir():
-                raise ValueError(f"{name}={folder} must be an existing folder of shards; pass "
-                                 f"--{name.replace('_', '-')}, or make the shards first{_unset_variable(folder)}")
-        vocab_file = self.data.vocab_file
-        if not vocab_file.is_file():
-            raise ValueError(f"vocab_file={vocab_file} must be an existing vocabulary; pass --vocab-file"
-                             f"{_unset_variable(vocab_file)}")
-        tokens, pad = vocab_file.read_bytes().splitlines(), self.model.pad_token_id
-        if tokens[pad:pad + 1] != [b"[PAD]"]:
-            raise ValueError(f"vocab_file={vocab_file} must have [PAD] in line {pad + 1}, as pad_token_id={pad} says; "
-                             "pass --pad-token-id, or the vocabulary of this model")
-        most = self.model.padded_vocab_size()
-        if len(tokens) > most:
-            raise ValueError(
-                f"vocab_file={vocab_file} has {len(tokens)} tokens and must have at most {most}, that is "
-                f"vocab_size={self.model.vocab_size} rounded up to a multiple of 8; pass the vocabulary of "
-                "this model, or --vocab-size")
+        """Parent of this stage's STEP folders."""
+        return self.run.output_dir / self.run.bert_model / self.stage()
 
 
-def _unset_variable(path: Path) -> str:
-    return f" (the environment variable in {path} is not set)" if "$" in str(path) else ""
+AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
 
 
-def derive(config: PretrainingConfig, **changes: Any) -> PretrainingConfig:
+def derive(config: AnyConfig, **changes: Any) -> AnyConfig:
     """A copy with fields changed by their flat names, checked again; `model` replaces the whole architecture."""
     sections: dict[str, dict[str, Any]] = {name: getattr(config, name).model_dump() for name in
-                                           PretrainingConfig.model_fields}
+                                           type(config).model_fields}
     if "model" in changes:
         sections["model"] = changes.pop("model").model_dump()
     for name, value in changes.items():
         holders = [section for section in sections if name in sections[section]]
         if not holders:
-            raise ValueError(f"{name}={value!r} is not a setting; see PretrainingConfig")
+            raise ValueError(f"{name}={value!r} is not a setting; see {type(config).__name__}")
         sections[holders[0]][name] = value
-    return PretrainingConfig(**sections)
+    return type(config)(**sections)
+
+
+def check_vocabulary_file(vocab_file: Path, model: BertConfig) -> None:
+    """Refuse a vocabulary that is missing or does not fit the model.
+
+    Raises:
+        ValueError: with the path, the rule and the remedy.
+    """
+    if not vocab_file.is_file():
+        raise ValueError(f"vocab_file={vocab_file} must be an existing vocabulary; pass --vocab-file"
+                         f"{unset_variable(vocab_file)}")
+    tokens, pad = vocab_file.read_bytes().splitlines(), model.pad_token_id
+    if tokens[pad:pad + 1] != [b"[PAD]"]:
+        raise ValueError(f"vocab_file={vocab_file} must have [PAD] in line {pad + 1}, as pad_token_id={pad} says; "
+                         "pass --pad-token-id, or the vocabulary of this model")
+    most = model.padded_vocab_size()
+    if len(tokens) > most:
+        raise ValueError(
+            f"vocab_file={vocab_file} has {len(tokens)} tokens and must have at most {most}, that is "
+            f"vocab_size={model.vocab_size} rounded up to a multiple of 8; pass the vocabulary of "
+            "this model, or --vocab-size")
+
+
+def unset_variable(path: Path) -> str:
+    return f" (the environment variable in {path} is not set)" if "$" in str(path) else ""

@@ -3,7 +3,8 @@
 import dataclasses
 
 from bert.architecture import BertConfig
-from bert.config import PrecisionSettings, PretrainingConfig
+from bert.config import PrecisionSettings
+from bert.pretraining_config import PretrainingConfig
 
 _FLOAT32, _FLOAT16 = 4, 2  # bytes
 
@@ -108,7 +109,7 @@ def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
                    f"{_size(memory.activations)}"),
         ("disk", f"{_size(checkpoint)} a checkpoint every {run.num_steps_per_checkpoint} updates, "
                  f"{run.keep_checkpoints} kept: {_size(checkpoint * (run.keep_checkpoints + 1))} at most"),
-        ("output", f"{config.checkpoint_dir()} (checkpoints), {config.phase_dir()} (logs)"),
+        ("output", f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs)"),
     ]
     return "\n".join(f"{name:<11}{text}" for name, text in rows)
 

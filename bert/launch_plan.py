@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bert.cli import parse_flags, resolve_config, suggest
-from bert.config import PretrainingConfig, derive
+from bert.config import derive
+from bert.pretraining_config import PretrainingConfig
 from bert.recipes import PRESETS, RECIPES, Preset
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -143,7 +144,7 @@ def _preset_plan(
     if name == "quickstart":
         _refuse_own_data(phases)
     if "report_file" not in common:  # one for each phase, and beside its other files
-        phases = [derive(config, report_file=config.phase_dir() / "report.json") for config in phases]
+        phases = [derive(config, report_file=config.stage_dir() / "report.json") for config in phases]
     if launch.num_nodes is None:
         launch.num_nodes = preset.num_nodes
     if name == "quickstart" and launch.num_gpus is None:

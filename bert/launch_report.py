@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from bert.cli import dump_yaml
-from bert.config import PretrainingConfig
 from bert.launch_plan import LaunchPlan
+from bert.pretraining_config import PretrainingConfig
 
 _LEARNING_SECTIONS = ("model", "optimizer", "precision")  # a change of the batch is refused with its checkpoint
 _LEARNING_FIELDS = ("input_dir", "max_seq_length", "max_predictions_per_seq", "masking", "whole_word_masking",
@@ -18,7 +18,7 @@ _LEARNING_FIELDS = ("input_dir", "max_seq_length", "max_predictions_per_seq", "m
 
 def read_summary(config: PretrainingConfig) -> dict[str, Any] | None:
     """What run_pretraining.py left at the end of the phase; None before that."""
-    return _read_json(config.phase_dir() / "summary.json")
+    return _read_json(config.stage_dir() / "summary.json")
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -133,7 +133,7 @@ def _metrics(config: PretrainingConfig) -> list[dict[str, Any]]:
     """Logged rows in order of their step; of a step repeated after a resume, the last."""
     rows: dict[tuple[int, bool], dict[str, Any]] = {}
     try:
-        lines = (config.phase_dir() / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (config.stage_dir() / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
     for line in lines:

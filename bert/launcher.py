@@ -15,11 +15,12 @@ from types import FrameType
 
 from bert import launch_report, quickstart
 from bert.cli import EXIT_USAGE, dump_yaml, usage_errors
-from bert.config import PretrainingConfig, derive
+from bert.config import derive
 from bert.estimates import dry_run_report
 from bert.launch_plan import REPOSITORY, LaunchPlan, num_gpus, parse_launch_arguments
 from bert.launch_progress import QUIET_STEPS, PhaseProgress, pass_on
 from bert.preparation import prepare_shards
+from bert.pretraining_config import PretrainingConfig
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: try again
 _ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # nothing to save yet; the second is Paddle's launcher
@@ -43,7 +44,7 @@ class Runner:
             return EXIT_STOPPED
         progress = None
         if phase is not None and sys.stdout.isatty():
-            progress = PhaseProgress(phase.phase_dir(), f"phase {phase.run.phase}")
+            progress = PhaseProgress(phase.stage_dir(), f"phase {phase.run.phase}")
         environment = _environment() | ({QUIET_STEPS: "1"} if progress else {})
         # A session of its own: the terminal's Ctrl-C reaches us alone, so the command is told once.
         self._process = subprocess.Popen(command, start_new_session=True, cwd=Path.cwd(), env=environment,
@@ -134,7 +135,7 @@ def _train(plan: LaunchPlan, config: PretrainingConfig, devices: str | None, run
     with usage_errors():
         started = with_start(config, previous=plan.phases[0])
         started.check_files()
-        settings_file = config.phase_dir() / "launch.yaml"  # with its start; what the user asked for stands beside it
+        settings_file = config.stage_dir() / "launch.yaml"  # with its start; what the user asked for stands beside it
         settings_file.parent.mkdir(parents=True, exist_ok=True)
         settings_file.write_text(dump_yaml(started), encoding="utf-8")
         asked_file = config.run.output_dir / f"phase{config.run.phase}.yaml"
@@ -153,7 +154,7 @@ def training_command(
     """Always through Paddle's launcher: one rank and many take the same way."""
     script = [str(plan.code_dir / "run_pretraining.py"), "--config", str(settings_file)]
     launch = [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "CRITICAL",
-              "--log_dir", str(config.phase_dir() / "launch"), "--job_id", f"{plan.job_name}_phase{config.run.phase}"]
+              "--log_dir", str(config.stage_dir() / "launch"), "--job_id", f"{plan.job_name}_phase{config.run.phase}"]
     launch += ["--devices", devices] if devices else ["--nproc_per_node", str(plan.processes_per_node)]
     if plan.num_nodes > 1:
         launch += ["--nnodes", str(plan.num_nodes), "--master", str(plan.master)]
@@ -223,7 +224,7 @@ def _explain_exit(code: int, config: PretrainingConfig, runner: Runner) -> int:
         return EXIT_STOPPED
     if code != EXIT_USAGE:
         print(f"error: phase {config.run.phase} ended with exit code {code}; the reason is above, or in "
-              f"{config.phase_dir()}", file=sys.stderr)
+              f"{config.stage_dir()}", file=sys.stderr)
     return code
 
 

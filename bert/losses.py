@@ -1,4 +1,4 @@
-"""Pre-training losses and the counts that metrics are made of."""
+"""Losses of pre-training and fine-tuning, and the counts that metrics are made of. All are computed in float32."""
 
 from bert.framework import nn, paddle
 
@@ -12,7 +12,7 @@ def masked_lm_loss(logits, labels, weights, normalizer):
     over passes and ranks is the exact mean over the global batch, however unevenly masks fall on the passes.
 
     Args:
-        logits: float [n, vocab_size]; computed in float32.
+        logits: float [n, vocab_size].
         labels: int64 [n].
         weights: float32 [n], 0 for padding of n; all may be 0 (the loss is then 0, not NaN).
         normalizer: float32 [1], at least a positive number.
@@ -23,9 +23,29 @@ def masked_lm_loss(logits, labels, weights, normalizer):
     return (per_token.reshape([-1]) * weights).sum() / normalizer.sum()
 
 
+def token_classification_loss(logits, labels, weights, normalizer):
+    """As `masked_lm_loss`; labels below 0 must weigh 0. logits [n, num_labels], labels int64 [n]."""
+    return masked_lm_loss(logits, paddle.clip(labels, min=0), weights, normalizer)
+
+
 def next_sentence_loss(logits, labels):
     """Mean cross-entropy of the next-sentence task; logits [b, 2], labels int64 [b] (1 = random next)."""
+    return classification_loss(logits, labels)
+
+
+def classification_loss(logits, labels):
+    """Mean cross-entropy in nats; logits [b, num_labels], labels int64 [b]."""
     return F.cross_entropy(logits.astype("float32"), labels)
+
+
+def regression_loss(logits, labels):
+    """Mean squared error; logits [b, 1], labels float32 [b]."""
+    return F.mse_loss(logits.astype("float32").reshape([-1]), labels)
+
+
+def answer_span_loss(start_logits, end_logits, start_positions, end_positions):
+    """Mean of the cross-entropies of an answer's first and last token; logits [b, s], positions int64 [b] below s."""
+    return (classification_loss(start_logits, start_positions) + classification_loss(end_logits, end_positions)) / 2
 
 
 def weighted_correct(logits, labels, weights):

@@ -198,3 +198,47 @@ class BertForPretraining(nn.Layer):
         table = self.bert.embeddings.word_embeddings.weight
         logits = add_bias(paddle.matmul(transformed, table, transpose_y=True), self.decoder_bias)
         return logits, self.seq_relationship(pooled)
+
+
+class BertForQuestionAnswering(nn.Layer):
+    """Logits of the first and the last token of an answer."""
+
+    def __init__(self, config: BertConfig, *, fuse_mha: bool = False):
+        super().__init__()
+        self.bert = BertModel(config, fuse_mha=fuse_mha, with_pooler=False)
+        self.qa_outputs = Linear(config, config.hidden_size, 2, "qa_outputs")
+
+    def forward(self, input_ids, token_type_ids, attention_mask):
+        """All int64 [b, s] -> (start, end), each float [b, s]."""
+        hidden, _ = self.bert(input_ids, token_type_ids, attention_mask)
+        return paddle.unbind(self.qa_outputs(hidden), axis=-1)
+
+
+class BertForSequenceClassification(nn.Layer):
+    """Logits of a text or a pair of texts, from the pooled first token."""
+
+    def __init__(self, config: BertConfig, num_labels: int, *, fuse_mha: bool = False):
+        super().__init__()
+        self.bert = BertModel(config, fuse_mha=fuse_mha)
+        self.classifier = Linear(config, config.hidden_size, num_labels, "classifier")
+        self.dropout_prob = config.hidden_dropout_prob
+
+    def forward(self, input_ids, token_type_ids, attention_mask):
+        """All int64 [b, s] -> float [b, num_labels]."""
+        _, pooled = self.bert(input_ids, token_type_ids, attention_mask)
+        return self.classifier(F.dropout(pooled, self.dropout_prob, training=self.training))
+
+
+class BertForTokenClassification(nn.Layer):
+    """Logits of every token."""
+
+    def __init__(self, config: BertConfig, num_labels: int, *, fuse_mha: bool = False):
+        super().__init__()
+        self.bert = BertModel(config, fuse_mha=fuse_mha, with_pooler=False)
+        self.classifier = Linear(config, config.hidden_size, num_labels, "classifier")
+        self.dropout_prob = config.hidden_dropout_prob
+
+    def forward(self, input_ids, token_type_ids, attention_mask):
+        """All int64 [b, s] -> float [b, s, num_labels]."""
+        hidden, _ = self.bert(input_ids, token_type_ids, attention_mask)
+        return self.classifier(F.dropout(hidden, self.dropout_prob, training=self.training))

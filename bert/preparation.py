@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bert.config import PretrainingConfig
 from bert.launch_plan import LaunchPlan
 from bert.manifest import MANIFEST_NAME
+from bert.pretraining_config import PretrainingConfig
 
 _UNFINISHED = ".blocks"  # what data.preprocess_bert_pretrain keeps in its sink until all shards are written
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bert.config import PretrainingConfig
 from bert.manifest import MANIFEST_NAME
 from bert.preparation import Run, Steps, preprocessing_command
+from bert.pretraining_config import PretrainingConfig
 
 BIN_SIZES = {1: None, 2: 32}  # tokens a bin of each phase's shards spans
 NUM_SHARDS = 8

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.config import PretrainingConfig
+from bert.config import TrainingConfig
 from bert.distributed import Collective, Group
 from bert.estimates import training_flops_per_sequence
 from bert.framework import paddle, read_variable, write_variable
@@ -56,10 +56,10 @@ class Outcome:
 
 
 class Trainer:
-    """Runs updates from `step` on; `save(step, epoch)` and `evaluate()` are given by the entry point."""
+    """Runs updates from `step` on; `save(step, epoch)` and `evaluate(step)` are given by the entry point."""
 
-    def __init__(self, program, device: Device, config: PretrainingConfig, log: RunLog | None, stop: StopRequest,
-                 save: Callable[[int, int], None], evaluate: Callable[[], dict[str, float]] | None):  # fmt: skip
+    def __init__(self, program, device: Device, config: TrainingConfig, log: RunLog | None, stop: StopRequest,
+                 save: Callable[[int, int], None], evaluate: Callable[[int], dict[str, float]] | None):  # fmt: skip
         self._program, self._device, self._config, self._log, self._stop = program, device, config, log, stop
         self._save, self._evaluate = save, evaluate
         model = config.model
@@ -75,7 +75,8 @@ class Trainer:
             TrainingDiverged, RanksDiffer: before anything is saved.
         """
         run = self._config.run
-        step, epoch, metrics, saved_at = start_step, 0, {}, start_step
+        step, epoch, saved_at = start_step, 0, start_step
+        metrics: dict[str, float] = {}
         warmup_end = start_step + (run.benchmark_warmup_steps if run.benchmark else 0)
         self.check_ranks(step)
         begin = time.perf_counter()
@@ -164,18 +165,14 @@ class Trainer:
         interval.pause()  # after the wait for the device, which on a GPU is in `_collect`
         self._interval.start()
         self._total.extend(interval)
-        passes, loss, masked_lm, next_sentence, correct, masked, next_correct, sequences = sums[:8]
-        tokens, padded_tokens, flops = sums[8:]
+        objective = self._program.objective
+        names = objective.metric_names
+        tokens, padded_tokens, flops = sums[len(names):]
         seconds = max(interval.seconds, 1e-9)
         updates = max(interval.updates, 1)
         read = lambda name: float(read_variable(self._device.scope, name).reshape(-1)[0])  # noqa: E731
-        nothing = float("nan") if passes == 0 else 1.0  # every pass overflowed: there is no loss to tell
         metrics = {
-            "loss": loss / max(passes, 1) * nothing,
-            "masked_lm_loss": masked_lm / max(passes, 1) * nothing,
-            "next_sentence_loss": next_sentence / max(passes, 1) * nothing,
-            "masked_lm_accuracy": correct / max(masked, 1),
-            "next_sentence_accuracy": next_correct / max(sequences, 1),
+            **objective.summarise(dict(zip(names, sums[:len(names)].tolist(), strict=True))),
             "learning_rate": read(LEARNING_RATE),
             "gradient_norm": read(GRADIENT_NORM),
             "skipped_steps": read(SKIPPED_UPDATES),
@@ -224,7 +221,7 @@ class Trainer:
         """Held-out metrics after `step`, logged; none without held-out data."""
         if self._evaluate is None:
             return {}
-        metrics = self._evaluate()
+        metrics = self._evaluate(step)
         if self._log:
             self._log.evaluation(step, epoch, metrics)
         return metrics

@@ -14,9 +14,9 @@ if __name__ == "__main__":
 
 import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
 import tiny
-from bert import pretraining
+from bert import pretraining, runs
 from bert.checkpoint import Progress
-from bert.config import PretrainingConfig
+from bert.pretraining_config import PretrainingConfig
 from bert.framework import read_variable, static
 from bert.interruption import StopRequest
 from bert.training import Outcome, Trainer
@@ -25,7 +25,7 @@ from bert.training import Outcome, Trainer
 def fresh_progress(config: PretrainingConfig, **changes) -> Progress:
     """Where a run of `config` stands before its first step, with data that says so by a fixed fingerprint."""
     values = {
-        "phase": config.run.phase,
+        "stage": config.stage(),
         "step": 0,
         "epoch": 0,
         "seed": config.run.seed,
@@ -56,13 +56,13 @@ def run(config: PretrainingConfig, last_step: int, *, change=lambda step, feeds:
     said: list[str] = []
     start = start or fresh_progress(config)
     with static.scope_guard(static.Scope()):
-        with mock.patch.object(pretraining, "build_training_program", tiny.build):
-            program, device = pretraining.build(config, tiny.ONE_RANK)
-        progress = pretraining.initialize_weights(config, program, device, start, said.append)
+        with mock.patch.object(runs, "build_training_program", tiny.build):
+            program, device = runs.build(config, pretraining.objective_of(config), tiny.ONE_RANK)
+        progress = runs.initialize_weights(config, program, device, start, said.append)
         outcome = None
         if train:
             trainer = Trainer(program, device, config, log, StopRequest() if stop is None else stop,
-                              save=pretraining.saver(config, program, device, start, said.append),
+                              save=runs.saver(config, program, device, start, said.append),
                               evaluate=evaluate)  # fmt: skip
             batches = tiny.updates(progress.step, program.gradient_accumulation_steps, change=change)
             outcome = trainer.run(batches, progress.step, last_step)

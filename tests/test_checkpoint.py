@@ -156,7 +156,7 @@ def test_another_kind_of_mixed_precision_is_refused(tmp_path):
 
 
 def test_other_data_and_another_phase_are_refused(trained):
-    for changes in ({"data_fingerprint": "other shards"}, {"phase": 2}):
+    for changes in ({"data_fingerprint": "other shards"}, {"stage": "phase2"}):
         start = runs.fresh_progress(trained, **changes)
         with pytest.raises(CheckpointError, match=f"{next(iter(changes))} is .* in the checkpoint, .* in this run"):
             runs.run(resuming(trained), 3, train=False, start=start)
@@ -214,15 +214,15 @@ def test_damage_of_the_newest_falls_back_to_the_one_before_and_says_so(trained, 
 
 
 def test_a_checkpoint_that_is_not_there_is_an_error_unless_auto(trained, tmp_path):
-    with pytest.raises(CheckpointError, match="holds no valid checkpoint of phase 1; check the folder, or pass --from"):
+    with pytest.raises(CheckpointError, match="holds no valid checkpoint of phase1; check the folder, or pass --from"):
         runs.run(derive(trained, from_checkpoint=tmp_path), 1, train=False)
     with pytest.raises(CheckpointError, match=r"last_step_of_checkpoint=7 is not in .*\[1, 2\]"):
         runs.run(resuming(trained, last_step_of_checkpoint=7), 1, train=False)
-    with pytest.raises(CheckpointError, match="holds no valid checkpoint of phase 1"):  # a mistyped folder
+    with pytest.raises(CheckpointError, match="holds no valid checkpoint of phase1"):  # a mistyped folder
         runs.run(derive(trained, from_checkpoint=tmp_path, last_step_of_checkpoint="auto"), 1, train=False)
     elsewhere = derive(trained, output_dir=tmp_path, from_checkpoint=tmp_path, last_step_of_checkpoint="auto")
     run = runs.run(elsewhere, 1, train=False)
-    assert run.said == [f"no checkpoint of phase 1 in {tmp_path} yet"]
+    assert run.said == [f"no checkpoint of phase1 in {tmp_path} yet"]
 
 
 @pytest.mark.parametrize("where", ["", "bert-test/phase1", "bert-test/phase1/1"])

@@ -15,7 +15,8 @@ from bert.cli import (
     pretraining_parser,
     resolve_config,
 )
-from bert.config import BUILT_IN_MODELS, PretrainingConfig
+from bert.config import BUILT_IN_MODELS
+from bert.pretraining_config import PretrainingConfig
 from bert.recipes import RECIPES
 
 BASE = ["--config", "quickstart_phase1"]

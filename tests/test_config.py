@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from bert.config import BUILT_IN_MODELS, BatchSettings, BertConfig, PretrainingConfig, derive
+from bert.config import BUILT_IN_MODELS, BatchSettings, BertConfig, derive
+from bert.pretraining_config import PretrainingConfig
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -153,7 +154,7 @@ def test_a_vocabulary_may_use_the_padding_rows(tmp_path):
 
 def test_the_folders_users_know():
     config = tiny_config(output_dir="out", bert_model="bert-tiny", phase=2)
-    assert (config.checkpoint_dir(), config.phase_dir()) == (Path("out/bert-tiny/phase2"), Path("out/phase2"))
+    assert (config.checkpoint_dir(), config.stage_dir()) == (Path("out/bert-tiny/phase2"), Path("out/phase2"))
 
 
 _NOT_READERS = ("config.py", "cli.py", "architecture.py", "estimates.py")
@@ -170,6 +171,6 @@ def test_every_setting_is_read_somewhere(name):
     # Methods of the settings stand for the fields they read.
     methods = {
         "global_batch_size": "resolved_global_batch_size", "gradient_merge_steps": "gradient_accumulation_steps",
-        "warmup_proportion": "warmup_steps", "output_dir": "phase_dir", "bert_model": "checkpoint_dir",
+        "warmup_proportion": "warmup_steps", "output_dir": "stage_dir", "bert_model": "checkpoint_dir",
         "vocab_size": "padded_vocab_size", "pad_token_id": "check_files"}
     assert re.search(rf"\.({name}|{methods.get(name, name)})\b", source), f"nothing reads {name}"

@@ -125,8 +125,8 @@ def test_a_phase_continues_itself_else_starts_where_phase_1_ended(tmp_path):
 
 def test_done_means_all_steps_and_their_checkpoint(tmp_path):
     config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path, max_steps=7)
-    config.phase_dir().mkdir(parents=True)
-    (config.phase_dir() / "summary.json").write_text(json.dumps({"steps": 7}))
+    config.stage_dir().mkdir(parents=True)
+    (config.stage_dir() / "summary.json").write_text(json.dumps({"steps": 7}))
     assert not launcher.is_done(config)
     (config.checkpoint_dir() / "7").mkdir(parents=True)
     assert launcher.is_done(config) and not launcher.is_done(derive(config, benchmark=True))
@@ -340,8 +340,8 @@ def test_the_table_leaves_out_what_is_unknown(capsys):
 
 def test_repeated_steps_count_once_and_a_cut_line_not_at_all(tmp_path):
     config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path)
-    config.phase_dir().mkdir()
-    (config.phase_dir() / "metrics.jsonl").write_text(
+    config.stage_dir().mkdir()
+    (config.stage_dir() / "metrics.jsonl").write_text(
         '{"step": 2, "loss": 3}\n{"step": 1, "loss": 2}\n{"step": 2, "loss": 4}\n'
         '{"step": 2, "eval_masked_lm_loss": 5}\n{"st')
     assert launch_report._metrics(config) == [{"step": 1, "loss": 2}, {"step": 2, "loss": 4},

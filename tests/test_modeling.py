@@ -6,7 +6,8 @@ import tiny
 
 from bert.framework import paddle, static, unique_name
 from bert.modeling import BertForPretraining, BertModel
-from program import METRIC_NAMES, build_evaluation_program
+from bert.objectives import PretrainingObjective
+from program import build_evaluation_program
 
 
 class Forward:
@@ -184,18 +185,18 @@ def test_activations_are_what_they_are_called(weights, activation):
 
 def test_evaluation_shares_the_weights_of_training_through_the_scope():
     session = tiny.Session()
-    evaluation = build_evaluation_program(tiny.MODEL)
+    evaluation = build_evaluation_program(PretrainingObjective(tiny.MODEL))
     (feed,) = tiny.feeds(tiny.random_batch(0))
 
     def evaluate():
         (values,) = session.executor.run(evaluation.main, feed=feed, fetch_list=[evaluation.metrics],
                                          scope=session.scope)  # fmt: skip
-        return dict(zip(METRIC_NAMES, values.tolist(), strict=True))
+        return dict(zip(PretrainingObjective.metric_names, values.tolist(), strict=True))
 
     first = evaluate()
     assert first == evaluate(), "evaluating changes nothing"
     trained = session.update([feed])  # metrics are of the weights before this update
-    for name in METRIC_NAMES:
+    for name in PretrainingObjective.metric_names:
         assert first[name] == pytest.approx(trained[name], rel=1e-5), name
     for _ in range(5):
         session.update([feed])
@@ -204,7 +205,7 @@ def test_evaluation_shares_the_weights_of_training_through_the_scope():
 
 def test_evaluation_has_no_dropout_and_training_has():
     training = tiny.Session(model=tiny.MODEL_WITH_DROPOUT)
-    evaluation = build_evaluation_program(tiny.MODEL_WITH_DROPOUT)
+    evaluation = build_evaluation_program(PretrainingObjective(tiny.MODEL_WITH_DROPOUT))
 
     def active(program):
         return [op for block in program.blocks for op in block.ops if op.type == "dropout" and not op.attr("is_test")]

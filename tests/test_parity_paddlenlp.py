@@ -11,6 +11,7 @@ import tiny
 
 from bert.framework import paddle, static, unique_name
 from bert.modeling import BertForPretraining
+from bert.objectives import PretrainingObjective
 from program import build_evaluation_program
 
 ORACLE = Path(__file__).parent / "oracle_paddlenlp.py"
@@ -66,7 +67,7 @@ def comparison(tmp_path_factory):
     fed = {name: value for name, value in feed.items() if name not in ("masked_lm_weights", "masked_lm_normalizer")}
     ours = dict(zip(outputs, executor.run(program, feed=fed, fetch_list=list(outputs.values()), scope=scope),
                     strict=True))  # fmt: skip
-    evaluation = build_evaluation_program(tiny.MODEL)
+    evaluation = build_evaluation_program(PretrainingObjective(tiny.MODEL))
     (metrics,) = executor.run(evaluation.main, feed=feed, fetch_list=[evaluation.metrics], scope=scope)
     ours["loss of program.py"] = metrics[1]
 

@@ -10,9 +10,10 @@ import tiny
 from bert.config import OptimizerSettings, PrecisionSettings
 from bert.framework import paddle
 from bert.interruption import StopRequest
+from bert.objectives import PretrainingObjective
 from bert.optimization import COUNTERS, LEARNING_RATE
 from bert.training import Trainer, TrainingDiverged
-from program import METRIC_NAMES, TRAINING_METRICS, build_training_program
+from program import TRAINING_METRICS, build_training_program
 
 GOLDEN = Path(__file__).parent / "golden" / "losses.json"
 ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
@@ -100,7 +101,7 @@ def test_matrix_products_are_cast_where_paddle_can_and_reductions_are_not():
 
 def test_building_reads_no_clock_and_no_environment():
     """Two builds are the same program, so two ranks and two processes have the same one."""
-    settings = (tiny.MODEL_WITH_DROPOUT, tiny.LAMB, tiny.FLOAT16, tiny.ONE_RANK)
+    settings = (PretrainingObjective(tiny.MODEL_WITH_DROPOUT), tiny.LAMB, tiny.FLOAT16, tiny.ONE_RANK)
     tiny.join(tiny.ONE_RANK)
     one, two = (build_training_program(*settings, gradient_accumulation_steps=2, num_scheduled_steps=9, seed=5)
                 for _ in range(2))  # fmt: skip
@@ -277,4 +278,4 @@ def test_twenty_losses_are_the_golden_ones(name, write_golden):
 
 
 def test_the_names_of_metrics_are_as_many_as_their_values():
-    assert tiny.Session().read(TRAINING_METRICS).shape == (len(METRIC_NAMES),)
+    assert tiny.Session().read(TRAINING_METRICS).shape == (len(PretrainingObjective.metric_names),)

@@ -14,11 +14,11 @@ from bert.logs import RunLog
 
 
 def rows(config) -> list[dict]:
-    return [json.loads(line) for line in (config.phase_dir() / "metrics.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (config.stage_dir() / "metrics.jsonl").read_text().splitlines()]
 
 
 def logged_run(config, last_step, **options):
-    log = RunLog(config.phase_dir(), None, total_steps=config.run.max_steps, visualdl=False)
+    log = RunLog(config.stage_dir(), None, total_steps=config.run.max_steps, visualdl=False)
     run = runs.run(config, last_step, log=log, **options)
     log.close()
     return run
@@ -28,7 +28,7 @@ def test_it_saves_on_schedule_and_at_the_end_and_evaluates_in_between(tmp_path):
     config = tiny.pretraining_config(tmp_path, max_steps=7, num_steps_per_checkpoint=3, eval_freq=2, log_freq=2,
                                      keep_checkpoints=9)  # fmt: skip
     evaluations = iter(range(100))
-    run = logged_run(config, 7, evaluate=lambda: {"eval_masked_lm_loss": float(next(evaluations))})
+    run = logged_run(config, 7, evaluate=lambda step: {"eval_masked_lm_loss": float(next(evaluations))})
     assert list_steps(config.checkpoint_dir()) == [3, 6, 7]
     assert [row["step"] for row in rows(config) if "loss" in row] == [2, 4, 6, 7]
     assert [row["step"] for row in rows(config) if "eval_masked_lm_loss" in row] == [2, 4, 6, 7]
@@ -82,7 +82,7 @@ def test_slow_evaluations_and_saves_do_not_count_as_training(tmp_path):
     import time
 
     config = tiny.pretraining_config(tmp_path, max_steps=4, eval_freq=1)
-    run = runs.run(config, 4, evaluate=lambda: time.sleep(1.0) or {})
+    run = runs.run(config, 4, evaluate=lambda step: time.sleep(1.0) or {})
     assert run.outcome.total_seconds > run.outcome.raw_train_seconds + 4.0
 
 
@@ -132,7 +132,7 @@ def test_signals_set_the_flag_and_nothing_else(monkeypatch):
 def test_a_benchmark_saves_nothing_and_measures_after_its_warm_up(tmp_path):
     config = tiny.pretraining_config(tmp_path, benchmark=True, benchmark_warmup_steps=2, benchmark_steps=3,
                                      num_steps_per_checkpoint=1, eval_freq=1)  # fmt: skip
-    run = runs.run(config, 5, evaluate=lambda: pytest.fail("a benchmark does not evaluate"))
+    run = runs.run(config, 5, evaluate=lambda step: pytest.fail("a benchmark does not evaluate"))
     assert list_steps(config.checkpoint_dir()) == []
     assert run.outcome.sequences == 3 * 12
 
@@ -159,10 +159,11 @@ def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
     from bert.distributed import Collective
     from bert.framework import static
     from bert.inference import evaluate_pretraining
+    from bert.objectives import PretrainingObjective
     from program import build_evaluation_program
 
     session = tiny.Session()
-    evaluation = build_evaluation_program(tiny.MODEL)
+    evaluation = build_evaluation_program(PretrainingObjective(tiny.MODEL))
     batch = tiny.random_batch(0, 12)
     results = []
     with static.scope_guard(session.scope):

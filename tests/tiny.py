@@ -5,10 +5,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from bert.config import BertConfig, OptimizerSettings, PrecisionSettings, PretrainingConfig
+from bert.config import BertConfig, OptimizerSettings, PrecisionSettings
 from bert.distributed import Collective, Group, initialize
 from bert.framework import place_of, read_variable, static, write_variable
+from bert.objectives import PretrainingObjective
 from bert.optimization import Schedule, load_schedule
+from bert.pretraining_config import PretrainingConfig
 from bert.training import Device
 from program import TRAINING_METRICS, build_training_program
 
@@ -106,8 +108,8 @@ class Session:
     def __init__(self, *, model=MODEL, optimizer=LAMB, precision=FLOAT32, group=ONE_RANK, passes=1, seed=3,
                  num_steps=NUM_STEPS, warmup_steps=4, fuse_mha=False):  # fmt: skip
         join(group)
-        self.program = build(model, optimizer, precision, group, gradient_accumulation_steps=passes,
-                             num_scheduled_steps=num_steps, fuse_mha=fuse_mha, seed=seed)  # fmt: skip
+        self.program = build(PretrainingObjective(model, fuse_mha), optimizer, precision, group,
+                             gradient_accumulation_steps=passes, num_scheduled_steps=num_steps, seed=seed)  # fmt: skip
         self.group, self.place, self.scope = group, place_of("cpu"), static.Scope()
         self.executor = static.Executor(self.place)
         self.executor.run(self.program.startup, scope=self.scope)
@@ -121,14 +123,12 @@ class Session:
         return Device(self.executor, self.scope, self.place, self.group, Collective(self.group, self.executor), 1.0)
 
     def update(self, passes: list[dict]) -> dict[str, float]:
-        """All passes of one update -> sums over its passes, by the names of METRIC_NAMES."""
-        from program import METRIC_NAMES
-
+        """All passes of one update -> sums over its passes, by the names of its objective."""
         assert len(passes) == self.program.gradient_accumulation_steps
-        self.write(TRAINING_METRICS, np.zeros(len(METRIC_NAMES)))
+        self.write(TRAINING_METRICS, np.zeros(len(self.program.objective.metric_names)))
         for feed in passes:
             self.executor.run(self.program.main, feed=feed, scope=self.scope)
-        return dict(zip(METRIC_NAMES, self.read(TRAINING_METRICS).tolist(), strict=True))
+        return dict(zip(self.program.objective.metric_names, self.read(TRAINING_METRICS).tolist(), strict=True))
 
     def read(self, name: str) -> np.ndarray:
         return read_variable(self.scope, name)

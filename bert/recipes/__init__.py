@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bert.config import PretrainingConfig
+from bert.pretraining_config import PretrainingConfig
 from bert.recipes import pretraining, quickstart
 from bert.recipes.presets import PRESETS, Preset
 

@@ -6,7 +6,7 @@ The recipes fix the global batch, so more nodes mean fewer passes per update and
 import dataclasses
 from collections.abc import Callable
 
-from bert.config import PretrainingConfig
+from bert.pretraining_config import PretrainingConfig
 from bert.recipes import pretraining, quickstart
 
 Recipe = Callable[[], PretrainingConfig]

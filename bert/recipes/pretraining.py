@@ -6,16 +6,8 @@ Data is looked for under $BERT_PREP_WORKING_DIR.
 
 from pathlib import Path
 
-from bert.config import (
-    BUILT_IN_MODELS,
-    BatchSettings,
-    DataSettings,
-    OptimizerSettings,
-    PrecisionSettings,
-    PretrainingConfig,
-    RunSettings,
-    derive,
-)
+from bert.config import BUILT_IN_MODELS, BatchSettings, OptimizerSettings, PrecisionSettings, derive
+from bert.pretraining_config import DataSettings, PretrainingConfig, PretrainingRunSettings
 
 _SHARDS = Path("$BERT_PREP_WORKING_DIR/pretrain")
 
@@ -35,7 +27,7 @@ def phase1_large() -> PretrainingConfig:
         batch=BatchSettings(batch_size=256, global_batch_size=65_536),
         optimizer=OptimizerSettings(learning_rate=6e-3, warmup_proportion=0.2843),
         precision=PrecisionSettings(amp=True),
-        run=RunSettings(phase=1, max_steps=7_038, seed=12_439, bert_model="bert-large-uncased",
+        run=PretrainingRunSettings(phase=1, max_steps=7_038, seed=12_439, bert_model="bert-large-uncased",
                         num_steps_per_checkpoint=200))
 
 

@@ -2,15 +2,8 @@
 
 from pathlib import Path
 
-from bert.config import (
-    BUILT_IN_MODELS,
-    BatchSettings,
-    DataSettings,
-    OptimizerSettings,
-    PretrainingConfig,
-    RunSettings,
-    derive,
-)
+from bert.config import BUILT_IN_MODELS, BatchSettings, OptimizerSettings, derive
+from bert.pretraining_config import DataSettings, PretrainingConfig, PretrainingRunSettings
 
 QUICKSTART_DIR = Path("results/quickstart")
 _DATA = QUICKSTART_DIR / "data"
@@ -26,7 +19,7 @@ def quickstart_phase1() -> PretrainingConfig:
             masking="dynamic", num_workers=0),
         batch=BatchSettings(batch_size=16, global_batch_size=32),
         optimizer=OptimizerSettings(learning_rate=6e-3, warmup_proportion=0.1),
-        run=RunSettings(phase=1, max_steps=2500, output_dir=QUICKSTART_DIR, bert_model="bert-quickstart",
+        run=PretrainingRunSettings(phase=1, max_steps=2500, output_dir=QUICKSTART_DIR, bert_model="bert-quickstart",
                         num_steps_per_checkpoint=250, eval_freq=250, eval_samples=1000))
 
 

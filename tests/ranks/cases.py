@@ -17,7 +17,7 @@ import zlib  # noqa: E402
 import numpy as np  # noqa: E402
 import tiny  # noqa: E402
 
-from bert.config import OptimizerSettings, PrecisionSettings  # noqa: E402
+from bert.config import OptimizerSettings, PrecisionSettings# noqa: E402
 from bert.distributed import finalize, group_from_environment  # noqa: E402
 from bert.interruption import StopRequest  # noqa: E402
 from bert.logs import RunLog  # noqa: E402
@@ -128,7 +128,7 @@ def trainer(group) -> tuple[dict, dict]:
                 stop.signal_name = "SIGTERM"
             yield tiny.Update(0, [tiny.as_pass(feed) for feed in share(step, 2, group)])
 
-    log = RunLog(config.phase_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else None
+    log = RunLog(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else None
     loop = Trainer(session.program, session.device(), config, log, stop,
                    save=lambda step, epoch: saved.append(step), evaluate=None)  # fmt: skip
     outcome = loop.run(batches(), 0, tiny.NUM_STEPS)
