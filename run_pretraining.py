@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 
-from bert.cli import dump_yaml, parse_pretraining_arguments, usage_errors
+from bert.cli import PRETRAINING, dump_yaml, parse_arguments, usage_errors
 from bert.estimates import dry_run_report
 from bert.launch_progress import QUIET_STEPS
 from bert.logs import RunLog
@@ -13,16 +13,16 @@ EXIT_DIVERGED = 3
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = parse_pretraining_arguments(argv)
+    arguments = parse_arguments(PRETRAINING, argv)
     config = arguments.config
     if arguments.show_config:
         print(dump_yaml(config), end="")
-    if arguments.dry_run:
+    if arguments.switches["dry_run"]:
         from bert.distributed import group_from_environment
 
         with usage_errors():
             print(dry_run_report(config, group_from_environment("cpu").world_size))
-    if arguments.show_config or arguments.dry_run:
+    if arguments.show_config or arguments.switches["dry_run"]:
         return 0
     with usage_errors():
         config.check_files()

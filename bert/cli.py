@@ -9,17 +9,16 @@ import dataclasses
 import difflib
 import os
 import sys
-import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from bert.architecture import BUILT_IN_MODELS, BertConfig
+from bert.config import TrainingConfig
+from bert.flags import Formatter, Parser, add_flag, choices_of, flat_fields, is_optional, members
 from bert.pretraining_config import PretrainingConfig
 from bert.recipes import RECIPES
 
@@ -28,27 +27,61 @@ _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainingArguments:
-    config: PretrainingConfig
+class EntryPoint:
+    """A run_*.py as its user sees it.
+
+    Attributes:
+        script: its file name.
+        config_class: the settings, whose fields are the flags.
+        recipes: settings by the names that --config takes.
+        usage: what follows the name of the script in the usage line.
+        switches: flags without a field and without a value: name -> help.
+        aliases: further flags of a field: its name -> flags.
+        implied: settings that the given ones imply where no layer says otherwise (the sizes in a checkpoint's folder).
+    """
+
+    script: str
+    config_class: type[TrainingConfig]
+    recipes: Mapping[str, Callable[[], TrainingConfig]]
+    usage: str
+    description: str
+    switches: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: {}
+
+
+PRETRAINING = EntryPoint(
+    script="run_pretraining.py", config_class=PretrainingConfig, recipes=RECIPES,
+    usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]", description="Pre-train BERT on PaddlePaddle.",
+    switches={"dry_run": "print the plan (batches, tokens, memory) and stop"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """A checked command line."""
+
+    config: Any  # of the entry point's config_class
     show_config: bool
-    dry_run: bool
+    switches: Mapping[str, bool]
 
 
-def parse_pretraining_arguments(argv: Sequence[str] | None = None) -> PretrainingArguments:
-    """Read and check the command line of run_pretraining.py; on an error print one line and exit with code 2."""
+def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Arguments:
+    """Read and check a command line; on an error print one line for each mistake and exit with code 2."""
     with usage_errors():
-        flags = parse_flags(argv)
-        show_config, dry_run = flags.pop("show_config", False), flags.pop("dry_run", False)
-        return PretrainingArguments(resolve_config(flags), show_config, dry_run)
+        flags = parse_flags(argv, entry=entry)
+        show_config = flags.pop("show_config", False)
+        switches = {name: flags.pop(name, False) for name in entry.switches}
+        return Arguments(resolve_config(flags, entry), show_config, switches)
 
 
-def parse_flags(argv: Sequence[str] | None = None, extra_flags: Iterable[str] = ()) -> dict[str, Any]:
+def parse_flags(argv: Sequence[str] | None = None, extra_flags: Iterable[str] = (),
+                entry: EntryPoint = PRETRAINING) -> dict[str, Any]:
     """Only the flags that were given, by flat name, their values still strings.
 
     Raises:
         ValueError: an unknown flag (extra_flags are further names to suggest), a missing value.
     """
-    parser = pretraining_parser()
+    parser = parser_of(entry)
     given, unknown = parser.parse_known_args(argv)
     if unknown:
         known_flags = [flag for action in parser._actions for flag in action.option_strings]
@@ -72,7 +105,7 @@ def usage_errors() -> Iterator[None]:
         raise SystemExit(EXIT_USAGE) from None
 
 
-def resolve_config(flags: Mapping[str, Any]) -> PretrainingConfig:
+def resolve_config(flags: Mapping[str, Any], entry: EntryPoint = PRETRAINING) -> Any:
     """Lay flags (flat names, strings or values) over the YAML file or recipe named by `config`, and check the whole.
 
     Raises:
@@ -80,14 +113,14 @@ def resolve_config(flags: Mapping[str, Any]) -> PretrainingConfig:
     """
     layers = [dict(flags)]
     while "config" in layers[0]:
-        layers.insert(0, _load_layer(str(layers[0].pop("config"))))
+        layers.insert(0, _load_layer(str(layers[0].pop("config")), entry))
         if len(layers) > 8:
             raise ValueError(f"config={flags['config']} must not name itself as its own parent; remove the cycle")
     values: dict[str, Any] = {}
     for layer in layers:
         values.update(_architecture(layer))
         values.update(layer)
-    return _nested(PretrainingConfig, values)
+    return _nested(entry.config_class, {**entry.implied(values), **values})
 
 
 def dump_yaml(config: BaseModel) -> str:
@@ -98,29 +131,19 @@ def dump_yaml(config: BaseModel) -> str:
     return "\n".join(blocks)
 
 
-def flat_fields(config_class: type[BaseModel]) -> dict[str, tuple[str, FieldInfo]]:
-    """Field name -> (section, field), over all sections."""
-    found: dict[str, tuple[str, FieldInfo]] = {}
-    for section, holder in config_class.model_fields.items():
-        assert isinstance(holder.annotation, type) and issubclass(holder.annotation, BaseModel), section
-        for name, field in holder.annotation.model_fields.items():
-            assert name not in found, f"{name} is in both {found[name][0]} and {section}"
-            found[name] = (section, field)
-    return found
-
-
 # ---- layers -------------------------------------------------------------------------------------------------------
 
 
-def _load_layer(name_or_file: str) -> dict[str, Any]:
-    if name_or_file in RECIPES:
-        recipe = RECIPES[name_or_file]()
+def _load_layer(name_or_file: str, entry: EntryPoint) -> dict[str, Any]:
+    if name_or_file in entry.recipes:
+        recipe = entry.recipes[name_or_file]()
         return {name: value for section in recipe for name, value in section[1]}
     path = Path(name_or_file)
     if not path.is_file():
-        hint = suggest(name_or_file, RECIPES, f"the recipes are {', '.join(list(RECIPES)[:6])} ... in bert/recipes")
+        hint = suggest(name_or_file, entry.recipes, f"the recipes are {', '.join(list(entry.recipes)[:6])} ... in "
+                       "bert/recipes")
         raise ValueError(f"config={name_or_file} must be a recipe or a YAML file; {hint}")
-    return _read_yaml(path)
+    return _read_yaml(path, entry)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -137,7 +160,7 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -150,7 +173,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     for name in ("config", "config_file", "bert_model"):
         if not isinstance(layer.get(name, ""), (str, type(None))):
             raise ValueError(f"{name}={layer[name]!r} in {path} must be a name or a path; change it")
-    known = [*flat_fields(PretrainingConfig), *_EXTRA_KEYS]
+    known = [*flat_fields(entry.config_class), *_EXTRA_KEYS]
     for key in layer:
         if key not in known:
             raise ValueError(f"{key}={layer[key]!r} in {path} is not a setting; {suggest(key, known, 'see --help')}")
@@ -170,15 +193,15 @@ def _architecture(layer: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _nested(config_class: type[PretrainingConfig], values: Mapping[str, Any]) -> PretrainingConfig:
+def _nested(config_class: type[TrainingConfig], values: Mapping[str, Any]) -> TrainingConfig:
     sections: dict[str, dict[str, Any]] = {section: {} for section in config_class.model_fields}
     for name, (section, field) in flat_fields(config_class).items():
         if name not in values:
             continue
         value = values[name]
-        if _is_optional(field) and isinstance(value, str) and value.lower() in ("none", "null", ""):
+        if is_optional(field) and isinstance(value, str) and value.lower() in ("none", "null", ""):
             value = None
-        if Path in _members(field) and value is not None:
+        if Path in members(field) and value is not None:
             value = _expanded(value)
         sections[section][name] = value
     return config_class.model_validate(sections)
@@ -196,22 +219,30 @@ def explain(error: ValueError) -> list[str]:
     """One line per mistake: the value, the rule, the remedy."""
     if not isinstance(error, ValidationError):
         return [str(error)]
-    return [_explain_one(dict(detail)) for detail in error.errors()]
+    config_class = _config_classes()[error.title]
+    return [_explain_one(dict(detail), config_class) for detail in error.errors()]
 
 
-def _explain_one(detail: dict[str, Any]) -> str:
+def _config_classes(root: type[TrainingConfig] = TrainingConfig) -> dict[str, type[TrainingConfig]]:
+    found = {root.__name__: root}
+    for child in root.__subclasses__():
+        found |= _config_classes(child)
+    return found
+
+
+def _explain_one(detail: dict[str, Any], config_class: type[TrainingConfig]) -> str:
     name = next((str(part) for part in detail["loc"][1:]), "")
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
     if name == "phase":
         return "one of --phase1 and --phase2 must be given, or a recipe of one phase with --config"
-    flag, field = "--" + name.replace("_", "-"), flat_fields(PretrainingConfig)[name][1]
+    flag, field = "--" + name.replace("_", "-"), flat_fields(config_class)[name][1]
     if detail["type"] == "missing":
         return f"{flag} must be given ({field.description}), or a recipe with --config"
     rule = f"{detail['msg'][0].lower()}{detail['msg'][1:]}".replace("input should be", "must be")
     remedy = f"change {flag}"
     if detail["type"] == "literal_error":
-        choices = [str(choice) for choice in _choices(field)]
+        choices = [str(choice) for choice in choices_of(field)]
         rule, remedy = f"must be one of {', '.join(choices)}", suggest(str(detail["input"]), choices, remedy)
     return f"{name}={detail['input']} {rule}; {remedy}"
 
@@ -226,82 +257,28 @@ def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
 # ---- the parser ---------------------------------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; see --help")
-
-
-class _Truth(argparse.Action):
-    """`--flag`, `--flag true`, `--no-flag`."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        negated = option_string is not None and option_string.startswith("--no-")
-        if negated and values is not None:
-            raise ValueError(f"{option_string}={values} must stand without a value; drop {values}")
-        setattr(namespace, self.dest, "false" if negated else "true" if values is None else values)
-
-
-class _Formatter(argparse.HelpFormatter):
-    """Long lines, and no placeholder after a truth flag, whose value is rarely given."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=34, width=118)
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if isinstance(action, _Truth):
-            return ", ".join(action.option_strings)
-        return super()._format_action_invocation(action)
-
-
-def pretraining_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="run_pretraining.py", allow_abbrev=False, argument_default=argparse.SUPPRESS,
-        formatter_class=_Formatter,
-        usage="%(prog)s (--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
-        description="Pre-train BERT on PaddlePaddle. A flag on the command line wins over the YAML file or recipe "
-        "named by --config, which wins over the default.")
+def parser_of(entry: EntryPoint) -> argparse.ArgumentParser:
+    parser = Parser(
+        prog=entry.script, allow_abbrev=False, argument_default=argparse.SUPPRESS, formatter_class=Formatter,
+        usage=f"%(prog)s {entry.usage}",
+        description=f"{entry.description} A flag on the command line wins over the YAML file or recipe named by "
+        "--config, which wins over the default.")
     start = parser.add_argument_group("where to begin")
-    start.add_argument("--config", metavar="NAME_OR_FILE", help="a recipe of bert/recipes (phase1_large, ...), or a "
-                       "YAML file of flag names and values")
+    start.add_argument("--config", metavar="NAME_OR_FILE", help="a recipe of bert/recipes ("
+                       + f"{next(iter(entry.recipes), 'none')}, ...), or a YAML file of flag names and values")
     start.add_argument("--show-config", action="store_true", help="print every resolved setting as YAML")
-    start.add_argument("--dry-run", action="store_true", help="print the plan (batches, tokens, memory) and stop")
-    phase = start.add_mutually_exclusive_group()
-    for number, length in ((1, "short"), (2, "long")):
-        phase.add_argument(f"--phase{number}", dest="phase", action="store_const", const=number,
-                           help=f"train phase {number}, {length} sequences")
-    groups = {section: parser.add_argument_group(section) for section in PretrainingConfig.model_fields}
+    for name, text in entry.switches.items():
+        start.add_argument("--" + name.replace("_", "-"), action="store_true", help=text)
+    fields = flat_fields(entry.config_class)
+    if "phase" in fields:
+        phase = start.add_mutually_exclusive_group()
+        for number, length in ((1, "short"), (2, "long")):
+            phase.add_argument(f"--phase{number}", dest="phase", action="store_const", const=number,
+                               help=f"train phase {number}, {length} sequences")
+    groups = {section: parser.add_argument_group(section) for section in entry.config_class.model_fields}
     groups["model"].description = "the sizes of --bert-model, changed one by one"
     groups["model"].add_argument("--config-file", metavar="JSON", help="the model's bert_config.json")
-    for name, (section, field) in flat_fields(PretrainingConfig).items():
+    for name, (section, field) in fields.items():
         if name != "phase":
-            _add_flag(groups[section], name, field)
+            add_flag(groups[section], name, field, entry.aliases.get(name, ()))
     return parser
-
-
-def _add_flag(group: Any, name: str, field: FieldInfo) -> None:
-    flag, text = "--" + name.replace("_", "-"), str(field.description)
-    if not field.is_required():
-        default = str(field.default)
-        text += f" (default: {default.lower() if default in ('None', 'True', 'False') else default})"
-    text = text.replace("%", "%%")
-    if field.annotation is bool:
-        group.add_argument(flag, "--no-" + flag[2:], dest=name, action=_Truth, nargs="?", help=text)
-        return
-    kinds = [kind.__name__.upper() for kind in _members(field) if kind in (int, float, str, Path)]
-    metavar = "|".join([*map(str, _choices(field)), *kinds])
-    group.add_argument(flag, dest=name, metavar=metavar, help=text)
-
-
-def _members(field: FieldInfo) -> tuple[Any, ...]:
-    """The types a field accepts, a union taken apart."""
-    is_union = typing.get_origin(field.annotation) in (typing.Union, UnionType)
-    return typing.get_args(field.annotation) if is_union else (field.annotation,)
-
-
-def _is_optional(field: FieldInfo) -> bool:
-    return type(None) in _members(field)
-
-
-def _choices(field: FieldInfo) -> list[Any]:
-    literals = [kind for kind in _members(field) if typing.get_origin(kind) is typing.Literal]
-    return [choice for literal in literals for choice in typing.get_args(literal)]

@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bert.cli import (
-    dump_yaml,
-    flat_fields,
-    parse_flags,
-    parse_pretraining_arguments,
-    pretraining_parser,
-    resolve_config,
-)
+from bert.cli import PRETRAINING, dump_yaml, parse_arguments, parse_flags, parser_of, resolve_config
 from bert.config import BUILT_IN_MODELS
+from bert.flags import flat_fields
 from bert.pretraining_config import PretrainingConfig
 from bert.recipes import RECIPES
 
@@ -58,12 +52,12 @@ def flag_words(name, value):
 
 
 def parse(words):
-    return parse_pretraining_arguments(words).config
+    return parse_arguments(PRETRAINING, words).config
 
 
 def error_of(capsys, words):
     with pytest.raises(SystemExit) as exit_info:
-        parse_pretraining_arguments(words)
+        parse_arguments(PRETRAINING, words)
     assert exit_info.value.code == 2
     out, err = capsys.readouterr()
     assert out == "" and "Traceback" not in err
@@ -101,13 +95,13 @@ def test_every_key_of_a_file_lands_in_its_field(name, tmp_path):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_field_explains_itself(name):
     assert len(FLAT[name][1].description) > 10
-    text = " ".join(pretraining_parser().format_help().split())
+    text = " ".join(parser_of(PRETRAINING).format_help().split())
     assert f"--{name.replace('_', '-')}" in text or name == "phase"
 
 
 def test_help_is_grouped_and_exits_with_0(capsys):
     with pytest.raises(SystemExit) as exit_info:
-        parse_pretraining_arguments(["--help"])
+        parse_arguments(PRETRAINING, ["--help"])
     assert exit_info.value.code == 0
     text = capsys.readouterr().out
     positions = [text.index(f"\n{section}:") for section in PretrainingConfig.model_fields]
@@ -182,9 +176,9 @@ def test_shown_settings_can_be_fed_back(name, tmp_path):
 
 
 def test_show_config_and_dry_run_are_told_apart():
-    arguments = parse_pretraining_arguments([*BASE, "--show-config"])
-    assert (arguments.show_config, arguments.dry_run) == (True, False)
-    assert parse_pretraining_arguments([*BASE, "--dry-run"]).dry_run is True
+    arguments = parse_arguments(PRETRAINING, [*BASE, "--show-config"])
+    assert (arguments.show_config, arguments.switches["dry_run"]) == (True, False)
+    assert parse_arguments(PRETRAINING, [*BASE, "--dry-run"]).switches["dry_run"] is True
 
 
 @pytest.mark.parametrize(("words", "text"), [

@@ -1,0 +1,79 @@
+"""Fields of settings <-> flags of argparse: every field has its flag, and every flag its field."""
+
+import argparse
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Any, NoReturn
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+
+def flat_fields(config_class: type[BaseModel]) -> dict[str, tuple[str, FieldInfo]]:
+    """Field name -> (section, field), over all sections."""
+    found: dict[str, tuple[str, FieldInfo]] = {}
+    for section, holder in config_class.model_fields.items():
+        assert isinstance(holder.annotation, type) and issubclass(holder.annotation, BaseModel), section
+        for name, field in holder.annotation.model_fields.items():
+            assert name not in found, f"{name} is in both {found[name][0]} and {section}"
+            found[name] = (section, field)
+    return found
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; see --help")
+
+
+class Truth(argparse.Action):
+    """`--flag`, `--flag true`, `--no-flag`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        negated = option_string is not None and option_string.startswith("--no-")
+        if negated and values is not None:
+            raise ValueError(f"{option_string}={values} must stand without a value; drop {values}")
+        setattr(namespace, self.dest, "false" if negated else "true" if values is None else values)
+
+
+class Formatter(argparse.HelpFormatter):
+    """Long lines, and no placeholder after a truth flag, whose value is rarely given."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=34, width=118)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if isinstance(action, Truth):
+            return ", ".join(action.option_strings)
+        return super()._format_action_invocation(action)
+
+
+def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = ()) -> None:
+    """The flag of a field: its name with dashes, its description, its default, its type or choices."""
+    flag, text = "--" + name.replace("_", "-"), str(field.description)
+    if not field.is_required():
+        default = str(field.default)
+        text += f" (default: {default.lower() if default in ('None', 'True', 'False') else default})"
+    text = text.replace("%", "%%")
+    if field.annotation is bool:
+        group.add_argument(flag, "--no-" + flag[2:], dest=name, action=Truth, nargs="?", help=text)
+        return
+    kinds = [kind.__name__.upper() for kind in members(field) if kind in (int, float, str, Path)]
+    metavar = "|".join([*map(str, choices_of(field)), *kinds])
+    group.add_argument(flag, *aliases, dest=name, metavar=metavar, help=text)
+
+
+def members(field: FieldInfo) -> tuple[Any, ...]:
+    """The types a field accepts, a union taken apart."""
+    is_union = typing.get_origin(field.annotation) in (typing.Union, UnionType)
+    return typing.get_args(field.annotation) if is_union else (field.annotation,)
+
+
+def is_optional(field: FieldInfo) -> bool:
+    return type(None) in members(field)
+
+
+def choices_of(field: FieldInfo) -> list[Any]:
+    literals = [kind for kind in members(field) if typing.get_origin(kind) is typing.Literal]
+    return [choice for literal in literals for choice in typing.get_args(literal)]
