@@ -1,0 +1,164 @@
+"""NVIDIA's Paddle checkpoints: parameters by the names that Paddle generates, `linear_7.w_0`.
+
+Such a name tells a layer's kind and its turn among its kind, nothing else. The network that wrote them creates its
+layers in one order: three embeddings; in each encoder layer query, key, value (or one fused matrix), output projection,
+two feed-forward matrices, with a normalisation after attention and one after feed-forward; pooler; then the heads. So
+position gives the meaning, and every shape is held against it: whatever does not fit exactly is refused.
+"""
+
+import re
+
+import numpy as np
+
+from bert.conversion import our_names
+from bert.conversion.raw import ConversionError, RawTensors
+
+IS_FLAT = re.compile(r"(embedding|linear|layer_norm)_(\d{1,6})\.([wb])_0")
+_DECODER_BIAS = re.compile(r"(bert_lm_prediction_head|create_parameter)_\d+\.[wb]_0")
+_TRAINING = re.compile(r".*_(moment[12]|beta[12]_pow_acc|fp32_master|velocity)_\d+(\.\w+)?|"
+                       r"learning_rate_\d+|loss_scaling_\d+|num_(good|bad)_steps_\d+|gradient_merge_\w+|.*@GradientMerge|"
+                       r"@LR_DECAY_COUNTER@")
+_ATTENTION = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense")
+FUSED_LAYOUTS = ("blocks", "heads:NUMBER")
+
+
+def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.ndarray], int, list[str]]:
+    """(parameters by our names, number of layers, notes).
+
+    Args:
+        fused_qkv: how the columns of a fused matrix [hidden, 3 x hidden] lie: "blocks" (all of query, then key, then
+            value) or "heads:NUMBER" (query, key and value of the first of NUMBER heads, then of the next).
+    Raises:
+        ConversionError: tensors that fit no place, places without a tensor, a fused matrix without its layout.
+    """
+    kinds, bias, training = _by_kind(raw)
+    layers, rest = divmod(len(kinds["layer_norm"]) - 1, 2)
+    if len(kinds["embedding"]) != 3 or layers < 1:
+        raise ConversionError(f"{raw.source}: {len(kinds['embedding'])} embeddings and {len(kinds['layer_norm'])} "
+                              "layer normalisations are not those of a BERT (3, and 1 + 2 a layer)")
+    hidden = kinds["embedding"][0]["w"].shape[-1]
+    fused = kinds["linear"][0]["w"].shape == (hidden, 3 * hidden)
+    places = _places(layers, fused, bool(rest), len(kinds["linear"]), raw)
+    found: dict[str, np.ndarray] = {}
+    for kind, names in places.items():
+        for name, parts in zip(names, kinds[kind], strict=True):
+            found[f"{name}.weight"] = parts["w"]
+            if "b" in parts:
+                found[f"{name}.bias"] = parts["b"]
+    if rest:
+        if bias is None:
+            raise ConversionError(f"{raw.source} has the masked-LM head's normalisation but not its bias; it is "
+                                  "not whole")
+        found[our_names.DECODER_BIAS] = bias
+    if fused:
+        _split_fused(found, layers, fused_qkv, raw)
+    _check_shapes(found, layers, raw)
+    notes = [f"left out: {training} tensors of the optimizer"] if training else []
+    if "classifier.weight" in found and found["classifier.weight"].shape[1] == 2:
+        for kind in ("weight", "bias"):
+            found[f"qa_outputs.{kind}"] = found.pop(f"classifier.{kind}")
+        notes.append("the classifier of two outputs is taken for the question-answering head, the only one that "
+                     "NVIDIA's Paddle BERT has")
+    return found, layers, notes
+
+
+def _by_kind(raw: RawTensors) -> tuple[dict[str, list[dict[str, np.ndarray]]], np.ndarray | None, int]:
+    """Layers of each kind in the order of their numbers; the decoder's bias; how much belongs to training only."""
+    numbered: dict[str, dict[int, dict[str, np.ndarray]]] = {"embedding": {}, "linear": {}, "layer_norm": {}}
+    bias, training, foreign = [], 0, []
+    for name, array in raw.tensors.items():
+        if match := IS_FLAT.fullmatch(name):
+            kind, number, part = match.groups()
+            numbered[kind].setdefault(int(number), {})[part] = array
+        elif _DECODER_BIAS.fullmatch(name) and array.ndim == 1:
+            bias.append(array)
+        elif _TRAINING.fullmatch(name):
+            training += 1
+        else:
+            foreign.append(name)
+    if foreign or len(bias) > 1:
+        raise ConversionError(f"{raw.source} holds tensors with no place in NVIDIA's BERT: "
+                              f"{', '.join(sorted(foreign)[:5]) or 'several biases of a decoder'}")
+    for kind, layers in numbered.items():
+        for number, parts in layers.items():
+            if "w" not in parts or (kind != "embedding" and "b" not in parts):
+                raise ConversionError(f"{raw.source}: {kind}_{number} must have a weight and a bias; it is not whole")
+    kinds = {kind: [layers[number] for number in sorted(layers)] for kind, layers in numbered.items()}
+    if not kinds["linear"]:
+        raise ConversionError(f"{raw.source} holds no linear layers (linear_N.w_0); it is not a BERT")
+    return kinds, (bias[0] if bias else None), training
+
+
+def _places(layers: int, fused: bool, with_masked_lm: bool, num_linear: int, raw: RawTensors) -> dict[str, list[str]]:
+    """For each kind, our names (without `.weight`) in the order in which the network creates its layers."""
+    linear, norms = [], ["bert.embeddings.LayerNorm"]
+    for index in range(layers):
+        attention = ("attention.self.fused", "attention.output.dense") if fused else _ATTENTION
+        linear += [f"bert.encoder.layer.{index}.{part}" for part in (*attention, "intermediate.dense", "output.dense")]
+        norms += [f"bert.encoder.layer.{index}.{part}.LayerNorm" for part in ("attention.output", "output")]
+    linear.append("bert.pooler.dense")
+    heads = ["cls.predictions.transform.dense", "cls.seq_relationship"] if with_masked_lm else ["classifier"]
+    if with_masked_lm:
+        norms.append("cls.predictions.transform.LayerNorm")
+    if with_masked_lm or num_linear == len(linear) + len(heads):
+        linear += heads
+    if num_linear != len(linear):
+        raise ConversionError(f"{raw.source}: {num_linear} linear layers do not make a BERT of {layers} layers "
+                              f"(expected {len(linear)}); its structure is not the known one")
+    kinds = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    return {"embedding": [f"bert.embeddings.{kind}" for kind in kinds], "linear": linear, "layer_norm": norms}
+
+
+def _split_fused(found: dict[str, np.ndarray], layers: int, layout: str | None, raw: RawTensors) -> None:
+    """Replace each fused matrix by the three of which it was made."""
+    if layout is None:
+        raise ConversionError(f"{raw.source} was trained with fused attention (--fuse-mha): query, key and value are "
+                              "one matrix, and the file does not say in which order its columns lie. Name it: "
+                              "--fused-qkv blocks, or --fused-qkv heads:NUMBER with the number of attention heads")
+    match = re.fullmatch(r"blocks|heads:([1-9]\d{0,4})", layout)
+    if not match:
+        raise ConversionError(f"fused_qkv={layout} must be one of {' or '.join(FUSED_LAYOUTS)}")
+    num_heads = int(match.group(1) or 1)
+    for index in range(layers):
+        prefix = f"bert.encoder.layer.{index}.attention.self."
+        for kind in ("weight", "bias"):
+            fused = found.pop(f"{prefix}fused.{kind}")
+            if fused.shape[-1] % (3 * num_heads):
+                raise ConversionError(f"fused_qkv={layout}: {num_heads} heads must divide the width of the model, "
+                                      f"{fused.shape[-1] // 3}")
+            parts = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
+            for turn, part in enumerate(("query", "key", "value")):
+                found[f"{prefix}{part}.{kind}"] = parts[..., turn, :].reshape(*fused.shape[:-1], -1)
+
+
+def _check_shapes(found: dict[str, np.ndarray], layers: int, raw: RawTensors) -> None:
+    vocab, hidden = found[our_names.WORD_EMBEDDINGS].shape
+    inner = found["bert.encoder.layer.0.intermediate.dense.weight"].shape[-1]
+    for name, array in found.items():
+        wanted = expected_shape(name, vocab, hidden, inner)
+        if not fits(array, wanted):
+            raise ConversionError(f"{raw.source}: what should be {name} has shape {list(array.shape)}, must be "
+                                  f"{[size or 'any' for size in wanted]}; its layers stand in no known order")
+
+
+def fits(array: np.ndarray, wanted: tuple[int | None, ...]) -> bool:
+    """Whether an array has the wanted shape, None standing for any size."""
+    return len(wanted) == array.ndim and all(w in (None, have) for w, have in zip(wanted, array.shape, strict=True))
+
+
+def expected_shape(name: str, vocab: int, hidden: int, inner: int) -> tuple[int | None, ...]:
+    """Shape of one of our parameters; None where any size will do."""
+    if name == our_names.DECODER_BIAS:
+        return (vocab,)
+    if name == our_names.WORD_EMBEDDINGS:
+        return (vocab, hidden)
+    if "embeddings.weight" in name or name.endswith("_embeddings.weight"):
+        return (None, hidden)
+    if name.startswith(("qa_outputs.", "classifier.", "cls.seq_relationship.")):
+        outputs = None if name.startswith("classifier.") else 2
+        return (hidden, outputs) if name.endswith(".weight") else (outputs,)
+    if "intermediate" in name:
+        return (hidden, inner) if name.endswith(".weight") else (inner,)
+    if our_names.is_linear(name):
+        return (inner, hidden) if re.search(r"layer\.\d+\.output\.dense", name) else (hidden, hidden)
+    return (hidden,)

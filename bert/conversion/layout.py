@@ -1,0 +1,211 @@
+"""From foreign tensors to ours: names, orientation, dtype, tied duplicates, and the padded vocabulary."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert.conversion import flat_names, our_names
+from bert.conversion.our_names import DECODER_BIAS, WORD_EMBEDDINGS, Meaning
+from bert.conversion.raw import ConversionError, RawTensors
+
+# A padded token has a row of zeros, and this for its bias in the masked-LM head: exp(-100) takes no part in a softmax,
+# so the losses are those of the unpadded model, and no gradient ever moves the row.
+PADDED_BIAS = -100.0
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Tensors by our names in our layout, float32; what was left out, and what there is to say about it."""
+
+    parameters: dict[str, np.ndarray]
+    num_layers: int
+    dialect: str  # "native", "huggingface", "paddlenlp", "tensorflow" or "nvidia-paddle"
+    unknown: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def recognise_dialect(raw: RawTensors) -> str:
+    """Whose names these are.
+
+    Raises:
+        ConversionError: names of no BERT that is known here, or values that lie in no one known direction.
+    """
+    names = raw.tensors.keys()
+    if any(flat_names.IS_FLAT.fullmatch(name) for name in names):
+        return "nvidia-paddle"
+    if any("/kernel" in name or "/LayerNorm/gamma" in name for name in names):
+        return "tensorflow"
+    if any(".self_attn.q_proj." in name for name in names):
+        return "paddlenlp"
+    if any("attention.self.query.weight" in name for name in names):
+        return "native" if _lies_as_ours(raw) else "huggingface"
+    some = ", ".join(sorted(names)[:3]) or "nothing"
+    raise ConversionError(f"{raw.source} holds no BERT encoder that is known here (its tensors: {some}, ...); known "
+                          "are this project's, Hugging Face's, PaddleNLP's, NVIDIA's and Google's names of BERT")
+
+
+_FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dense_act.weight")
+
+
+def _lies_as_ours(raw: RawTensors) -> bool:
+    """[in, out] or [out, in]: told by the feed-forward block, which is not square, else by the file's own word."""
+    name = next((n for n in raw.tensors if n.endswith(_FEED_FORWARD)), None)
+    query = next(n for n in raw.tensors if n.endswith("attention.self.query.weight"))
+    if name is not None and raw.tensors[name].ndim == 2 and raw.tensors[query].ndim == 2:
+        hidden = raw.tensors[query].shape[0]
+        rows, columns = raw.tensors[name].shape
+        if rows != columns and hidden in (rows, columns):
+            return rows == hidden
+    by_metadata = {"pd": True, "np": True, "pt": False}.get(raw.metadata.get("format", ""))
+    if raw.container == "torch":
+        return False
+    if by_metadata is None:
+        raise ConversionError(f"{raw.source}: its feed-forward block is square and the file does not say which library "
+                              "wrote it, so [in, out] and [out, in] cannot be told apart; save it with the metadata "
+                              "format=pt (PyTorch) or format=pd (Paddle)")
+    return by_metadata
+
+
+def to_ours(raw: RawTensors, fused_qkv: str | None = None) -> Mapped:
+    """Rename, turn, widen to float32. Unknown tensors are returned by name, not taken over.
+
+    Args:
+        fused_qkv: how the columns of a fused query-key-value matrix lie ("blocks" or "heads:NUMBER"), see flat_names.
+    Raises:
+        ConversionError: not a BERT, a tied weight that is not tied, NaN or infinity among the values.
+    """
+    raw = _without_wrapping(raw)
+    dialect = recognise_dialect(raw)
+    notes = list(raw.notes)
+    if dialect == "nvidia-paddle":
+        named, num_layers, more = flat_names.structured(raw, fused_qkv)
+        return Mapped(_as_float32(named, raw, notes), num_layers, dialect, (), (*notes, *more))
+    num_layers = our_names.count_layers(raw.tensors)
+    meanings = _meanings(dialect, num_layers)
+    parameters: dict[str, np.ndarray] = {}
+    unknown, training, buffers, tied = [], 0, [], []
+    for name, array in raw.tensors.items():
+        plain = name if name in meanings else name.removeprefix("bert.")
+        if name in meanings:
+            meaning = meanings[name]
+            if meaning.name in parameters:
+                raise ConversionError(f"{raw.source} holds {meaning.name} twice, under two spellings ({name} is one); "
+                                      "remove one of them")
+            parameters[meaning.name] = array.T if meaning.transposed and array.ndim == 2 else array
+        elif our_names.BUFFERS.fullmatch(name):
+            buffers.append(name)
+        elif plain in our_names.TIED:
+            tied.append(name)
+        elif dialect == "tensorflow" and our_names.TENSORFLOW_TRAINING.fullmatch(name):
+            training += 1
+        else:
+            unknown.append(name)
+    _check_tied(raw, tied, parameters, notes)
+    notes += [f"left out: {name}, a constant" for name in buffers]
+    if training:
+        notes.append(f"left out: {training} tensors of the optimizer and its step")
+    return Mapped(_as_float32(parameters, raw, notes), num_layers, dialect, tuple(sorted(unknown)), tuple(notes))
+
+
+def _without_wrapping(raw: RawTensors) -> RawTensors:
+    """Drop `module.` of data-parallel training, where every name has it."""
+    if raw.tensors and all(name.startswith("module.") for name in raw.tensors):
+        bare = {name.removeprefix("module."): array for name, array in raw.tensors.items()}
+        return RawTensors(bare, raw.source, raw.container, raw.metadata, (*raw.notes, "names stood below `module.`"))
+    return raw
+
+
+def _meanings(dialect: str, num_layers: int) -> Mapping[str, Meaning]:
+    if dialect == "tensorflow":
+        return our_names.dictionary(num_layers, our_names.tensorflow_names, our_names.tensorflow_is_transposed)
+    if dialect == "paddlenlp":
+        return our_names.dictionary(num_layers, our_names.paddlenlp_names, lambda name: False)
+    from_torch = dialect == "huggingface"
+    return our_names.dictionary(num_layers, our_names.hugging_face_names, lambda name: from_torch)
+
+
+def _check_tied(raw: RawTensors, tied: list[str], parameters: dict[str, np.ndarray], notes: list[str]) -> None:
+    for name in tied:
+        original = our_names.TIED[name.removeprefix("bert.")]
+        array, kept = raw.tensors[name], parameters.get(original)
+        if kept is None and original == DECODER_BIAS:
+            parameters[original] = array
+        elif kept is None or array.shape != kept.shape or array.tobytes() != kept.tobytes():
+            raise ConversionError(f"{raw.source}: {name} must equal {original}, to which this network ties it, and "
+                                  "does not; an untied decoder cannot be represented here")
+        else:
+            notes.append(f"left out: {name}, equal to {original}")
+
+
+def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: list[str]) -> dict[str, np.ndarray]:
+    """Contiguous float32 copies; other floats are converted and counted, anything else refused."""
+    converted: dict[str, int] = {}
+    result = {}
+    for name, array in parameters.items():
+        if array.dtype.kind != "f":
+            raise ConversionError(f"{raw.source}: {name} is {array.dtype}, must be a float; this is no parameter of a "
+                                  "BERT")
+        if array.dtype != np.float32:
+            converted[str(array.dtype)] = converted.get(str(array.dtype), 0) + 1
+        with np.errstate(over="ignore"):
+            result[name] = np.ascontiguousarray(array, dtype=np.float32)
+        if not np.isfinite(result[name]).all():
+            raise ConversionError(f"{raw.source}: {name} holds NaN or infinity; the training that wrote it had "
+                                  "diverged, or the file is damaged: use an earlier checkpoint")
+    notes += [f"{count} tensors in {dtype}, converted to float32" for dtype, count in converted.items()]
+    return result
+
+
+# ---- the padded vocabulary ----------------------------------------------------------------------------------------
+
+
+def pad_vocabulary(parameters: Mapping[str, np.ndarray], vocab_size: int, padded_size: int,
+                   notes: list[str]) -> dict[str, np.ndarray]:
+    """Rows for the padding, if there are none yet.
+
+    Raises:
+        ConversionError: rows for neither `vocab_size` nor `padded_size` tokens.
+    """
+    result = dict(parameters)
+    for name, value in ((WORD_EMBEDDINGS, 0.0), (DECODER_BIAS, PADDED_BIAS)):
+        if name not in result:
+            continue
+        rows = len(result[name]) if result[name].ndim else 0
+        if rows not in (vocab_size, padded_size):
+            raise ConversionError(f"{name} has {rows} rows, must have {vocab_size} (vocab_size) or {padded_size} (that "
+                                  "rounded up to a multiple of 8); the weights and the model description do not belong "
+                                  "together")
+        if rows < padded_size:
+            widths = ((0, padded_size - rows),) + ((0, 0),) * (result[name].ndim - 1)
+            result[name] = np.pad(result[name], widths, constant_values=np.float32(value))
+            notes.append(f"vocabulary padded: {name} from {rows} to {padded_size} rows, filled with {value:g}")
+    return result
+
+
+def strip_vocabulary(parameters: Mapping[str, np.ndarray], vocab_size: int, notes: list[str]) -> dict[str, np.ndarray]:
+    """Without the rows that only pad the vocabulary."""
+    result = dict(parameters)
+    for name in (WORD_EMBEDDINGS, DECODER_BIAS):
+        if name in result and len(result[name]) > vocab_size:
+            notes.append(f"padding of the vocabulary removed: {name} from {len(result[name])} to {vocab_size} rows")
+            result[name] = result[name][:vocab_size]
+    return result
+
+
+def missing_parts(parameters: Mapping[str, np.ndarray], num_layers: int) -> tuple[list[str], list[str]]:
+    """(heads that are there, heads that are not), by the names people know.
+
+    Raises:
+        ConversionError: the encoder or a head is there in part only.
+    """
+    lacking = [name for name in our_names.encoder_names(num_layers) if name not in parameters]
+    present, absent = [], []
+    for head, names in our_names.HEADS.items():
+        found = [name for name in names if name in parameters]
+        (present if found else absent).append(head)
+        if found:
+            lacking += [name for name in names if name not in parameters]
+    if lacking:
+        raise ConversionError("the model is there in part only, it lacks:\n  " + "\n  ".join(lacking))
+    return present, absent

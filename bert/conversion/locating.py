@@ -1,0 +1,116 @@
+"""Which files of a directory are the weights, what format they have, and what lies beside them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert import checkpoint_files
+from bert.conversion.model_description import CONFIG_FILES
+from bert.conversion.raw import ConversionError, regular_file
+
+VOCABULARY_FILE = "vocab.txt"
+_OPTIMIZER = "_optimizer.safetensors"
+_ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
+
+
+@dataclass(frozen=True)
+class Located:
+    """Weights to read: one file, an index of shards, or the .index of a TensorFlow bundle."""
+
+    weights: Path
+    container: str  # "safetensors", "torch", "paddle", "tensorflow"
+    description: Path | None
+    vocab_file: Path | None
+    notes: tuple[str, ...] = ()
+
+
+# In the order of preference: what cannot hold code first. (file names, container)
+_IN_FOLDER = (
+    (("model.safetensors.index.json", "model.safetensors"), "safetensors"),
+    (("model_state.pdparams",), "paddle"),
+    (("pytorch_model.bin.index.json", "pytorch_model.bin"), "torch"),
+)
+_BY_SUFFIX = (("*.safetensors", "safetensors"), ("*.pdparams", "paddle"), ("*.index", "tensorflow"), ("*.pt", "torch"),
+              ("*.pth", "torch"), ("*.bin", "torch"))
+
+
+def locate(path: Path) -> Located:
+    """Find the weights that `path` names: a file, a directory, or the prefix of a TensorFlow checkpoint.
+
+    Raises:
+        ConversionError, CheckpointError: nothing there, several candidates, an unknown kind, a damaged checkpoint.
+    """
+    notes: list[str] = []
+    if not path.is_dir():
+        return _with_neighbours(*_file(path), notes)
+    steps = checkpoint_files.list_steps(path)
+    if steps and not (path / checkpoint_files.MANIFEST).exists():
+        newest = checkpoint_files.newest_valid(path, notes.append)
+        if newest is None:
+            raise ConversionError(f"{path} holds steps {steps}, none of them valid: " + "; ".join(notes))
+        notes.append(f"{path} holds steps {steps}; the newest valid one is taken, {newest.name}")
+        path = newest
+    if (path / checkpoint_files.MANIFEST).exists():
+        checkpoint_files.verify(path)
+    return _with_neighbours(*_choose(path, notes), notes)
+
+
+def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
+    found: list[tuple[Path, str]] = [
+        (folder / name, container) for names, container in _IN_FOLDER for name in names if (folder / name).is_file()]
+    for pattern, container in () if found else _BY_SUFFIX:
+        matches = sorted(p for p in folder.glob(pattern) if p.is_file() and not p.name.endswith(_OPTIMIZER))
+        if len(matches) > 1:
+            names = ", ".join(match.name for match in matches[:5])
+            raise ConversionError(f"{folder} holds several files of weights ({names}); name the one you mean")
+        found += [(match, container) for match in matches]
+    if not found:
+        names = ", ".join(sorted(p.name for p in folder.iterdir())[:5]) or "nothing"
+        raise ConversionError(f"{folder} holds no weights that are known (*.safetensors, pytorch_model.bin, "
+                              f"*.pdparams, *.index of TensorFlow; it holds: {names}); name the file itself")
+    others = [p.name for p, container in found[1:] if container != found[0][1]]
+    if others:
+        notes.append(f"{folder} also holds {', '.join(others)}, not read: {found[0][0].name} is taken")
+    return found[0]
+
+
+def _file(path: Path) -> tuple[Path, str]:
+    """A file's container, by what it begins with; a TensorFlow prefix becomes its .index."""
+    if not path.exists():
+        index = path.with_name(path.name + ".index")
+        if index.is_file():
+            return index, "tensorflow"
+        raise ConversionError(f"{path} does not exist; name a checkpoint directory or a file of weights")
+    if path.suffix == ".index":
+        return path, "tensorflow"
+    if ".data-0" in path.name:
+        return _file(path.with_name(path.name.split(".data-0")[0]))
+    if path.name.endswith(".index.json"):
+        return path, "torch" if path.name.startswith("pytorch") else "safetensors"
+    size = regular_file(path)
+    with open(path, "rb") as file:
+        start = file.read(16)
+    if start.startswith(_ZIP):
+        return path, "torch"
+    if start.startswith(_PICKLE):
+        return path, "torch" if b"\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19" in start else "paddle"
+    if len(start) > 8 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") < size:
+        return path, "safetensors"
+    raise ConversionError(f"{path} is no file of weights that is known (it begins with {start[:8]!r}); known are "
+                          ".safetensors, PyTorch's .bin and .pt, Paddle's .pdparams, TensorFlow's .index")
+
+
+def _with_neighbours(weights: Path, container: str, notes: list[str]) -> Located:
+    folder = weights.parent
+    description = next((folder / name for name in CONFIG_FILES if (folder / name).is_file()), None)
+    vocabulary = folder / VOCABULARY_FILE
+    return Located(weights, container, description, vocabulary if vocabulary.is_file() else None, tuple(notes))
+
+
+def is_index(path: Path) -> bool:
+    return path.name.endswith(".index.json")
+
+
+def read_parts(path: Path, read: Callable, shards: Callable) -> list:
+    """The parts of a checkpoint: each shard of an index, or the file itself."""
+    return [read(shard) for shard in shards(path)] if is_index(path) else [read(path)]

@@ -1,0 +1,42 @@
+"""Tensors as a file has them: under its own names, in its own layout."""
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+
+class ConversionError(ValueError):
+    """A source that cannot be read as a BERT; the text names the file, the rule and the remedy."""
+
+
+@dataclass(frozen=True)
+class RawTensors:
+    """What a reader found. Arrays may be views of a mapped file: copy before writing to them."""
+
+    tensors: Mapping[str, np.ndarray]
+    source: Path
+    container: str  # "safetensors", "torch", "paddle" or "tensorflow"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def regular_file(path: Path) -> int:
+    """The size of a file in bytes; pipes, devices and the like are refused before they are opened."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise ConversionError(f"{path} cannot be read ({error.strerror}); check the path") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise ConversionError(f"{path} must be an ordinary file, not a folder, pipe or device; name the file itself")
+    if status.st_size == 0:
+        raise ConversionError(f"{path} is empty; fetch it again")
+    return status.st_size
+
+
+def widen_bfloat16(raw: np.ndarray) -> np.ndarray:
+    """uint16 bit patterns of bfloat16 -> the same numbers as float32: bfloat16 is its upper half."""
+    return (raw.astype(np.uint32) << 16).view(np.float32)
