@@ -149,7 +149,7 @@ def plan_report(plan: Plan, title: str) -> str:
     rows = [("run", title), ("hardware", f"{nodes} x {hardware.name}, {part.memory_gb:g} GB each")]
     if plan.notice:
         rows.append(("note", plan.notice))
-    rows.append(("memory", f"{_gb(memory.total())} a device for its pass: parameters {_gb(memory.parameters)}, gradients "
+    rows.append(("memory", f"{_gb(memory.total())} a device: parameters {_gb(memory.parameters)}, gradients "
                            f"{_gb(memory.gradients)}, optimizer {_gb(memory.optimizer)}, activations "
                            f"{_gb(memory.activations)}"))
     rows.append(("fits", _fit(plan)))

@@ -55,9 +55,9 @@ def _product(name: str, work: Pass, rows: float, inner: float, columns: float, c
              resident: bool = False) -> Operator:  # fmt: skip
     """rows x inner times inner x columns, `count` times; backward are two products of the same size.
 
-    resident: the right-hand side and the result stay on the chip (fused attention).
+    resident: the square matrix of scores stays on the chip (fused attention), so that two of [rows, inner] remain.
     """
-    numbers = rows * inner + (0 if resident else inner * columns + rows * columns)
+    numbers = 2 * rows * inner if resident else rows * inner + inner * columns + rows * columns
     return Operator(name, 3 * 2 * rows * inner * columns * count, 3 * numbers * work.width * count, True)
 
 
@@ -67,9 +67,8 @@ def _layer_products(work: Pass) -> list[Operator]:
     heads, fused = work.batch_size * model.num_attention_heads, "attention" in work.kind.fused
     return [
         _product("queries, keys, values", work, tokens, hidden, 3 * hidden),
-        _product("attention scores", work, length, model.head_size(), length, heads, fused),
-        _product("attention context", work, length, length, model.head_size(), heads, False) if not fused else
-        _product("attention context", work, length, model.head_size(), length, heads, True),
+        _product("attention scores", work, length, model.head_size(), length, heads, fused),  # queries, keys in
+        _product("attention context", work, length, model.head_size(), length, heads, fused),  # values in, context out
         _product("attention output", work, tokens, hidden, hidden),
         _product("feed-forward in", work, tokens, hidden, inner),
         _product("feed-forward out", work, tokens, inner, hidden),
@@ -134,7 +133,8 @@ def update_bytes(num_parameters: int, *, accumulates: bool, num_passes: int, lam
     """Bytes an update moves beside the passes, all in float32.
 
     The norm reads the gradients, unscaling and clipping read and write them; the update reads parameter, gradient and
-    two moments and writes three of them, LAMB once more for its trust ratio; each accumulated pass reads two, writes one.
+    two moments and writes three of them, LAMB once more for its trust ratio; each accumulated pass reads two and
+    writes one.
     """
     numbers = 1 + 2 + 2 + 7 + (3 if lamb else 0)
     numbers += 3 * num_passes + 1 if accumulates else 0
