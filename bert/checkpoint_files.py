@@ -117,6 +117,8 @@ def verify(directory: Path) -> dict:
         raise CheckpointError(f"{directory} has {', '.join(extra)}, which its {MANIFEST} does not list; remove "
                               "the file, or use another step")  # fmt: skip
     for name, entry in expected.items():
+        if not (directory / name).is_file():
+            raise CheckpointError(f"{directory / name} is not a file that can be read; use another step")
         size = (directory / name).stat().st_size
         if size != entry["bytes"]:
             raise CheckpointError(f"{directory / name} has {size} bytes, its {MANIFEST} says {entry['bytes']}: "

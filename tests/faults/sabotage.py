@@ -1,0 +1,159 @@
+"""Ways to take a protection away, to show that the row which relies on it then loses.
+
+`BROKEN` maps a name to replacements, each `module:attribute` and what makes the broken one of the real one. They apply
+in this process, in the forked trainings and in the pytest processes of a row (through BERT_BROKEN); nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+VARIABLE = "BERT_BROKEN"
+Replacement = tuple[str, Callable[[Any], Any]]
+
+
+def _write_in_place(_: Any) -> Any:
+    def write_checkpoint(parent, step, write_files):
+        from bert import checkpoint_files
+
+        final = checkpoint_files.step_directory(parent, step)
+        final.mkdir(parents=True, exist_ok=True)
+        write_files(final)
+        (final / checkpoint_files.MANIFEST).write_text('{"format_version": 1, "files": {}}')
+        return final
+
+    return write_checkpoint
+
+
+def _accept(real: Any) -> Any:
+    """verify without looking."""
+    return lambda directory: {"format_version": 1, "files": {}}
+
+
+def _unlocked(_: Any) -> Any:
+    @contextlib.contextmanager
+    def run_lock(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        yield
+
+    return run_lock
+
+
+def _silent_errors(real: Any) -> Any:
+    def write_checkpoint(parent, step, write_files):
+        with contextlib.suppress(OSError):
+            return real(parent, step, write_files)
+        return parent
+
+    return write_checkpoint
+
+
+def _newest_by_clock(_: Any) -> Any:
+    def newest_valid(parent, report):
+        from bert import checkpoint_files
+
+        steps = [checkpoint_files.step_directory(parent, step) for step in checkpoint_files.list_steps(parent)]
+        return max(steps, key=lambda path: path.stat().st_mtime, default=None)
+
+    return newest_valid
+
+
+def _prune_one_too_many(real: Any) -> Any:
+    def prune(parent, keep):
+        import shutil
+
+        from bert import checkpoint_files
+
+        for step in checkpoint_files.list_steps(parent):
+            shutil.rmtree(checkpoint_files.step_directory(parent, step))
+
+    return prune
+
+
+def _from_the_beginning(real: Any) -> Any:
+    return lambda self, start=0: real(self, 0)
+
+
+def _contiguous_shares(real: Any) -> Any:
+    """Ranks take what lies together instead of what is theirs: the order depends on the number of ranks."""
+
+    def _micro_batch(self, index, step):
+        self._rank, rank = self._world_size - 1 - self._rank, self._rank
+        try:
+            return real(self, index, step)
+        finally:
+            self._rank = rank
+
+    return _micro_batch
+
+
+def _nothing(real: Any) -> Any:
+    return lambda *args, **kwargs: None
+
+
+def _itself(real: Any) -> Any:
+    """For `StopRequest.install`: no handler is installed."""
+    return lambda self: self
+
+
+FILES = "bert.checkpoint_files:"
+BROKEN: dict[str, list[Replacement]] = {
+    "position in the data is not restored": [("bert.pretraining_data:PretrainingLoader.batches", _from_the_beginning)],
+    "written in place, read unverified": [(FILES + "write_checkpoint", _write_in_place), (FILES + "verify", _accept)],
+    "signals are not handled": [("bert.interruption:StopRequest.install", _itself)],
+    "checkpoints are not verified": [(FILES + "verify", _accept)],
+    "errors of the disk are ignored": [(FILES + "write_checkpoint", _silent_errors), (FILES + "verify", _accept),
+                                       (FILES + "require_space", _nothing)],
+    "no lock": [(FILES + "run_lock", _unlocked)],
+    "pruning takes all": [(FILES + "prune", _prune_one_too_many)],
+    "the newest by the clock": [(FILES + "newest_valid", _newest_by_clock)],
+    "ranks share by place": [("bert.pretraining_data:PretrainingLoader._micro_batch", _contiguous_shares)],
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def applied(name: str | None) -> Iterator[None]:
+    """With the protection `name` taken away, here and in processes started meanwhile."""
+    if name is None:
+        yield
+        return
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = name
+    with contextlib.ExitStack() as stack:
+        for target, make in BROKEN[name]:
+            stack.enter_context(_replaced(target, make))
+        try:
+            yield
+        finally:
+            os.environ.pop(VARIABLE)
+            if before is not None:
+                os.environ[VARIABLE] = before
+
+
+def apply_for_good(name: str) -> None:
+    """In a process that was made for it."""
+    contextlib.ExitStack().enter_context(applied(name)) if name else None
+
+
+@contextlib.contextmanager
+def _replaced(target: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    module, _, path = target.partition(":")
+    owner: Any = importlib.import_module(module)
+    *parts, last = path.split(".")
+    for part in parts:
+        owner = getattr(owner, part)
+    real = owner.__dict__[last] if isinstance(owner, type) else getattr(owner, last)
+    setattr(owner, last, make(real))
+    try:
+        yield
+    finally:
+        setattr(owner, last, real)
+
+
+def pytest_configure(config) -> None:
+    """As a plugin (`-p tests.faults.sabotage`): the whole pytest run is without the protection."""
+    apply_for_good(os.environ.get(VARIABLE, ""))
