@@ -13,7 +13,7 @@ from bert.recipes import RECIPES
 PARTS = load_parts()
 # Largest |planned / published - 1| of the rows that are predictions. TensorFlow's own 3,799 and 700 sequences/s are
 # slower than its operators would need, so the planner, which knows only operators, is far above them.
-BOUNDS = {"NVIDIA Paddle": 0.08, "NVIDIA PyTorch": 0.06, "NVIDIA TensorFlow 2": 0.40}
+BOUNDS = {"NVIDIA Paddle": 0.09, "NVIDIA PyTorch": 0.06, "NVIDIA TensorFlow 2": 0.40}
 
 
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row.program}, {row.task}, {row.hardware}")
