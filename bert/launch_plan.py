@@ -33,6 +33,7 @@ class Preparation:
     num_workers: int
     num_shards_per_worker: int = 128
     sample_ratio: float = 0.9
+    phase1_bin_size: int | None = None
     phase2_bin_size: int | None = 64
 
     def num_shards(self, config: PretrainingConfig, world_size: int) -> int:
@@ -40,7 +41,7 @@ class Preparation:
         return self.num_shards_per_worker * max(1, config.data.num_workers) * world_size
 
     def bin_size(self, phase: int) -> int | None:
-        return self.phase2_bin_size if phase == 2 else None
+        return self.phase2_bin_size if phase == 2 else self.phase1_bin_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,14 +189,15 @@ def _single_phase_plan(
 def _plan(
     name: str, phases: Sequence[PretrainingConfig], launch: argparse.Namespace, processes_per_node: int
 ) -> LaunchPlan:
-    bin_size = _one_of("phase2_bin_size", launch.phase2_bin_size or "64", BIN_SIZES)
+    bin_sizes = {f"phase{phase}_bin_size": _one_of(f"phase{phase}_bin_size", given or default, BIN_SIZES)
+                 for phase, given, default in ((1, launch.phase1_bin_size, "none"), (2, launch.phase2_bin_size, "64"))}
     preparation = Preparation(
         wikipedia_source=Path(os.path.expandvars(
             launch.wikipedia_source or "$BERT_PREP_WORKING_DIR/wikipedia/source/")),
         num_workers=_whole("num_dask_workers", launch.num_dask_workers or str(os.cpu_count())),
         num_shards_per_worker=_whole("num_shards_per_worker", launch.num_shards_per_worker or "128"),
         sample_ratio=_ratio("sample_ratio", launch.sample_ratio or "0.9"),
-        phase2_bin_size=None if bin_size == "none" else int(bin_size))
+        **{name: None if size == "none" else int(size) for name, size in bin_sizes.items()})
     plan = LaunchPlan(
         name=name, phases=tuple(phases), preparation=preparation,
         processes_per_node=_whole("num_processes", launch.num_gpus or str(processes_per_node)),
@@ -253,7 +255,8 @@ def _launch_parser() -> argparse.ArgumentParser:
     add("--num-dask-workers", metavar="N", help="processes that make missing shards")
     add("--num-shards-per-worker", metavar="N", help="shards for each reader of each rank")
     add("--sample-ratio", metavar="R", help="share of the documents to use")
-    add("--phase2-bin-size", metavar="|".join(BIN_SIZES), help="tokens a bin of phase 2's shards spans")
+    for phase in (1, 2):
+        add(f"--phase{phase}-bin-size", metavar="|".join(BIN_SIZES), help="tokens a bin of the phase's shards spans")
     add("--show-config", action="store_true", help="print every resolved setting as YAML")
     add("--dry-run", action="store_true", help="print the plan and stop")
     return parser

@@ -19,10 +19,13 @@ from bert.config import derive
 from bert.estimates import dry_run_report
 from bert.launch_plan import REPOSITORY, LaunchPlan, num_gpus, parse_launch_arguments
 from bert.launch_progress import QUIET_STEPS, PhaseProgress, pass_on
+from bert.manifest import write_atomically
 from bert.preparation import prepare_shards
 from bert.pretraining_config import PretrainingConfig
+from bert.rendezvous import launcher_addresses, wait_for_master
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: try again
+MASTER_TIMEOUT_SECONDS = 600.0  # nodes of a queue may start minutes apart
 _ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # nothing to save yet; the second is Paddle's launcher
 
 
@@ -48,7 +51,8 @@ class Runner:
         environment = _environment() | ({QUIET_STEPS: "1"} if progress else {})
         # A session of its own: the terminal's Ctrl-C reaches us alone, so the command is told once.
         self._process = subprocess.Popen(command, start_new_session=True, cwd=Path.cwd(), env=environment,
-                                         stdout=subprocess.PIPE if log_file or progress else None)
+                                         stdout=subprocess.PIPE if log_file or progress else None,
+                                         preexec_fn=_ignore_usr1)
         if self.stop_requested:
             self._pass_on()
         if log_file is not None or progress is not None:
@@ -74,6 +78,11 @@ class Runner:
                 os.kill(pid, signal.SIGTERM)
             except ProcessLookupError:
                 pass  # it ended by itself meanwhile
+
+
+def _ignore_usr1() -> None:
+    """Slurm sends USR1 to every process of a step, and Paddle's launcher would die of it; we pass it on as SIGTERM."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _workers(process: "subprocess.Popen[bytes]") -> list[int]:
@@ -109,10 +118,10 @@ def pretraining(argv: Sequence[str]) -> int:
     for config in plan.phases:
         if is_done(config):
             continue
-        code = _prepare(plan, config, runner) or _train(plan, config, devices, runner)
+        code = prepare_data(plan, config, runner) or _train(plan, config, devices, runner)
         if code != 0:
             return _explain_exit(code, config, runner)
-        if not (config.run.benchmark or is_done(config)):
+        if not (config.run.benchmark or _is_done_here(plan, config)):
             print(f"phase {config.run.phase} has steps left; the same command continues")
             return 0
     if plan.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
@@ -123,12 +132,13 @@ def pretraining(argv: Sequence[str]) -> int:
     return 0
 
 
-def _prepare(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> int:
+def prepare_data(plan: LaunchPlan, config: PretrainingConfig, runner: Runner, only_this_node: bool = False) -> int:
+    """Make the phase's data if it is missing; exit code of the command that did."""
     with usage_errors():
         if plan.name == "quickstart":
             with quickstart.data_lock(config):
                 return quickstart.prepare(config, runner.run)
-        return prepare_shards(plan, config, runner.run)
+        return prepare_shards(plan, config, runner.run, only_this_node)
 
 
 def _train(plan: LaunchPlan, config: PretrainingConfig, devices: str | None, runner: Runner) -> int:
@@ -137,29 +147,39 @@ def _train(plan: LaunchPlan, config: PretrainingConfig, devices: str | None, run
         started.check_files()
         settings_file = config.stage_dir() / "launch.yaml"  # with its start; what the user asked for stands beside it
         settings_file.parent.mkdir(parents=True, exist_ok=True)
-        settings_file.write_text(dump_yaml(started), encoding="utf-8")
         asked_file = config.run.output_dir / f"phase{config.run.phase}.yaml"
-        asked_file.write_text(dump_yaml(config), encoding="utf-8")
+        for path, settings in ((settings_file, started), (asked_file, config)):  # other nodes read them meanwhile
+            write_atomically(path, dump_yaml(settings).encode())
+        command = training_command(plan, config, settings_file, devices)
+        if plan.node_rank and plan.num_nodes > 1:
+            wait_for_master(command[command.index("--master") + 1], MASTER_TIMEOUT_SECONDS,
+                            lambda line: print(line, flush=True), stopped=lambda: runner.stop_requested)
     log_file = None
     if plan.create_logfile:
         stamp = time.strftime("%y%m%d%H%M%S")
         batch = config.batch.resolved_global_batch_size(plan.world_size())
         log_file = config.run.output_dir / f"{plan.job_name}.phase{config.run.phase}_gbs{batch}.{stamp}.log"
-    return runner.run(training_command(plan, config, settings_file, devices), log_file, config)
+    return runner.run(command, log_file, config)
 
 
 def training_command(
     plan: LaunchPlan, config: PretrainingConfig, settings_file: Path, devices: str | None
 ) -> list[str]:
-    """Always through Paddle's launcher: one rank and many take the same way."""
-    script = [str(plan.code_dir / "run_pretraining.py"), "--config", str(settings_file)]
-    launch = [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "CRITICAL",
-              "--log_dir", str(config.stage_dir() / "launch"), "--job_id", f"{plan.job_name}_phase{config.run.phase}"]
-    launch += ["--devices", devices] if devices else ["--nproc_per_node", str(plan.processes_per_node)]
+    """Always through Paddle's launcher: one rank and many take the same way.
+
+    Raises:
+        ValueError: several nodes, and the address where they shall meet is not good for that.
+    """
+    log_dir, nodes = config.stage_dir() / "launch", []
     if plan.num_nodes > 1:
-        launch += ["--nnodes", str(plan.num_nodes), "--master", str(plan.master)]
-        launch += ["--rank", str(plan.node_rank)] if plan.node_rank is not None else []
-    return launch + script
+        master, own_address = launcher_addresses(str(plan.master))
+        nodes = ["--nnodes", str(plan.num_nodes), "--master", master, "--host", own_address]
+        nodes += ["--rank", str(plan.node_rank)] if plan.node_rank is not None else []
+        log_dir /= own_address if plan.node_rank is None else f"node{plan.node_rank}"  # the nodes share the folder
+    processes = ["--devices", devices] if devices else ["--nproc_per_node", str(plan.processes_per_node)]
+    return [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "CRITICAL",
+            "--log_dir", str(log_dir), "--job_id", f"{plan.job_name}_phase{config.run.phase}", *nodes, *processes,
+            str(plan.code_dir / "run_pretraining.py"), "--config", str(settings_file)]
 
 
 def with_start(config: PretrainingConfig, previous: PretrainingConfig) -> PretrainingConfig:
@@ -191,6 +211,14 @@ def is_done(config: PretrainingConfig) -> bool:
     summary = launch_report.read_summary(config)
     done = summary is not None and summary.get("steps", 0) >= config.run.max_steps
     return done and not config.run.benchmark and (config.checkpoint_dir() / str(config.run.max_steps)).is_dir()
+
+
+def _is_done_here(plan: LaunchPlan, config: PretrainingConfig, patience_seconds: float = 60.0) -> bool:
+    """Whether the phase is done, as this node sees it; what the first node wrote may take a while on a shared disk."""
+    deadline = time.monotonic() + (patience_seconds if plan.num_nodes > 1 and not config.run.steps_this_run else 0.0)
+    while not (done := is_done(config)) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    return done
 
 
 def refuse_other_run(config: PretrainingConfig) -> None:

@@ -11,20 +11,22 @@ from bert.launch_plan import LaunchPlan
 from bert.manifest import MANIFEST_NAME
 from bert.pretraining_config import PretrainingConfig
 
-_UNFINISHED = ".blocks"  # what data.preprocess_bert_pretrain keeps in its sink until all shards are written
+UNFINISHED = ".blocks"  # what data.preprocess_bert_pretrain keeps in its sink until all shards are written
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
 
 
-def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run) -> int:
+def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_this_node: bool = False) -> int:
     """Make the shards of one phase from the Wikipedia text if their folder is missing or empty.
+
+    Of several nodes none makes them, unless it knows that it is the only one that was asked (`only_this_node`).
 
     Raises:
         ValueError: there is no text either.
     """
     folder, source = config.data.input_dir, plan.preparation.wikipedia_source
-    if _has_files(folder) and not (folder / _UNFINISHED).exists():
+    if _has_files(folder) and not (folder / UNFINISHED).exists():
         return 0
-    if plan.node_rank not in (None, 0) or plan.num_nodes > 1:
+    if plan.num_nodes > 1 and not only_this_node:
         raise ValueError(f"input_dir={folder} has no shards; make them on one node first (--num-nodes 1), in a folder "
                          "that all nodes share")
     if not _has_files(source):

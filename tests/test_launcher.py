@@ -94,8 +94,9 @@ def test_commands_of_one_process_several_and_several_nodes():
     assert f"--nproc_per_node 1 {script}" in words("--num-gpus", "1")
     assert f"--nproc_per_node 2 {script}" in words("--num-gpus", "2")
     assert f"--devices 0,1 {script}" in words("--num-gpus", "2", devices="0,1")
-    nodes = words("--num-nodes", "2", "--num-gpus", "1", "--master", "host:6070", "--node-rank", "1")
-    assert "--nnodes 2 --master host:6070 --rank 1" in nodes
+    nodes = words("--num-nodes", "2", "--num-gpus", "1", "--master", "127.0.0.1:6070", "--node-rank", "1")
+    assert "--nnodes 2 --master 127.0.0.1:6070 --host 127.0.0.1 --rank 1" in nodes
+    assert "phase1/launch/node1 " in nodes  # the nodes share the folder
 
 
 # ---- where a phase starts -----------------------------------------------------------------------------------------

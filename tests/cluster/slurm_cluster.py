@@ -147,13 +147,13 @@ class SlurmCluster:
             "SlurmdParameters=config_overrides",  # believe the CPUs below, also where the machine has fewer
             "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "JobAcctGatherType=jobacct_gather/none",
             "MpiDefault=none", "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "ReturnToService=2",
-            "SchedulerParameters=sched_interval=2,batch_sched_delay=0,default_queue_depth=20", "SchedulerType=sched/builtin",
-            "KillWait=5", "InactiveLimit=0", "MinJobAge=3600", "JobRequeue=1", "GresTypes=",
+            "SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=2,batch_sched_delay=0",
+            "KillWait=5", "InactiveLimit=0", "MinJobAge=3600", "JobRequeue=1",
         ]
         lines += [f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus} State=UNKNOWN"
                   for node, port in zip(self.nodes(), node_ports, strict=True)]
         lines += [f"PartitionName=main Nodes={','.join(self.nodes())} Default=YES MaxTime=INFINITE State=UP"]
-        return "\n".join(line for line in lines if not line.endswith("=")) + "\n"
+        return "\n".join(lines) + "\n"
 
 
 def free_ports(count: int) -> list[int]:
