@@ -48,7 +48,8 @@ def read_pretrained(path: Path, *, config_file: Path | None = None, fused_qkv: s
     mapped = layout.to_ours(_read(located), fused_qkv)
     if mapped.unknown and not allow_unknown:
         raise ConversionError(_list(f"{located.weights} holds tensors that have no place in a BERT (allow_unknown, "
-                                    "--allow-unknown on the command line, leaves them out)", mapped.unknown))
+                                    "--allow-unknown on the command line, leaves them out)",
+                                    tuple(f"unknown: {name}" for name in mapped.unknown)))
     notes = [*located.notes, *mapped.notes, *(f"left out: {name}, unknown" for name in mapped.unknown)]
     present, absent = layout.missing_parts(mapped.parameters, mapped.num_layers)
     notes += [f"not there: {head} ({our_names.HEADS[head][0].rsplit('.', 1)[0]})" for head in absent]

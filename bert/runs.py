@@ -6,8 +6,12 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from bert import checkpoint, checkpoint_files
+from bert.architecture import BertConfig
 from bert.checkpoint import CheckpointError, Progress
+from bert.checkpoint_sources import read_pretrained
 from bert.config import TrainingConfig
 from bert.distributed import Collective, Group
 from bert.framework import default_device, place_of, static
@@ -94,13 +98,34 @@ def initialize_weights(config: TrainingConfig, program: TrainingProgram, device:
         path = Path(source)
         if is_strict := getattr(settings, "from_phase1_final_params", None) is not None:
             path = newest(path, config, "phase1", say) or path
-        parameters = checkpoint.load_parameters(path)
+        parameters = checkpoint.load_parameters(path) if is_strict else pretrained_parameters(path, config.model, say)
         checkpoint.initialize_from(device.scope, device.place, variables, parameters, path, say,
                                    heads_may_differ=not is_strict)  # fmt: skip
         if program.amp_optimizer is not None:
             program.amp_optimizer.amp_init(device.place, scope=device.scope, rewrite_master_weight=True)
         say(f"starting from the weights of {path}")
     return progress
+
+
+def pretrained_parameters(path: Path, model: BertConfig, say: Callable[[str], None]) -> Mapping[str, np.ndarray]:
+    """Weights of any known format for `model`; what was left out or filled in is said.
+
+    Raises:
+        CheckpointError: unreadable, or made for a network whose shapes are the same and whose outputs are not.
+    """
+    pretrained = read_pretrained(path)
+    for line in pretrained.notes:
+        if not line.startswith("not there: "):  # said tensor by tensor when the weights are put in place
+            say(f"{path}: {line}")
+    if pretrained.config is not None:
+        there, here = pretrained.config.num_attention_heads, model.num_attention_heads
+        if there != here:
+            raise CheckpointError(f"{path} was trained with {there} attention heads, this run has num_attention_heads="
+                                  f"{here}; give the run the model's own sizes: --config-file")
+        for name in ("hidden_act", "layer_norm_eps"):
+            if getattr(pretrained.config, name) != getattr(model, name):
+                say(f"{path}: {name} was {getattr(pretrained.config, name)} there, is {getattr(model, name)} here")
+    return pretrained.parameters
 
 
 def start_of_run(config: TrainingConfig, data_fingerprint: str, group: Group) -> Progress:

@@ -21,7 +21,7 @@ class Mapped:
     parameters: dict[str, np.ndarray]
     num_layers: int
     dialect: str  # "native", "huggingface", "paddlenlp", "tensorflow" or "nvidia-paddle"
-    unknown: tuple[str, ...]
+    unknown: tuple[str, ...]  # with their shapes
     notes: tuple[str, ...]
 
 
@@ -100,7 +100,7 @@ def to_ours(raw: RawTensors, fused_qkv: str | None = None) -> Mapped:
         elif dialect == "tensorflow" and our_names.TENSORFLOW_TRAINING.fullmatch(name):
             training += 1
         else:
-            unknown.append(name)
+            unknown.append(f"{name} {list(array.shape)}")
     _check_tied(raw, tied, parameters, notes)
     notes += [f"left out: {name}, a constant" for name in buffers]
     if training:
@@ -207,5 +207,15 @@ def missing_parts(parameters: Mapping[str, np.ndarray], num_layers: int) -> tupl
         if found:
             lacking += [name for name in names if name not in parameters]
     if lacking:
-        raise ConversionError("the model is there in part only, it lacks:\n  " + "\n  ".join(lacking))
+        raise ConversionError("the model is there in part only:\n  " + "\n  ".join(_missing(lacking, parameters)))
     return present, absent
+
+
+def _missing(names: list[str], parameters: Mapping[str, np.ndarray]) -> list[str]:
+    """A line for each, with the shape it should have where that follows from the others."""
+    words = parameters.get(WORD_EMBEDDINGS)
+    inner = next((value for name, value in parameters.items() if "intermediate.dense.weight" in name), None)
+    if words is None or inner is None or words.ndim != 2 or inner.ndim != 2:
+        return [f"missing: {name}" for name in names]
+    shapes = {name: flat_names.expected_shape(name, *words.shape, inner.shape[1]) for name in names}
+    return [f"missing: {name} {[size or 'any' for size in shape]}" for name, shape in shapes.items()]

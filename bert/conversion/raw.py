@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bert.checkpoint_files import CheckpointError
 
-class ConversionError(ValueError):
+
+class ConversionError(CheckpointError):
     """A source that cannot be read as a BERT; the text names the file, the rule and the remedy."""
 
 
