@@ -125,7 +125,7 @@ def read_examples(path: Path, split: Split, rule: LabelRule, max_bad_line_fracti
         columns.append(split.label)
     if split.index is not None:
         columns.append(split.index)
-    text = _decoded(path)
+    text = decoded_text(path)
     kept: list[list[str]] = []
     problems: list[str] = []
     num_lines = num_unlabelled = 0
@@ -190,7 +190,12 @@ def _judge(path: Path, problems: list[str], num_lines: int, max_fraction: float)
     return (f"{path}: {len(problems)} of {num_lines} lines left out, which cannot be read: {shown}",)
 
 
-def _decoded(path: Path) -> str:
+def decoded_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        DataError: the file is missing, not UTF-8, or has NUL characters.
+    """
     if not path.is_file():
         raise DataError(f"{path} is not there; check the path")
     data = path.read_bytes()
