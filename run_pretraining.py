@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(config) -> int:
     # Paddle takes a second to load: not for --help, --dry-run or an error in the settings.
-    from bert import checkpoint_files, distributed, pretraining, runs
+    from bert import checkpoint_files, distributed, initialization, pretraining, runs
     from bert.hardware import use_cores
     from bert.interruption import EXIT_INTERRUPTED, StopRequest
     from bert.pretraining_data import evaluation_unigram_entropy
@@ -59,12 +59,7 @@ def run(config) -> int:
             say(notice)
         program, device = runs.build(config, pretraining.objective_of(config), group)
         start = runs.start_of_run(config, data.train.fingerprint, group)
-        progress = runs.initialize_weights(config, program, device, start, say)
-        last_step = config.run.max_steps
-        if config.run.steps_this_run:
-            last_step = min(last_step, progress.step + config.run.steps_this_run)
-        if config.run.benchmark:
-            last_step = progress.step + config.run.benchmark_warmup_steps + config.run.benchmark_steps
+        progress = initialization.initialize_weights(config, program, device, start, say)
         entropy = None
         if data.held_out is not None:
             entropy = evaluation_unigram_entropy(data.held_out, config.run.eval_samples)
@@ -85,7 +80,7 @@ def run(config) -> int:
         batches = data.loader.batches(progress.step)
         stack.callback(batches.close)
         try:
-            outcome = trainer.run(batches, progress.step, last_step)
+            outcome = trainer.run(batches, progress.step, runs.last_step(config, progress.step))
         except (TrainingDiverged, RanksDiffer) as error:
             print(f"error: {error}", file=sys.stderr)
             return EXIT_DIVERGED

@@ -17,6 +17,7 @@ from bert.optimization import COUNTERS
 
 CONFIG_FILE = "bert_config.json"
 VOCABULARY_FILE = "vocab.txt"
+METRICS_FILE = "metrics.json"  # beside the best weights of a fine-tuning
 _HEADS = ("cls.", "bert.pooler.", "qa_outputs.", "classifier.")
 _OTHER_HEADS = tuple(f"{what}: {head}" for what in ("missing", "unknown") for head in _HEADS)
 
@@ -70,22 +71,34 @@ def capture(scope, variables: Variables) -> tuple[dict, dict, dict]:
 def save(parent: Path, prefix: str, parameters: dict, optimizer: dict, progress: Progress,
          model_config_json: str, vocab_file: Path, texts: Mapping[str, str]) -> Path:  # fmt: skip
     """Write the checkpoint of `progress.step` under `parent`; `texts` are further files by name."""
-    size = sum(array.nbytes for tensors in (parameters, optimizer) for array in tensors.values())
+    texts = {**texts, f"{prefix}_progress.json": json.dumps(asdict(progress), indent=1, sort_keys=True),
+             CONFIG_FILE: model_config_json}  # fmt: skip
+    tensors = {f"{prefix}.safetensors": parameters, f"{prefix}_optimizer.safetensors": optimizer}
+    return _write(parent, progress.step, tensors, texts, vocab_file)
+
+
+def save_weights(parent: Path, step: int, prefix: str, parameters: dict, model_config_json: str, vocab_file: Path,
+                 texts: Mapping[str, str]) -> Path:  # fmt: skip
+    """Write weights to use, not to continue: as `save`, without optimizer state and progress."""
+    return _write(parent, step, {f"{prefix}.safetensors": parameters}, {**texts, CONFIG_FILE: model_config_json},
+                  vocab_file)  # fmt: skip
+
+
+def _write(parent: Path, step: int, tensors: Mapping[str, dict], texts: Mapping[str, str], vocab_file: Path) -> Path:
+    size = sum(array.nbytes for arrays in tensors.values() for array in arrays.values())
     parent.mkdir(parents=True, exist_ok=True)
     checkpoint_files.require_space(parent, size + (1 << 20))
 
     def write_files(directory: Path) -> None:
-        save_file(parameters, directory / f"{prefix}.safetensors", metadata={"format": "pd"})
-        save_file(optimizer, directory / f"{prefix}_optimizer.safetensors", metadata={"format": "pd"})
-        (directory / f"{prefix}_progress.json").write_text(json.dumps(asdict(progress), indent=1, sort_keys=True))
+        for name, arrays in tensors.items():
+            save_file(arrays, directory / name, metadata={"format": "pd"})
         for path in directory.glob("*.safetensors"):
             path.chmod(0o644)  # safetensors makes them readable to their owner only
-        (directory / CONFIG_FILE).write_text(model_config_json)
         shutil.copyfile(vocab_file, directory / VOCABULARY_FILE)
         for name, text in texts.items():
             (directory / name).write_text(text)
 
-    return checkpoint_files.write_checkpoint(parent, progress.step, write_files)
+    return checkpoint_files.write_checkpoint(parent, step, write_files)
 
 
 def load(directory: Path) -> tuple[dict, dict, Progress]:

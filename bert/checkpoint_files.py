@@ -24,6 +24,7 @@ MANIFEST = "manifest.json"
 _TEMPORARY_PREFIX = ".saving-"
 _REPLACED_PREFIX = ".saving-replaced-"  # followed by the step
 _LOCK = ".lock"
+_BEST = "-best"  # ends the name of the folder of a fine-tuning's best weights
 
 
 class CheckpointError(ValueError):
@@ -85,10 +86,14 @@ def remove_temporaries(parent: Path) -> None:
 def prune(parent: Path, keep: int) -> None:
     """Delete all but the newest `keep` steps, oldest first, whichever run wrote them."""
     for step in list_steps(parent)[:-keep]:
-        # Renamed first: a crash in the middle of a deletion must not leave half a directory that looks like a step.
-        doomed = parent / f"{_TEMPORARY_PREFIX}pruned-{step}-{os.getpid()}"
-        step_directory(parent, step).rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        remove_step(parent, step)
+
+
+def remove_step(parent: Path, step: int) -> None:
+    # Renamed first: a crash in the middle of a deletion must not leave half a directory that looks like a step.
+    doomed = parent / f"{_TEMPORARY_PREFIX}pruned-{step}-{os.getpid()}"
+    step_directory(parent, step).rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def set_aside_newer(parent: Path, step: int) -> list[Path]:
@@ -140,6 +145,26 @@ def newest_valid(parent: Path, report: Callable[[str], None]) -> Path | None:
         else:
             return directory
     return None
+
+
+def weights_folder(path: Path) -> Path:
+    """`path`, or the newest step below it where it is the output folder of a run, or a folder in between.
+
+    Phase 2 goes before phase 1, and the best weights of a fine-tuning before its newest.
+
+    Raises:
+        CheckpointError: several runs lie below it.
+    """
+    if not path.is_dir() or (path / MANIFEST).exists():
+        return path
+    found = [manifest.parent for depth in range(1, 4) for manifest in path.glob("*/" * depth + MANIFEST)]
+    parents = {step.parent for step in found if step.name.isdecimal()}
+    parents -= {parent.with_name("phase1") for parent in parents if parent.name == "phase2"}
+    parents -= {parent.with_name(parent.name.removesuffix(_BEST)) for parent in parents if parent.name.endswith(_BEST)}
+    if len(parents) > 1:
+        raise CheckpointError(f"{path} holds checkpoints of several runs ({', '.join(sorted(map(str, parents)))}); "
+                              "name one of them")  # fmt: skip
+    return step_directory(parent := parents.pop(), list_steps(parent)[-1]) if parents else path
 
 
 def require_space(parent: Path, num_bytes: int) -> None:

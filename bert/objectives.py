@@ -35,6 +35,7 @@ class Objective:
     Attributes:
         labels: what is fed beside the encoder's inputs in training: name -> (shape, dtype).
         metric_names: the sums of a pass, in order.
+        outputs_per_token: whether outputs are [b, s, ...] rather than [b, ...].
     """
 
     model: BertConfig
@@ -42,6 +43,7 @@ class Objective:
 
     labels: ClassVar[dict[str, tuple[list[int], str]]]
     metric_names: ClassVar[tuple[str, ...]]
+    outputs_per_token: ClassVar[bool] = False
 
     def inputs(self, with_labels: bool = True) -> dict[str, Any]:
         """Declare the feed of a pass in the current program."""
@@ -138,6 +140,7 @@ class QuestionAnsweringObjective(Objective):
 
     labels: ClassVar = {"start_positions": ([-1], "int64"), "end_positions": ([-1], "int64")}
     metric_names: ClassVar = ("passes", "loss", "start_correct", "end_correct", "sequences")
+    outputs_per_token: ClassVar = True
 
     def network(self) -> BertForQuestionAnswering:
         return BertForQuestionAnswering(self.model, fuse_mha=self.fuse_mha)
@@ -208,6 +211,7 @@ class TokenClassificationObjective(Objective):
 
     labels: ClassVar = {"labels": ([-1, -1], "int64"), "label_normalizer": ([1], "float32")}
     metric_names: ClassVar = ("passes", "loss", "correct", "tokens")
+    outputs_per_token: ClassVar = True
 
     def network(self) -> BertForTokenClassification:
         return BertForTokenClassification(self.model, self.num_labels, fuse_mha=self.fuse_mha)

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
+from bert import runs
 from bert.distributed import Group
 from bert.inference import evaluate_pretraining
 from bert.objectives import PretrainingObjective
@@ -81,25 +82,6 @@ def evaluator(config: PretrainingConfig, evaluation_program, data: PretrainingDa
 
 def summary(config: PretrainingConfig, outcome: Outcome, device: Device, program: TrainingProgram,
             unigram_entropy: float | None) -> dict:  # fmt: skip
-    """The figures of a run by the names its users know; throughputs are of all ranks and leave saves out."""
-    seconds = max(outcome.raw_train_seconds, 1e-9)
-    metrics = outcome.final_metrics
-    return {
-        "phase": config.run.phase,
-        "steps": outcome.step,
-        "finished": outcome.finished and not config.run.benchmark,
-        "interrupted_by": outcome.interrupted_by,
-        "e2e_train_time": outcome.total_seconds,
-        "raw_train_time": outcome.raw_train_seconds,
-        "training_sequences_per_second": outcome.sequences / seconds if outcome.sequences else None,
-        "tokens_per_second": outcome.tokens / seconds if outcome.sequences else None,
-        "final_loss": metrics.get("loss"),
-        "skipped_steps": metrics.get("skipped_steps"),
-        "mfu": outcome.mfu,
-        "peak_tflops_per_rank": device.peak_tflops,
-        "parameters": config.model.num_parameters(),
-        "parameter_tensors": len(program.parameters),
-        "world_size": device.group.world_size,
-        "unigram_entropy": unigram_entropy,
-        **{name: value for name, value in metrics.items() if name.startswith("eval_")},
-    }
+    """The figures of a phase."""
+    common = runs.summary_of(config, outcome, device, program)
+    return {"phase": config.run.phase, **common, "unigram_entropy": unigram_entropy}

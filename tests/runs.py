@@ -14,7 +14,7 @@ if __name__ == "__main__":
 
 import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
 import tiny
-from bert import pretraining, runs
+from bert import initialization, pretraining, runs
 from bert.checkpoint import Progress
 from bert.pretraining_config import PretrainingConfig
 from bert.framework import read_variable, static
@@ -58,7 +58,7 @@ def run(config: PretrainingConfig, last_step: int, *, change=lambda step, feeds:
     with static.scope_guard(static.Scope()):
         with mock.patch.object(runs, "build_training_program", tiny.build):
             program, device = runs.build(config, pretraining.objective_of(config), tiny.ONE_RANK)
-        progress = runs.initialize_weights(config, program, device, start, said.append)
+        progress = initialization.initialize_weights(config, program, device, start, said.append)
         outcome = None
         if train:
             trainer = Trainer(program, device, config, log, StopRequest() if stop is None else stop,

@@ -19,12 +19,12 @@ LAYER = {
     # whole programs, the loop, state
     "program": 3, "bert.training": 3, "bert.inference": 3, "bert.checkpoint": 3,
     # runs put together
-    "bert.runs": 4, "bert.pretraining": 4, "bert.finetuning": 4,
+    "bert.runs": 4, "bert.initialization": 4, "bert.pretraining": 4, "bert.finetuning": 4,
 }
 ENTRY_POINT = 5
 MUST_BE_PADDLE_FREE = (
     "bert.architecture", "bert.checkpoint_files", "bert.checkpoint_writer", "bert.cli", "bert.config",
-    "bert.environment", "bert.estimates", "bert.flags",
+    "bert.environment", "bert.estimates", "bert.finetuning_config", "bert.finetuning_data", "bert.flags",
     "bert.interruption", "bert.launch_plan", "bert.launch_report", "bert.launcher", "bert.logs", "bert.masking",
     "bert.preparation", "bert.pretraining_config",
     "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes", "bert.samples",
