@@ -14,8 +14,10 @@ import numpy as np
 from bert.architecture import BertConfig
 from bert.conversion import layout, locating, our_names
 from bert.conversion.model_description import Description, check_sizes, read_description
+from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw import ConversionError, RawTensors
 from bert.conversion.safetensors_file import merge, read_safetensors, shards_of
+from bert.conversion.torch_file import read_torch
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def _read(located: locating.Located) -> RawTensors:
     return merge(parts, located.weights) if len(parts) > 1 else parts[0]
 
 
-_READERS: dict[str, Callable[[Path], RawTensors]] = {"safetensors": read_safetensors}
+_READERS: dict[str, Callable[[Path], RawTensors]] = {
+    "safetensors": read_safetensors, "torch": read_torch, "paddle": read_pdparams}
 
 
 def _description(path: Path | None) -> Description | None:

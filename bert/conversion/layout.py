@@ -7,7 +7,7 @@ import numpy as np
 
 from bert.conversion import flat_names, our_names
 from bert.conversion.our_names import DECODER_BIAS, WORD_EMBEDDINGS, Meaning
-from bert.conversion.raw import ConversionError, RawTensors
+from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, widen_bfloat16
 
 # A padded token has a row of zeros, and this for its bias in the masked-LM head: exp(-100) takes no part in a softmax,
 # so the losses are those of the unpadded model, and no gradient ever moves the row.
@@ -143,6 +143,9 @@ def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: li
     converted: dict[str, int] = {}
     result = {}
     for name, array in parameters.items():
+        if array.dtype == BFLOAT16:
+            array = widen_bfloat16(array)
+            converted["bfloat16"] = converted.get("bfloat16", 0) + 1
         if array.dtype.kind != "f":
             raise ConversionError(f"{raw.source}: {name} is {array.dtype}, must be a float; this is no parameter of a "
                                   "BERT")

@@ -15,6 +15,10 @@ class ConversionError(CheckpointError):
     """A source that cannot be read as a BERT; the text names the file, the rule and the remedy."""
 
 
+# How readers mark bfloat16, which numpy does not know; widened when it is known to be a parameter.
+BFLOAT16 = np.dtype([("bfloat16", "<u2")])
+
+
 @dataclass(frozen=True)
 class RawTensors:
     """What a reader found. Arrays may be views of a mapped file: copy before writing to them."""
@@ -40,5 +44,16 @@ def regular_file(path: Path) -> int:
 
 
 def widen_bfloat16(raw: np.ndarray) -> np.ndarray:
-    """uint16 bit patterns of bfloat16 -> the same numbers as float32: bfloat16 is its upper half."""
-    return (raw.astype(np.uint32) << 16).view(np.float32)
+    """BFLOAT16 -> the same numbers as float32, of which bfloat16 is the upper half."""
+    return (raw["bfloat16"].astype(np.uint32) << 16).view(np.float32)
+
+
+def check_volume(tensors: Mapping[str, np.ndarray], path: Path, file_bytes: int) -> None:
+    """Refuse tensors that share their numbers so often that unpacking them would fill the memory.
+
+    A tied decoder is there twice in honest files.
+    """
+    total = sum(array.nbytes for array in tensors.values())
+    if total > 3 * file_bytes:
+        raise ConversionError(f"{path} has {file_bytes} bytes and tensors of {total}: they overlap, as in no "
+                              "checkpoint; it is damaged or hostile")

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, deserialize
 
-from bert.conversion.raw import ConversionError, RawTensors, regular_file, widen_bfloat16
+from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, regular_file
 
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
-           "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
+_DTYPES: dict[str, str | np.dtype] = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BFLOAT16, "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
+    "U8": "|u1", "BOOL": "|b1"}
 _LARGEST_INDEX = 64 << 20
 
 
@@ -25,17 +26,13 @@ def read_safetensors(path: Path) -> RawTensors:
         entries = deserialize(data)
     except (SafetensorError, ValueError, OverflowError) as error:
         raise ConversionError(f"{path} is not a whole safetensors file ({error}); fetch or make it again") from None
-    tensors, narrow = {}, 0
+    tensors = {}
     for name, entry in entries:
         if entry["dtype"] not in _DTYPES:
             raise ConversionError(f"{path}: {name} has dtype {entry['dtype']}; float32, float16 and bfloat16 are read: "
                                   "save the model in one of them")
-        array = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        if entry["dtype"] == "BF16":
-            array, narrow = widen_bfloat16(array), narrow + 1
-        tensors[name] = array
-    notes = (f"{path.name}: {narrow} tensors in bfloat16, widened to float32",) if narrow else ()
-    return RawTensors(tensors, path, "safetensors", _metadata(data), notes)
+        tensors[name] = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return RawTensors(tensors, path, "safetensors", _metadata(data))
 
 
 def _metadata(data: bytes) -> dict[str, str]:

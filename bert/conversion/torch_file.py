@@ -1,0 +1,233 @@
+"""Tensors of PyTorch's .bin, .pt and .pth, without torch: the zip format (since 1.6) and the one before it.
+
+Both keep a pickle that describes the tensors, and beside it the raw numbers. The pickle is read by a PickleMachine that
+knows torch's three tensor builders, as data; the numbers are views of the mapped file.
+"""
+
+import mmap
+import struct
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.conversion.mapping import map_file
+from bert.conversion.numpy_pickles import count_elements, ordered_dict
+from bert.conversion.pickle_machine import Builders, Built, PickleMachine
+from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, check_volume
+
+_STORAGES = {"FloatStorage": np.dtype("<f4"), "HalfStorage": np.dtype("<f2"), "BFloat16Storage": BFLOAT16,
+             "DoubleStorage": np.dtype("<f8"), "LongStorage": np.dtype("<i8"), "IntStorage": np.dtype("<i4"),
+             "ShortStorage": np.dtype("<i2"), "CharStorage": np.dtype("i1"), "ByteStorage": np.dtype("u1"),
+             "BoolStorage": np.dtype("?")}
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+_LARGEST_PICKLE = 256 << 20
+_WRAPPERS = ("model", "state_dict", "model_state_dict", "module")  # training checkpoints nest the weights
+
+
+@dataclass
+class Storage:
+    """A run of numbers, found by its key once the file's layout is known."""
+
+    key: str
+    dtype: np.dtype
+    num_elements: int
+
+
+@dataclass
+class TorchTensor(Built):
+    """A strided view of a storage."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def array(self, numbers: np.ndarray) -> np.ndarray:
+        """The view of `numbers`, which are the whole storage. Strides that repeat or leave the storage are refused."""
+        count = count_elements(self.shape)
+        if count == 0:
+            return np.zeros(self.shape, numbers.dtype)
+        last = self.offset + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        if any(stride <= 0 and size > 1 for size, stride in zip(self.shape, self.strides, strict=True)) \
+                or last >= len(numbers) or count > len(numbers):
+            raise ConversionError(f"a tensor of shape {list(self.shape)} reaches out of its {len(numbers)} numbers")
+        itemsize = numbers.dtype.itemsize
+        return np.lib.stride_tricks.as_strided(numbers[self.offset :], self.shape, [s * itemsize for s in self.strides],
+                                               writeable=False)
+
+
+def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> TorchTensor:
+    count_elements(shape)
+    if not isinstance(storage, Storage) or type(offset) is not int or offset < 0 or not isinstance(strides, tuple) \
+            or len(strides) != len(shape) or any(type(stride) is not int for stride in strides):
+        raise ConversionError("a tensor that is no strided view of a storage")
+    return TorchTensor(storage, offset, shape, strides)
+
+
+def _rebuild_parameter(data: Any, *_: Any) -> TorchTensor:
+    if not isinstance(data, TorchTensor):
+        raise ConversionError("a parameter that is no tensor")
+    return data
+
+
+def _not_called(*_: Any) -> Any:
+    raise ConversionError("the pickle makes a storage in a way that torch does not")
+
+
+_BUILDERS: Builders = {
+    ("collections", "OrderedDict"): ordered_dict,
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+    ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
+    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
+    **{("torch", name): _not_called for name in _STORAGES},
+}
+
+
+def read_torch(path: Path) -> RawTensors:
+    """All tensors of a file that `torch.save` wrote from a state dictionary, alone or below `model` or `state_dict`.
+
+    Raises:
+        ConversionError: not such a file, not whole, or one that would run code.
+    """
+    data = map_file(path)
+    if data[:4] == b"PK\x03\x04":
+        value, numbers_of = _read_zip(path, data)
+    else:
+        value, numbers_of = _read_legacy(path, data)
+    notes: list[str] = []
+    for wrapper in _WRAPPERS:
+        if isinstance(value, dict) and isinstance(value.get(wrapper), dict):
+            others = ", ".join(sorted(str(key)[:40] for key in value if key != wrapper)) or "nothing"
+            notes.append(f"{path.name}: read {wrapper!r}; left out beside it: {others}")
+            value = value[wrapper]
+            break
+    if not isinstance(value, dict) or not any(isinstance(item, TorchTensor) for item in value.values()):
+        raise ConversionError(f"{path} holds no dictionary of tensors; save the model's state_dict()")
+    tensors: dict[str, np.ndarray] = {}
+    for name, item in value.items():
+        if isinstance(item, TorchTensor) and isinstance(name, str):
+            try:
+                tensors[name] = item.array(numbers_of(item.storage))
+            except ConversionError as error:
+                raise ConversionError(f"{path}: {name[:80]}: {error}; fetch it again") from None
+        else:
+            notes.append(f"{path.name}: left out, no tensor: {str(name)[:60]}")
+    check_volume(tensors, path, len(data))
+    return RawTensors(tensors, path, "torch", {"format": "pt"}, tuple(notes))
+
+
+def _storage_of(identity: Any) -> Storage:
+    """('storage', torch.FloatStorage, key, device, number of elements[, a view's place]) of a persistent id."""
+    if not isinstance(identity, tuple) or len(identity) not in (5, 6) or identity[0] != "storage":
+        raise ConversionError("the pickle refers to something that is no storage")
+    _, kind, key, _, count = identity[:5]
+    name = kind[1] if isinstance(kind, tuple) and len(kind) == 2 else None
+    if name not in _STORAGES or not isinstance(key, str) or type(count) is not int or count < 0 \
+            or (len(identity) == 6 and identity[5] is not None):
+        raise ConversionError(f"a storage of an unknown kind ({str(name)[:40]})")
+    return Storage(key, _STORAGES[name], count)
+
+
+# ---- the zip format -----------------------------------------------------------------------------------------------
+
+
+def _read_zip(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], np.ndarray]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = {entry.filename: entry for entry in archive.infolist()}
+            pickles = [name for name in entries if name == "data.pkl" or name.endswith("/data.pkl")]
+            if len(pickles) != 1:
+                raise ConversionError(f"{path} is a zip archive without one data.pkl; it is no file of torch.save")
+            folder = pickles[0].removesuffix("data.pkl")
+            start, size = _place(path, data, entries[pickles[0]])
+            order = f"{folder}byteorder"
+            if order in entries:
+                at, length = _place(path, data, entries[order])
+                if data[at : at + min(length, 16)] != b"little":
+                    raise ConversionError(f"{path} was saved on a big-endian machine; save it anew on another")
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
+        if isinstance(error, ConversionError):
+            raise
+        raise ConversionError(f"{path} is a damaged zip archive ({error}); fetch it again") from None
+    if size > _LARGEST_PICKLE:
+        raise ConversionError(f"{path}: its description of tensors has {size} bytes, more than any BERT needs")
+    value = PickleMachine(str(path), _BUILDERS, _storage_of).load(data[start : start + size])
+
+    def numbers_of(storage: Storage) -> np.ndarray:
+        entry = entries.get(f"{folder}data/{storage.key}")
+        if entry is None:
+            raise ConversionError(f"its numbers ({storage.key[:40]}) are missing")
+        begin, length = _place(path, data, entry)
+        if length != storage.num_elements * storage.dtype.itemsize:
+            raise ConversionError(f"{length} bytes for {storage.num_elements} numbers of {storage.dtype}")
+        return np.frombuffer(data, storage.dtype, storage.num_elements, begin)
+
+    return value, numbers_of
+
+
+def _place(path: Path, data: mmap.mmap, entry: zipfile.ZipInfo) -> tuple[int, int]:
+    """(start, size) of an entry's bytes in the file: torch stores them as they are, aligned."""
+    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.compress_size != entry.file_size:
+        raise ConversionError(f"{path}: {entry.filename[:80]} is compressed or encrypted, which torch.save never does")
+    header = data[entry.header_offset : entry.header_offset + 30]
+    if len(header) != 30 or header[:4] != b"PK\x03\x04":
+        raise ConversionError(f"{path} is a damaged zip archive: {entry.filename[:80]} is not where it should be")
+    name_length, extra_length = struct.unpack("<HH", header[26:30])
+    start = entry.header_offset + 30 + name_length + extra_length
+    if start + entry.file_size > len(data):
+        raise ConversionError(f"{path} is truncated: {entry.filename[:80]} reaches beyond its end; fetch it again")
+    return start, entry.file_size
+
+
+# ---- the format before it -----------------------------------------------------------------------------------------
+
+
+def _read_legacy(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], np.ndarray]]:
+    """Five pickles (magic number, version, machine, value, keys), then each storage: its length, its numbers."""
+    machine = PickleMachine(str(path), _BUILDERS, _storage_of)
+    magic, version, system = (machine.load(data) for _ in range(3))
+    if magic != _LEGACY_MAGIC or version != 1001 or not isinstance(system, dict) or not system.get("little_endian"):
+        raise ConversionError(f"{path} is no file of torch.save for a little-endian machine")
+    value = machine.load(data)
+    keys = machine.load(data)
+    position = data.tell()
+    places: dict[str, tuple[int, int]] = {}
+    if not isinstance(keys, list):
+        raise ConversionError(f"{path} does not list its storages; it is damaged")
+    sizes = itemsizes(value)
+    for key in keys:
+        if key not in sizes or position + 8 > len(data):
+            raise ConversionError(f"{path} is truncated or damaged: storage {str(key)[:40]} is not there; fetch it "
+                                  "again")
+        (count,) = struct.unpack("<q", data[position : position + 8])
+        places[key] = (position + 8, count)
+        position += 8 + count * sizes[key]
+        if count < 0 or position > len(data):
+            raise ConversionError(f"{path} is truncated: storage {key[:40]} reaches beyond its end; fetch it again")
+
+    def numbers_of(storage: Storage) -> np.ndarray:
+        begin, count = places.get(storage.key, (0, -1))
+        if count != storage.num_elements:
+            raise ConversionError(f"{count} numbers where {storage.num_elements} should be")
+        return np.frombuffer(data, storage.dtype, count, begin)
+
+    return value, numbers_of
+
+
+def itemsizes(value: Any) -> dict[str, int]:
+    """Storage key -> bytes of a number, over all tensors below the value."""
+    sizes: dict[str, int] = {}
+    seen: set[int] = set()
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, TorchTensor):
+            sizes[item.storage.key] = item.storage.dtype.itemsize
+        elif isinstance(item, (dict, list, tuple)) and id(item) not in seen:
+            seen.add(id(item))
+            todo += list(item.values()) if isinstance(item, dict) else list(item)
+    return sizes
