@@ -3,10 +3,17 @@
 import os
 import re
 import time
-
-import numpy as np
+import warnings
 
 from bert.framework import paddle, set_cpu_threads, static
+from bert.topology import (
+    allowed_processors,
+    cpu_quota,
+    gpu_local_processors,
+    num_threads_of,
+    share_of_rank,
+    usable_cores,
+)
 
 # Dense peak of the tensor cores in TFLOP/s, from NVIDIA's data sheets: float16 or bfloat16, TF32, float32.
 KNOWN_PEAKS = {
@@ -18,24 +25,25 @@ KNOWN_PEAKS = {
 }
 
 
-def cores_of_rank(available: list[int], local_rank: int, local_world_size: int) -> list[int]:
-    """This rank's share of the cores the host's ranks may use; with fewer cores than ranks, ranks share them."""
-    if not 0 <= local_rank < local_world_size:
-        raise ValueError(f"local_rank={local_rank} must be below local_world_size={local_world_size}")
-    if len(available) < local_world_size:
-        return [available[local_rank % len(available)]]
-    bounds = np.linspace(0, len(available), local_world_size + 1).astype(int)
-    return available[bounds[local_rank] : bounds[local_rank + 1]]
-
-
 def use_cores(cpu_threads: int, affinity: bool, local_rank: int, local_world_size: int) -> int:
-    """Give Paddle its CPU threads (all cores of this rank unless told) and bind if asked; returns the threads."""
-    mine = cores_of_rank(sorted(os.sched_getaffinity(0)), local_rank, local_world_size)
+    """Give Paddle its CPU threads (the cores of this rank unless told) and bind if asked; returns the threads."""
+    cores = usable_cores(allowed_processors())
+    mine = share_of_rank(cores, local_rank, local_world_size, _near_gpus(local_rank, local_world_size))
     if affinity:
-        os.sched_setaffinity(0, mine)
-    num_threads = cpu_threads or len(mine)
+        try:
+            os.sched_setaffinity(0, [processor for core in mine for processor in core.processors])
+        except OSError as error:  # a sandbox forbids it: a slower run is better than none
+            warnings.warn(f"enable_cpu_affinity has no effect here: {error}")
+    num_threads = cpu_threads or num_threads_of(mine, local_world_size, cpu_quota())
     set_cpu_threads(num_threads)
     return num_threads
+
+
+def _near_gpus(local_rank: int, local_world_size: int) -> list[list[int]]:
+    """The processors near each local rank's GPU; none unless the launcher gave GPU i to local rank i."""
+    if os.environ.get("FLAGS_selected_gpus", "").split(",")[0] != str(local_rank):
+        return []
+    return gpu_local_processors()[:local_world_size]
 
 
 def peak_tflops(executor, device: str, arithmetic: str) -> tuple[float, str]:

@@ -1,4 +1,4 @@
-"""Cores are shared out whatever their number; the peak is known or measured."""
+"""Threads and binding follow the rank's share of the cores; the peak is known or measured."""
 
 import os
 
@@ -6,35 +6,44 @@ import pytest
 
 from bert import hardware
 from bert.framework import paddle, static
-from bert.hardware import KNOWN_PEAKS, cores_of_rank, measured_gemm_tflops, peak_tflops, use_cores
+from bert.hardware import KNOWN_PEAKS, measured_gemm_tflops, peak_tflops, use_cores
+from bert.topology import Core
 
 
-@pytest.mark.parametrize("cores,ranks,expected", [
-    ([0, 1, 2, 3], 1, [[0, 1, 2, 3]]),
-    ([0, 1, 2, 3], 2, [[0, 1], [2, 3]]),
-    ([4, 5, 9], 2, [[4], [5, 9]]),
-    ([0, 1], 4, [[0], [1], [0], [1]]),
-    ([7], 3, [[7], [7], [7]]),
-])  # fmt: skip
-def test_every_rank_has_cores_and_none_shares_without_need(cores, ranks, expected):
-    assert [cores_of_rank(cores, rank, ranks) for rank in range(ranks)] == expected
+@pytest.fixture
+def four_cores(monkeypatch):
+    """Four cores without hyper-threads or limits, whatever this machine has; what Paddle and the kernel are told."""
+    told = {"threads": [], "bound": []}
+    monkeypatch.setattr(hardware, "set_cpu_threads", told["threads"].append)
+    monkeypatch.setattr(hardware, "allowed_processors", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(hardware, "usable_cores", lambda allowed: [Core((number,), 0) for number in allowed])
+    monkeypatch.setattr(hardware, "cpu_quota", lambda: None)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: told["bound"].append(list(cores)))
+    return told
 
 
-@pytest.mark.parametrize("rank,ranks", [(2, 2), (-1, 2)])
-def test_a_rank_outside_its_host_is_refused(rank, ranks):
-    with pytest.raises(ValueError, match=f"local_rank={rank} must be below local_world_size={ranks}"):
-        cores_of_rank([0, 1], rank, ranks)
-
-
-def test_threads_are_the_ranks_cores_unless_given_and_binding_is_asked_for(monkeypatch):
-    threads, bound = [], []
-    monkeypatch.setattr(hardware, "set_cpu_threads", threads.append)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: bound.append(list(cores)))
+def test_threads_are_the_ranks_cores_unless_given_and_binding_is_asked_for(four_cores):
     assert use_cores(0, False, 1, 2) == 2
     assert use_cores(3, True, 1, 2) == 3
-    assert threads == [2, 3]
-    assert bound == [[2, 3]]
+    assert four_cores == {"threads": [2, 3], "bound": [[2, 3]]}
+
+
+def test_ranks_bind_near_the_gpu_the_launcher_gave_them(four_cores, monkeypatch):
+    monkeypatch.setattr(hardware, "gpu_local_processors", lambda: [[2, 3], [0, 1]])
+    monkeypatch.setenv("FLAGS_selected_gpus", "0")
+    use_cores(0, True, 0, 2)
+    monkeypatch.setenv("FLAGS_selected_gpus", "5")  # some other assignment: nothing is known, so plain shares
+    use_cores(0, True, 0, 2)
+    assert four_cores["bound"] == [[2, 3], [0, 1]]
+
+
+def test_a_refused_binding_is_told_and_training_goes_on(four_cores, monkeypatch):
+    def refuse(*_):
+        raise PermissionError("not in this sandbox")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    with pytest.warns(UserWarning, match="enable_cpu_affinity has no effect here: not in this sandbox"):
+        assert use_cores(0, True, 0, 1) == 4
 
 
 def test_binding_works_on_one_core(monkeypatch):
