@@ -33,7 +33,7 @@ class EntryPoint:
     Attributes:
         script: its file name.
         config_class: the settings, whose fields are the flags.
-        recipes: settings by the names that --config takes.
+        recipes: settings by the names that --config takes: all of a run's, or some by their flat names.
         usage: what follows the name of the script in the usage line.
         switches: flags without a field and without a value: name -> help.
         aliases: further flags of a field: its name -> flags.
@@ -42,7 +42,7 @@ class EntryPoint:
 
     script: str
     config_class: type[TrainingConfig]
-    recipes: Mapping[str, Callable[[], TrainingConfig]]
+    recipes: Mapping[str, Callable[[], TrainingConfig | Mapping[str, Any]]]
     usage: str
     description: str
     switches: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -137,6 +137,8 @@ def dump_yaml(config: BaseModel) -> str:
 def _load_layer(name_or_file: str, entry: EntryPoint) -> dict[str, Any]:
     if name_or_file in entry.recipes:
         recipe = entry.recipes[name_or_file]()
+        if isinstance(recipe, Mapping):
+            return dict(recipe)
         return {name: value for section in recipe for name, value in section[1]}
     path = Path(name_or_file)
     if not path.is_file():
