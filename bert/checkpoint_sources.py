@@ -17,6 +17,7 @@ from bert.conversion.model_description import Description, check_sizes, read_des
 from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw import ConversionError, RawTensors
 from bert.conversion.safetensors_file import merge, read_safetensors, shards_of
+from bert.conversion.tensorflow_file import read_tensorflow
 from bert.conversion.torch_file import read_torch
 
 
@@ -85,7 +86,7 @@ def _read(located: locating.Located) -> RawTensors:
 
 
 _READERS: dict[str, Callable[[Path], RawTensors]] = {
-    "safetensors": read_safetensors, "torch": read_torch, "paddle": read_pdparams}
+    "safetensors": read_safetensors, "torch": read_torch, "paddle": read_pdparams, "tensorflow": read_tensorflow}
 
 
 def _description(path: Path | None) -> Description | None:
