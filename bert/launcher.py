@@ -15,11 +15,12 @@ from types import FrameType
 
 from bert import launch_report, quickstart
 from bert.cli import EXIT_USAGE, dump_yaml, usage_errors
-from bert.config import derive
+from bert.config import TrainingConfig, derive
 from bert.estimates import dry_run_report
 from bert.launch_plan import REPOSITORY, LaunchPlan, num_gpus, parse_launch_arguments
 from bert.launch_progress import QUIET_STEPS, PhaseProgress, pass_on
 from bert.manifest import write_atomically
+from bert.planner_flags import planned
 from bert.preparation import prepare_shards
 from bert.pretraining_config import PretrainingConfig
 from bert.rendezvous import launcher_addresses, wait_for_master
@@ -38,16 +39,16 @@ class Runner:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, self._on_signal)
 
-    def run(self, command: Sequence[str], log_file: Path | None = None, phase: PretrainingConfig | None = None) -> int:
+    def run(self, command: Sequence[str], log_file: Path | None = None, phase: TrainingConfig | None = None) -> int:
         """Exit code of the command, 128 + number if a signal ended it. Its output goes to ours, and to log_file.
 
-        `phase` names the training the command does: on a terminal its steps are shown as a bar.
+        `phase` is the training that the command does: on a terminal its steps are shown as a bar.
         """
         if self.stop_requested:
             return EXIT_STOPPED
         progress = None
         if phase is not None and sys.stdout.isatty():
-            progress = PhaseProgress(phase.stage_dir(), f"phase {phase.run.phase}")
+            progress = PhaseProgress(phase.stage_dir(), phase.stage())
         environment = _environment() | ({QUIET_STEPS: "1"} if progress else {})
         # A session of its own: the terminal's Ctrl-C reaches us alone, so the command is told once.
         self._process = subprocess.Popen(command, start_new_session=True, cwd=Path.cwd(), env=environment,
@@ -108,6 +109,9 @@ def pretraining(argv: Sequence[str]) -> int:
         if plan.show_config or plan.dry_run:
             for config in plan.phases:
                 print(dump_yaml(config) if plan.show_config else dry_run_report(config, plan.world_size()) + "\n")
+            return 0
+        if plan.planning is not None:
+            print(planned(plan.phases, plan.planning))
             return 0
         devices = _check_devices(plan)
         for config in plan.phases:

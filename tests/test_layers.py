@@ -24,7 +24,7 @@ LAYER = {
 ENTRY_POINT = 5
 MUST_BE_PADDLE_FREE = (
     "bert.architecture", "bert.checkpoint_files", "bert.checkpoint_writer", "bert.cli", "bert.config",
-    "bert.environment", "bert.estimates", "bert.finetuning_config", "bert.finetuning_data", "bert.flags",
+    "bert.environment", "bert.estimates", "bert.finetuning_config", "bert.finetuning_launcher", "bert.finetuning_data", "bert.flags",
     "bert.interruption", "bert.launch_plan", "bert.launch_report", "bert.launcher", "bert.logs", "bert.masking",
     "bert.preparation", "bert.pretraining_config",
     "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes", "bert.samples",
