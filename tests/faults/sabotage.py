@@ -95,11 +95,16 @@ def _nothing(real: Any) -> Any:
     return lambda *args, **kwargs: None
 
 
+def _bare(real: Any) -> Any:
+    return lambda self, action: action()
+
+
 def _itself(real: Any) -> Any:
     """For `StopRequest.install`: no handler is installed."""
     return lambda self: self
 
 
+_FOR_GOOD = contextlib.ExitStack()  # never closed
 FILES = "bert.checkpoint_files:"
 BROKEN: dict[str, list[Replacement]] = {
     "position in the data is not restored": [("bert.pretraining_data:PretrainingLoader.batches", _from_the_beginning)],
@@ -111,6 +116,8 @@ BROKEN: dict[str, list[Replacement]] = {
     "no lock": [(FILES + "run_lock", _unlocked)],
     "pruning takes all": [(FILES + "prune", _prune_one_too_many)],
     "the newest by the clock": [(FILES + "newest_valid", _newest_by_clock)],
+    "no watchdog": [("bert.watchdog:Watchdog.__enter__", _itself)],
+    "log sinks raise": [("bert.logs:Sink.__call__", _bare)],
     "ranks share by place": [("bert.pretraining_data:PretrainingLoader._micro_batch", _contiguous_shares)],
 }  # fmt: skip
 
@@ -136,7 +143,9 @@ def applied(name: str | None) -> Iterator[None]:
 
 def apply_for_good(name: str) -> None:
     """In a process that was made for it."""
-    contextlib.ExitStack().enter_context(applied(name)) if name else None
+    if name:
+        for target, make in BROKEN[name]:
+            _FOR_GOOD.enter_context(_replaced(target, make))
 
 
 @contextlib.contextmanager

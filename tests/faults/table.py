@@ -1,5 +1,5 @@
 """All rows, in the order of their numbers."""
 
-from tests.faults import rows_files
+from tests.faults import rows_files, rows_runs
 
-ROWS = sorted([*rows_files.ROWS], key=lambda row: row.number)
+ROWS = sorted([*rows_files.ROWS, *rows_runs.ROWS], key=lambda row: row.number)

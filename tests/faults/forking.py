@@ -1,0 +1,168 @@
+"""The server behind `trainings`: reads requests as JSON lines, forks a training for each, answers with JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
+
+import bert  # noqa: E402, F401 - before Paddle, whichever module loads it
+import program  # noqa: E402
+import run_pretraining  # noqa: E402
+from bert import checkpoint, checkpoint_files, distributed, pretraining, runs, training  # noqa: E402
+from tests.faults import sabotage  # noqa: E402
+from tests.faults.boundaries import Boundaries, signals_at  # noqa: E402
+
+
+def warm(argv: list[str]) -> None:
+    """Build the programs of a command once: forks find them made."""
+    from bert.cli import PRETRAINING, parse_arguments
+
+    runs.build_training_program = lru_cache(maxsize=None)(runs.build_training_program)
+    program.build_evaluation_program = lru_cache(maxsize=None)(program.build_evaluation_program)
+    config = parse_arguments(PRETRAINING, argv).config
+    group, objective = distributed.Group(0, 1, "cpu"), pretraining.objective_of(config)
+    distributed.initialize(group)
+    program.build_evaluation_program(objective)
+    runs.build_training_program(objective, config.optimizer, config.precision, group,
+                                gradient_accumulation_steps=config.batch.gradient_accumulation_steps(1),
+                                num_scheduled_steps=config.run.max_steps, seed=config.run.seed + 1)  # fmt: skip
+
+
+def train(argv: list[str], options: dict[str, Any]) -> int:
+    """In the fork: the command, with faults.
+
+    Options:
+        signals_at: boundary of a save -> numbers of the signals that this process then gets.
+        boundaries_file: where the number of boundaries passed is written at the end.
+        stall: [step, how] - the update of that step hangs: "python", "foreign" (outside of Python).
+        clock: seed of a clock that jumps by days at every look.
+        visualdl_raises: VisualDL fails when it is opened.
+        no_space_check: the free space is not looked at before a save.
+        fsync_fails_at: from this fsync on, each raises EIO.
+    """
+    boundaries = Boundaries(signals_at({int(at): numbers for at, numbers in options.get("signals_at", {}).items()}))
+    for owner, name in ((checkpoint, "save"), (checkpoint_files, "prune"), (checkpoint_files, "set_aside_newer")):
+        setattr(owner, name, boundaries.wrap(getattr(owner, name)))
+    if "stall" in options:
+        _stall(*options["stall"])
+    if "clock" in options:
+        _jumping_clock(options["clock"])
+    if options.get("no_space_check"):
+        checkpoint_files.require_space = lambda parent, num_bytes: None
+    if "fsync_fails_at" in options:
+        os.fsync = _failing(os.fsync, options["fsync_fails_at"])
+    if options.get("visualdl_raises"):
+        sys.modules["visualdl"] = None  # type: ignore[assignment]
+    try:
+        code = run_pretraining.main(argv)
+    except SystemExit as exit:
+        code = exit.code if isinstance(exit.code, int) else 1
+    for thread in threading.enumerate():  # what the interpreter does at its end
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    if "boundaries_file" in options:
+        Path(options["boundaries_file"]).write_text(str(boundaries.seen))
+    return code
+
+
+def _stall(step: int, how: str) -> None:
+    import ctypes
+
+    real = training.Trainer._update
+
+    def update(self, at, batch):
+        if at == step:
+            while how == "python":
+                time.sleep(0.05)
+            ctypes.CDLL(None).sleep(3600)
+        return real(self, at, batch)
+
+    training.Trainer._update = update
+
+
+def _failing(real, after: int):
+    calls = iter(range(10**6))
+
+    def fsync(descriptor):
+        if next(calls) >= after:
+            raise OSError(5, "Input/output error")
+        return real(descriptor)
+
+    return fsync
+
+
+def _jumping_clock(seed: int) -> None:
+    import random
+
+    generator, real = random.Random(seed), time.time
+    time.time = lambda: real() + generator.uniform(-1, 1) * 10 * 86400
+
+
+def _fork(argv: list[str], broken: str, options: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        console = os.open(options["console"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nothing, 0), (console, 1), (console, 2)):
+            os.dup2(source, target)
+        if options.get("closed_pipe"):
+            reader, writer = os.pipe()
+            os.dup2(writer, 1)
+            os.close(reader)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sabotage.apply_for_good(broken)
+        code = train(argv, options)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def _wait(pid: int, timeout: float) -> int | None:
+    deadline = time.monotonic() + timeout
+    while True:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.005)
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Paddle prints is no answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the harness's, which closes us
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: Any = True
+        if request["do"] == "warm":
+            warm(request["argv"])
+        elif request["do"] == "start":
+            answer = _fork(request["argv"], request["broken"], request["options"])
+        else:
+            answer = _wait(request["pid"], request["timeout"])
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

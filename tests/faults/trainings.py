@@ -1,0 +1,193 @@
+"""Real trainings of a tiny model in processes that can be killed, started by the hundred.
+
+A server process imports Paddle and builds the program once; each training is a fork of it that goes through
+`run_pretraining.main` like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.corpora import random_table, write_shards, write_vocabulary
+from tests.faults import sabotage
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+STEPS, SAVE_EVERY, KEEP = 24, 3, 2
+MODEL = ["--bert-model", "bert-test", "--vocab-size", "106", "--hidden-size", "32", "--num-hidden-layers", "1",
+         "--num-attention-heads", "4", "--intermediate-size", "37", "--max-position-embeddings", "32"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Data:
+    """Shards and vocabulary of the trainings."""
+
+    folder: Path
+
+    def argv(self, output: Path, *more: str, steps: int = STEPS) -> list[str]:
+        """The command that starts a training or continues it; dropout, accumulation and loss scaling are on."""
+        return ["--phase1", *MODEL, "--input-dir", str(self.folder / "shards"),
+                "--vocab-file", str(self.folder / "vocab.txt"), "--max-seq-length", "32",
+                "--max-predictions-per-seq", "4", "--batch-size", "8", "--gradient-merge-steps", "2", "--amp",
+                "--scale-loss", "1024", "--loss-scale-growth-interval", "7", "--learning-rate", "1e-2",
+                "--max-steps", str(steps), "--log-freq", "1", "--num-steps-per-checkpoint", str(SAVE_EVERY),
+                "--keep-checkpoints", str(KEEP), "--output-dir", str(output), "--report-file",
+                str(output / "report.json"), "--device", "cpu", "--no-visualdl", "--peak-tflops", "1",
+                "--num-workers", "1", "--from-checkpoint", str(output), "--last-step-of-checkpoint", "auto",
+                *more]  # fmt: skip
+
+
+def make_data(folder: Path) -> Data:
+    """Three shards of 300 samples in all: the run passes through more than one epoch."""
+    write_vocabulary(folder / "vocab.txt")
+    write_shards(folder / "shards", [random_table(100, seed, masked=True) for seed in range(3)])
+    return Data(folder)
+
+
+def checkpoints(output: Path) -> Path:
+    return output / "bert-test" / "phase1"
+
+
+def newest_step(output: Path) -> int:
+    """Of the newest checkpoint that verifies; 0 without any."""
+    from bert.checkpoint_files import newest_valid
+
+    newest = newest_valid(checkpoints(output), lambda message: None)
+    return int(newest.name) if newest else 0
+
+
+def digest(data: Data, output: Path) -> str:
+    """sha256 of parameters, optimizer state, counters and loss scale, learning rate and the ids of the next 20 batches.
+
+    Raises:
+        AssertionError: there is no checkpoint.
+    """
+    newest = checkpoints(output) / str(newest_step(output))
+    progress = json.loads(next(newest.glob("*_progress.json")).read_text())
+    progress.pop("settings")
+    rows = [json.loads(line) for line in (output / "phase1" / "metrics.jsonl").read_text().splitlines()]
+    rates = {row["learning_rate"] for row in rows if row["step"] == progress["step"] and "learning_rate" in row}
+    assert len(rates) == 1, f"learning rates of step {progress['step']}: {rates}"
+    found = hashlib.sha256(json.dumps([progress, sorted(rates)], sort_keys=True).encode())
+    for name in sorted(path.name for path in newest.glob("*.safetensors")):
+        found.update((newest / name).read_bytes())
+    for step in range(progress["step"], progress["step"] + 20):
+        found.update(loader(data.folder).sample_ids(step).tobytes())
+    return found.hexdigest()
+
+
+@lru_cache(maxsize=4)
+def loader(folder: Path, world_size: int = 1, rank: int = 0, num_workers: int = 0, global_batch_size: int = 16,
+           micro_batch_size: int = 8) -> Any:  # fmt: skip
+    from bert.pretraining_data import LoaderSettings, PretrainingDataset, PretrainingLoader
+    from bert.tokenization import Vocabulary
+
+    dataset = PretrainingDataset(folder / "shards", Vocabulary.from_file(folder / "vocab.txt"),
+                                 LoaderSettings(32, 4, "static", num_workers=num_workers))  # fmt: skip
+    return PretrainingLoader(dataset, global_batch_size=global_batch_size, micro_batch_size=micro_batch_size,
+                             rank=rank, world_size=world_size)  # fmt: skip
+
+
+class Server:
+    """Starts trainings; end it with `close`, which kills those that are left."""
+
+    def __init__(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
+        self._process = subprocess.Popen([sys.executable, "-m", "tests.faults.forking"], cwd=REPOSITORY,
+                                         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._running: set[int] = set()
+
+    def ask(self, **request: Any) -> Any:
+        assert self._process.stdin and self._process.stdout
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer, "the server of trainings has died"
+        return json.loads(answer)
+
+    def start(self, argv: Sequence[str], output: Path, **options: Any) -> Training:
+        """`options`: see `forking.train`; the training's output goes to `output`/console.txt (appended)."""
+        output.mkdir(parents=True, exist_ok=True)
+        broken = os.environ.get(sabotage.VARIABLE, "")
+        options = {"console": str(output / "console.txt"), **options}
+        pid = self.ask(do="start", argv=list(argv), broken=broken, options=options)
+        self._running.add(pid)
+        return Training(self, pid, Path(options["console"]))
+
+    def run(self, argv: Sequence[str], output: Path, *, timeout: float = 120, **options: Any) -> Training:
+        """To the end; AssertionError if there is none."""
+        training = self.start(argv, output, **options)
+        code = training.wait(timeout)
+        if code is None:
+            training.kill()
+            raise AssertionError(f"still running after {timeout} s: {training.said()[-1000:]}")
+        return training
+
+    def forget(self, pid: int) -> None:
+        self._running.discard(pid)
+
+    def close(self) -> None:
+        for pid in self._running:
+            os.kill(pid, signal.SIGKILL)
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+
+class Training:
+    """A training in progress."""
+
+    def __init__(self, server: Server, pid: int, console: Path):
+        self.pid, self.code = pid, None  # type: int, int | None
+        self._server, self._console = server, console
+
+    def wait(self, timeout: float) -> int | None:
+        """Exit code, negative for a signal; None if it still runs after so many seconds."""
+        if self.code is None:
+            self.code = self._server.ask(do="wait", pid=self.pid, timeout=timeout)
+            if self.code is not None:
+                self._server.forget(self.pid)
+        return self.code
+
+    def signal(self, number: int) -> None:
+        if self.code is None:
+            os.kill(self.pid, number)  # not yet waited for, so the number is still its own
+
+    def kill(self) -> int | None:
+        self.signal(signal.SIGKILL)
+        return self.wait(60)
+
+    def said(self) -> str:
+        return self._console.read_text(errors="replace") if self._console.exists() else ""
+
+
+@contextmanager
+def trainings(folder: Path) -> Iterator[tuple[Server, Data]]:
+    """A server, warm for the command of `Data.argv`, and the data below `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data, server = make_data(folder), Server()
+    try:
+        server.ask(do="warm", argv=data.argv(folder / "never"))
+        yield server, data
+    finally:
+        server.close()
+
+
+def must_end(training: Training, code: int = 0) -> Training:
+    assert training.code == code, f"exit code {training.code} instead of {code}: {training.said()[-800:]}"
+    return training
+
+
+def random_seed_of(name: str) -> np.random.Generator:
+    return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big"))
