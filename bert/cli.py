@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from bert.architecture import BUILT_IN_MODELS, BertConfig
 from bert.config import TrainingConfig
 from bert.flags import Formatter, Parser, add_flag, choices_of, flat_fields, is_optional, members
+from bert.planner_flags import add_plan_flags, planned, take_plan_request
 from bert.pretraining_config import PretrainingConfig
 from bert.recipes import RECIPES
 
@@ -71,7 +72,12 @@ def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Arg
         flags = parse_flags(argv, entry=entry)
         show_config = flags.pop("show_config", False)
         switches = {name: flags.pop(name, False) for name in entry.switches}
-        return Arguments(resolve_config(flags, entry), show_config, switches)
+        planning = take_plan_request(flags)
+        config = resolve_config(flags, entry)
+        if planning is not None:  # like --help, it answers and ends
+            print(planned([config], planning))
+            raise SystemExit(0)
+        return Arguments(config, show_config, switches)
 
 
 def parse_flags(argv: Sequence[str] | None = None, extra_flags: Iterable[str] = (),
@@ -271,6 +277,7 @@ def parser_of(entry: EntryPoint) -> argparse.ArgumentParser:
     start.add_argument("--show-config", action="store_true", help="print every resolved setting as YAML")
     for name, text in entry.switches.items():
         start.add_argument("--" + name.replace("_", "-"), action="store_true", help=text)
+    add_plan_flags(start)
     fields = flat_fields(entry.config_class)
     if "phase" in fields:
         phase = start.add_mutually_exclusive_group()

@@ -1,6 +1,7 @@
 """What a run will cost, from its settings alone: parameters, arithmetic, memory, disk. Pure functions, no Paddle."""
 
 import dataclasses
+from typing import Any
 
 from bert.architecture import BertConfig
 from bert.config import PrecisionSettings
@@ -46,16 +47,18 @@ class Memory:
         return self.parameters + self.gradients + self.optimizer + self.activations
 
 
-def memory_per_rank(config: PretrainingConfig, world_size: int) -> Memory:
+def memory_per_rank(config: Any, world_size: int) -> Memory:
     """Weights, gradients (and the buffer they are accumulated in), two moments, activations kept for the backward pass.
 
-    The framework itself comes on top: about 0.6 GB on a CPU, CUDA's workspaces on a GPU.
+    `config` is any TrainingConfig with a data section. The framework itself comes on top: about 0.6 GB on a CPU, CUDA's
+    workspaces on a GPU.
     """
     numbers = config.model.num_parameters()
     short_copy = _FLOAT16 * numbers if config.precision.amp else 0
     merge_buffer = _FLOAT32 * numbers if config.batch.gradient_accumulation_steps(world_size) > 1 else 0
+    num_predictions = getattr(config.data, "max_predictions_per_seq", 0)  # fine-tuning has no masked-LM head
     per_sequence = activation_bytes_per_sequence(
-        config.model, config.data.max_seq_length, config.data.max_predictions_per_seq, config.precision)
+        config.model, config.data.max_seq_length, num_predictions, config.precision)
     return Memory(
         parameters=_FLOAT32 * numbers + short_copy,
         gradients=_FLOAT32 * numbers + merge_buffer,

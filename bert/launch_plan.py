@@ -16,6 +16,7 @@ from typing import Any
 
 from bert.cli import parse_flags, resolve_config, suggest
 from bert.config import derive
+from bert.planner_flags import PLAN_FLAGS, PlanRequest, add_plan_flags, take_plan_request
 from bert.pretraining_config import PretrainingConfig
 from bert.recipes import PRESETS, RECIPES, Preset
 
@@ -58,6 +59,7 @@ class LaunchPlan:
     create_logfile: bool = False
     show_config: bool = False
     dry_run: bool = False
+    planning: PlanRequest | None = None
 
     def world_size(self) -> int:
         return self.num_nodes * self.processes_per_node
@@ -205,8 +207,8 @@ def _plan(
         node_rank=None if launch.node_rank is None else _whole("node_rank", launch.node_rank, 0), master=launch.master,
         code_dir=Path(launch.code_dir or REPOSITORY), job_name=launch.job_name or "bert_lamb_pretraining",
         create_logfile=_one_of("create_logfile", launch.create_logfile or "false", ("true", "false")) == "true",
-        show_config=launch.show_config, dry_run=launch.dry_run)
-    if plan.num_nodes > 1 and plan.master is None and not plan.dry_run and not plan.show_config:
+        show_config=launch.show_config, dry_run=launch.dry_run, planning=take_plan_request(vars(launch)))
+    if plan.num_nodes > 1 and plan.master is None and not (plan.dry_run or plan.show_config or plan.planning):
         raise ValueError(f"num_nodes={plan.num_nodes} needs the address of the first node; pass --master HOST:PORT "
                          "on every node, and --num-nodes 1 to train on this node alone")
     for config in phases:
@@ -227,7 +229,7 @@ def _split_phases(words: Sequence[str]) -> tuple[dict[str, Any], dict[int, dict[
     common = parse_flags(parts[0], extra)
     per_phase = {phase: parse_flags(parts[phase], extra) for phase in (1, 2)}
     for phase, flags in per_phase.items():
-        for name in {"dry_run", "show_config", "phase", "config"} & flags.keys():
+        for name in {"dry_run", "show_config", "phase", "config", *PLAN_FLAGS} & flags.keys():
             raise ValueError(f"--phase{phase}-{name.replace('_', '-')} is not a setting of a phase; give it without "
                              f"phase{phase}-")
     return common, per_phase
@@ -259,6 +261,7 @@ def _launch_parser() -> argparse.ArgumentParser:
         add(f"--phase{phase}-bin-size", metavar="|".join(BIN_SIZES), help="tokens a bin of the phase's shards spans")
     add("--show-config", action="store_true", help="print every resolved setting as YAML")
     add("--dry-run", action="store_true", help="print the plan and stop")
+    add_plan_flags(parser)
     return parser
 
 

@@ -42,7 +42,7 @@ class Plan:
     batch_size: int | None
     global_batch_size: int
     sequence_length: float  # mean padded length, in tokens
-    max_steps: int
+    max_steps: int | None  # None: as many as epochs need, which the data decides
     update: UpdateTime | None
     mfu: float | None
     price_per_hour: float | None  # of one node
@@ -52,15 +52,15 @@ class Plan:
         assert self.update is not None
         return self.global_batch_size / self.update.total()
 
-    def seconds(self) -> float:
-        """Of all updates; without start, held-out evaluation and checkpoints."""
-        assert self.update is not None
-        return self.max_steps * self.update.total()
+    def seconds(self) -> float | None:
+        """Of all updates, without start, evaluation and checkpoints; None if nothing fits or nobody knows how many."""
+        return self.max_steps * self.update.total() if self.update and self.max_steps else None
 
     def cost(self) -> float | None:
-        if self.price_per_hour is None:
+        seconds = self.seconds()
+        if self.price_per_hour is None or seconds is None:
             return None
-        return self.seconds() / 3600 * self.hardware.num_nodes * self.price_per_hour
+        return seconds / 3600 * self.hardware.num_nodes * self.price_per_hour
 
 
 def make_plan(config: Any, hardware: Hardware, *, price_per_hour: float | None = None,
@@ -99,7 +99,8 @@ def make_plan(config: Any, hardware: Hardware, *, price_per_hour: float | None =
         flops = training_flops_per_sequence(config.model, round(length), round(_predictions(config, length)))
         peak, _ = part.arithmetic(config.precision)
         mfu = model_flops_utilisation(global_batch * flops / update.total(), peak, world_size)
-    return Plan(hardware, memory, fits, largest, batch_size, global_batch, length, config.run.max_steps, update, mfu,
+    max_steps = config.run.max_steps if config.run.max_steps > 0 else None
+    return Plan(hardware, memory, fits, largest, batch_size, global_batch, length, max_steps, update, mfu,
                 price_per_hour, notice)
 
 
@@ -174,9 +175,10 @@ def _time_rows(plan: Plan, update: UpdateTime) -> list[tuple[str, str]]:
                  f"operators {_ms(update.pointwise)}"),
         ("update", f"{update.num_passes} x pass + all-reduce {_ms(update.all_reduce)} + optimizer and "
                    f"accumulation {_ms(update.optimizer)} + overhead {_ms(update.overhead)} = {update.total():,.3g} s"),
-        ("speed", f"{plan.sequences_per_second():,.4g} sequences/s on all devices, model FLOPs utilisation "
+        ("speed", f"{plan.sequences_per_second():,.0f} sequences/s on all devices, model FLOPs utilisation "
                   f"{plan.mfu:.0%}"),
-        ("time", f"{plan.max_steps:,} updates: {duration(plan.seconds())} (without start, evaluation and checkpoints)"),
+        ("time", f"{plan.max_steps or 1000:,} updates: {duration((plan.max_steps or 1000) * update.total())} (without "
+                 f"start, evaluation and checkpoints){'' if plan.max_steps else '; --max-steps tells how many'}"),
     ]
     if (cost := plan.cost()) is not None:
         rows.append(("cost", f"{cost:,.2f} at {plan.price_per_hour:g} an hour for each of "

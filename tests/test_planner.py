@@ -2,10 +2,13 @@
 
 import pytest
 
+from bert.cli import PRETRAINING, parse_arguments
 from bert.config import BUILT_IN_MODELS, BertConfig, derive
 from bert.estimates import forward_flops_per_sequence
+from bert.launch_plan import parse_launch_arguments
 from bert.planner import make_plan, plan_report
 from bert.planner_check import PUBLISHED, PUBLISHED_32_NODES_HOURS, predicted_32_node_hours, table
+from bert.planner_flags import planned
 from bert.planner_hardware import load_parts, parse_hardware
 from bert.planner_operators import Pass, ProgramKind, operators, update_bytes
 from bert.recipes import RECIPES
@@ -179,3 +182,44 @@ def test_options_out_of_range_are_refused(options, message):
 def test_a_batch_that_cannot_be_divided_is_refused():
     with pytest.raises(ValueError, match="global_batch_size=65536 must be a multiple"):
         make_plan(RECIPES["phase1_large"](), parse_hardware("3xA100-80GB"))
+
+
+def test_steps_that_the_data_decides_are_planned_by_the_thousand():
+    config = RECIPES["phase1_base"]()
+    by_epochs = config.model_copy(update={"run": config.run.model_copy(update={"max_steps": -1})})
+    plan = make_plan(by_epochs, parse_hardware("8xA100-80GB"), price_per_hour=1)
+    assert plan.seconds() is None and plan.cost() is None
+    assert "1,000 updates" in plan_report(plan, "x") and "--max-steps tells how many" in plan_report(plan, "x")
+
+
+# The command line
+
+
+def test_an_entry_point_plans_and_ends_without_looking_for_data(capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(PRETRAINING, "--plan --hardware 8xA100-80GB --config phase1_large --price-per-hour 32".split())
+    report = capsys.readouterr().out
+    assert ended.value.code == 0
+    for text in ("8 x A100-80GB, 80 GB each", "fits       yes", "32 x pass + all-reduce", "7,038 updates", "at 32 an"):
+        assert text in report, text
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ("--plan", "--plan needs --hardware"), ("--hardware T4", "--hardware=T4 is for --plan"),
+    ("--plan --hardware T4 --price-per-hour dear", "price_per_hour=dear must be a number"),
+    ("--plan --hardware T4 --parts /nowhere", "parts=/nowhere must be a YAML table"),
+    ("--plan --hardware 3xT4", "global_batch_size=65536 must be a multiple")])
+def test_mistakes_are_told_with_the_exit_code_of_usage(capsys, words, message):
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(PRETRAINING, ["--config", "phase1_large", *words.split()])
+    assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_the_launcher_plans_both_phases_and_their_sum():
+    launch = parse_launch_arguments("--config large --plan --hardware 4x8xA100-80GB --price-per-hour 30 "
+                                    "--mean-padded-length 296".split())
+    report = planned(launch.phases, launch.planning)
+    assert "256 sequences of 128 tokens" in report and "32 sequences of 296 tokens" in report
+    assert report.splitlines()[-1].startswith("together   ")
+    with pytest.raises(ValueError, match="--phase2-hardware is not a setting of a phase"):
+        parse_launch_arguments("--config large --phase2-hardware T4".split())
