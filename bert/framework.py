@@ -4,6 +4,7 @@ Importing `bert` loads zlib before this file loads libpaddle.so, whose exported 
 decompression in the process. A test walks all sources and refuses `import paddle` anywhere else.
 """
 
+import logging
 import os
 import warnings
 from pathlib import Path
@@ -11,7 +12,6 @@ from pathlib import Path
 # glog chatter of level INFO and WARNING ("standalone executor is used") hides the lines a user wants to read.
 os.environ.setdefault("GLOG_minloglevel", "2")
 warnings.filterwarnings("ignore", message=".*Dynamic loss scaling for bfloat16.*")
-
 
 
 def _mkl_kernels(cpuinfo: str) -> str | None:
@@ -37,6 +37,9 @@ from paddle.base import core, framework, unique_name  # noqa: E402
 from paddle.distributed.fleet.meta_optimizers.common import CollectiveHelper  # noqa: E402
 
 paddle.enable_static()
+if not paddle.is_compiled_with_cuda():
+    # It says of a CPU "on current GPU, float16 is not supported"; what is true there is said once, by the run.
+    logging.getLogger("paddle.static.amp.fp16_lists").addFilter(lambda record: "On current" not in record.getMessage())
 
 __all__ = ["CollectiveHelper", "core", "framework", "nn", "paddle", "place_of", "read_variable", "set_cpu_threads",
            "static", "unique_name", "write_variable"]

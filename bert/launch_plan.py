@@ -146,6 +146,7 @@ def _preset_plan(
               for phase, recipe in recipes.items() if only in (None, phase)]
     if name == "quickstart":
         _refuse_own_data(phases)
+        _refuse_preparation(launch)
     if "report_file" not in common:  # one for each phase, and beside its other files
         phases = [derive(config, report_file=config.stage_dir() / "report.json") for config in phases]
     if launch.num_nodes is None:
@@ -163,6 +164,16 @@ def _refuse_own_data(phases: Sequence[PretrainingConfig]) -> None:
             if getattr(config.data, name) != getattr(recipe, name):
                 raise ValueError(f"{name}={getattr(config.data, name)} is not where the quickstart makes its data; to "
                                  "train on yours, name a preset (--config base) or one phase (--phase1)")
+
+
+def _refuse_preparation(launch: argparse.Namespace) -> None:
+    """Flags about shards that are made on demand; those of the quickstart are always the same."""
+    for name in ("wikipedia_source", "num_dask_workers", "num_shards_per_worker", "sample_ratio", "phase1_bin_size",
+                 "phase2_bin_size"):
+        if (value := getattr(launch, name, None)) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise ValueError(f"{flag}={value} has no effect with the quickstart, whose data is always the same; drop "
+                             "it, or name a preset (--config base) or one phase (--phase1)")
 
 
 def quickstart_processes(device: str) -> int:

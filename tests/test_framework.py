@@ -58,3 +58,10 @@ def test_without_cuda_the_device_is_the_processor():
     if not paddle.is_compiled_with_cuda():
         assert default_device() == "cpu"
     assert isinstance(place_of("cpu"), paddle.CPUPlace)
+
+
+def test_mixed_precision_on_a_cpu_is_not_told_of_in_terms_of_a_gpu():
+    code = ("import bert; from bert.framework import paddle; "
+            "paddle.static.amp.AutoMixedPrecisionLists(custom_white_list={'gelu'}, dtype='float16')")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0 and "On current" not in run.stderr + run.stdout, run.stderr[-2000:]

@@ -9,8 +9,11 @@ import runs
 import tiny
 
 from bert.checkpoint_files import list_steps
+from bert.framework import write_variable
 from bert.interruption import StopRequest
 from bert.logs import RunLog
+from bert.optimization import CONSECUTIVE_SKIPPED_UPDATES
+from bert.training import Trainer, TrainingDiverged
 
 
 def rows(config) -> list[dict]:
@@ -176,3 +179,18 @@ def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
     assert results[0]["eval_sequences"] == 12
     for other in results[1:]:
         assert other == pytest.approx(results[0], rel=1e-5)
+
+
+@pytest.mark.parametrize(("scale", "stops"), [(8.0, False), (1.0, True), (math.inf, True)])
+def test_an_overflowing_run_is_stopped_once_the_loss_scale_cannot_help(tmp_path, scale, stops):
+    """A finite scale above 1 is still falling; an infinite one never comes down."""
+    config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=2)
+    session = tiny.Session(precision=tiny.FLOAT16)
+    trainer = Trainer(session.program, session.device(), config, None, StopRequest(), lambda step, epoch: None, None)
+    write_variable(session.scope, CONSECUTIVE_SKIPPED_UPDATES, np.array([2], "int64"), session.place)
+    write_variable(session.scope, session.program.loss_scale, np.array([scale], "float32"), session.place)
+    if stops:
+        with pytest.raises(TrainingDiverged, match="the last 2 updates had NaN or Inf gradients"):
+            trainer._check_finite()
+    else:
+        trainer._check_finite()
