@@ -58,6 +58,7 @@ class FineTuningTask:
         fingerprint: changes when the training features do; a checkpoint is continued only with the same.
         best_metric: the evaluation metric that decides which weights are best; larger is better.
         texts: files to keep in checkpoints, name -> content: what is needed to use the model (labels, settings).
+        summary_names: further names of metrics in the summary: the metric -> the name.
     """
 
     objective: Objective
@@ -67,6 +68,7 @@ class FineTuningTask:
     evaluation: Sequence[PredictedSet] = ()
     prediction: Sequence[PredictedSet] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
+    summary_names: Mapping[str, str] = field(default_factory=dict)
 
 
 OpenTask = Callable[[Any, Callable[[str], None]], FineTuningTask]
@@ -212,7 +214,7 @@ class _Session:
             if self.log:
                 outputs = outputs or self._evaluated[1]  # type: ignore[index]
                 metrics = self._score(outputs)
-                self.summary |= metrics
+                self.summary |= metrics | {name: metrics[key] for key, name in self.task.summary_names.items()}
                 self.say("  ".join([f"{self.config.stage()}:", *(f"{name.removeprefix('eval_')} {value:.4f}"
                                                                  for name, value in metrics.items())]))
                 self._write(self.task.evaluation, outputs, directory)

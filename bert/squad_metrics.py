@@ -93,8 +93,7 @@ def score_squad_2(answers: Mapping[str, Sequence[str]], predictions: Mapping[str
     if null_odds is not None and (lacking := [identity for identity in scored if identity not in null_odds]):
         raise ValueError(f"null_odds lacks {len(lacking)} of {len(scored)} questions, e.g. {lacking[0]!r}; it must "
                          "have a number for each")
-    raw = {"exact": {identity: _best(exact_match, predictions[identity], answers[identity]) for identity in scored},
-           "f1": {identity: _best(_f1_of_squad_2, predictions[identity], answers[identity]) for identity in scored}}
+    raw = _raw_scores(answers, predictions)
     result: dict[str, float] = {}
     refused = {identity for identity in scored if null_odds is not None and null_odds[identity] > threshold}
     final = {name: {identity: float(not answerable[identity]) if identity in refused else value
@@ -106,10 +105,20 @@ def score_squad_2(answers: Mapping[str, Sequence[str]], predictions: Mapping[str
             for name, scores in final.items():
                 result[prefix + name] = 100.0 * sum(scores[identity] for identity in members) / len(members)
             result[prefix + "total"] = len(members)
-    if null_odds is not None:
-        for name, scores in raw.items():
-            result[f"best_{name}"], result[f"best_{name}_thresh"] = best_threshold(
-                scores, predictions, null_odds, answerable)
+    return result if null_odds is None else result | best_thresholds(answers, predictions, null_odds)
+
+
+def best_thresholds(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str],
+                    null_odds: Mapping[str, float]) -> dict[str, float]:
+    """best_exact, best_f1 and their thresholds, best_exact_thresh and best_f1_thresh, of SQuAD 2.0.
+
+    With predictions that an earlier threshold has emptied, no higher threshold can be found; pass the best answers.
+    """
+    answerable = {identity: bool(right) for identity, right in answers.items()}
+    result: dict[str, float] = {}
+    for name, scores in _raw_scores(answers, predictions).items():
+        result[f"best_{name}"], result[f"best_{name}_thresh"] = best_threshold(
+            scores, predictions, null_odds, answerable)
     return result
 
 
@@ -132,6 +141,13 @@ def best_threshold(scores: Mapping[str, float], predictions: Mapping[str, str], 
         if current > best:
             best, threshold = current, null_odds[identity]
     return 100.0 * best / len(scores), threshold
+
+
+def _raw_scores(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """exact and f1 of every question with a prediction, 0 to 1, as SQuAD 2.0 counts them."""
+    scored = [identity for identity in answers if identity in predictions]
+    return {"exact": {identity: _best(exact_match, predictions[identity], answers[identity]) for identity in scored},
+            "f1": {identity: _best(_f1_of_squad_2, predictions[identity], answers[identity]) for identity in scored}}
 
 
 def _best(score: Callable[[str, str], float], prediction: str, right: Iterable[str]) -> float:

@@ -20,6 +20,7 @@ LAYER = {
     "program": 3, "bert.training": 3, "bert.inference": 3, "bert.checkpoint": 3,
     # runs put together
     "bert.runs": 4, "bert.initialization": 4, "bert.pretraining": 4, "bert.finetuning": 4,
+    "bert.squad": 4, "bert.question_answering": 4,
 }
 ENTRY_POINT = 5
 MUST_BE_PADDLE_FREE = (
