@@ -21,12 +21,22 @@ from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from bert.samples import offsets_of, ragged_indices
+from bert.token_table import token_table
+from bert.word_table import (
+    MAX_WORD_CHARACTERS,
+    Words,
+    byte_classes,
+    count_tokens,
+    enter_all,
+    look_up,
+    spell_out,
+    word_pieces,
+)
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
-MAX_WORD_CHARACTERS = 100
-_WHITE_SPACE = b" \t\n\r"
+_MAX_CACHED_BYTES = 64 << 20
+_WORDS_AT_ONCE = 512
 _WHITE_SPACE_IN_TOKEN = re.compile(r"[ \t\n\r]")
 
 
@@ -143,49 +153,32 @@ def reference_tokenizer(vocabulary: Vocabulary, lowercase: bool = True) -> Token
     return tokenizer
 
 
-def _byte_classes() -> np.ndarray:
-    """uint8 [256]: 0 white space, 1 part of a word, 2 ASCII punctuation (a word by itself)."""
-    classes = np.ones(256, np.uint8)
-    classes[list(_WHITE_SPACE)] = 0
-    for first, last in ((33, 47), (58, 64), (91, 96), (123, 126)):
-        classes[first:last + 1] = 2
-    return classes
-
-
-def _plain_bytes() -> bytes:
-    """The bytes which the normaliser at most lower-cases: printable ASCII."""
-    return bytes(range(33, 127))
-
-
 class FastTokenizer:
     """Tokenises blocks of text to flat ids; remembers the words it has met.
 
     Args:
         vocabulary: WordPiece vocabulary.
         lowercase: lower-case and strip accents (uncased models).
-        max_cached_words: the memory is emptied when it holds more distinct words than this.
+        max_cached_words: the memory is emptied when it holds more distinct words than this, or more than 64 MB.
     """
 
     def __init__(self, vocabulary: Vocabulary, lowercase: bool = True, max_cached_words: int = 1_000_000) -> None:
         self.vocabulary = vocabulary
         self.lowercase = lowercase
         self._tokenizer = reference_tokenizer(vocabulary, lowercase)
-        self._model = self._tokenizer.model
-        self._classes = _byte_classes()
+        self._table = token_table(vocabulary.tokens)
+        self._classes = byte_classes()
         self._lower = np.arange(256, dtype=np.uint8)
-        self._lower[65:91] += 32
-        self._plain = _plain_bytes()
+        if lowercase:
+            self._lower[65:91] += 32
         self._max_cached_words = max_cached_words
         self._forget()
 
     def _forget(self) -> None:
-        self._rows: Dict[bytes, int] = {}
-        self._num_rows = 0
-        self._lengths = np.zeros(1 << 12, np.int64)
-        self._starts = np.zeros(1 << 12, np.int64)
-        self._firsts = np.zeros(1 << 12, self.vocabulary.id_dtype())
-        self._pieces = np.zeros(1 << 14, self.vocabulary.id_dtype())
-        self._num_pieces = 0
+        self._words = Words(np.zeros(1 << 12, np.uint64), np.zeros(1 << 14, np.uint8), np.zeros(1 << 12, np.int64))
+        self._num_rows = self._num_pieces = 0
+        self._pieces = np.zeros(1 << 12, self.vocabulary.id_dtype())
+        self._starts, self._lengths = np.zeros(1 << 12, np.int64), np.zeros(1 << 12, np.int64)
 
     def encode(self, text: str) -> List[int]:
         """Token ids of one text, without special tokens."""
@@ -209,74 +202,67 @@ class FastTokenizer:
         Returns:
             (ids of dtype vocabulary.id_dtype() [T], offsets int64 [m + 1] of the segments' tokens).
         """
-        if len(text) == 0:
-            return np.zeros(0, self.vocabulary.id_dtype()), np.zeros(len(boundaries), np.int64)
-        words, first_word = self._split(text, boundaries)
-        encoded = words.dictionary_encode()
-        rows = self._rows_of(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
-        lengths = self._lengths[rows]
-        token_offsets = offsets_of(lengths)
-        # Most words are one piece: repeat each word's first piece, then put in the others where there are more.
-        ids = np.repeat(self._firsts[rows], lengths)
-        several = np.flatnonzero(lengths > 1)
-        others = lengths[several] - 1
-        ids[ragged_indices(token_offsets[several] + 1, others)] = self._pieces[
-            ragged_indices(self._starts[rows[several]] + 1, others)]
-        return ids, token_offsets[first_word]
-
-    def _split(self, text: np.ndarray, boundaries: np.ndarray) -> Tuple[pa.Array, np.ndarray]:
-        """The words, each with the white space that follows it, and the index of each segment's first word."""
-        classes = self._classes[text]
-        starts = np.empty(len(text), bool)
-        starts[0] = True
-        np.not_equal(classes[1:], classes[:-1], out=starts[1:])
-        starts |= classes == 2
-        starts &= classes != 0
-        starts[boundaries[boundaries < len(text)]] = True
-        positions = np.flatnonzero(starts)
-        first_word = np.searchsorted(positions, boundaries)
-        offsets = np.append(positions, len(text))
-        data = self._lower[text] if self.lowercase else np.ascontiguousarray(text)
-        words = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(positions),
-                                                 [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-        return words, first_word
-
-    def _rows_of(self, words: List[bytes]) -> np.ndarray:
-        """int64: the row of the piece table for each distinct word; unknown ones are tokenised and added."""
-        if len(self._rows) > self._max_cached_words:
+        if self._num_rows > self._max_cached_words or len(self._words.text) > _MAX_CACHED_BYTES:
             self._forget()
-        known = self._rows
-        rows = [known.get(word, -1) for word in words]
-        result = np.array(rows, np.int64)
-        for index in np.flatnonzero(result < 0).tolist():
-            word = words[index]
-            bare = word.strip(_WHITE_SPACE)
-            row = known.get(bare)
-            if row is None:
-                row = known[bare] = self._add_row(self._pieces_of(bare))
-            known[word] = result[index] = row
-        return result
+        boundaries = np.ascontiguousarray(boundaries, np.int64)
+        rows, first_words = self._rows_of(text, boundaries)
+        ids = np.empty(count_tokens(rows, self._lengths), self.vocabulary.id_dtype())
+        offsets = np.empty(len(boundaries), np.int64)
+        spell_out(rows, first_words, self._pieces, self._starts, self._lengths, ids, offsets)
+        return ids, offsets
 
-    def _pieces_of(self, word: bytes) -> List[int]:
-        if not word:
-            return []
-        if word.translate(None, self._plain):
-            return self._tokenizer.encode(word.decode("utf-8"), add_special_tokens=False).ids
-        return [piece.id for piece in self._model.tokenize(word.decode("ascii"))]
+    def _rows_of(self, text: np.ndarray, boundaries: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """(the row of each word, int64 [m + 1] the first word of each segment); new words are tokenised and added."""
+        rows, first_words = np.empty(len(text), np.int32), np.empty(len(boundaries), np.int64)
+        known = self._num_rows
+        place = segment = num_words = 0
+        while True:
+            self._num_rows, place, segment, num_words = look_up(text, boundaries, self._lower, self._classes,
+                                                                self._words, self._num_rows, place, segment, num_words,
+                                                                rows, first_words)
+            if segment == len(boundaries) - 1:
+                break
+            self._make_room(len(text) - place)
+        self._tokenize_rows(known)
+        return rows[:num_words], first_words
 
-    def _add_row(self, pieces: List[int]) -> int:
-        row, start, end = self._num_rows, self._num_pieces, self._num_pieces + len(pieces)
-        if row == len(self._lengths):
-            self._lengths, self._starts = _doubled(self._lengths), _doubled(self._starts)
-            self._firsts = _doubled(self._firsts)
-        while end > len(self._pieces):
-            self._pieces = _doubled(self._pieces)
-        self._lengths[row], self._starts[row] = len(pieces), start
-        self._firsts[row] = pieces[0] if pieces else 0
-        self._pieces[start:end] = pieces
-        self._num_rows, self._num_pieces = row + 1, end
-        return row
+    def _make_room(self, num_bytes: int) -> None:
+        """For twice as many words, and for text of so many more bytes."""
+        words, size = self._words, 2 * len(self._words.slots)
+        offsets = _extended(words.offsets, size)
+        used = int(offsets[self._num_rows])
+        text = _extended(words.text, max(2 * used, used + num_bytes))
+        self._words = Words(np.zeros(size, np.uint64), text, offsets)
+        enter_all(self._words, self._num_rows)
+
+    def _tokenize_rows(self, first: int) -> None:
+        """Fill in the tokens of all rows from `first` on."""
+        words, num_rows = self._words, self._num_rows
+        self._starts, self._lengths = (_extended(array, num_rows) for array in (self._starts, self._lengths))
+        self._pieces = _extended(self._pieces, self._num_pieces + int(words.offsets[num_rows] - words.offsets[first]))
+        self._num_pieces = word_pieces(words, first, num_rows, self._table, self.vocabulary.id_of("[UNK]"),
+                                       self._pieces, self._num_pieces, self._starts, self._lengths)
+        others = first + np.flatnonzero(self._lengths[first:num_rows] < 0)
+        for start in range(0, len(others), _WORDS_AT_ONCE):
+            self._tokenize_by_library(others[start:start + _WORDS_AT_ONCE])
+
+    def _tokenize_by_library(self, rows: np.ndarray) -> None:
+        """Fill in the tokens of some rows: as one text, whose tokens say where in it they come from."""
+        found = [self._words.text[self._words.offsets[row]:self._words.offsets[row + 1]].tobytes().decode("utf-8")
+                 for row in rows.tolist()]
+        encoding = self._tokenizer.encode(" ".join(found), add_special_tokens=False)
+        ends = np.cumsum([len(word) + 1 for word in found])
+        places = np.array([start for start, _ in encoding.offsets], np.int64)
+        bounds = np.append(0, np.searchsorted(places, ends))
+        start = self._num_pieces
+        self._num_pieces += len(encoding.ids)
+        self._pieces = _extended(self._pieces, self._num_pieces)
+        self._pieces[start:self._num_pieces] = encoding.ids
+        self._starts[rows], self._lengths[rows] = start + bounds[:-1], np.diff(bounds)
 
 
-def _doubled(array: np.ndarray) -> np.ndarray:
-    return np.concatenate([array, np.zeros_like(array)])
+def _extended(array: np.ndarray, size: int) -> np.ndarray:
+    """The array with room for `size` elements at least, doubled if it has to grow."""
+    if size <= len(array):
+        return array
+    return np.concatenate([array, np.zeros(max(size, 2 * len(array)) - len(array), array.dtype)])
