@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from bert.curves import Curves
+
 CONSOLE_METRICS = (("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
 
 
@@ -59,9 +61,8 @@ class RunLog:
         self._rows = Sink("metrics.jsonl")
         self._progress = Sink("progress.json")
         self._visualdl = Sink("VisualDL")
-        self._writer: Any = None
-        if visualdl:
-            self._visualdl(self._open_visualdl)
+        self._curves = Curves(directory) if visualdl else None
+        self._last_step, self._figures = 0, dict[str, Any]()
         self._bar: Any = None
         self._show_steps = show_steps
         if self._stream.isatty() and show_steps:
@@ -71,6 +72,8 @@ class RunLog:
     def parameters(self, values: dict[str, Any]) -> None:
         """Facts about the run, once at the start."""
         self._line("PARAMETER", values)
+        if self._curves is not None:
+            self._curves.hyper_parameters = values
 
     def say(self, message: str) -> None:
         """One line for a person."""
@@ -79,8 +82,8 @@ class RunLog:
     def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
         """Metrics of the updates since the last call."""
         self._line([epoch, step], metrics)
+        self._scalars(step, metrics)
         self._row({"step": step, "epoch": epoch, **metrics})
-        self._scalars("train", step, metrics)
         shown = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
         if self._bar is None and self._show_steps:
             self.say(f"step {step}/{self._total_steps}  {shown}  eta {duration(eta_seconds)}")
@@ -90,10 +93,15 @@ class RunLog:
     def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Held-out metrics after update `step`; their names start with `eval_`."""
         self._line([epoch, step], metrics)
+        self._scalars(step, metrics)
         self._row({"step": step, "epoch": epoch, **metrics})
-        self._scalars("eval", step, metrics)
         self.say(f"step {step}/{self._total_steps}  held out: " + "  ".join(
             f"{name.removeprefix('eval_')} {value:.4f}" for name, value in metrics.items()))  # fmt: skip
+
+    def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
+        """Something that happened at a step, such as a save and what it cost."""
+        self._line([epoch, step], values)
+        self._row({"event": name, "step": step, "epoch": epoch, **values})
 
     def advance(self, step: int, eta_seconds: float, loss: float | None) -> None:
         """After every update: move the bar and, at most once a second, progress.json."""
@@ -108,12 +116,14 @@ class RunLog:
     def summary(self, values: dict[str, Any]) -> None:
         """Figures of the whole run, at its end."""
         self._line([], values)
+        self._figures = values
         Sink("summary.json")(lambda: replace_file(self.directory / "summary.json", to_json(values, indent=1)))
 
     def close(self) -> None:
         if self._bar is not None:
             self._console(self._bar.close)
-        self._visualdl(lambda: self._writer and self._writer.close())
+        if (curves := self._curves) is not None:
+            self._visualdl(lambda: curves.close(self._last_step, self._figures))
 
     def _line(self, step: Any, data: dict[str, Any]) -> None:
         now = time.time()
@@ -127,18 +137,11 @@ class RunLog:
     def _row(self, values: dict[str, Any]) -> None:
         self._rows(lambda: append(self.directory / "metrics.jsonl", to_json(values) + "\n"))
 
-    def _scalars(self, group: str, step: int, metrics: dict[str, float]) -> None:
-        def write() -> None:
-            for name, value in metrics.items():
-                if self._writer and isinstance(value, (int, float)) and math.isfinite(value):
-                    self._writer.add_scalar(f"{group}/{name.removeprefix('eval_')}", value, step)
-
-        self._visualdl(write)
-
-    def _open_visualdl(self) -> None:
-        from visualdl import LogWriter  # slow to import, and only rank 0 of a run needs it
-
-        self._writer = LogWriter(logdir=str(self.directory / "visualdl"))
+    def _scalars(self, step: int, metrics: dict[str, float]) -> None:
+        """Before the row is written: a continued run's curves begin with the rows of metrics.jsonl."""
+        self._last_step = step
+        if (curves := self._curves) is not None:
+            self._visualdl(lambda: curves.add(step, metrics, self.first_step))
 
     def _open_bar(self) -> None:
         from tqdm import tqdm
