@@ -16,7 +16,8 @@ from bert.machine_facts import Facts, Gpu, ask_paddle, collect
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 GIB = 2**30
-CPU_BUILD = {"version": "2.6.2", "cuda": None, "gpus": 0, "nccl": None, "product": 64.0**3, "decompresses": True}  # fmt: skip
+CPU_BUILD = {"version": "2.6.2", "cuda": None, "gpus": 0, "nccl": None, "product": 64.0**3,
+             "decompresses": True}  # fmt: skip
 HEALTHY = Facts(
     paddle=CPU_BUILD, cpu_vendor="GenuineIntel", cpu_flags=frozenset({"avx", "avx2"}), logical_processors=8,
     usable_cores=8, usable_processors=8, memory_bytes=64 * GIB, shm_bytes=8 * GIB, open_files=65536,

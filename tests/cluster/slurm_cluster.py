@@ -148,7 +148,7 @@ class SlurmCluster:
             "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "JobAcctGatherType=jobacct_gather/none",
             "MpiDefault=none", "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "ReturnToService=2",
             "SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=2,batch_sched_delay=0",
-            "KillWait=5", "InactiveLimit=0", "MinJobAge=3600", "JobRequeue=1",
+            "KillWait=30", "InactiveLimit=0", "MinJobAge=3600", "JobRequeue=1",
         ]
         lines += [f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus} State=UNKNOWN"
                   for node, port in zip(self.nodes(), node_ports, strict=True)]
