@@ -56,11 +56,7 @@ def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None
     try:
         temporary.mkdir()
         write_files(temporary)
-        files = {path.name: _entry(path) for path in sorted(temporary.iterdir())}
-        manifest = temporary / MANIFEST
-        manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "step": step, "files": files}, indent=1))
-        _sync(manifest)
-        _sync(temporary)
+        write_manifest(temporary, step)
         if final.exists():
             final.rename(parent / f"{_REPLACED_PREFIX}{step}")
         temporary.rename(final)
@@ -71,6 +67,15 @@ def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None
         raise
     remove_temporaries(parent)
     return final
+
+
+def write_manifest(directory: Path, step: int) -> None:
+    """Flush every file of a directory to the disk, then list them with sizes and checksums: the last of its files."""
+    files = {path.name: _entry(path) for path in sorted(directory.iterdir())}
+    manifest = directory / MANIFEST
+    manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "step": step, "files": files}, indent=1))
+    _sync(manifest)
+    _sync(directory)
 
 
 def remove_temporaries(parent: Path) -> None:
@@ -84,9 +89,12 @@ def remove_temporaries(parent: Path) -> None:
 
 
 def prune(parent: Path, keep: int) -> None:
-    """Delete all but the newest `keep` steps, oldest first, whichever run wrote them."""
+    """Delete all but the newest `keep` steps, oldest first, whoever wrote them; of those set aside, all but as many."""
     for step in list_steps(parent)[:-keep]:
         remove_step(parent, step)
+    aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)  # changed by the renaming
+    for path in aside[:-keep]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_step(parent: Path, step: int) -> None:
@@ -134,9 +142,11 @@ def verify(directory: Path) -> dict:
     return manifest
 
 
-def newest_valid(parent: Path, report: Callable[[str], None]) -> Path | None:
-    """The newest step directory that verifies, or None; what is wrong with newer ones goes to `report`."""
+def newest_valid(parent: Path, report: Callable[[str], None], up_to: int | None = None) -> Path | None:
+    """The newest step directory (up to a step) that verifies, or None; what is wrong with newer ones is reported."""
     for step in reversed(list_steps(parent)):
+        if up_to is not None and step > up_to:
+            continue
         directory = step_directory(parent, step)
         try:
             verify(directory)
