@@ -23,7 +23,7 @@ from bert.manifest import write_atomically
 from bert.planner_flags import planned
 from bert.preparation import prepare_shards
 from bert.pretraining_config import PretrainingConfig
-from bert.rendezvous import launcher_addresses, wait_for_master
+from bert.rendezvous import launcher_addresses, wait_for_master, without_proxy
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: try again
 MASTER_TIMEOUT_SECONDS = 600.0  # nodes of a queue may start minutes apart
@@ -155,9 +155,12 @@ def _train(plan: LaunchPlan, config: PretrainingConfig, devices: str | None, run
         for path, settings in ((settings_file, started), (asked_file, config)):  # other nodes read them meanwhile
             write_atomically(path, dump_yaml(settings).encode())
         command = training_command(plan, config, settings_file, devices)
-        if plan.node_rank and plan.num_nodes > 1:
-            wait_for_master(command[command.index("--master") + 1], MASTER_TIMEOUT_SECONDS,
-                            lambda line: print(line, flush=True), stopped=lambda: runner.stop_requested)
+        if plan.num_nodes > 1:
+            master = command[command.index("--master") + 1]
+            os.environ.update(without_proxy(os.environ, master))
+            if plan.node_rank:
+                wait_for_master(master, MASTER_TIMEOUT_SECONDS, lambda line: print(line, flush=True),
+                                stopped=lambda: runner.stop_requested)
     log_file = None
     if plan.create_logfile:
         stamp = time.strftime("%y%m%d%H%M%S")

@@ -8,7 +8,7 @@ names become addresses here, and each node is told its own.
 import ipaddress
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 Resolve = Callable[[str], str]
 
@@ -65,6 +65,13 @@ def wait_for_master(master: str, timeout_seconds: float, say: Callable[[str], No
                 say(f"waiting for the first node at {master}")
             is_first = False
             time.sleep(every_seconds)
+
+
+def without_proxy(environment: Mapping[str, str], master: str) -> dict[str, str]:
+    """Variables that keep Paddle's launcher, which asks the first node over HTTP, from asking a proxy instead."""
+    known = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+    hosts = ",".join(filter(None, [known, master.rpartition(":")[0]]))
+    return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
 def _says_loopback(host: str) -> bool:

@@ -16,6 +16,7 @@ LAYER = {
     # pieces
     "bert.modeling": 2, "bert.losses": 2, "bert.optimization": 2, "bert.objectives": 2, "bert.distributed": 2,
     "bert.hardware": 2,
+    "bert.program_memory": 2, "bert.program_record": 2,
     # whole programs, the loop, state
     "program": 3, "bert.training": 3, "bert.inference": 3, "bert.checkpoint": 3,
     # runs put together
@@ -29,7 +30,8 @@ MUST_BE_PADDLE_FREE = (
     "bert.interruption", "bert.launch_plan", "bert.launch_report", "bert.launcher", "bert.logs", "bert.masking",
     "bert.preparation", "bert.pretraining_config",
     "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes", "bert.samples",
-    "bert.shards", "bert.tokenization", "bert.watchdog")
+    "bert.shards", "bert.tokenization", "bert.watchdog",
+    "bert.doctor", "bert.machine_facts", "bert.rendezvous", "bert.slurm", "bert.topology")
 
 
 def module_name(path: Path) -> str:
