@@ -13,7 +13,7 @@ import numpy as np
 
 from bert.architecture import BertConfig
 from bert.conversion import layout, locating, our_names
-from bert.conversion.model_description import Description, check_sizes, read_description
+from bert.conversion.model_description import Description, check_sizes, read_description, read_labels
 from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw import ConversionError, RawTensors
 from bert.conversion.safetensors_file import merge, read_safetensors, shards_of
@@ -33,6 +33,7 @@ class PretrainedWeights:
     task: str | None = None  # what it was built for (model_description.ARCHITECTURES), None when nothing says it
     labels: tuple[str, ...] | None = None  # names of a classifier's classes
     heads: tuple[str, ...] = ()  # keys of our_names.HEADS that are there
+    folder: Path = Path()  # where the weights lie
 
 
 def read_pretrained(path: Path, *, config_file: Path | None = None, fused_qkv: str | None = None,
@@ -55,7 +56,8 @@ def read_pretrained(path: Path, *, config_file: Path | None = None, fused_qkv: s
                                     tuple(f"unknown: {name}" for name in mapped.unknown)))
     notes = [*located.notes, *mapped.notes, *(f"left out: {name}, unknown" for name in mapped.unknown)]
     present, absent = layout.missing_parts(mapped.parameters, mapped.num_layers)
-    notes += [f"not there: {head} ({our_names.HEADS[head][0].rsplit('.', 1)[0]})" for head in absent]
+    if absent:
+        notes.append(f"not there: {', '.join(absent)}")
     parameters, description = mapped.parameters, _description(config_file or located.description)
     if description is not None:
         notes += description.notes
@@ -71,9 +73,10 @@ def read_pretrained(path: Path, *, config_file: Path | None = None, fused_qkv: s
         for kind in ("weight", "bias"):  # there every head is called so
             parameters[f"qa_outputs.{kind}"] = parameters.pop(f"classifier.{kind}")
         present = ["question-answering head" if head == "classifier" else head for head in present]
+    folder = located.weights.parent
     return PretrainedWeights(
         parameters, description.config if description else None, located.vocab_file, mapped.dialect, tuple(notes),
-        task, description.labels if description else None, tuple(present))
+        task, read_labels(folder) or (description.labels if description else None), tuple(present), folder)
 
 
 def _read(located: locating.Located) -> RawTensors:

@@ -14,13 +14,14 @@ from bert.conversion import our_names
 from bert.conversion.flat_names import expected_shape, fits
 from bert.conversion.raw import ConversionError, regular_file
 
+LABELS_FILE = "labels.json"
 CONFIG_FILES = ("bert_config.json", "config.json", "model_config.json")
 _LARGEST = 8 << 20
 _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_tanh": "gelu_tanh",
                 "relu": "relu"}
 # Settings of networks that are not this one, with the only value that leaves it this one.
 _MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False, "fuse": False,
-            "model_type": "bert", "is_encoder_decoder": False}
+            "model_type": "bert", "is_encoder_decoder": False, "pool_act": "tanh"}
 # What each library's classes are called, by head. The first of each is what is written.
 ARCHITECTURES = {
     "pretraining": ("BertForPreTraining", "BertForPretraining"),
@@ -107,6 +108,20 @@ def _labels(values: Mapping[str, Any]) -> tuple[str, ...] | None:
     except ValueError:
         return None
     return tuple(label for _, label in ordered) if [i for i, _ in ordered] == list(range(len(ordered))) else None
+
+
+def read_labels(folder: Path) -> tuple[str, ...] | None:
+    """The classes in labels.json, which our classifiers have beside their weights; None without it."""
+    path = folder / LABELS_FILE
+    if not path.is_file():
+        return None
+    try:
+        labels = json.loads(path.read_bytes()) if regular_file(path) < _LARGEST else None
+    except (ValueError, RecursionError):
+        labels = None
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ConversionError(f"{path} must be a list of the classes, in order")
+    return tuple(labels)
 
 
 def check_sizes(parameters: Mapping[str, np.ndarray], num_layers: int, config: BertConfig, source: Path) -> None:

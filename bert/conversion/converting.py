@@ -1,0 +1,90 @@
+"""From a source of any known format to a directory of another, with a report of all that was changed on the way."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert.checkpoint_sources import PretrainedWeights, read_pretrained
+from bert.conversion import downloading, vocabularies, writing
+from bert.conversion.raw import ConversionError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What run_convert.py was asked for."""
+
+    source: str  # a path, or a name that PaddleNLP knows
+    target: Path
+    to_format: str  # one of writing.FORMATS
+    task: str | None = None
+    config_file: Path | None = None
+    vocab_file: Path | None = None
+    lowercase: bool | None = None
+    fused_qkv: str | None = None
+    allow_unknown: bool = False
+    keep_padding: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happened, for the table and for conversion.json."""
+
+    source: Path
+    source_format: str
+    to_format: str
+    task: str
+    num_tensors: int
+    num_parameters: int
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict:
+        return {"source": str(self.source), "source_format": self.source_format, "to_format": self.to_format,
+                "task": self.task, "tensors": self.num_tensors, "parameters": self.num_parameters,
+                "notes": list(self.notes)}
+
+
+def convert(request: Request) -> Report:
+    """Read, map, write.
+
+    Raises:
+        ConversionError, CheckpointError: the source cannot be read as a BERT or the target cannot be written; nothing
+            is left half-written.
+    """
+    writing.check_target(request.target)
+    source = downloading.resolve(request.source)
+    pretrained = read_pretrained(source, config_file=request.config_file, fused_qkv=request.fused_qkv,
+                                 allow_unknown=request.allow_unknown)
+    notes = list(pretrained.notes)
+    model = model_of(pretrained, request, source, notes)
+    sizes = [array.size for array in model.parameters.values()]
+
+    def report(final: list[str]) -> Report:
+        return Report(source, pretrained.format, request.to_format, model.task, len(sizes), sum(sizes), tuple(final))
+
+    writing.write_model(request.target, request.to_format, model, lambda final: report(final).as_json(), notes)
+    return report(notes)
+
+
+def model_of(pretrained: PretrainedWeights, request: Request, source: Path, notes: list[str]) -> writing.Model:
+    """What was read, as what shall be written: the heads of one task, a vocabulary, a model description."""
+    if pretrained.config is None:
+        raise ConversionError(f"{source} has no model description beside it, and the number of attention heads cannot "
+                              "be told from weights; name the bert_config.json: --config-file")
+    task = writing.choose_task(pretrained.heads, pretrained.task, request.task)
+    parameters = dict(pretrained.parameters)
+    if pretrained.format == "paddlenlp" and task == "question-answering" and "classifier.weight" in parameters:
+        for kind in ("weight", "bias"):
+            parameters[f"qa_outputs.{kind}"] = parameters.pop(f"classifier.{kind}")
+    parameters = writing.parameters_for(task, parameters, notes)
+    tokens = vocabularies.find_tokens(pretrained.folder, request.vocab_file or pretrained.vocab_file, request.lowercase,
+                                      notes)
+    if tokens is not None:
+        vocabularies.check_ids(tokens, pretrained.config.vocab_size, notes)
+    return writing.Model(parameters, pretrained.config, task, pretrained.labels, tokens, request.keep_padding)
+
+
+def table(report: Report) -> str:
+    """The report as people read it."""
+    rows = [("from", f"{report.source} ({report.source_format})"), ("to", report.to_format), ("for", report.task),
+            ("tensors", f"{report.num_tensors:,}"), ("parameters", f"{report.num_parameters:,}")]
+    lines = [f"{name:<12}{value}" for name, value in rows]
+    return "\n".join([*lines, "what changed on the way:", *(f"  {note}" for note in report.notes)])

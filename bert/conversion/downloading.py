@@ -1,0 +1,36 @@
+"""Models that PaddleNLP knows by name (bert-base-uncased), fetched through it into its own cache."""
+
+import re
+from pathlib import Path
+
+from bert.conversion.raw import ConversionError
+
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_FILES = (["model_state.pdparams"], ["config.json", "model_config.json"], ["vocab.txt"])
+
+
+def resolve(source: str) -> Path:
+    """The path itself if something is there, else the folder into which PaddleNLP puts the files of that name.
+
+    Raises:
+        ConversionError: neither a path nor a name that can be fetched.
+    """
+    path = Path(source).expanduser()
+    if path.exists() or path.with_name(path.name + ".index").exists():
+        return path
+    if not _NAME.fullmatch(source) or source.startswith("."):
+        raise ConversionError(f"{source} does not exist; name a checkpoint directory, a file of weights, or a model "
+                              "that PaddleNLP knows by name")
+    try:
+        from paddlenlp.utils.download import resolve_file_path  # imports Paddle: only when a name is asked for
+    except ImportError:
+        raise ConversionError(f"{source} does not exist here, and names of models need PaddleNLP to be fetched; "
+                              "install paddlenlp==2.8.1, or download the files yourself") from None
+    try:
+        files = [resolve_file_path(source, names) for names in _FILES]
+    except Exception as error:  # its own kinds, and those of four libraries for downloading
+        raise ConversionError(f"{source} does not exist here, and PaddleNLP could not fetch a model of that name "
+                              f"({type(error).__name__}: {' '.join(str(error).split())[:200]})") from None
+    if not files[0]:
+        raise ConversionError(f"{source} is no path here and no name of a model that PaddleNLP has")
+    return Path(files[0]).parent

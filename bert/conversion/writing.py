@@ -1,0 +1,206 @@
+"""A model in our terms -> a directory that this project, Hugging Face or PaddleNLP loads by itself."""
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from bert import checkpoint_files
+from bert.architecture import BertConfig
+from bert.conversion import layout, our_names
+from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, describe
+from bert.conversion.raw import ConversionError
+from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
+
+FORMATS = ("native", "hf", "paddlenlp")
+REPORT_FILE = "conversion.json"
+# Heads (keys of our_names.HEADS) that a task needs, and those it also takes.
+_NEEDS = {"pretraining": ("pooler", "masked-LM head", "next-sentence head"), "masked-lm": ("masked-LM head",),
+          "question-answering": ("question-answering head",), "sequence-classification": ("pooler", "classifier"),
+          "token-classification": ("classifier",), "next-sentence": ("pooler", "next-sentence head"), "encoder": ()}
+_TAKES = {"masked-lm": ("pooler",), "question-answering": ("pooler",), "token-classification": ("pooler",),
+          "encoder": ("pooler",)}
+TASKS = tuple(ARCHITECTURES)
+
+
+@dataclass(frozen=True)
+class Model:
+    """All that is written: tensors by our names, the task they are for, and what goes beside them."""
+
+    parameters: Mapping[str, np.ndarray]
+    config: BertConfig
+    task: str
+    labels: tuple[str, ...] | None
+    tokens: Tokens | None
+    keep_padding: bool = False  # the padded rows go along, and count as part of the vocabulary
+
+    def unpadded(self, notes: list[str]) -> tuple[dict[str, np.ndarray], BertConfig]:
+        """Parameters and description as libraries that do not pad the vocabulary want them."""
+        if self.keep_padding:
+            padded = self.config.padded_vocab_size()
+            notes.append(f"padding of the vocabulary kept: vocab_size is {padded}")
+            return dict(self.parameters), self.config.model_copy(update={"vocab_size": padded})
+        return layout.strip_vocabulary(self.parameters, self.config.vocab_size, notes), self.config
+
+    def num_outputs(self) -> int | None:
+        bias = self.parameters.get("classifier.bias")
+        return None if bias is None else len(bias)
+
+
+def choose_task(heads: tuple[str, ...], described: str | None, asked: str | None) -> str:
+    """What the model is for: what was asked, else what its description says, else what its heads allow.
+
+    Raises:
+        ConversionError: the heads that this takes are not there, or they allow several tasks.
+    """
+    if asked is not None:
+        if lacking := [head for head in _NEEDS[asked] if head not in heads]:
+            raise ConversionError(f"task={asked} needs a {' and a '.join(lacking)}; the source has "
+                                  f"{', '.join(heads) or 'the bare encoder'}: choose another --task")
+        return asked
+    if described is not None and all(head in heads for head in _NEEDS[described]):
+        return described
+    tops = set(heads) - {"pooler"}
+    found = [task for task, needs in _NEEDS.items() if tops == set(needs) - {"pooler"} and set(needs) <= set(heads)]
+    if len(found) != 1:
+        raise ConversionError(f"the source has {', '.join(heads)} and does not say what it is for; say it: --task "
+                              f"{' or '.join(found or TASKS)}")
+    return found[0]
+
+
+def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[str]) -> dict[str, np.ndarray]:
+    """Encoder and the task's heads; other heads are left out, each with a note."""
+    wanted = (*_NEEDS[task], *_TAKES.get(task, ()))
+    result = dict(parameters)
+    for head, names in our_names.HEADS.items():
+        if head not in wanted and any(name in result for name in names):
+            notes.append(f"left out: {head}, of no use to {task}")
+            result = {name: value for name, value in result.items() if name not in names}
+    return result
+
+
+def write_directory(target: Path, write: Callable[[Path], None]) -> None:
+    """Create `target` from what `write(folder)` puts into a temporary folder beside it: whole or not at all.
+
+    Raises:
+        ConversionError: `target` is there already and holds something.
+    """
+    check_target(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f".writing-{target.name}-{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir()
+        write(temporary)
+        for path in temporary.rglob("*"):
+            if path.is_file():
+                path.chmod(0o644)  # safetensors makes its files readable to their owner only
+                _sync(path)
+        _sync(temporary)
+        if target.exists():
+            target.rmdir()
+        temporary.rename(target)
+        _sync(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_target(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConversionError(f"{target} is there already; nothing was overwritten: name a new folder")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---- formats ------------------------------------------------------------------------------------------------------
+
+
+def write_native(folder: Path, model: Model, notes: list[str]) -> None:
+    """Our checkpoint without an optimizer: parameters, model description, vocabulary; the manifest comes last."""
+    save_file(dict(model.parameters), folder / "bert_paddle.safetensors", metadata={"format": "pd"})
+    description = describe(model.config, model.task, model.labels, model.num_outputs(), ARCHITECTURES[model.task][0])
+    (folder / "bert_config.json").write_text(json.dumps(description, indent=2) + "\n")
+    if model.labels is not None and len(model.labels) == model.num_outputs():
+        (folder / LABELS_FILE).write_text(json.dumps(model.labels, ensure_ascii=False) + "\n", encoding="utf-8")
+    if model.tokens is not None:
+        write_vocabulary(folder, model.tokens)
+        values = {"do_lower_case": model.tokens.lowercase}
+        (folder / "tokenizer_config.json").write_text(json.dumps(values, indent=2) + "\n")
+
+
+def write_hugging_face(folder: Path, model: Model, notes: list[str]) -> None:
+    """config.json, model.safetensors and the tokenizer's files."""
+    parameters, config = model.unpadded(notes)
+    tensors = {}
+    for name, array in parameters.items():
+        there = name.removeprefix("bert.") if model.task == "encoder" else name
+        tensors[there] = np.ascontiguousarray(array.T) if our_names.is_linear(name) else np.ascontiguousarray(array)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    description = describe(config, model.task, model.labels, model.num_outputs(), ARCHITECTURES[model.task][0])
+    (folder / "config.json").write_text(json.dumps({**description, "torch_dtype": "float32"}, indent=2) + "\n")
+    if model.tokens is not None:
+        write_tokenizer(folder, model.tokens, model.config.max_position_embeddings)
+    _note_absent_pooler(model, "transformers", model.task in ("encoder",), notes)
+
+
+def write_paddlenlp(folder: Path, model: Model, notes: list[str]) -> None:
+    """config.json, model_state.pdparams and the tokenizer's files.
+
+    Raises:
+        ConversionError: an activation that PaddleNLP's BERT does not have.
+    """
+    if model.config.hidden_act == "gelu_tanh":
+        raise ConversionError("hidden_act=gelu_tanh: PaddleNLP's BERT knows gelu and relu only, so its outputs would "
+                              "be others; use --to-format hf, or train with --hidden-act gelu")
+    parameters, config = model.unpadded(notes)
+    tensors = {}
+    for name, array in parameters.items():
+        there = our_names.paddlenlp_name(name)
+        there = there.removeprefix("bert.") if model.task == "encoder" else there
+        tensors[there] = np.ascontiguousarray(array)
+    if our_names.DECODER_BIAS in parameters:  # PaddleNLP keeps the tied decoder under its own names too
+        tensors["cls.predictions.decoder.weight"] = tensors[our_names.WORD_EMBEDDINGS]
+        tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.decoder_bias"]
+    with open(folder / "model_state.pdparams", "wb") as file:
+        pickle.dump(tensors, file, protocol=4)  # the highest that Paddle reads
+    classes = ARCHITECTURES[model.task]
+    description = describe(config, model.task, model.labels, model.num_outputs(), classes[-1])
+    (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
+    if model.tokens is not None:
+        write_tokenizer(folder, model.tokens, model.config.max_position_embeddings)
+    _note_absent_pooler(model, "paddlenlp", True, notes)
+
+
+def _note_absent_pooler(model: Model, library: str, has_one: bool, notes: list[str]) -> None:
+    if has_one and "bert.pooler.dense.weight" not in model.parameters:
+        use = "its pooled output means nothing" if model.task == "encoder" else f"{model.task} does not use it"
+        notes.append(f"no pooler: {library} will say that it starts one at random; {use}")
+
+
+WRITERS: dict[str, Callable[[Path, Model, list[str]], None]] = {
+    "native": write_native, "hf": write_hugging_face, "paddlenlp": write_paddlenlp}
+
+
+def write_model(target: Path, to_format: str, model: Model, report: Callable[[list[str]], dict],
+                notes: list[str]) -> None:
+    """Write a model whole: its files; conversion.json, which `report` makes of the final notes; for ours a manifest."""
+
+    def write(folder: Path) -> None:
+        WRITERS[to_format](folder, model, notes)
+        (folder / REPORT_FILE).write_text(json.dumps(report(notes), indent=2) + "\n")
+        if to_format == "native":
+            checkpoint_files.write_manifest(folder, step=0)
+
+    write_directory(target, write)
