@@ -148,6 +148,11 @@ def sha256_of_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:
+    """sha256 of features: the same for a set built anew, another for another set or other settings."""
+    return _digest(arrays, "")
+
+
 def _digest(arrays: Mapping[str, np.ndarray], notes: str) -> str:
     """sha256 over names, dtypes, shapes and bytes of the arrays, and the notes."""
     digest = hashlib.sha256(notes.encode())

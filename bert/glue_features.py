@@ -33,7 +33,7 @@ def sentence_features(tokenizer: FastTokenizer, texts: Sequence[Sequence[str]],
         texts: one list of n sentences, or two.
         max_seq_length: longest sequence, in tokens with the special ones; longer ones are cut at the end.
     Returns:
-        arrays: input_ids [T], token_type_ids uint8 [T] (1 in "B [SEP]"), offsets int64 [n + 1].
+        arrays: input_ids [T], offsets int64 [n + 1], and first_lengths int64 [n], the tokens before "B [SEP]".
         counts: "truncated", the examples that were cut, and "tokens".
     """
     vocabulary = tokenizer.vocabulary
@@ -44,17 +44,16 @@ def sentence_features(tokenizer: FastTokenizer, texts: Sequence[Sequence[str]],
         kept = np.minimum(first, max_seq_length - 2)
         ids, offsets = _join_single(first_ids[ragged_indices(first_offsets[:-1], kept)], kept, cls_id, sep_id)
         truncated = int((kept < first).sum())
-        return ({"input_ids": ids, "token_type_ids": np.zeros(len(ids), np.uint8), "offsets": offsets},
+        return ({"input_ids": ids, "offsets": offsets, "first_lengths": kept + 2},
                 {"truncated": truncated, "tokens": len(ids)})
     second_ids, second_offsets = tokenizer.encode_texts(texts[1])
     second = np.diff(second_offsets)
     kept, kept_second = pair_lengths(first, second, max_seq_length - 3)
     ids, offsets = join_pairs(first_ids[ragged_indices(first_offsets[:-1], kept)], kept,
                               second_ids[ragged_indices(second_offsets[:-1], kept_second)], kept_second, cls_id, sep_id)
-    types = np.zeros(len(ids), np.uint8)
-    types[ragged_indices(offsets[:-1] + 2 + kept, kept_second + 1)] = 1
     truncated = int(((kept < first) | (kept_second < second)).sum())
-    return {"input_ids": ids, "token_type_ids": types, "offsets": offsets}, {"truncated": truncated, "tokens": len(ids)}
+    return ({"input_ids": ids, "offsets": offsets, "first_lengths": kept + 2},
+            {"truncated": truncated, "tokens": len(ids)})
 
 
 def _join_single(ids: np.ndarray, lengths: np.ndarray, cls_id: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:

@@ -24,11 +24,11 @@ def prediction_texts(task: GlueTask, labels: Sequence[str] | None, predictions: 
     return [f"{value:.6g}" for value in np.clip(predictions.astype(np.float64), low, high)]
 
 
-def write_predictions(path: Path, indices: Sequence[str], predictions: Sequence[str]) -> None:
-    """Write the file whole or not at all."""
-    assert len(indices) == len(predictions)
+def write_predictions(path: Path, indices: Sequence[str], columns: Sequence[Sequence[str]],
+                      names: Sequence[str] = ("prediction",)) -> None:
+    """Write a line for each index, with one field of each column; the whole file or none of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    lines = ["index\tprediction", *(f"{index}\t{text}" for index, text in zip(indices, predictions, strict=True))]
+    lines = ["\t".join(fields) for fields in (("index", *names), *zip(indices, *columns, strict=True))]
     temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     os.replace(temporary, path)

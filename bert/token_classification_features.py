@@ -23,8 +23,8 @@ def token_features(tokenizer: FastTokenizer, text: TaggedText, max_seq_length: i
         document_context: fill each window with the sentences around it, of the same document.
         overlap: tokens on either side that windows of a long sentence show but do not predict; a quarter if None.
     Returns:
-        arrays: input_ids [T], token_type_ids uint8 [T] (0), offsets int64 [n + 1], and word_indices int32 [T]: the
-            word that is predicted at the token, NO_WORD where none is.
+        arrays: input_ids [T], offsets int64 [n + 1], and word_indices int32 [T]: the word that is predicted at the
+            token, NO_WORD where none is.
         counts: of sentences, windows, sentences in several windows, words cut to fit a window, and words without a
             piece (of control characters alone), which are [UNK].
     """
@@ -47,8 +47,7 @@ def token_features(tokenizer: FastTokenizer, text: TaggedText, max_seq_length: i
     owned = ragged_indices(first, after - first)
     window = np.repeat(np.arange(len(first)), after - first)
     words[offsets[window] + 1 + starts[owned] - starts[left[window]]] = owned
-    return {"input_ids": ids, "token_type_ids": np.zeros(len(ids), np.uint8), "offsets": offsets,
-            "word_indices": words}, counts
+    return {"input_ids": ids, "offsets": offsets, "word_indices": words}, counts
 
 
 def _pieces(tokenizer: FastTokenizer, text: TaggedText, limit: int) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:

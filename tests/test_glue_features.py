@@ -34,22 +34,22 @@ def test_pairs_are_cut_as_if_token_by_token():
 def tokens(features, row):
     low, high = features["offsets"][row : row + 2]
     return (" ".join(VOCABULARY.tokens[i] for i in features["input_ids"][low:high]),
-            features["token_type_ids"][low:high].tolist())
+            features["first_lengths"][row])
 
 
 def test_pairs_by_hand():
     features, counts = sentence_features(TOKENIZER, (["The cat sat.", "a b c d e", ""], ['"Cats"', "e d", "c"]), 8)
-    assert tokens(features, 0) == ('[CLS] the cat sat [SEP] " cat [SEP]', [0] * 5 + [1] * 3)
-    assert tokens(features, 1) == ("[CLS] a b c [SEP] e d [SEP]", [0] * 5 + [1] * 3)
-    assert tokens(features, 2) == ("[CLS] [SEP] c [SEP]", [0, 0, 1, 1])
+    assert tokens(features, 0) == ('[CLS] the cat sat [SEP] " cat [SEP]', 5)
+    assert tokens(features, 1) == ("[CLS] a b c [SEP] e d [SEP]", 5)
+    assert tokens(features, 2) == ("[CLS] [SEP] c [SEP]", 2)
     assert counts == {"truncated": 2, "tokens": 20}
 
 
 def test_single_sentences_by_hand():
     features, counts = sentence_features(TOKENIZER, (["Cats sat", "", "a b c d e", "[SEP] naïve"],), 6)
-    assert tokens(features, 0) == ("[CLS] cat ##s sat [SEP]", [0] * 5)
-    assert tokens(features, 1) == ("[CLS] [SEP]", [0] * 2)
-    assert tokens(features, 2) == ("[CLS] a b c d [SEP]", [0] * 6)
+    assert tokens(features, 0) == ("[CLS] cat ##s sat [SEP]", 5)
+    assert tokens(features, 1) == ("[CLS] [SEP]", 2)
+    assert tokens(features, 2) == ("[CLS] a b c d [SEP]", 6)
     assert "[SEP]" not in tokens(features, 3)[0][6:-6], "text must not become special tokens"
     assert counts["truncated"] == 1
 
@@ -72,7 +72,7 @@ def test_all_at_once_equals_one_by_one(num_texts):
 def test_predictions_are_written_as_the_leaderboard_takes_them(tmp_path):
     task = TASKS["RTE"]
     texts = prediction_texts(task, task.labels, np.array([1, 0]))
-    write_predictions(tmp_path / "new" / "RTE.tsv", ["0", "1"], texts)
+    write_predictions(tmp_path / "new" / "RTE.tsv", ["0", "1"], [texts])
     assert (tmp_path / "new" / "RTE.tsv").read_text() == "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["RTE.tsv"]
 

@@ -21,12 +21,15 @@ LAYER = {
     "program": 3, "bert.training": 3, "bert.inference": 3, "bert.checkpoint": 3,
     # runs put together
     "bert.runs": 4, "bert.initialization": 4, "bert.pretraining": 4, "bert.finetuning": 4,
-    "bert.squad": 4, "bert.question_answering": 4,
+    "bert.squad": 4, "bert.question_answering": 4, "bert.glue": 4, "bert.token_classification": 4,
 }
 ENTRY_POINT = 5
 MUST_BE_PADDLE_FREE = (
     "bert.architecture", "bert.checkpoint_files", "bert.checkpoint_writer", "bert.cli", "bert.config",
     "bert.environment", "bert.estimates", "bert.finetuning_config", "bert.finetuning_launcher", "bert.finetuning_data", "bert.flags",
+    "bert.feature_cache", "bert.glue_config", "bert.glue_features", "bert.glue_metrics", "bert.glue_reading",
+    "bert.glue_submission", "bert.glue_tasks", "bert.token_classification_config", "bert.token_classification_data",
+    "bert.token_classification_features", "bert.token_classification_tags",
     "bert.interruption", "bert.launch_plan", "bert.launch_report", "bert.launcher", "bert.logs", "bert.masking",
     "bert.preparation", "bert.pretraining_config",
     "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes", "bert.samples",

@@ -1,0 +1,23 @@
+"""Fine-tune BERT on a task of GLUE or on your own sentences: train, evaluate, predict. See `--help` and README.md."""
+
+import sys
+
+from bert.cli import dump_yaml, parse_arguments, usage_errors
+from bert.glue_config import ENTRY
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parse_arguments(ENTRY, argv)
+    if arguments.show_config:
+        print(dump_yaml(arguments.config), end="")
+        return 0
+    with usage_errors():
+        arguments.config.check_files()
+        # Paddle takes a second to load: not for --help or an error in the settings.
+        from bert import finetuning, glue
+
+        return finetuning.run(arguments.config, glue.open_task)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
