@@ -21,9 +21,12 @@ from bert.randomness import stream_key
 TRAINING_METRICS = "training_metrics"
 
 # What stays in float32 under float16: reductions over many values, whose sums leave its range.
-AMP_BLACK_LIST = ("softmax_with_cross_entropy", "reduce_sum", "layer_norm", "squared_l2_norm")
+AMP_BLACK_LIST = ("softmax_with_cross_entropy", "reduce_sum", "reduce_mean", "squared_l2_norm")
+# Between matrix products all is short, or casts would move more bytes than the arithmetic: the kernels of softmax and
+# LayerNorm compute in float32 inside. Additions are not listed, and so follow what they add: that of the two losses
+# must be float32, since the loss scale passes through its gradient and 2^16 is infinite in float16.
+AMP_WHITE_LIST = ("matmul_v2", "softmax", "gelu", "layer_norm", "unbind")
 GRADIENTS_PER_ALL_REDUCE = 64
-AMP_WHITE_LIST = ("matmul_v2", "softmax", "gelu", "elementwise_add")
 
 
 @dataclass(frozen=True)
@@ -127,13 +130,8 @@ def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_
     if gradient_accumulation_steps > 1:
         strategy.gradient_merge = True
         strategy.gradient_merge_configs = {"k_steps": gradient_accumulation_steps, "avg": True}
-    optimizer = inner
-    through_fleet = precision.amp and precision.amp_dtype == "float16" and group.world_size > 1
-    if precision.amp and not through_fleet:
-        optimizer = _decorate(inner, precision)
-    if through_fleet:
-        strategy.amp = True
-        strategy.amp_configs = _fleet_amp_configs(precision)
+    # Decorated here and not by Fleet, whose AMP knows neither bfloat16 nor master weights.
+    optimizer = _decorate(inner, precision) if precision.amp else inner
     fleet_optimizer = paddle.distributed.fleet.distributed_optimizer(optimizer, strategy)
     # Fleet prints the list of its meta-optimizers on every call.
     with gloo_on_cpu(group), redirect_stdout(StringIO()):
@@ -161,6 +159,7 @@ def _decorate(inner, precision: PrecisionSettings):
         level=level,
         dtype=precision.amp_dtype,
         master_weight=level == "O2",
+        use_promote=level == "O2",  # or the losses would be added in float16
         init_loss_scaling=precision.scale_loss if precision.amp_dtype == "float16" else 1.0,
         use_dynamic_loss_scaling=dynamic,
         incr_every_n_steps=precision.loss_scale_growth_interval,
@@ -168,21 +167,6 @@ def _decorate(inner, precision: PrecisionSettings):
         incr_ratio=precision.loss_scale_growth_factor,
         decr_ratio=precision.loss_scale_backoff_factor,
     )
-
-
-def _fleet_amp_configs(precision: PrecisionSettings) -> dict:
-    return {
-        "custom_white_list": list(AMP_WHITE_LIST),
-        "custom_black_list": list(AMP_BLACK_LIST),
-        "init_loss_scaling": float(precision.scale_loss),
-        "use_dynamic_loss_scaling": precision.use_dynamic_loss_scaling,
-        "incr_every_n_steps": precision.loss_scale_growth_interval,
-        "decr_every_n_nan_or_inf": 1,
-        "incr_ratio": precision.loss_scale_growth_factor,
-        "decr_ratio": precision.loss_scale_backoff_factor,
-        "use_pure_fp16": precision.use_pure_fp16,
-        "use_fp16_guard": False,
-    }
 
 
 def _optimizer_state(optimizer) -> dict[str, str]:

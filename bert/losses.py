@@ -1,4 +1,8 @@
-"""Losses of pre-training and fine-tuning, and the counts that metrics are made of. All are computed in float32."""
+"""Losses of pre-training and fine-tuning, and the counts that metrics are made of. All are computed in float32.
+
+Mixed precision casts what an operator of `program.AMP_BLACK_LIST` reads, once for all that read it; a cast written here
+would be a second copy of the logits, the largest tensor there is.
+"""
 
 from bert.framework import nn, paddle
 
@@ -19,7 +23,7 @@ def masked_lm_loss(logits, labels, weights, normalizer):
     Returns:
         float32 scalar, in nats.
     """
-    per_token = F.cross_entropy(logits.astype("float32"), labels, reduction="none")
+    per_token = F.cross_entropy(logits, labels, reduction="none")
     return (per_token.reshape([-1]) * weights).sum() / normalizer.sum()
 
 
@@ -35,7 +39,7 @@ def next_sentence_loss(logits, labels):
 
 def classification_loss(logits, labels):
     """Mean cross-entropy in nats; logits [b, num_labels], labels int64 [b]."""
-    return F.cross_entropy(logits.astype("float32"), labels)
+    return F.cross_entropy(logits, labels)
 
 
 def regression_loss(logits, labels):

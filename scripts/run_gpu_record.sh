@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Build the programs of the GPU recipes with Paddle's GPU wheel (no GPU needed) and compare them with their records in
+# tests/gpu/golden. Arguments go to tests/gpu/recipe_records.py: names of recipes, --write, --table, --help.
+# The wheel is taken from the python on the PATH if that has it, else from BERT_GPU_VENV (default: .venv-gpu), which is
+# made once: 3.8 GB, two minutes.
+set -euo pipefail
+
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+gpu_venv="${BERT_GPU_VENV:-${REPOSITORY}/.venv-gpu}"
+needed_kb=$((6 * 1000 * 1000))
+
+if [[ -n "${BERT_GPU_VENV:-}" ]] || ! has_requirements python3 requirements-gpu.txt 2>/dev/null; then
+  export BERT_VENV="${gpu_venv}"
+  if [[ ! -x "${gpu_venv}/bin/python" ]]; then
+    free_kb="$(df --output=avail --block-size=1000 "$(dirname "${gpu_venv}")" | tail -n 1)"
+    ((free_kb >= needed_kb)) || fail "$(dirname "${gpu_venv}") has $((free_kb / 1000)) MB free, and the GPU wheel needs" \
+      "$((needed_kb / 1000)) MB to install; name another place with BERT_GPU_VENV=/path"
+  fi
+fi
+find_python requirements-gpu.txt
+cd "${REPOSITORY}"
+exec "${PYTHON}" tests/gpu/recipe_records.py "$@"

@@ -1,0 +1,120 @@
+"""Build the program of every GPU recipe as rank 0 of eight GPUs would, with Paddle's GPU wheel and no GPU, and compare
+it with its record in golden/. Call it through scripts/run_gpu_record.sh, which brings the wheel:
+
+    bash scripts/run_gpu_record.sh                    # all
+    bash scripts/run_gpu_record.sh phase1_large       # one
+    bash scripts/run_gpu_record.sh --write            # replace the records: look at the difference in git
+    bash scripts/run_gpu_record.sh --table            # the README's table, from the records
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent
+sys.path[:0] = [str(REPOSITORY), str(HERE.parent)]
+GOLDEN = HERE / "golden"
+
+from gpu.cases import cases  # noqa: E402
+
+
+def pretend_to_be_rank_0(num_ranks: int) -> None:
+    """The launcher's variables; before Paddle is imported."""
+    endpoints = [f"127.0.0.1:{6170 + rank}" for rank in range(num_ranks)]
+    os.environ.update(PADDLE_TRAINER_ID="0", PADDLE_TRAINERS_NUM=str(num_ranks), FLAGS_selected_gpus="0",
+                      PADDLE_TRAINER_ENDPOINTS=",".join(endpoints), PADDLE_CURRENT_ENDPOINT=endpoints[0])  # fmt: skip
+
+
+def build(name: str) -> str:
+    """The record of a case, as it is kept; Fleet is told of as many ranks, so once per process."""
+    case = cases()[name]
+    pretend_to_be_rank_0(case.num_ranks)
+    from bert.distributed import Group, initialize
+    from bert.framework import paddle
+    from bert.program_record import dump, record
+    from program import build_training_program
+
+    if not paddle.is_compiled_with_cuda():
+        raise SystemExit("this Paddle was not built for GPUs; run bash scripts/run_gpu_record.sh, which installs "
+                         "requirements-gpu.txt in an environment of its own")  # fmt: skip
+    group = Group(0, case.num_ranks, "gpu", 0, 8)
+    initialize(group)
+    config = case.config
+    program = build_training_program(
+        case.objective(), config.optimizer, config.precision, group, num_scheduled_steps=config.run.max_steps,
+        gradient_accumulation_steps=config.batch.gradient_accumulation_steps(case.num_ranks))  # fmt: skip
+    return dump(record(program, case.inputs()))
+
+
+def check(name: str, write: bool) -> str:
+    """Build in a process of its own; the difference from the record, empty when there is none."""
+    from bert.program_record import differences
+
+    command = [sys.executable, __file__, "--build", name]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    if done.returncode:
+        return f"{name} could not be built:\n{done.stderr[-2000:]}"
+    path = GOLDEN / f"{name}.json"
+    if write:
+        path.write_text(done.stdout)
+        return ""
+    if not path.exists():
+        return f"{name} has no record; make it with bash scripts/run_gpu_record.sh --write {name}"
+    return differences(json.loads(path.read_text()), json.loads(done.stdout), name)
+
+
+def table() -> str:
+    """The records at a glance, as Markdown."""
+    header = ("recipe", "ranks x passes", "parameters", "optimizer", "gradients", "activations kept", "peak, all",
+              "all-reduces an update", "casts a pass")  # fmt: skip
+    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    for name, case in cases().items():
+        facts = json.loads((GOLDEN / f"{name}.json").read_text())
+        memory = facts["memory in MB"]
+        size = lambda key, memory=memory: f"{memory[key] / 1000:.1f} GB"  # noqa: E731
+        reduces = sum(int(text.split(",")[0]) for key, text in facts["communication"].items() if "allreduce" in key)
+        casts = [text.split(", ") for key, text in facts["casts"].items() if not key.startswith("update")]
+        moved = sum(int(megabytes.split()[0]) for _, megabytes in casts) / 1000
+        passes = case.config.batch.gradient_accumulation_steps(case.num_ranks)
+        row = (f"`{name}`", f"{case.num_ranks} x {passes}", size("parameters"), size("optimizer moments"),
+               size("accumulated gradients"), size("activations kept for the backward pass"),
+               size("total at the worst moment"), str(reduces),
+               f"{sum(int(count) for count, _ in casts)}, {moved:.1f} GB")  # fmt: skip
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="cases; all if none")
+    parser.add_argument("--write", action="store_true", help="replace the records by what is built now")
+    parser.add_argument("--table", action="store_true", help="print the table of the records; builds nothing")
+    parser.add_argument("--build", metavar="NAME", help="print the record of one case; compares nothing")
+    arguments = parser.parse_args()
+    known = cases()
+    if unknown := sorted({*arguments.names, *([arguments.build] if arguments.build else [])} - known.keys()):
+        parser.error(f"no case is called {', '.join(unknown)}; there are {', '.join(known)}")
+    if arguments.table or arguments.build:
+        print(table() if arguments.table else build(arguments.build), end="\n" if arguments.table else "")
+        return 0
+    names = arguments.names or list(known)
+    failures = 0
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for name, difference in zip(names, pool.map(lambda name: check(name, arguments.write), names), strict=True):
+            verdict = "differs" if difference else "written" if arguments.write else "as recorded"
+            print(f"{name}: {verdict}", flush=True)
+            failures += bool(difference)
+            if difference:
+                print(difference, flush=True)
+    if failures:
+        print(f"{failures} of {len(names)} differ. If that is what you wanted: bash scripts/run_gpu_record.sh --write")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
