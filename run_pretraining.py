@@ -32,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
 def run(config) -> int:
     # Paddle takes a second to load: not for --help, --dry-run or an error in the settings.
     from bert import checkpoint_files, distributed, initialization, pretraining, runs
+    from bert.checkpoint_writer import CheckpointWriter
     from bert.hardware import use_cores
     from bert.interruption import EXIT_INTERRUPTED, StopRequest
     from bert.pretraining_data import evaluation_unigram_entropy
@@ -70,17 +71,21 @@ def run(config) -> int:
                             "peak_tflops_per_rank": device.peak_tflops, "unigram_entropy": entropy,
                             "training_data": data.train.describe()})  # fmt: skip
         evaluation = build_evaluation_program(program.objective)
-        trainer = Trainer(program, device, config, log, stop,
-                          save=runs.saver(config, program, device, start, say),
-                          evaluate=pretraining.evaluator(config, evaluation, data, device))  # fmt: skip
+        runs.prepare_to_stop(config, group, stop, say)
+        writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
+        keeper = runs.Keeper(config, program, device, start, say, writer)
+        watchdog = runs.watchdog(config, group)
+        trainer = Trainer(program, device, config, log, stop, save=keeper.save,
+                          evaluate=pretraining.evaluator(config, evaluation, data, device),
+                          restore=keeper.restore, writer=writer, watchdog=watchdog)  # fmt: skip
         if progress.step >= config.run.max_steps and not config.run.benchmark:
             say(f"phase {config.run.phase} is done: step {progress.step} of {config.run.max_steps}")
             if not device.collective.any(group.is_main and not (config.stage_dir() / "summary.json").exists()):
                 return 0
-        batches = data.loader.batches(progress.step)
-        stack.callback(batches.close)
         try:
-            outcome = trainer.run(batches, progress.step, runs.last_step(config, progress.step))
+            with watchdog:
+                outcome = trainer.run(data.loader.batches, progress.step, runs.last_step(config, progress.step),
+                                      progress.carried)  # fmt: skip
         except (TrainingDiverged, RanksDiffer) as error:
             print(f"error: {error}", file=sys.stderr)
             return EXIT_DIVERGED

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,7 @@ class Progress:
     loss_scale: float | None
     loss_scale_counters: dict[str, int]
     settings: dict  # the resolved configuration, for comparison and for people
+    carried: dict = field(default_factory=dict)  # what the loop remembers: recent losses, batches to skip, totals
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ the process does, so an interruption or the last step leaves a whole checkpoint.
 """
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -34,6 +35,19 @@ class CheckpointWriter:
         self._thread: threading.Thread | None = None
         self._error: tuple[int, Exception] | None = None
         self._finished: queue.SimpleQueue[SaveTimes] = queue.SimpleQueue()
+
+    def __enter__(self) -> "CheckpointWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for the save in flight; an error on the way out does not hide the one that led there."""
+        if kind is None:
+            self.finish()
+            return
+        try:
+            self.finish()
+        except SaveFailed as error:
+            print(f"error: {error}", file=sys.stderr)
 
     def save(self, step: int, capture: Callable[[], Callable[[], None]]) -> None:
         """Copy the state now, write it soon.

@@ -17,8 +17,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from bert.architecture import BUILT_IN_MODELS, BertConfig
+from bert.checkpoint_writer import SaveFailed
 from bert.config import TrainingConfig
 from bert.flags import Formatter, Parser, add_flag, choices_of, flat_fields, is_optional, members
+from bert.interruption import EXIT_NOT_SAVED
 from bert.planner_flags import add_plan_flags, planned, take_plan_request
 from bert.pretraining_config import PretrainingConfig
 from bert.recipes import RECIPES
@@ -98,9 +100,15 @@ def parse_flags(argv: Sequence[str] | None = None, extra_flags: Iterable[str] = 
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turn a ValueError, or what a file or folder refuses, into `error: ...` on stderr and exit code 2."""
+    """Turn a ValueError, or what a file or folder refuses, into `error: ...` on stderr and exit code 2.
+
+    A checkpoint that could not be written is no mistake of usage: exit code 74.
+    """
     try:
         yield
+    except SaveFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_NOT_SAVED) from None
     except ValueError as error:
         for line in explain(error):
             print(f"error: {line}", file=sys.stderr)

@@ -123,6 +123,24 @@ class RunSettings(Settings):
         10, ge=1, description="stop after so many non-finite updates in a row")
     rank_check_freq: int = Field(
         100, ge=0, description="updates between comparisons of the ranks' parameters; 0: only at the start")
+    async_checkpoint: bool = Field(
+        True, description="write checkpoints in the background: an update waits for the copy of the state alone")
+    watchdog_seconds: float = Field(
+        1800.0, ge=0, description="a pass that takes longer ends the run with exit code 70, the stacks of all ranks in "
+        "OUTPUT_DIR/STAGE/stacks; 0: off")
+    loss_spike_factor: float = Field(
+        3.0, ge=0, description="tell when the loss of a log interval is so many times the median of the 20 before; "
+        "0: off")
+    loss_spike_action: Literal["alert", "rollback"] = Field(
+        "alert", description="alert: tell and go on; rollback: back to the newest checkpoint from before the spike, "
+        "and on without its batches")
+
+    @field_validator("loss_spike_factor")
+    @classmethod
+    def _a_factor(cls, value: float) -> float:
+        if 0 < value <= 1:
+            raise ValueError(f"loss_spike_factor={value} must be above 1, or 0 to turn it off")
+        return value
 
 
 class InitializationSettings(Settings):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bert import checkpoint, checkpoint_files, distributed, initialization, runs
+from bert.checkpoint_writer import CheckpointWriter
 from bert.cli import dump_yaml
 from bert.finetuning_config import FineTuningConfig, with_steps
 from bert.finetuning_data import FeatureTable, FineTuningLoader
@@ -151,13 +152,16 @@ class _Session:
             self.say("no weights were given (--from-pretrained-params): all start from random ones")
         if self.log:
             self.log.first_step = progress.step
-        trainer = Trainer(program, self.device, config, self.log, self.stop,
-                          save=runs.saver(config, program, self.device, start, self.say, task.texts),
-                          evaluate=self.evaluate if self._evaluates() else None)  # fmt: skip
-        self._program = program
-        batches = self._loader(group).batches(progress.step)
-        stack.callback(batches.close)
-        outcome = trainer.run(batches, progress.step, runs.last_step(config, progress.step))
+        runs.prepare_to_stop(config, group, self.stop, self.say)
+        writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
+        keeper = runs.Keeper(config, program, self.device, start, self.say, writer, task.texts)
+        with runs.watchdog(config, group) as watchdog:
+            trainer = Trainer(program, self.device, config, self.log, self.stop, save=keeper.save,
+                              evaluate=self.evaluate if self._evaluates() else None,
+                              restore=keeper.restore, writer=writer, watchdog=watchdog)  # fmt: skip
+            self._program = program
+            outcome = trainer.run(self._loader(group).batches, progress.step, runs.last_step(config, progress.step),
+                                  progress.carried)  # fmt: skip
         self._summarise(program, outcome)
         if outcome.interrupted_by:
             self.say(f"stopped by {outcome.interrupted_by} at step {outcome.step}, saved; start again to continue")

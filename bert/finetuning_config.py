@@ -59,6 +59,9 @@ class FineTuningRunSettings(RunSettings):
     do_train: bool = Field(False, description="train")
     do_eval: bool = Field(False, description="score the labelled evaluation set, in training too")
     do_predict: bool = Field(False, description="write predictions")
+    loss_spike_factor: float = Field(  # losses near 0 jump by themselves
+        0.0, ge=0, description="tell when the loss of a log interval is so many times the median of the 20 before; "
+        "0: off")
     keep_best: bool = Field(True, description="keep the weights of the best evaluation, and end with them")
 
     @model_validator(mode="after")

@@ -43,7 +43,8 @@ class Sink:
 class RunLog:
     """Rank 0's log of one phase.
 
-    Files in `directory`: log.jsonl (DLLogger lines, appended), metrics.jsonl (flat rows, appended), progress.json
+    Files in `directory`: log.jsonl (DLLogger lines, appended), metrics.jsonl (flat rows, appended), events.jsonl
+    (what saves cost, loss spikes), progress.json
     (replaced at most once a second: step, first_step, total_steps, eta_seconds, loss), visualdl/, summary.json.
     `show_steps` off: whoever started this process shows them, from progress.json.
     """
@@ -59,6 +60,7 @@ class RunLog:
         self._console = Sink("console output")
         self._lines = [(path, Sink(str(path))) for path in {directory / "log.jsonl", report_file} if path]
         self._rows = Sink("metrics.jsonl")
+        self._events = Sink("events.jsonl")
         self._progress = Sink("progress.json")
         self._visualdl = Sink("VisualDL")
         self._curves = Curves(directory) if visualdl else None
@@ -101,7 +103,8 @@ class RunLog:
     def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
         """Something that happened at a step, such as a save and what it cost."""
         self._line([epoch, step], values)
-        self._row({"event": name, "step": step, "epoch": epoch, **values})
+        row = to_json({"event": name, "step": step, "epoch": epoch, **values})
+        self._events(lambda: append(self.directory / "events.jsonl", row + "\n"))
 
     def advance(self, step: int, eta_seconds: float, loss: float | None) -> None:
         """After every update: move the bar and, at most once a second, progress.json."""

@@ -5,16 +5,21 @@ import json
 import os
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from bert import checkpoint, checkpoint_files
 from bert.checkpoint import Progress
+from bert.checkpoint_writer import CheckpointWriter
 from bert.config import TrainingConfig
 from bert.distributed import Collective, Group
 from bert.framework import default_device, place_of, static
 from bert.hardware import peak_tflops
+from bert.interruption import StopRequest
 from bert.logs import RunLog
 from bert.objectives import Objective
 from bert.optimization import Schedule, load_schedule
 from bert.training import Device, Outcome
+from bert.watchdog import Watchdog
 from program import TrainingProgram, build_training_program
 
 MASTER_WEIGHTS_ON_GPU = "float16 parameters (--use-pure-fp16) need a GPU: Paddle has no CPU kernels for them"
@@ -117,29 +122,73 @@ def start_of_run(config: TrainingConfig, data_fingerprint: str, group: Group) ->
     )
 
 
-def saver(config: TrainingConfig, program: TrainingProgram, device: Device, start: Progress,
-          say: Callable[[str], None],
-          texts: Mapping[str, str] | None = None) -> Callable[[int, int], None]:  # fmt: skip
-    """`save(step, epoch)`: rank 0 writes the checkpoint and prunes old ones; the others go on.
+@dataclasses.dataclass(frozen=True)
+class Keeper:
+    """Writes a run's checkpoints and brings them back.
 
     `texts` are further files of each checkpoint, by name: what a fine-tuned model needs to be used.
     """
 
-    def save(step: int, epoch: int) -> None:
-        if not device.group.is_main:
-            return
-        parameters, optimizer, scalars = checkpoint.capture(device.scope, checkpoint.variables_of(program))
-        progress = dataclasses.replace(start, step=step, epoch=epoch, **scalars)
-        parent = config.checkpoint_dir()
-        for path in checkpoint_files.set_aside_newer(parent, step):
-            say(f"this run went back; a newer checkpoint of the one it left is now {path}")
+    config: TrainingConfig
+    program: TrainingProgram
+    device: Device
+    start: Progress
+    say: Callable[[str], None]
+    writer: CheckpointWriter
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def save(self, step: int, epoch: int, carried: dict) -> None:
+        """Rank 0 copies the state and writes it, in the background if the writer does; the others go on.
+
+        Raises:
+            SaveFailed
+        """
+        if self.device.group.is_main:
+            self.writer.save(step, lambda: self._capture(step, epoch, carried))
+
+    def _capture(self, step: int, epoch: int, carried: dict) -> Callable[[], None]:
+        state = checkpoint.capture(self.device.scope, checkpoint.variables_of(self.program))
+        progress = dataclasses.replace(self.start, step=step, epoch=epoch, carried=carried, **state[2])
+        return lambda: self._write(state[0], state[1], progress)
+
+    def _write(self, parameters: dict, optimizer: dict, progress: Progress) -> None:
+        config, parent = self.config, self.config.checkpoint_dir()
+        for path in checkpoint_files.set_aside_newer(parent, progress.step):
+            self.say(f"this run went back; a newer checkpoint of the one it left is now {path}")
         directory = checkpoint.save(parent, config.run.model_prefix, parameters, optimizer, progress,
-                                    config.model.to_json(), config.vocabulary_file(), texts or {})  # fmt: skip
+                                    config.model.to_json(), config.vocabulary_file(), self.texts)  # fmt: skip
         checkpoint_files.verify(directory)  # before older ones go
         checkpoint_files.prune(parent, config.run.keep_checkpoints)
-        say(f"saved {directory}")
+        self.say(f"saved {directory}")
 
-    return save
+    def restore(self, step: int) -> Progress | None:
+        """Bring back the newest valid checkpoint up to `step` on every rank; None if there is none."""
+        self.writer.finish()
+        parent, found = self.config.checkpoint_dir(), 0
+        if self.device.group.is_main:
+            directory = checkpoint_files.newest_valid(parent, self.say, up_to=step)
+            found = int(directory.name) if directory else 0
+        found = int(self.device.collective.sum(np.array([found], "int64"))[0])
+        if found == 0:
+            return None
+        parameters, optimizer, progress = checkpoint.load(checkpoint_files.step_directory(parent, found))
+        checkpoint.restore(self.device.scope, self.device.place, checkpoint.variables_of(self.program), parameters,
+                           optimizer, progress)  # fmt: skip
+        self.device.collective.sum(np.zeros(1, "int64"))  # all have read it before anything is moved
+        if self.device.group.is_main:
+            checkpoint_files.set_aside_newer(parent, found)
+        return progress
+
+
+def prepare_to_stop(config: TrainingConfig, group: Group, stop: StopRequest, say: Callable[[str], None]) -> None:
+    """From now on a file STOP in the output folder stops the run too; rank 0 looks for it."""
+    if group.is_main:
+        stop.watch(config.run.output_dir, say)
+
+
+def watchdog(config: TrainingConfig, group: Group) -> Watchdog:
+    """For `with`, around the training: its evaluations are not limited in time."""
+    return Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank)
 
 
 def say_to(log: RunLog | None) -> Callable[[str], None]:

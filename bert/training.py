@@ -2,25 +2,32 @@
 
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bert.checkpoint import Progress
+from bert.checkpoint_writer import CheckpointWriter
 from bert.config import TrainingConfig
 from bert.distributed import Collective, Group
-from bert.estimates import training_flops_per_sequence
 from bert.framework import paddle, read_variable, write_variable
 from bert.interruption import StopRequest
 from bert.logs import RunLog
 from bert.optimization import CONSECUTIVE_SKIPPED_UPDATES, GRADIENT_NORM, LEARNING_RATE, SKIPPED_UPDATES
 from bert.randomness import stream_key
+from bert.spikes import Spike, SpikeGuard
+from bert.throughput import Interval
+from bert.watchdog import Watchdog
 from program import TRAINING_METRICS
+
+MAX_ROLL_BACKS = 5  # of one leg of a run
 
 
 class TrainingDiverged(RuntimeError):
-    """Too many updates in a row had gradients that were not finite."""
+    """Too many updates in a row had gradients that were not finite, or the loss jumped again and again."""
 
 
 class RanksDiffer(RuntimeError):
@@ -56,77 +63,175 @@ class Outcome:
 
 
 class Trainer:
-    """Runs updates from `step` on; `save(step, epoch)` and `evaluate(step)` are given by the entry point."""
+    """Runs updates; `save(step, epoch, carried)` and `evaluate(step)` are given by the entry point.
+
+    `restore(step)` brings back the newest valid checkpoint up to that step, for a roll back after a loss spike.
+    """
 
     def __init__(self, program, device: Device, config: TrainingConfig, log: RunLog | None, stop: StopRequest,
-                 save: Callable[[int, int], None], evaluate: Callable[[int], dict[str, float]] | None):  # fmt: skip
+                 save: Callable[[int, int, dict], None], evaluate: Callable[[int], dict[str, float]] | None, *,
+                 restore: Callable[[int], Progress | None] | None = None, writer: CheckpointWriter | None = None,
+                 watchdog: Watchdog | None = None):  # fmt: skip
         self._program, self._device, self._config, self._log, self._stop = program, device, config, log, stop
-        self._save, self._evaluate = save, evaluate
+        self._save, self._evaluate, self._restore = save, evaluate, restore
+        self._writer = writer or CheckpointWriter(asynchronous=False)
+        self._watchdog = watchdog or Watchdog(0, Path(), 0)
         model = config.model
         self._has_dropout = model.hidden_dropout_prob > 0 or model.attention_probs_dropout_prob > 0
-        self._interval = _Interval()
-        self._total = _Interval()
+        self._interval = Interval()
+        self._total = Interval()
+        self._before: dict[str, float] = {}  # totals of the legs of this run before this one
         self._last_loss: float | None = None
+        self._spikes = SpikeGuard(0)
+        self._roll_backs = 0
 
-    def run(self, batches: Iterator, start_step: int, last_step: int) -> Outcome:
+    def run(self, open_batches: Callable[[int], Generator], start_step: int, last_step: int,
+            carried: dict | None = None) -> Outcome:  # fmt: skip
         """Updates `start_step` .. `last_step` - 1 (those that end the run at `last_step`), or fewer if asked to stop.
 
+        Args:
+            open_batches: step -> global batches from there on, a generator.
+            carried: `Progress.carried` of the checkpoint that is continued.
         Raises:
             TrainingDiverged, RanksDiffer: before anything is saved.
+            SaveFailed: a checkpoint could not be written.
         """
-        run = self._config.run
-        step, epoch, saved_at = start_step, 0, start_step
+        run, step, epoch, saved_at = self._config.run, start_step, 0, start_step
         metrics: dict[str, float] = {}
+        self._spikes = SpikeGuard(run.loss_spike_factor, carried)
+        self._before = (carried or {}).get("totals", {}) if not run.benchmark else {}
         warmup_end = start_step + (run.benchmark_warmup_steps if run.benchmark else 0)
         self.check_ranks(step)
-        begin = time.perf_counter()
+        self._begin, logged_at = time.perf_counter(), step
+        batches = open_batches(step)
         self._interval.start()
-        while step < last_step:
-            batch = next(batches)
-            epoch = batch.epoch
-            self._update(step, batch)
-            step += 1
-            interrupted = self._device.collective.any(bool(self._stop))
-            ending = interrupted or step == last_step
-            if step % run.log_freq == 0 or ending or step == warmup_end:
-                metrics = self._report(step, epoch, last_step)
-            self._show_progress(step, last_step)
-            if step == warmup_end and run.benchmark:
-                self._total = _Interval()
-            self._interval.pause()
-            if run.benchmark:
+        try:
+            while step < last_step:
+                self._watchdog.beat(f"reading the batch of update {step + 1}")
+                batch = next(batches)
+                epoch = batch.epoch
+                if self._spikes.skips(step):
+                    self._pass_over(step)
+                else:
+                    self._update(step, batch)
+                step += 1
+                interrupted = self._device.collective.any(bool(self._stop))
+                ending = interrupted or step == last_step
+                if step % run.log_freq == 0 or ending or step == warmup_end:
+                    metrics, sums = self._report(step, epoch, last_step)
+                    spike = None if run.benchmark else self._spikes.observe(
+                        logged_at, step, sums["loss"], sums["passes"], complete=step % run.log_freq == 0)
+                    logged_at = step
+                    if spike and (back_to := self._handle(spike, step, epoch)) is not None:
+                        batches.close()
+                        step = saved_at = logged_at = back_to
+                        batches = open_batches(step)
+                        continue
+                self._show_progress(step, last_step)
+                if step == warmup_end and run.benchmark:
+                    self._total = Interval()
+                self._interval.pause()
+                if run.benchmark:
+                    if interrupted:
+                        break
+                    self._interval.start()
+                    continue
+                if run.rank_check_freq and step % run.rank_check_freq == 0:
+                    self.check_ranks(step)
+                if step == run.max_steps or (run.eval_freq and step % run.eval_freq == 0):
+                    metrics = metrics | self.run_evaluation(step, epoch)
+                if step % run.num_steps_per_checkpoint == 0 or ending:
+                    self._checkpoint(step, epoch)
+                    saved_at = step
+                self._report_saves(epoch)
                 if interrupted:
                     break
                 self._interval.start()
-                continue
-            if run.rank_check_freq and step % run.rank_check_freq == 0:
-                self.check_ranks(step)
-            if step == run.max_steps or (run.eval_freq and step % run.eval_freq == 0):
-                metrics = metrics | self.run_evaluation(step, epoch)
-            if step % run.num_steps_per_checkpoint == 0 or ending:
-                self._check_finite()
-                self._save(step, epoch)
-                saved_at = step
-            if interrupted:
-                break
-            self._interval.start()
+        finally:
+            batches.close()
+        self._writer.finish()
+        self._report_saves(epoch)
         assert run.benchmark or saved_at == step
         if start_step >= run.max_steps:  # stopped between the last save and the summary
             metrics = self.run_evaluation(step, epoch)
-        totals = np.array([self._total.sequences, self._total.tokens, self._total.flops], "float64")
-        sequences, tokens, flops = self._device.collective.sum(totals)
+        return self._outcome(step, epoch, last_step, metrics)
+
+    def _outcome(self, step: int, epoch: int, last_step: int, metrics: dict[str, float]) -> Outcome:
+        totals = self._totals()
+        capacity = self._device.peak_tflops * 1e12 * totals["rank_seconds"]
         return Outcome(
             step=step,
             epoch=epoch,
-            finished=step >= run.max_steps,
+            finished=step >= self._config.run.max_steps,
             interrupted_by=(self._stop.signal_name or "a signal to another rank") if step < last_step else None,
             final_metrics=metrics,
-            raw_train_seconds=self._total.seconds,
-            total_seconds=time.perf_counter() - begin,
-            sequences=int(sequences),
-            tokens=int(tokens),
-            mfu=self._mfu(flops, self._total.seconds) if self._total.updates else None,
+            raw_train_seconds=totals["seconds"],
+            total_seconds=totals["total_seconds"],
+            sequences=int(totals["sequences"]),
+            tokens=int(totals["tokens"]),
+            mfu=totals["flops"] / capacity if capacity else None,
         )
+
+    def _totals(self) -> dict[str, float]:
+        """Over all ranks and all legs of the run so far; every rank must call it."""
+        mine, seconds = self._total, self._total.seconds
+        local = np.array([mine.sequences, mine.tokens, mine.flops], "float64")
+        sequences, tokens, flops = self._device.collective.sum(local).tolist()
+        now = {"sequences": sequences, "tokens": tokens, "flops": flops, "seconds": seconds,
+               "rank_seconds": seconds * self._device.group.world_size,
+               "total_seconds": time.perf_counter() - self._begin}  # fmt: skip
+        return {name: value + self._before.get(name, 0.0) for name, value in now.items()}
+
+    def _checkpoint(self, step: int, epoch: int) -> None:
+        self._check_finite()
+        self._watchdog.beat(f"saving step {step}")
+        self._save(step, epoch, {**self._spikes.carried(), "totals": self._totals()})
+
+    def _report_saves(self, epoch: int) -> None:
+        """Log what saves that were finished by now have cost; SaveFailed if one could not be."""
+        for times in self._writer.check():
+            if self._log:
+                self._log.event("checkpoint", times.step, epoch, {
+                    "checkpoint_wait_seconds": times.wait_seconds, "checkpoint_copy_seconds": times.copy_seconds,
+                    "checkpoint_write_seconds": times.write_seconds})  # fmt: skip
+
+    def _handle(self, spike: Spike, step: int, epoch: int) -> int | None:
+        """Tell of a spike; rolled back, the step to go on from, else None.
+
+        Raises:
+            TrainingDiverged: again and again.
+        """
+        if self._log:
+            self._log.say(f"warning: {spike}")
+            self._log.event("loss_spike", step, epoch, {"first_step": spike.first + 1, "loss_spike": spike.loss,
+                                                        "usual_loss": spike.usual})  # fmt: skip
+        if self._config.run.loss_spike_action != "rollback" or self._restore is None:
+            return None
+        if self._roll_backs == MAX_ROLL_BACKS:
+            raise TrainingDiverged(
+                f"{spike}, after {MAX_ROLL_BACKS} roll backs already; lower --learning-rate or lengthen the warm-up, "
+                "check the data, and continue from the last checkpoint"
+            )
+        progress = self._restore(spike.first)
+        if progress is None:
+            if self._log:
+                self._log.say(f"no valid checkpoint from before step {spike.first + 1} is left to roll back to; going "
+                              "on (--keep-checkpoints, --num-steps-per-checkpoint)")  # fmt: skip
+            return None
+        self._roll_backs += 1
+        already = self._spikes.skipped()
+        self._spikes = SpikeGuard(self._config.run.loss_spike_factor, progress.carried)
+        self._spikes.skip([*already, (spike.first, spike.last)])
+        if self._log:
+            self._log.say(f"rolled back to step {progress.step}; the batches of steps {spike.first + 1}-{spike.last} "
+                          "will be passed over")  # fmt: skip
+        return progress.step
+
+    def _pass_over(self, step: int) -> None:
+        """An update that is not made: counted as skipped, and the learning rate stays where it was."""
+        self._watchdog.beat(f"passing over update {step + 1}")
+        count = read_variable(self._device.scope, SKIPPED_UPDATES)
+        write_variable(self._device.scope, SKIPPED_UPDATES, count + 1, self._device.place)
 
     def _mfu(self, flops: float, seconds: float) -> float:
         """FLOPs of all ranks' padded batches over what the ranks' peak allows."""
@@ -150,6 +255,7 @@ class Trainer:
     def _update(self, step: int, batch) -> None:
         """All passes of one update; the last of them applies it."""
         for micro_step, micro_batch in enumerate(batch.micro_batches):
+            self._watchdog.beat(f"pass {micro_step + 1} of update {step + 1}")
             if self._has_dropout:
                 # Dropout is a function of (seed, step, pass, rank): what a resumed run draws is what it would have.
                 key = stream_key(self._config.run.seed, "dropout", step, micro_step, self._device.group.rank)
@@ -158,21 +264,23 @@ class Trainer:
             self._interval.add(micro_batch, self._config.model)
         self._interval.updates += 1
 
-    def _report(self, step: int, epoch: int, last_step: int) -> dict[str, float]:
-        """Bring the sums of the interval to the host, over all ranks, and log them."""
+    def _report(self, step: int, epoch: int, last_step: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Bring the sums of the interval to the host, over all ranks, and log them -> (metrics, the loss's sums)."""
+        self._watchdog.beat(f"waiting for update {step}")
         sums = self._collect()
-        interval, self._interval = self._interval, _Interval()
+        interval, self._interval = self._interval, Interval()
         interval.pause()  # after the wait for the device, which on a GPU is in `_collect`
         self._interval.start()
         self._total.extend(interval)
         objective = self._program.objective
         names = objective.metric_names
         tokens, padded_tokens, flops = sums[len(names):]
+        named = dict(zip(names, sums[:len(names)].tolist(), strict=True))
         seconds = max(interval.seconds, 1e-9)
         updates = max(interval.updates, 1)
         read = lambda name: float(read_variable(self._device.scope, name).reshape(-1)[0])  # noqa: E731
         metrics = {
-            **objective.summarise(dict(zip(names, sums[:len(names)].tolist(), strict=True))),
+            **objective.summarise(named),
             "learning_rate": read(LEARNING_RATE),
             "gradient_norm": read(GRADIENT_NORM),
             "skipped_steps": read(SKIPPED_UPDATES),
@@ -189,7 +297,7 @@ class Trainer:
         if self._log:
             self._log.train(step, epoch, metrics, self._eta(step, last_step))
         self._check_finite()
-        return metrics
+        return metrics, named
 
     def _collect(self) -> np.ndarray:
         """Sums over ranks of the device's metrics and of this interval's tokens and FLOPs; the device starts anew."""
@@ -221,7 +329,8 @@ class Trainer:
         """Held-out metrics after `step`, logged; none without held-out data."""
         if self._evaluate is None:
             return {}
-        metrics = self._evaluate(step)
+        with self._watchdog.paused(f"evaluating after update {step}"):
+            metrics = self._evaluate(step)
         if self._log:
             self._log.evaluation(step, epoch, metrics)
         return metrics
@@ -237,34 +346,3 @@ class Trainer:
 
     def _sequences_per_update(self) -> int:
         return self._config.batch.resolved_global_batch_size(self._device.group.world_size)
-
-
-class _Interval:
-    """This rank's counts between two log lines."""
-
-    def __init__(self) -> None:
-        self.updates = self.sequences = self.tokens = self.padded_tokens = 0
-        self.flops = self.seconds = 0.0
-        self._started: float | None = None
-
-    def start(self) -> None:
-        """The clock runs: reading, updates and waiting for the device count; evaluation and saving do not."""
-        self._started = time.perf_counter()
-
-    def pause(self) -> None:
-        self.seconds, self._started = self.elapsed(), None
-
-    def elapsed(self) -> float:
-        return self.seconds + (time.perf_counter() - self._started if self._started is not None else 0.0)
-
-    def add(self, batch, model) -> None:
-        self.sequences += batch.num_sequences
-        self.tokens += batch.num_tokens
-        self.padded_tokens += batch.num_padded_tokens
-        length = batch.num_padded_tokens // batch.num_sequences
-        predictions = round(batch.num_masked / batch.num_sequences)
-        self.flops += batch.num_sequences * training_flops_per_sequence(model, length, predictions)
-
-    def extend(self, other: "_Interval") -> None:
-        for name in ("updates", "sequences", "tokens", "padded_tokens", "flops", "seconds"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))

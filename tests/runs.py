@@ -16,6 +16,7 @@ import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
 import tiny
 from bert import initialization, pretraining, runs
 from bert.checkpoint import Progress
+from bert.checkpoint_writer import CheckpointWriter
 from bert.pretraining_config import PretrainingConfig
 from bert.framework import read_variable, static
 from bert.interruption import StopRequest
@@ -61,11 +62,15 @@ def run(config: PretrainingConfig, last_step: int, *, change=lambda step, feeds:
         progress = initialization.initialize_weights(config, program, device, start, said.append)
         outcome = None
         if train:
-            trainer = Trainer(program, device, config, log, StopRequest() if stop is None else stop,
-                              save=runs.saver(config, program, device, start, said.append),
-                              evaluate=evaluate)  # fmt: skip
-            batches = tiny.updates(progress.step, program.gradient_accumulation_steps, change=change)
-            outcome = trainer.run(batches, progress.step, last_step)
+            writer = CheckpointWriter(config.run.async_checkpoint)
+            keeper = runs.Keeper(config, program, device, start, said.append, writer)
+            trainer = Trainer(program, device, config, log, StopRequest() if stop is None else stop, save=keeper.save,
+                              evaluate=evaluate, restore=keeper.restore, writer=writer)  # fmt: skip
+
+            def open_batches(step: int):
+                return tiny.updates(step, program.gradient_accumulation_steps, change=change)
+
+            outcome = trainer.run(open_batches, progress.step, last_step, progress.carried)
         return Run(
             outcome,
             {name: read_variable(device.scope, name) for name in program.parameters},

@@ -22,6 +22,7 @@ SAMPLES = {
     "hidden_act": "relu", "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3,
     "max_position_embeddings": 300, "type_vocab_size": 3, "initializer_range": 0.01, "layer_norm_eps": 1e-6,
     "pad_token_id": 5, "input_dir": Path("a"), "eval_dir": Path("b"), "vocab_file": Path("c"), "max_seq_length": 72,
+    "async_checkpoint": False, "watchdog_seconds": 90.0, "loss_spike_factor": 7.0, "loss_spike_action": "rollback",
     "max_predictions_per_seq": 7, "masking": "static", "whole_word_masking": True, "masked_lm_ratio": 0.2,
     "num_workers": 3, "sequence_length_multiple": 16,
     "group_by_length": True, "batch_size": 13, "gradient_merge_steps": 5,

@@ -197,7 +197,7 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5, num_steps_per_checkpoint=1, log_freq=3)
     saved: list[int] = []
     trainer = Trainer(session.program, session.device(), config, None, StopRequest(),
-                      save=lambda step, epoch: saved.append(step), evaluate=None)  # fmt: skip
+                      save=lambda step, epoch, carried: saved.append(step), evaluate=None)  # fmt: skip
     batches = tiny.updates(0, change=lambda step, passes: passes if step < 2 else [tiny.overflowing(p) for p in passes])
     before = []
 
@@ -208,7 +208,7 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
             yield update
 
     with pytest.raises(TrainingDiverged, match="the last [5-9] updates had NaN or Inf gradients and changed no"):
-        trainer.run(watched(), 0, tiny.NUM_STEPS)
+        trainer.run(lambda step: watched(), 0, tiny.NUM_STEPS)
     tiny.assert_identical({**session.parameters(), **session.optimizer_state()}, before[0])
     assert len(saved) and max(saved) <= 7, "checkpoints of unchanged weights before the limit are harmless, none after"
 
@@ -218,9 +218,9 @@ def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
     session = tiny.Session(precision=tiny.FLOAT16)
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5)
     trainer = Trainer(session.program, session.device(), config, None, StopRequest(),
-                      save=lambda step, epoch: None, evaluate=None)  # fmt: skip
+                      save=lambda step, epoch, carried: None, evaluate=None)  # fmt: skip
     batches = tiny.updates(0, change=lambda step, p: p if step > 8 else [tiny.overflowing(feed) for feed in p])
-    outcome = trainer.run(batches, 0, 12)
+    outcome = trainer.run(lambda step: batches, 0, 12)
     assert outcome.finished is False and outcome.step == 12
     assert [int(session.value(name)) for name in COUNTERS] == [3, 9, 0]
 

@@ -186,7 +186,8 @@ def test_an_overflowing_run_is_stopped_once_the_loss_scale_cannot_help(tmp_path,
     """A finite scale above 1 is still falling; an infinite one never comes down."""
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=2)
     session = tiny.Session(precision=tiny.FLOAT16)
-    trainer = Trainer(session.program, session.device(), config, None, StopRequest(), lambda step, epoch: None, None)
+    trainer = Trainer(session.program, session.device(), config, None, StopRequest(),
+                      lambda step, epoch, carried: None, None)
     write_variable(session.scope, CONSECUTIVE_SKIPPED_UPDATES, np.array([2], "int64"), session.place)
     write_variable(session.scope, session.program.loss_scale, np.array([scale], "float32"), session.place)
     if stops:

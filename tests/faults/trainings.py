@@ -77,6 +77,7 @@ def digest(data: Data, output: Path) -> str:
     newest = checkpoints(output) / str(newest_step(output))
     progress = json.loads(next(newest.glob("*_progress.json")).read_text())
     progress.pop("settings")
+    progress["carried"].pop("totals")  # how long it took
     rows = [json.loads(line) for line in (output / "phase1" / "metrics.jsonl").read_text().splitlines()]
     rates = {row["learning_rate"] for row in rows if row["step"] == progress["step"] and "learning_rate" in row}
     assert len(rates) == 1, f"learning rates of step {progress['step']}: {rates}"

@@ -102,7 +102,7 @@ def drift(group) -> tuple[dict, dict]:
     """check_ranks accepts equal ranks and names the parameter that one of them lost a bit of."""
     session = tiny.Session(group=group)
     trainer = Trainer(session.program, session.device(), _config(group, "drift"), None, StopRequest(),
-                      save=lambda step, epoch: None, evaluate=None)  # fmt: skip
+                      save=lambda step, epoch, carried: None, evaluate=None)  # fmt: skip
     trainer.check_ranks(0)
     name = "bert.encoder.layer.1.output.dense.weight"
     if group.rank == group.world_size - 1:
@@ -130,8 +130,8 @@ def trainer(group) -> tuple[dict, dict]:
 
     log = RunLog(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else None
     loop = Trainer(session.program, session.device(), config, log, stop,
-                   save=lambda step, epoch: saved.append(step), evaluate=None)  # fmt: skip
-    outcome = loop.run(batches(), 0, tiny.NUM_STEPS)
+                   save=lambda step, epoch, carried: saved.append(step), evaluate=None)  # fmt: skip
+    outcome = loop.run(lambda step: batches(), 0, tiny.NUM_STEPS)
     return {"step": outcome.step, "saved": saved, "interrupted_by": outcome.interrupted_by,
             "sequences": outcome.sequences, "metrics": outcome.final_metrics}, session.parameters()  # fmt: skip
 
