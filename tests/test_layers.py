@@ -21,6 +21,7 @@ LAYER = {
     "program": 3, "bert.training": 3, "bert.inference": 3, "bert.checkpoint": 3,
     # runs put together
     "bert.runs": 4, "bert.initialization": 4, "bert.pretraining": 4, "bert.finetuning": 4,
+    "bert.exporting": 4, "bert.serving": 4,
     "bert.squad": 4, "bert.question_answering": 4, "bert.glue": 4, "bert.token_classification": 4,
 }
 ENTRY_POINT = 5
@@ -33,7 +34,8 @@ MUST_BE_PADDLE_FREE = (
     "bert.interruption", "bert.launch_plan", "bert.launch_report", "bert.launcher", "bert.logs", "bert.masking",
     "bert.preparation", "bert.pretraining_config",
     "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes", "bert.samples",
-    "bert.shards", "bert.tokenization", "bert.watchdog",
+    "bert.shards", "bert.tokenization", "bert.watchdog", "bert.checkpoint_sources", "bert.conversion.converting",
+    "bert.conversion.onnx_graph",
     "bert.doctor", "bert.machine_facts", "bert.rendezvous", "bert.slurm", "bert.topology")
 
 

@@ -1,5 +1,6 @@
 """From a source of any known format to a directory of another, with a report of all that was changed on the way."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,19 +50,27 @@ def convert(request: Request) -> Report:
         ConversionError, CheckpointError: the source cannot be read as a BERT or the target cannot be written; nothing
             is left half-written.
     """
+    source, pretrained, model, notes = read(request)
+    report = report_of(source, pretrained, request.to_format, model)
+    writing.write_model(request.target, request.to_format, model, lambda final: report(final).as_json(), notes)
+    return report(notes)
+
+
+def read(request: Request) -> tuple[Path, PretrainedWeights, writing.Model, list[str]]:
+    """(where the source was found, what was read, what shall be written, what there is to say so far)."""
     writing.check_target(request.target)
     source = downloading.resolve(request.source)
     pretrained = read_pretrained(source, config_file=request.config_file, fused_qkv=request.fused_qkv,
                                  allow_unknown=request.allow_unknown)
     notes = list(pretrained.notes)
-    model = model_of(pretrained, request, source, notes)
+    return source, pretrained, model_of(pretrained, request, source, notes), notes
+
+
+def report_of(source: Path, pretrained: PretrainedWeights, to_format: str,
+              model: writing.Model) -> Callable[[Sequence[str]], Report]:
+    """The report once the last notes are known."""
     sizes = [array.size for array in model.parameters.values()]
-
-    def report(final: list[str]) -> Report:
-        return Report(source, pretrained.format, request.to_format, model.task, len(sizes), sum(sizes), tuple(final))
-
-    writing.write_model(request.target, request.to_format, model, lambda final: report(final).as_json(), notes)
-    return report(notes)
+    return lambda notes: Report(source, pretrained.format, to_format, model.task, len(sizes), sum(sizes), tuple(notes))
 
 
 def model_of(pretrained: PretrainedWeights, request: Request, source: Path, notes: list[str]) -> writing.Model:

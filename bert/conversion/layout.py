@@ -203,7 +203,8 @@ def missing_parts(parameters: Mapping[str, np.ndarray], num_layers: int) -> tupl
         ConversionError: the encoder or a head is there in part only.
     """
     lacking = [name for name in our_names.encoder_names(num_layers) if name not in parameters]
-    present, absent = [], []
+    present: list[str] = []
+    absent: list[str] = []
     for head, names in our_names.HEADS.items():
         found = [name for name in names if name in parameters]
         (present if found else absent).append(head)
@@ -220,5 +221,6 @@ def _missing(names: list[str], parameters: Mapping[str, np.ndarray]) -> list[str
     inner = next((value for name, value in parameters.items() if "intermediate.dense.weight" in name), None)
     if words is None or inner is None or words.ndim != 2 or inner.ndim != 2:
         return [f"missing: {name}" for name in names]
-    shapes = {name: flat_names.expected_shape(name, *words.shape, inner.shape[1]) for name in names}
+    vocab, hidden = words.shape
+    shapes = {name: flat_names.expected_shape(name, vocab, hidden, inner.shape[1]) for name in names}
     return [f"missing: {name} {[size or 'any' for size in shape]}" for name, shape in shapes.items()]

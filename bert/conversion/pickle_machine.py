@@ -74,7 +74,7 @@ class PickleMachine:
                                   f"{str(error)[:200]}); fetch or make it again") from None
         raise ConversionError(f"{self.source} ends in the middle of a pickle; fetch or make it again")
 
-    def _execute(self, name: str, argument: Any, position: int) -> None:
+    def _execute(self, name: str, argument: Any, position: int | None) -> None:
         if name in _VALUES:
             self.stack.append(argument)
         elif name in _CONSTANTS:

@@ -19,10 +19,11 @@ from bert.conversion.numpy_pickles import count_elements, ordered_dict
 from bert.conversion.pickle_machine import Builders, Built, PickleMachine
 from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, check_volume
 
-_STORAGES = {"FloatStorage": np.dtype("<f4"), "HalfStorage": np.dtype("<f2"), "BFloat16Storage": BFLOAT16,
-             "DoubleStorage": np.dtype("<f8"), "LongStorage": np.dtype("<i8"), "IntStorage": np.dtype("<i4"),
-             "ShortStorage": np.dtype("<i2"), "CharStorage": np.dtype("i1"), "ByteStorage": np.dtype("u1"),
-             "BoolStorage": np.dtype("?")}
+_STORAGES: dict[str, np.dtype] = {
+    "FloatStorage": np.dtype("<f4"), "HalfStorage": np.dtype("<f2"), "BFloat16Storage": BFLOAT16,
+    "DoubleStorage": np.dtype("<f8"), "LongStorage": np.dtype("<i8"), "IntStorage": np.dtype("<i4"),
+    "ShortStorage": np.dtype("<i2"), "CharStorage": np.dtype("i1"), "ByteStorage": np.dtype("u1"),
+    "BoolStorage": np.dtype("?")}
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LARGEST_PICKLE = 256 << 20
 _WRAPPERS = ("model", "state_dict", "model_state_dict", "module")  # training checkpoints nest the weights
