@@ -1,0 +1,37 @@
+# BERT on Paddle in a container; `bash scripts/docker/build.sh` chooses the arguments.
+#
+#   BASE                                                PADDLE   for
+#   nvcr.io/nvidia/paddlepaddle:24.12-py3 (default)     base     NVIDIA GPUs up to Hopper: the image's own Paddle 2.6
+#   nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04         gpu      Pascal to Ampere: PyPI's wheel, on a plain CUDA
+#   python:3.11-slim-bookworm                           cpu      no GPU
+ARG BASE=nvcr.io/nvidia/paddlepaddle:24.12-py3
+FROM ${BASE}
+ARG PADDLE=base
+
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+USER 0
+
+# What changes least comes first: each step is built again only when its own files change.
+COPY scripts/docker/install_python.sh /opt/bert/
+RUN bash /opt/bert/install_python.sh "${PADDLE}" /opt/venv
+
+# PIP_CONSTRAINT: NVIDIA's images pin packages of their own, which our lock would contradict.
+ENV PATH=/opt/venv/bin:${PATH} PIP_CONSTRAINT= PIP_DISABLE_PIP_VERSION_CHECK=1
+COPY constraints.txt requirements*.txt /opt/bert/
+RUN case "${PADDLE}" in base) file=requirements-base.txt ;; gpu) file=requirements-gpu.txt ;; *) file=requirements.txt ;; esac \
+    && python -m pip install --no-cache-dir --requirement "/opt/bert/${file}" --requirement /opt/bert/requirements-dask.txt
+
+# Any user may run it (launch.sh passes the caller's, so that results belong to the caller); none is root.
+RUN useradd --create-home --uid 10001 bert && chmod 1777 /home/bert \
+    && install --directory --mode=1777 /workspace/bert/results /data
+WORKDIR /workspace/bert
+COPY LICENSE README.md pyproject.toml constraints.txt requirements*.txt run.sub *.py ./
+COPY scripts scripts
+COPY data data
+COPY bert bert
+
+# The scripts use this interpreter as it is, instead of making an environment.
+ENV BERT_PYTHON=/opt/venv/bin/python BERT_PREP_WORKING_DIR=/data PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/bert
+USER 10001
+ENTRYPOINT ["/workspace/bert/scripts/docker/entrypoint.sh"]
+CMD ["python", "-m", "bert.doctor"]

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# What the container runs. The command takes this shell's place, so `docker stop` reaches the training, which saves.
+set -euo pipefail
+
+if ! touch results/.writable 2>/dev/null; then
+  echo "error: /workspace/bert/results must be writable for user $(id -u); mount a folder of yours (launch.sh does)" >&2
+  exit 2
+fi
+rm -f results/.writable
+exec "$@"

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Part of the Dockerfile: `install_python.sh base|gpu|cpu VENV` makes VENV with a Python that the pinned packages
+# support, whatever the base image brings. With `base` it also sees the image's own Paddle.
+set -euo pipefail
+
+paddle="$1" venv="$2"
+export DEBIAN_FRONTEND=noninteractive
+
+case "${paddle}" in
+  base | gpu | cpu) ;;
+  *)
+    echo "error: PADDLE=${paddle} must be base, gpu or cpu" >&2
+    exit 2
+    ;;
+esac
+
+supported_python() {
+  local candidate
+  for candidate in python3 python3.11 python3.12; do
+    if command -v "${candidate}" >/dev/null \
+      && "${candidate}" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))'; then
+      echo "${candidate}"
+      return
+    fi
+  done
+  return 1
+}
+
+packages=(ca-certificates)
+python="$(supported_python)" || python=""
+if [[ -z "${python}" ]]; then
+  if [[ "${paddle}" == base ]]; then
+    echo "error: this image's $(python3 --version) must be 3.11 or 3.12; take a newer image, or PADDLE=gpu" >&2
+    exit 2
+  fi
+  packages+=(python3.11 python3.11-venv)
+  python=python3.11
+elif ! "${python}" -c 'import ensurepip' 2>/dev/null; then
+  packages+=("$("${python}" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')")
+fi
+if [[ "${paddle}" == cpu ]]; then packages+=(libgomp1); fi # Paddle's wheel expects it of the system
+
+apt-get update
+apt-get install --yes --no-install-recommends "${packages[@]}"
+rm -rf /var/lib/apt/lists/*
+
+options=()
+if [[ "${paddle}" == base ]]; then options+=(--system-site-packages); fi
+"${python}" -m venv "${options[@]}" "${venv}"

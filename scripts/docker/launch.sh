@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Run a command in the container: bash scripts/docker/launch.sh [--dry-run] [COMMAND ...]
+#   bash scripts/docker/launch.sh bash scripts/run_pretraining.sh --config large --dry-run
+# Without a command: a shell on a terminal, else the doctor. As the caller's user, so that results belong to the caller.
+#   BERT_DATA         data, seen as /data and BERT_PREP_WORKING_DIR (default: $BERT_PREP_WORKING_DIR, else ./results/data)
+#   BERT_RESULTS      results and checkpoints (default: ./results)
+#   BERT_CHECKPOINTS  checkpoints to start from, read-only, seen as /checkpoints (default: none)
+#   BERT_GPUS         GPUs: all (default where the driver lists some), none, or a list such as 0,1
+#   BERT_IMAGE        image (default: bert-on-paddle:ngc with GPUs, bert-on-paddle:cpu without)
+#   BERT_DOCKER       docker, podman, ... (default: docker)
+# --dry-run prints the command instead.
+set -euo pipefail
+
+dry_run=false
+if [[ "${1:-}" == --dry-run ]]; then
+  dry_run=true
+  shift
+fi
+
+gpus="${BERT_GPUS:-}"
+if [[ -z "${gpus}" ]]; then
+  gpus=none
+  if command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus >/dev/null 2>&1; then gpus=all; fi
+fi
+data="$(realpath --canonicalize-missing "${BERT_DATA:-${BERT_PREP_WORKING_DIR:-results/data}}")"
+results="$(realpath --canonicalize-missing "${BERT_RESULTS:-results}")"
+for folder in "${data}" "${results}" "${BERT_CHECKPOINTS:-}"; do
+  if [[ "${folder}" == *[:,]* ]]; then
+    echo "error: ${folder} must not have a : or , in its name, which docker's mounts cannot have; rename or link it" >&2
+    exit 2
+  fi
+done
+
+# An init reaps what ranks leave; docker stop waits for the checkpoint; the limits are those that NCCL and readers need.
+command=("${BERT_DOCKER:-docker}" run --rm --init --stop-timeout=120 --user="$(id -u):$(id -g)"
+  --shm-size=8g --ulimit=memlock=-1 --ulimit=stack=67108864 --ulimit=nofile=65536:65536
+  "--volume=${data}:/data" "--volume=${results}:/workspace/bert/results")
+if [[ -n "${BERT_CHECKPOINTS:-}" ]]; then
+  checkpoints="$(realpath "${BERT_CHECKPOINTS}")" || {
+    echo "error: BERT_CHECKPOINTS=${BERT_CHECKPOINTS} must be a folder that exists" >&2
+    exit 2
+  }
+  command+=("--volume=${checkpoints}:/checkpoints:ro")
+fi
+image="${BERT_IMAGE:-bert-on-paddle:ngc}"
+case "${gpus}" in
+  none) image="${BERT_IMAGE:-bert-on-paddle:cpu}" ;;
+  all) command+=(--gpus=all) ;;
+  *) command+=("--gpus=\"device=${gpus}\"") ;; # docker wants the inner quotes around a list
+esac
+if [[ -t 0 && -t 1 ]]; then command+=(--interactive --tty); fi
+command+=("${image}")
+if (($# > 0)); then
+  command+=("$@")
+elif [[ -t 0 && -t 1 ]]; then
+  command+=(bash)
+fi
+
+if "${dry_run}"; then
+  printf '%q ' "${command[@]}"
+  echo
+  exit
+fi
+mkdir -p "${data}" "${results}" # docker would make them, as root
+exec "${command[@]}"
