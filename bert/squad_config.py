@@ -19,7 +19,7 @@ class SquadDataSettings(TaskDataSettings):
     predict_file: Path | None = Field(
         None, description="SQuAD file to answer; --do-eval needs one with answers, --do-predict any")
     max_seq_length: int = Field(384, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
-    doc_stride: int = Field(128, ge=1, description="tokens from one window's start in a long paragraph to the next one's")
+    doc_stride: int = Field(128, ge=1, description="tokens between the starts of two windows of a long paragraph")
     max_query_length: int = Field(64, ge=1, description="tokens of a question that are kept")
     n_best_size: int = Field(20, ge=1, description="answers listed for each question")
     max_answer_length: int = Field(30, ge=1, description="tokens of an answer, at most")
