@@ -1,0 +1,170 @@
+"""A run's folder -> what a report tells of it. Reads what is there and says what is not; no Paddle inside."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One start of the run, from its first logged step to its last."""
+
+    started: str  # date and time, as logged
+    first_step: int | None
+    last_step: int | None
+    seconds: float  # until its last line
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything that was found; empty where nothing was."""
+
+    name: str
+    directory: Path
+    training: list[Row]  # each step once: what a crash lost and the run did again counts as it was done last
+    held_out: list[Row]
+    settings: dict[str, Any]
+    summary: dict[str, Any]
+    legs: list[Leg]
+    checkpoints: list[int]
+    checkpoint_bytes: int
+    complaints: list[str] = field(default_factory=list)
+
+    def curve(self, name: str) -> list[tuple[int, float]]:
+        """(step, value) where the metric is a number."""
+        rows = self.held_out if name.startswith("eval_") else self.training
+        return [(row["step"], float(row[name])) for row in rows
+                if isinstance(row.get(name), (int, float)) and not isinstance(row[name], bool)]
+
+    def last(self, name: str) -> Any:
+        """From the summary, else the last value of the curve; None if there is neither."""
+        if self.summary.get(name) is not None:
+            return self.summary[name]
+        curve = self.curve(name)
+        return curve[-1][1] if curve else None
+
+    def metric_names(self) -> list[str]:
+        names: dict[str, None] = {}
+        for row in [*self.training[-1:], *self.training[:1], *self.held_out]:
+            names |= dict.fromkeys(name for name in row if name not in ("step", "epoch"))
+        return list(names)
+
+
+def find_runs(paths: list[Path]) -> list[Path]:
+    """The runs' folders: a path that holds metrics, else its subfolders that do.
+
+    Raises:
+        ValueError: a path with neither.
+    """
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
+        runs = [path] if _is_run(path) else inside
+        if not runs:
+            raise ValueError(f"run={path} must be a folder with {METRICS} or {CONFIG}, or with such folders in it; "
+                             "give OUTPUT_DIR or OUTPUT_DIR/STAGE of a run")
+        found += [run for run in runs if run not in found]
+    return found
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_dir() and ((path / METRICS).is_file() or (path / CONFIG).is_file())
+
+
+def read_run(directory: Path, name: str) -> RunRecord:
+    """Never fails on a damaged file: what could not be read is among the complaints."""
+    complaints: list[str] = []
+    rows = [row for row in _json_lines(directory / METRICS, complaints) if isinstance(row.get("step"), int)]
+    settings = _mapping(directory / CONFIG, yaml.safe_load, complaints)
+    summary = _mapping(directory / SUMMARY, json.loads, complaints)
+    legs = read_legs(directory / LOG)
+    is_held_out = [any(key.startswith("eval_") for key in row) for row in rows]
+    training = _without_lost_steps([row for row, held_out in zip(rows, is_held_out, strict=True) if not held_out])
+    held_out = _without_lost_steps([row for row, held_out in zip(rows, is_held_out, strict=True) if held_out])
+    if not rows:
+        complaints.append(f"{METRICS} has no rows: the run has not reached its first log line")
+    folder = directory.parent / str(settings.get("bert_model", "")) / directory.name
+    steps = sorted(int(path.name) for path in folder.iterdir() if _is_checkpoint(path)) if folder.is_dir() else []
+    size = sum(file.stat().st_size for step in folder.iterdir() if _is_checkpoint(step)
+               for file in step.iterdir()) if steps else 0
+    return RunRecord(name, directory, training, held_out, settings, summary, legs, steps, size, complaints)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return path.name.isdecimal() and (path / "manifest.json").is_file()
+
+
+def _without_lost_steps(rows: list[Row]) -> list[Row]:
+    """A row at or before the last one kept is of a continued run: what it does anew replaces what was lost."""
+    kept: list[Row] = []
+    for row in rows:
+        while kept and kept[-1]["step"] >= row["step"]:
+            kept.pop()
+        kept.append(row)
+    return kept
+
+
+def read_legs(log_file: Path) -> list[Leg]:
+    """The starts of a run, each from its PARAMETER line to the next."""
+    legs: list[Leg] = []
+    start, steps, latest = None, list[int](), 0.0
+    for record in _json_lines(log_file, [], prefix="DLLL "):
+        try:
+            now = float(record["timestamp"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if record.get("step") == "PARAMETER":
+            if start is not None:
+                legs.append(_leg(start, steps, latest))
+            start, steps = now, []
+        elif isinstance(record.get("step"), list) and len(record["step"]) == 2 and isinstance(record["step"][1], int):
+            steps.append(record["step"][1])
+        latest = now
+    return [*legs, _leg(start, steps, latest)] if start is not None else legs
+
+
+def _leg(start: float, steps: list[int], latest: float) -> Leg:
+    began = datetime.fromtimestamp(start).strftime("%Y-%m-%d %H:%M:%S")
+    return Leg(began, min(steps, default=None), max(steps, default=None), max(0.0, latest - start))
+
+
+def _json_lines(path: Path, complaints: list[str], prefix: str = "") -> Iterator[Row]:
+    damaged = 0
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                try:
+                    row = json.loads(line.removeprefix(prefix))
+                except ValueError:
+                    damaged += bool(line.strip())
+                    continue
+                if isinstance(row, dict):
+                    yield row
+                else:
+                    damaged += 1
+    except OSError as error:
+        complaints.append(f"{path.name} cannot be read: {error.strerror}")
+    if damaged:
+        complaints.append(f"{damaged} damaged line{'s' if damaged > 1 else ''} of {path.name} left out")
+
+
+def _mapping(path: Path, parse: Any, complaints: list[str]) -> dict[str, Any]:
+    try:
+        values = parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        complaints.append(f"{path.name} cannot be read: {error.strerror}")
+        return {}
+    except (ValueError, yaml.YAMLError):
+        values = None
+    if not isinstance(values, dict):
+        complaints.append(f"{path.name} is damaged and was left out")
+        return {}
+    return values
