@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from bert.cli import EntryPoint
-from bert.config import unset_variable
+from bert.config import BUILT_IN_MODELS, unset_variable
 from bert.finetuning_config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_by_weights
 from bert.recipes.squad import RECIPES
 from bert.squad_features import WindowSettings
@@ -79,8 +79,10 @@ class SquadConfig(FineTuningConfig):
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the weights; and a conversation is a prediction without files."""
+    """Of the weights, or where the vocabularies of the published models are put; a conversation needs no files."""
     found = implied_by_weights(values)
+    if str(values.get("bert_model")) in BUILT_IN_MODELS:
+        found.setdefault("vocab_file", Path(f"$BERT_PREP_WORKING_DIR/vocab/{values['bert_model']}-vocab.txt"))
     if str(values.get("bert_model", "")).endswith("-cased"):
         found.setdefault("do_lower_case", False)
     if str(values.get("interactive", "false")).lower() == "true":
