@@ -95,6 +95,37 @@ def _nothing(real: Any) -> Any:
     return lambda *args, **kwargs: None
 
 
+def _dropping(real: Any) -> Any:
+    def prefetched(function, tasks, num_workers):
+        def or_nothing(task):
+            with contextlib.suppress(OSError):
+                return function(task)
+
+        return (result for result in real(or_nothing, tasks, num_workers) if result is not None)
+
+    return prefetched
+
+
+def _everything_is_finite(real: Any) -> Any:
+    """Of `paddle.isfinite`, where the update asks about the norm of its gradients."""
+    from bert.framework import paddle
+
+    return lambda tensor: real(paddle.zeros_like(tensor) if tensor.name.startswith("sqrt") else tensor)
+
+
+def _unbuilt(real: Any) -> Any:
+    """The tests' cache of programs, so that what is built now is built without the protection."""
+    import program
+
+    return lambda *args, **kwargs: program.build_training_program(*args, **kwargs)
+
+
+class _ConstantChecksum:
+    @staticmethod
+    def crc32(data: bytes) -> int:
+        return 7
+
+
 def _bare(real: Any) -> Any:
     return lambda self, action: action()
 
@@ -117,6 +148,11 @@ BROKEN: dict[str, list[Replacement]] = {
     "pruning takes all": [(FILES + "prune", _prune_one_too_many)],
     "the newest by the clock": [(FILES + "newest_valid", _newest_by_clock)],
     "no watchdog": [("bert.watchdog:Watchdog.__enter__", _itself)],
+    "errors of workers are dropped": [("bert.pretraining_data:prefetched", _dropping)],
+    "no guard against overflows": [("bert.optimization:paddle.isfinite", _everything_is_finite),
+                                   ("tiny:build", _unbuilt)],
+    "spikes are not seen": [("bert.spikes:SpikeGuard.observe", _nothing)],
+    "checksums are constant": [("bert.training:zlib", lambda real: _ConstantChecksum)],
     "log sinks raise": [("bert.logs:Sink.__call__", _bare)],
     "ranks share by place": [("bert.pretraining_data:PretrainingLoader._micro_batch", _contiguous_shares)],
 }  # fmt: skip
