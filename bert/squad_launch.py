@@ -5,6 +5,7 @@ or names: a recipe or preset with --config, and flags.
 """
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -190,7 +191,7 @@ def result_lines(config: SquadConfig) -> list[str]:
 
 def _value_of(flag: str, words: Sequence[str]) -> str | None:
     """What follows a flag, before the flags are parsed."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in itertools.zip_longest(words, words[1:]):
         if word == flag or word.startswith(flag + "="):
             return following if word == flag else word.removeprefix(flag + "=")
     return None

@@ -87,7 +87,7 @@ def test_version_2_goes_by_the_folder(weights):
 
 
 def test_without_arguments_a_small_model_on_questions_of_this_project(capsys):
-    _, config, ranks = settings()
+    _, config, ranks = plan([])
     assert config.run.bert_model == "bert-quickstart" and ranks.num_processes in (1, 2)
     assert "the weights are random" in capsys.readouterr().out
     assert len(config.data.vocab_file.read_text().splitlines()) == config.model.vocab_size
