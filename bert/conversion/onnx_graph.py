@@ -172,7 +172,7 @@ def _model(graph: _Graph, outputs: Mapping[str, tuple], onnx: Any) -> Any:
     inputs = [helper.make_tensor_value_info(name, kinds.INT64, ["batch", "sequence"]) for name in INPUTS]
     results = [helper.make_tensor_value_info(name, kinds.FLOAT, ["batch", *(sizes[size] for size in shape)])
                for name, shape in outputs.items()]
-    constants = [onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
+    constants = [onnx.numpy_helper.from_array(np.require(array, requirements="C"), name)
                  for name, array in graph.constants.items()]
     body = helper.make_graph(graph.nodes, "bert", inputs, results, constants)
     built = helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="bert-on-paddle")
