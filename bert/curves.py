@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 REPLAYED_ROWS = 2_000  # of the training metrics; VisualDL itself draws a sample of about that many points
+# Columns of the table, what is changed most first; then facts such as world_size, then the model's sizes.
+_SECTIONS = ("optimizer", "batch", "run", "precision", "data")
+_LAST_SECTION = "model"
 # Settings that do not change what is learned, or say where files are.
-_OTHER_SECTIONS = ("initialization", "hardware")
+_OTHER_SECTIONS = ("initialization", "hardware", "training_data")
 _OTHER_SETTINGS = ("_dir", "_file", "_prefix", "_freq", "num_workers", "keep_checkpoints", "num_steps_per_checkpoint")
 
 
@@ -78,9 +81,11 @@ def tag_of(name: str) -> str:
 def table_row(parameters: dict[str, Any]) -> dict[str, Any]:
     """Settings by section, and facts of the run, as one flat row of numbers and strings."""
     row: dict[str, Any] = {}
-    for name, value in parameters.items():
+    order = [*_SECTIONS, *(name for name in parameters if name not in (*_SECTIONS, _LAST_SECTION)), _LAST_SECTION]
+    for name in order:
+        value = parameters.get(name)
         for key, item in (value.items() if isinstance(value, dict) else [(name, value)]):
-            if name in _OTHER_SECTIONS or key.endswith(_OTHER_SETTINGS) or name == "training_data" or item is None:
+            if name in _OTHER_SECTIONS or key.endswith(_OTHER_SETTINGS) or item is None:
                 continue
             item = item.item() if hasattr(item, "item") else item
             # A truth value would be shown as 0 or 1.

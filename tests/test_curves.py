@@ -110,6 +110,11 @@ def test_tags_are_grouped():
     assert [tag_of(name) for name in ("loss", "eval_f1")] == ["train/loss", "eval/f1"]
 
 
+def test_what_is_changed_most_stands_first():
+    assert list(table_row(SETTINGS)) == ["optimizer", "learning_rate", "seed", "amp", "masking", "world_size",
+                                         "hidden_size"]
+
+
 def test_a_table_row_holds_numbers_and_words_only():
     row = table_row({"optimizer": {"beta1": np.float64(0.9), "names": ["a"], "vocab_file": "/v"},
                      "threads": np.int64(3)})
