@@ -62,7 +62,8 @@ def is_silent(folder: Path, expected: list[np.ndarray]) -> bool:
     return not all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def test_no_flipped_bit_is_silent(shards, tmp_path):
+def test_no_flipped_bit_is_silent(shards, tmp_path, record_property):
+    record_property("trials", times(40, 1000))
     rng, expected = np.random.default_rng(1), read_all(shards)
     path = next(shards.glob("shard-1.*"))
     size = path.stat().st_size
@@ -76,7 +77,8 @@ def test_no_flipped_bit_is_silent(shards, tmp_path):
         shutil.rmtree(folder)
 
 
-def test_no_truncation_is_silent(shards, tmp_path):
+def test_no_truncation_is_silent(shards, tmp_path, record_property):
+    record_property("trials", times(15, 300))
     rng = np.random.default_rng(2)
     size = next(shards.glob("shard-1.*")).stat().st_size
     for trial, keep in enumerate([0, 1, size - 1, *rng.integers(0, size, times(12, 297)).tolist()]):
@@ -137,7 +139,8 @@ def command(corpus: Path, sink: Path, workers: int, *flags: str) -> list[str]:
             *flags]  # fmt: skip
 
 
-def test_a_run_killed_again_and_again_ends_in_the_same_bytes(tmp_path):
+def test_a_run_killed_again_and_again_ends_in_the_same_bytes(tmp_path, record_property):
+    record_property("trials", times(6, 100))
     write_vocabulary(tmp_path / "vocab.txt")
     write_source(tmp_path / "text", num_documents=2000)
     flags = ("--num-shards", "5", "--masking", "static", "--duplicate-factor", "3", "--block-size", "20000")

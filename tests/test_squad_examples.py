@@ -155,7 +155,7 @@ def damaged(content: dict, rng: random.Random) -> bytes:
     return bytes(raw)
 
 
-def test_damaged_files_are_read_or_refused_in_words(tmp_path):
+def test_damaged_files_are_read_or_refused_in_words(tmp_path, record_property):
     """Row 24 of the faults: 60 files, or 500 with BERT_FULL_FAULTS=1, through to features; never another exception."""
     from test_squad_features import VOCABULARY
 
@@ -163,6 +163,7 @@ def test_damaged_files_are_read_or_refused_in_words(tmp_path):
 
     rng, refused = random.Random(24), 0
     number = 500 if os.environ.get("BERT_FULL_FAULTS") else 60
+    record_property("trials", number)
     for case in range(number):
         version_2 = rng.random() < 0.5
         file = tmp_path / f"{case}.json"

@@ -130,6 +130,53 @@ def _bare(real: Any) -> Any:
     return lambda self, action: action()
 
 
+def _zero_moments(real: Any) -> Any:
+    def restore(scope, place, variables, parameters, optimizer, progress):
+        real(scope, place, variables, parameters, {key: value * 0 for key, value in optimizer.items()}, progress)
+
+    return restore
+
+
+def _in_place(_: Any) -> Any:
+    @contextlib.contextmanager
+    def atomic_path(path):
+        from pathlib import Path
+
+        yield Path(path)
+
+    return atomic_path
+
+
+def _unpickled(_: Any) -> Any:
+    import pickle
+
+    return lambda self, file: pickle.loads(bytes(file))
+
+
+def _always_utf8(_: Any) -> Any:
+    def detect(open_chunks, language="en"):
+        from data.encodings import Encoding
+
+        return Encoding("utf-8", 0, "assumed")
+
+    return detect
+
+
+def _vouch_for_all(_: Any) -> Any:
+    """Of `data.download._verified`."""
+
+    def verified(remote, path, target):
+        from data.download import Fetched
+
+        return Fetched(path, "0" * 64, "nothing yet")
+
+    return verified
+
+
+def _no_differences(_: Any) -> Any:
+    return lambda *args, **kwargs: []
+
+
 def _itself(real: Any) -> Any:
     """For `StopRequest.install`: no handler is installed."""
     return lambda self: self
@@ -153,6 +200,22 @@ BROKEN: dict[str, list[Replacement]] = {
                                    ("tiny:build", _unbuilt)],
     "spikes are not seen": [("bert.spikes:SpikeGuard.observe", _nothing)],
     "checksums are constant": [("bert.training:zlib", lambda real: _ConstantChecksum)],
+    "differences are overlooked": [("bert.checkpoint:differences", _no_differences),
+                                   ("bert.checkpoint:check_continues", _nothing)],
+    "optimizer state is not restored": [("bert.checkpoint:restore", _zero_moments)],
+    "shards are not checked": [("bert.shards:ShardDirectory._check_bytes", _nothing)],
+    "folders of shards are not checked": [("bert.shards:ShardDirectory._check_names", _nothing),
+                                          ("bert.shards:ShardDirectory._check_counts", _nothing)],
+    "shards are not written at once": [("bert.manifest:atomic_path", _in_place)],
+    "text is taken as it comes": [("data.encodings:detect", _always_utf8)],
+    "vocabularies are not checked": [("bert.tokenization:_check_token", _nothing)],
+    "SQuAD files are not checked": [("bert.squad_examples:_Reader._refuse_unanswered", _nothing),
+                                    ("bert.squad_examples:_not_text", _nothing)],
+    "GLUE files are not checked": [("bert.glue_reading:LabelRule.problem", lambda real: lambda self, label: "")],
+    "downloads are not verified": [("data.download:_verified", _vouch_for_all)],
+    "settings are not checked": [("bert.config:BatchSettings.gradient_accumulation_steps", lambda real: (
+        lambda self, world_size: 1))],
+    "pickles are loaded": [("bert.conversion.pickle_machine:PickleMachine.load", _unpickled)],
     "log sinks raise": [("bert.logs:Sink.__call__", _bare)],
     "ranks share by place": [("bert.pretraining_data:PretrainingLoader._micro_batch", _contiguous_shares)],
 }  # fmt: skip

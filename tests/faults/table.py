@@ -1,5 +1,6 @@
 """All rows, in the order of their numbers."""
 
-from tests.faults import rows_files, rows_runs, rows_training
+from tests.faults import rows_files, rows_runs, rows_security, rows_suites, rows_training
 
-ROWS = sorted([*rows_files.ROWS, *rows_runs.ROWS, *rows_training.ROWS], key=lambda row: row.number)
+_PARTS = (rows_files, rows_runs, rows_security, rows_suites, rows_training)
+ROWS = sorted((row for part in _PARTS for row in part.ROWS), key=lambda row: row.number)

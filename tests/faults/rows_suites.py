@@ -1,0 +1,92 @@
+"""Rows whose trials are tests of the suite: each case is one, or as many as it says (`record_property("trials", n)`).
+
+A full run sets BERT_FULL_FAULTS=1, which raises the counts inside of these tests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.faults import sabotage
+from tests.faults.harness import Row, Trials
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+
+def suite(*files: str, only: str = "") -> Callable[[Trials], None]:
+    """A row that runs the tests of these files, of which `only` (pytest's -k) are meant."""
+
+    def run(trials: Trials) -> None:
+        environment = dict(os.environ)
+        if trials.full:
+            environment["BERT_FULL_FAULTS"] = "1"
+        if environment.get(sabotage.VARIABLE):
+            environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent / "broken_site"), str(REPOSITORY)])
+        report = trials.folder / "report.xml"
+        paths = [f"tests/{name}" for name in files]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junit-xml", str(report), "-m",
+                   "slow or not slow", "--basetemp", str(trials.folder / "tmp"), *paths]  # fmt: skip
+        ended = subprocess.run([*command, "-k", only] if only else command, cwd=REPOSITORY, env=environment,
+                               capture_output=True, text=True)
+        assert report.exists(), ended.stdout[-1000:] + ended.stderr[-1000:]
+        for case in ElementTree.parse(report).getroot().iter("testcase"):
+            _count(trials, case)
+        assert trials.tried, f"no test of {paths} is meant by {only!r}"
+
+    return run
+
+
+def _count(trials: Trials, case: ElementTree.Element) -> None:
+    if case.find("skipped") is not None:
+        trials.note("some cases were skipped")
+        return
+    name, weight = case.get("name", "?"), 1
+    for entry in case.iter("property"):
+        if entry.get("name") == "trials":
+            weight = int(entry.get("value", "1"))
+    trials.tried += weight
+    for kind in ("failure", "error"):
+        if (found := case.find(kind)) is not None:
+            trials.losses.append(f"{name}: {' '.join((found.get('message') or '').split())[:300]}")
+
+
+ROWS = [
+    Row(9, "other shapes, names, vocabulary, accumulation, precision, data, stage", "refused, differences listed",
+        suite("test_checkpoint.py", only="refused or accumulation_may or missing_heads"), 20, 20,
+        ("differences are overlooked",), slow=True),
+    Row(11, "checkpoints of older versions (tests/golden)", "load and continue",
+        suite("test_golden_checkpoints.py"), 3, 3, ("optimizer state is not restored",), slow=True),
+    Row(12, "shards: flipped bits, truncation, wrong schema", "none is read as data",
+        suite("test_data_faults.py", only="flipped or truncation or schema"), 168, 3900,
+        ("shards are not checked",), slow=True),
+    Row(13, "shards missing, doubled, replaced, renamed, stale counts", "detected before step 0",
+        suite("test_data_faults.py", only="directory_that_changed"), 8, 8, ("folders of shards are not checked",),
+        slow=True),
+    Row(21, "preprocessing killed", "a rerun gives the same bytes", suite("test_data_faults.py", only="killed_again"),
+        6, 100, ("shards are not written at once",), slow=True),
+    Row(22, "hostile text: empty, NUL, marks, encodings, CRLF, huge lines, right to left", "no crash, bounded, counted",
+        suite("test_import_text.py", "test_preprocess.py", "test_data_faults.py",
+              only="encodings or undecodable or control_characters or 100_megabytes or any_bytes or bomb or "
+                   "hard_documents or any_lines or longer_than_memory or no_document or memory_does_not"), 30, 30,
+        ("text is taken as it comes",), slow=True),
+    Row(23, "vocabularies: missing tokens, duplicates, blank lines, CRLF, size", "refused with the line",
+        suite("test_tokenization.py", "test_config.py", only="vocabulary"), 10, 10,
+        ("vocabularies are not checked",), slow=True),
+    Row(24, "SQuAD: truncated, bad offsets, doubled ids, versions, types, fuzzed", "precise error or counted skip",
+        suite("test_squad_examples.py", "test_squad_features.py",
+              only="wrong or refused or contradict or damaged or skipped"), 60, 520, ("SQuAD files are not checked",),
+        slow=True),
+    Row(25, "GLUE: ragged lines, quotes, unknown labels, encodings, other files", "precise error or counted skip",
+        suite("test_glue_reading.py"), 50, 50, ("GLUE files are not checked",), slow=True),
+    Row(27, "download: drops, ignored ranges, wrong lengths and hashes, error pages, loops, full disk",
+        "resumed or refused, nothing partial under the final name", suite("test_download.py"), 60, 60,
+        ("downloads are not verified",), slow=True),
+    Row(28, "settings: misspelt, wrong types, impossible", "refused before data loads",
+        suite("test_cli.py", "test_config.py", only="mistakes or impossible or wrong or refused"), 30, 30,
+        ("settings are not checked",), slow=True),
+]  # fmt: skip
