@@ -5,11 +5,10 @@
     print(reader.answer("How long is the Nile?", paragraph).text)
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from bert import checkpoint
 from bert.architecture import BertConfig
@@ -21,7 +20,8 @@ from bert.framework import place_of, static
 from bert.inference import predict as run_model
 from bert.initialization import pretrained_parameters
 from bert.objectives import QuestionAnsweringObjective
-from bert.squad import SETTINGS_FILE, flat, table_of
+from bert.squad import flat, table_of
+from bert.squad_config import SETTINGS_FILE, read_reader_settings
 from bert.squad_examples import SquadExamples, single_paragraph
 from bert.squad_features import WindowSettings, build_features
 from bert.squad_predictions import AnswerSettings, Candidate, predict
@@ -79,7 +79,7 @@ class QuestionAnswerer:
         if vocab_file is None:
             raise ValueError(f"{folder} has no {VOCABULARY_FILE} beside the weights; pass vocab_file=")
         self.vocabulary = Vocabulary.from_file(vocab_file)
-        kept = _settings(folder, implied.get("do_lower_case", True))
+        kept = _settings(folder, implied.get("do_lower_case", True), model.max_position_embeddings)
         self.windows, self.answer_settings = windows or kept[0], answers or kept[1]
         self._model = model
         self._program = build_prediction_program(QuestionAnsweringObjective(model))
@@ -126,17 +126,12 @@ def _own_device(device: str) -> Device:
     return Device(executor, static.Scope(), place, group, Collective(group, executor), 1.0)
 
 
-def _settings(folder: Path, lowercase: bool) -> tuple[WindowSettings, AnswerSettings]:
+def _settings(folder: Path, lowercase: bool, most: int) -> tuple[WindowSettings, AnswerSettings]:
     """Of the training, if it left them beside the weights; else the usual ones."""
     path = (folder if folder.is_dir() else folder.parent) / SETTINGS_FILE
-    if not path.is_file():
-        return WindowSettings(lowercase=lowercase), AnswerSettings()
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return WindowSettings(**values["windows"]), AnswerSettings(**values["answers"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not what a training leaves ({error}); remove it to use the usual settings, or use "
-                         "another checkpoint") from error
+    if path.is_file():
+        return read_reader_settings(path)
+    return WindowSettings(max_seq_length=min(384, most), lowercase=lowercase), AnswerSettings()
 
 
 def converse(reader: QuestionAnswerer, lines: IO[str], out: IO[str]) -> int:

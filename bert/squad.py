@@ -13,14 +13,13 @@ from bert.finetuning import FineTuningTask, Outputs, PredictedSet
 from bert.finetuning_data import FeatureTable
 from bert.manifest import write_atomically
 from bert.objectives import QuestionAnsweringObjective
-from bert.squad_config import SquadConfig
+from bert.squad_config import SETTINGS_FILE, SquadConfig, reader_settings
 from bert.squad_examples import SquadExamples, read_squad
 from bert.squad_features import FeatureCounts, SquadFeatures, build_features
 from bert.squad_metrics import answers_of, best_thresholds, score_squad_1, score_squad_2
 from bert.squad_predictions import Predictions, n_best_as_json, predict
 from bert.tokenization import Vocabulary
 
-SETTINGS_FILE = "question_answering.json"  # kept with the weights: what a reader of paragraphs needs to know
 Report = Callable[[str], None]
 
 
@@ -48,7 +47,7 @@ def open_squad(config: SquadConfig, report: Report) -> FineTuningTask:
     return FineTuningTask(
         QuestionAnsweringObjective(config.model, config.hardware.fuse_mha), fingerprint, "eval_f1", train,
         evaluation=sets if run.do_eval else [], prediction=[] if run.do_eval else sets,
-        texts={SETTINGS_FILE: reader_settings(config)},
+        texts={SETTINGS_FILE: reader_settings(data)},
         summary_names={"eval_exact_match": "exact_match", "eval_f1": "F1"})
 
 
@@ -138,12 +137,6 @@ def write_predictions(predictions: Predictions, directory: Path, version_2: bool
         contents["null_odds.json"] = predictions.null_odds
     for name, content in contents.items():
         write_atomically(directory / name, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def reader_settings(config: SquadConfig) -> str:
-    """What `bert.question_answering` reads beside the weights."""
-    data = config.data
-    return json.dumps({"windows": vars(data.windows()), "answers": vars(data.answers())}, indent=1) + "\n"
 
 
 def talk(config: SquadConfig) -> int:

@@ -1,17 +1,21 @@
 """The settings of question answering, and run_squad.py as its user sees it. No Paddle inside."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
 
+from bert.checkpoint_files import weights_folder
 from bert.cli import EntryPoint
 from bert.config import BUILT_IN_MODELS, unset_variable
 from bert.finetuning_config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_by_weights
 from bert.recipes.squad import RECIPES
 from bert.squad_features import WindowSettings
 from bert.squad_predictions import AnswerSettings
+
+SETTINGS_FILE = "question_answering.json"  # beside fine-tuned weights
 
 
 class SquadDataSettings(TaskDataSettings):
@@ -81,6 +85,9 @@ class SquadConfig(FineTuningConfig):
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Of the weights, or where the vocabularies of the published models are put; a conversation needs no files."""
     found = implied_by_weights(values)
+    found |= _left_by_training(values)
+    if "max_position_embeddings" in found:
+        found.setdefault("max_seq_length", min(384, found["max_position_embeddings"]))
     if str(values.get("bert_model")) in BUILT_IN_MODELS:
         found.setdefault("vocab_file", Path(f"$BERT_PREP_WORKING_DIR/vocab/{values['bert_model']}-vocab.txt"))
     if str(values.get("bert_model", "")).endswith("-cased"):
@@ -88,6 +95,41 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     if str(values.get("interactive", "false")).lower() == "true":
         found["do_predict"] = True
     return found
+
+
+def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The windows and answers that a fine-tuned model was trained for."""
+    source = values.get("from_pretrained_params") or values.get("from_checkpoint")
+    if source in (None, "None", "none", ""):
+        return {}
+    folder = weights_folder(Path(str(source)).expanduser())
+    if not (folder / SETTINGS_FILE).is_file():
+        return {}
+    windows, answers = read_reader_settings(folder / SETTINGS_FILE)
+    return {"max_seq_length": windows.max_seq_length, "doc_stride": windows.doc_stride,
+            "max_query_length": windows.max_query_length, "do_lower_case": windows.lowercase,
+            "n_best_size": answers.n_best_size, "max_answer_length": answers.max_answer_length,
+            "version_2_with_negative": answers.version_2,
+            "null_score_diff_threshold": answers.null_score_diff_threshold}
+
+
+def reader_settings(data: SquadDataSettings) -> str:
+    """What is kept beside fine-tuned weights, so that they are used as they were trained."""
+    return json.dumps({"windows": vars(data.windows()), "answers": vars(data.answers())}, indent=1) + "\n"
+
+
+def read_reader_settings(path: Path) -> tuple[WindowSettings, AnswerSettings]:
+    """The contents of a file of `reader_settings`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return WindowSettings(**values["windows"]), AnswerSettings(**values["answers"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not what a training leaves ({error}); remove it to use the usual settings, or use "
+                         "another checkpoint") from error
 
 
 ENTRY = EntryPoint(

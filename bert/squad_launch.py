@@ -134,7 +134,8 @@ def _quickstart_defaults(flags: Sequence[str], own: argparse.Namespace) -> dict[
         own.num_processes = default_cpu_processes()
     if own.squad_dir is None and _value_of("--predict-file", flags) is None:
         _run("data.sample_questions", "--output-dir", output_dir / "data")
-        settings |= {"train_file": output_dir / "data/train.json", "predict_file": output_dir / "data/held_out.json"}
+        settings |= {"train_file": output_dir / "data/train-answerable.json",
+                     "predict_file": output_dir / "data/held_out-answerable.json"}
     if _value_of("--from-pretrained-params", flags) is not None:
         return settings
     folder = QUICKSTART_DIR / "bert-quickstart"

@@ -2,8 +2,9 @@
 
     python -m data.sample_questions --output-dir D
 
-writes D/train.json and D/held_out.json from data/sample_questions.txt. The split is by paragraph: no held-out question
-is about a text that was trained on.
+writes D/train.json and D/held_out.json from data/sample_questions.txt, and the same without the questions that have no
+answer, as in SQuAD 1.1, in D/train-answerable.json and D/held_out-answerable.json. The split is by paragraph: no held-out
+question is about a text that was trained on.
 """
 
 from __future__ import annotations
@@ -47,18 +48,25 @@ def _question(line: str, context: str, place: str) -> dict[str, Any]:
 
 
 def write(output_dir: Path) -> dict[str, int]:
-    """Write both files; returns the number of questions in each."""
+    """Write the files; returns the number of questions in each."""
     output_dir.mkdir(parents=True, exist_ok=True)
     paragraphs = read_source()
     held_out = [number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1 for number in range(len(paragraphs))]
     counts = {}
     for name, wanted in (("train", False), ("held_out", True)):
         part = [paragraph for paragraph, held in zip(paragraphs, held_out, strict=True) if held == wanted]
-        content = {"version": "v2.0", "data": [{"title": f"paragraph {number}", "paragraphs": [paragraph]}
-                                               for number, paragraph in enumerate(part, start=1)]}
-        write_atomically(output_dir / f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())
-        counts[name] = sum(len(paragraph["qas"]) for paragraph in part)
+        answerable = [{**paragraph, "qas": [entry for entry in paragraph["qas"] if entry["answers"]]}
+                      for paragraph in part]
+        counts[name] = _write_part(output_dir / f"{name}.json", part, "v2.0")
+        counts[f"{name}-answerable"] = _write_part(output_dir / f"{name}-answerable.json", answerable, "1.1")
     return counts
+
+
+def _write_part(path: Path, paragraphs: list[dict[str, Any]], version: str) -> int:
+    content = {"version": version, "data": [{"title": f"paragraph {number}", "paragraphs": [paragraph]}
+                                            for number, paragraph in enumerate(paragraphs, start=1)]}
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    return sum(len(paragraph["qas"]) for paragraph in paragraphs)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -139,6 +139,35 @@ def test_the_published_recipes_resolve(start, clone):
 
 
 @pytest.mark.slow
+def test_questions_are_answered(clone):
+    """Runs after the quickstart of pre-training, and starts from what it left."""
+    trained = run("bash scripts/run_squad.sh", clone, timeout=1500)
+    TRIED.add("bash scripts/run_squad.sh")
+    assert trained.returncode == 0, trained.stdout[-3000:] + trained.stderr[-3000:]
+    assert "starting from what pre-training left" in trained.stdout and "  F1  " in trained.stdout
+    summary = json.loads((clone / "results/squad_quickstart/squad/summary.json").read_text())
+    assert summary["F1"] > 4 and summary["exact_match"] <= summary["F1"]
+    predicted = run(command("python run_squad.py --do-predict"), clone)
+    assert predicted.returncode == 0, predicted.stderr[-3000:]
+    assert len(json.loads((clone / "results/answers/squad/predictions.json").read_text())) == 107
+    typed = "Anna Lindqvist opened her bakery in 1987.\n\nWho opened the bakery?\n"
+    talk = run(f"printf '{typed}' | {command('python run_squad.py --interactive')}", clone)
+    assert talk.returncode == 0 and "%]" in talk.stdout, talk.stderr[-3000:]
+    (snippet,) = re.findall(r"```python\n(from bert.question_answering.*?)```", (clone / "README.md").read_text(), re.S)
+    assert run(f"python -c '{snippet}'", clone).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["bash scripts/run_squad.sh --config squad_base",
+                                   "bash scripts/run_squad.sh --config dgxa100-80g_8gpu_amp",
+                                   "bash scripts/run_squad.sh $(source"])
+def test_the_recipes_of_squad_resolve(start, clone):
+    shown = run(f"{command(start)} --device cpu --show-config", clone, BERT_PREP_WORKING_DIR="/data")
+    assert shown.returncode == 0, shown.stderr
+    assert "train_file: /data/download/squad/v" in shown.stdout and "max_seq_length: 384" in shown.stdout
+
+
+@pytest.mark.slow
 def test_help_is_readable(clone):
     shown = run(command("python run_pretraining.py --help"), clone)
     assert shown.returncode == 0 and "--gradient-merge-steps" in shown.stdout

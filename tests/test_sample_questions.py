@@ -29,6 +29,14 @@ def test_the_same_files_each_time(tmp_path):
     assert json.loads((tmp_path / "a/train.json").read_text())["version"] == "v2.0"
 
 
+def test_the_answerable_ones_alone_are_squad_1(tmp_path):
+    main(["--output-dir", str(tmp_path)])
+    for name in ("train", "held_out"):
+        everything = read_squad(tmp_path / f"{name}.json", version_2=True).questions
+        answerable = read_squad(tmp_path / f"{name}-answerable.json").questions
+        assert [question.id for question in answerable] == [q.id for q in everything if q.answers]
+
+
 @pytest.mark.parametrize(("text", "message"), [
     ("= A sea.\n? What? | lake\n", "s.txt:2: 'lake' does not stand in the paragraph"),
     ("= A sea.\nWhat?\n", "s.txt:2: 'What.' must begin with"),
