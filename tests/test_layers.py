@@ -34,7 +34,8 @@ MUST_BE_PADDLE_FREE = (
     "bert.interruption", "bert.launch_plan", "bert.launch_report", "bert.launcher", "bert.logs", "bert.masking",
     "bert.preparation", "bert.pretraining_config",
     "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes", "bert.samples",
-    "bert.shards", "bert.tokenization", "bert.watchdog", "bert.checkpoint_sources", "bert.conversion.converting",
+    "bert.shards", "bert.squad_config", "bert.squad_examples", "bert.squad_features", "bert.squad_launch",
+    "bert.squad_metrics", "bert.squad_predictions", "bert.token_offsets", "bert.tokenization", "bert.watchdog", "bert.checkpoint_sources", "bert.conversion.converting",
     "bert.conversion.onnx_graph",
     "bert.doctor", "bert.machine_facts", "bert.rendezvous", "bert.slurm", "bert.topology")
 
