@@ -26,18 +26,17 @@ LAYER = {
 }
 ENTRY_POINT = 5
 MUST_BE_PADDLE_FREE = (
-    "bert.architecture", "bert.checkpoint_files", "bert.checkpoint_writer", "bert.cli", "bert.config",
-    "bert.environment", "bert.estimates", "bert.finetuning_config", "bert.finetuning_launcher", "bert.finetuning_data", "bert.flags",
-    "bert.feature_cache", "bert.glue_config", "bert.glue_features", "bert.glue_metrics", "bert.glue_reading",
-    "bert.glue_submission", "bert.glue_tasks", "bert.token_classification_config", "bert.token_classification_data",
-    "bert.token_classification_features", "bert.token_classification_tags",
-    "bert.interruption", "bert.launch_plan", "bert.launch_report", "bert.launcher", "bert.logs", "bert.masking",
-    "bert.preparation", "bert.pretraining_config",
-    "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes", "bert.samples",
-    "bert.shards", "bert.squad_config", "bert.squad_examples", "bert.squad_features", "bert.squad_launch",
-    "bert.squad_metrics", "bert.squad_predictions", "bert.token_offsets", "bert.tokenization", "bert.watchdog", "bert.checkpoint_sources", "bert.conversion.converting",
-    "bert.conversion.onnx_graph",
-    "bert.doctor", "bert.machine_facts", "bert.rendezvous", "bert.slurm", "bert.topology")
+    "bert.architecture", "bert.checkpoint_files", "bert.checkpoint_sources", "bert.checkpoint_writer", "bert.cli",
+    "bert.config", "bert.conversion.converting", "bert.conversion.onnx_graph", "bert.doctor", "bert.environment",
+    "bert.estimates", "bert.feature_cache", "bert.finetuning_config", "bert.finetuning_data",
+    "bert.finetuning_launcher", "bert.flags", "bert.glue_config", "bert.glue_features", "bert.glue_metrics",
+    "bert.glue_reading", "bert.glue_submission", "bert.glue_tasks", "bert.interruption", "bert.launch_plan",
+    "bert.launch_report", "bert.launcher", "bert.logs", "bert.machine_facts", "bert.masking", "bert.preparation",
+    "bert.pretraining_config", "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes",
+    "bert.rendezvous", "bert.samples", "bert.shards", "bert.slurm", "bert.squad_config", "bert.squad_examples",
+    "bert.squad_features", "bert.squad_launch", "bert.squad_metrics", "bert.squad_predictions",
+    "bert.token_classification_config", "bert.token_classification_data", "bert.token_classification_features",
+    "bert.token_classification_tags", "bert.token_offsets", "bert.tokenization", "bert.topology", "bert.watchdog")
 
 
 def module_name(path: Path) -> str:
