@@ -42,6 +42,12 @@ def squad_quickstart() -> Recipe:
             "device": "cpu", "num_workers": 0, "eval_freq": 200}
 
 
+def squad_small() -> Recipe:
+    """Some hundred questions of one's own, some of them without answer, and a small pre-trained encoder."""
+    return {**squad_quickstart(), "version_2_with_negative": True, "epochs": 5.0, "learning_rate": 1e-4,
+            "max_answer_length": 16}
+
+
 RECIPES: dict[str, Callable[[], Recipe]] = {
     recipe.__name__: recipe for recipe in (squad, squad_large, squad_large_tf32, squad2_large, squad_base,
-                                           squad_quickstart)}
+                                           squad_quickstart, squad_small)}
