@@ -4,6 +4,8 @@ Importing `bert` loads zlib before this file loads libpaddle.so, whose exported 
 decompression in the process. A test walks all sources and refuses `import paddle` anywhere else.
 """
 
+import contextlib
+import ctypes
 import logging
 import os
 import warnings
@@ -30,6 +32,13 @@ os.environ.setdefault("KMP_BLOCKTIME", "1")
 if "MKL_DEBUG_CPU_TYPE" not in os.environ and Path("/proc/cpuinfo").exists():
     if _kernels := _mkl_kernels(Path("/proc/cpuinfo").read_text()):
         os.environ["MKL_DEBUG_CPU_TYPE"] = _kernels  # read when MKL is loaded, so before Paddle
+
+# glibc gives each of the executor's threads its own arena and hands little of them back: training held half as much
+# memory again (bert-mini, 32 x 128 tokens: 3.0 GB at its peak against 2.0 with one arena), at the same speed.
+_M_ARENA_MAX = -8
+if "MALLOC_ARENA_MAX" not in os.environ:
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 import paddle  # noqa: E402
 from paddle import nn, static  # noqa: E402

@@ -1,7 +1,10 @@
 """Paddle comes in through one door, and what it breaks in other libraries stays whole."""
 
+import os
+import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import tiny
 
 from bert.framework import default_device, paddle, place_of, read_variable, write_variable
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 DECOMPRESS = """
 import {first}
 import gzip, io, os, tempfile, zipfile, zlib
@@ -65,3 +69,34 @@ def test_mixed_precision_on_a_cpu_is_not_told_of_in_terms_of_a_gpu():
             "paddle.static.amp.AutoMixedPrecisionLists(custom_white_list={'gelu'}, dtype='float16')")
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0 and "On current" not in run.stderr + run.stdout, run.stderr[-2000:]
+
+
+ARENAS = """
+import ctypes, threading
+import bert.framework
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+together = threading.Barrier(4)
+def allocate():
+    kept = [bytearray(50_000) for _ in range(50)]
+    together.wait()
+threads = [threading.Thread(target=allocate) for _ in range(4)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+file = ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+def test_all_threads_share_one_arena_of_malloc():
+    """Each of the executor's threads would otherwise keep what it freed: half as much memory again."""
+    if "glibc" not in platform.libc_ver():
+        pytest.skip("another C library than glibc")
+
+    def arenas(**variables: str) -> int:
+        shown = subprocess.run([sys.executable, "-c", ARENAS], cwd=REPOSITORY, capture_output=True, text=True,
+                               env={**os.environ, **variables}, check=True)  # fmt: skip
+        return shown.stdout.count("<heap nr=")
+
+    assert arenas() == 1
+    assert arenas(MALLOC_ARENA_MAX="3") > 1  # a user's own choice stays
