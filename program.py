@@ -25,7 +25,7 @@ AMP_BLACK_LIST = ("softmax_with_cross_entropy", "reduce_sum", "reduce_mean", "sq
 # Between matrix products all is short, or casts would move more bytes than the arithmetic: the kernels of softmax and
 # LayerNorm compute in float32 inside. Additions are not listed, and so follow what they add: that of the two losses
 # must be float32, since the loss scale passes through its gradient and 2^16 is infinite in float16.
-AMP_WHITE_LIST = ("matmul_v2", "softmax", "gelu", "layer_norm", "unbind")
+AMP_WHITE_LIST = ("matmul_v2", "softmax", "gelu", "layer_norm", "unbind", "fused_dropout_add", "flash_attn")
 GRADIENTS_PER_ALL_REDUCE = 64
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,6 +119,15 @@ def _known_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
     if "hidden_act" in known:
         known["hidden_act"] = _ACTIVATION_FROM_JSON.get(known["hidden_act"], known["hidden_act"])
     return {key: value for key, value in known.items() if key in BertConfig.model_fields}
+
+
+@dataclass(frozen=True)
+class FusedKernels:
+    """Kernels that only Paddle's GPU wheel has; without them the same arithmetic runs as operators of their own."""
+
+    linear: bool = False  # x W + b, and the bias gradient, in the epilogue of the matrix product
+    dropout_add: bool = False  # dropout and residual; keeps a seed for the backward pass, not a mask
+    attention: bool = False  # no tensor of s x s is stored; needs a short type
 
 
 _LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from bert.architecture import BUILT_IN_MODELS, BertConfig, Settings
+from bert.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels, Settings
 
 __all__ = ["BUILT_IN_MODELS", "BatchSettings", "BertConfig", "HardwareSettings", "InitializationSettings",
            "OptimizerSettings", "PrecisionSettings", "RunSettings", "Settings", "TrainingConfig",
@@ -184,9 +184,19 @@ class HardwareSettings(Settings):
     cpu_threads: int = Field(0, ge=0, description="threads of one rank's matrix products; 0: all its cores")
     enable_cpu_affinity: bool = Field(False, description="bind each rank to its own share of the cores")
     fuse_mha: bool = Field(True, description="one matrix product for queries, keys and values; same parameters")
+    fuse_linear: bool = Field(False, description="GPU: matrix product and bias in one kernel")
+    fuse_dropout_add: bool = Field(False, description="GPU: dropout and residual in one kernel, which keeps no mask")
+    fuse_attention: bool = Field(
+        False, description="GPU, with --amp: FlashAttention, which stores nothing of length x length")
     peak_tflops: float | None = Field(
         None, gt=0, description="peak TFLOP/s of one device, for model FLOPs utilisation; none: known or measured")
     visualdl: bool = Field(True, description="write VisualDL scalars to OUTPUT_DIR/STAGE/visualdl")
+
+    def kernels(self, device: str) -> FusedKernels:
+        """What is fused on `cpu` (nothing: the kernels are not there) or `gpu`."""
+        if device == "cpu":
+            return FusedKernels()
+        return FusedKernels(self.fuse_linear, self.fuse_dropout_add, self.fuse_attention)
 
 
 class TrainingConfig(Settings):
@@ -199,6 +209,13 @@ class TrainingConfig(Settings):
     run: RunSettings
     initialization: InitializationSettings = Field(default_factory=InitializationSettings)
     hardware: HardwareSettings = Field(default_factory=HardwareSettings)
+
+    @model_validator(mode="after")
+    def _kernels_have_their_types(self) -> "TrainingConfig":
+        if self.hardware.fuse_attention and not self.precision.amp:
+            raise ValueError("fuse_attention=true needs amp=true: FlashAttention computes in float16 or bfloat16; pass "
+                             "--amp, or drop --fuse-attention")
+        return self
 
     def stage(self) -> str:
         """Name of the run's folders: phase1, squad, glue-mrpc ..."""

@@ -7,6 +7,7 @@ log lines; the first two of every objective are `passes` and `loss`.
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from bert.architecture import FusedKernels
 from bert.config import BertConfig
 from bert.framework import paddle, static
 from bert.losses import (
@@ -19,6 +20,7 @@ from bert.losses import (
     weighted_correct,
 )
 from bert.modeling import (
+    PLAIN,
     BertForPretraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -40,6 +42,7 @@ class Objective:
 
     model: BertConfig
     fuse_mha: bool = False
+    kernels: FusedKernels = PLAIN
 
     labels: ClassVar[dict[str, tuple[list[int], str]]]
     metric_names: ClassVar[tuple[str, ...]]
@@ -102,7 +105,7 @@ class PretrainingObjective(Objective):
         return {**ENCODER_INPUTS, "masked_lm_positions": ([-1], "int64")}
 
     def network(self) -> BertForPretraining:
-        return BertForPretraining(self.model, fuse_mha=self.fuse_mha)
+        return BertForPretraining(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
     def outputs(self, feed, network):
         logits, next_sentence_logits = network(
@@ -143,7 +146,7 @@ class QuestionAnsweringObjective(Objective):
     outputs_per_token: ClassVar = True
 
     def network(self) -> BertForQuestionAnswering:
-        return BertForQuestionAnswering(self.model, fuse_mha=self.fuse_mha)
+        return BertForQuestionAnswering(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
     def outputs(self, feed, network):
         start, end = network(feed["input_ids"], feed["token_type_ids"], feed["attention_mask"])
@@ -172,7 +175,7 @@ class SequenceClassificationObjective(Objective):
     metric_names: ClassVar = ("passes", "loss", "correct", "sequences")
 
     def network(self) -> BertForSequenceClassification:
-        return BertForSequenceClassification(self.model, self.num_labels, fuse_mha=self.fuse_mha)
+        return BertForSequenceClassification(self.model, self.num_labels, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
     def outputs(self, feed, network):
         return {"logits": network(feed["input_ids"], feed["token_type_ids"], feed["attention_mask"])}
@@ -194,7 +197,7 @@ class SequenceRegressionObjective(Objective):
     metric_names: ClassVar = ("passes", "loss")
 
     def network(self) -> BertForSequenceClassification:
-        return BertForSequenceClassification(self.model, 1, fuse_mha=self.fuse_mha)
+        return BertForSequenceClassification(self.model, 1, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
     def outputs(self, feed, network):
         return {"logits": network(feed["input_ids"], feed["token_type_ids"], feed["attention_mask"])}
@@ -214,7 +217,7 @@ class TokenClassificationObjective(Objective):
     outputs_per_token: ClassVar = True
 
     def network(self) -> BertForTokenClassification:
-        return BertForTokenClassification(self.model, self.num_labels, fuse_mha=self.fuse_mha)
+        return BertForTokenClassification(self.model, self.num_labels, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
     def outputs(self, feed, network):
         return {"logits": network(feed["input_ids"], feed["token_type_ids"], feed["attention_mask"])}

@@ -85,7 +85,7 @@ def _is_shape_only(name: str, operator) -> bool:
 
 
 def tensor_bytes(program: static.Program, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
-    """Bytes of every variable; 0 of those that hold no data, or only what others hold (`FusedOutput`, all its parts)."""
+    """Bytes of every variable; 0 of those that hold no data, or only what others hold (`FusedOutput`: its parts)."""
     result = {}
     for block in program.blocks:
         empty = {name for operator in block.ops for slot in ("XShape", "FusedOutput") if slot in operator.output_names
@@ -93,7 +93,7 @@ def tensor_bytes(program: static.Program, shapes: dict[str, tuple[int, ...]]) ->
         for variable in block.vars.values():
             dtype = dtype_of(variable)
             holds_nothing = dtype is None or variable.name in empty or variable.name in _NO_DATA
-            result[variable.name] = 0 if holds_nothing else math.prod(shapes[variable.name]) * BYTES[dtype]
+            result[variable.name] = 0 if holds_nothing else math.prod(shapes[variable.name]) * BYTES[str(dtype)]
     return result
 
 

@@ -70,7 +70,7 @@ def memory(program, sizes: Mapping[str, int]) -> dict[str, str | int | list[str]
 
 def differences(expected: Record, found: Record, name: str = "record") -> str:
     """A unified diff, section by section; empty when the records agree."""
-    lines = []
+    lines: list[str] = []
     for section in dict.fromkeys([*expected, *found]):
         before, after = ([line for key, value in part.get(section, {}).items() for line in _lines(key, value)]
                          for part in (expected, found))
@@ -171,7 +171,7 @@ def _communication(operators, shapes) -> dict[str, str | int | list[str]]:
                 and not operator.type.startswith(("c_sync", "c_wait")):
             key = f"{where}: {_label(operator, block)}, ring {operator.attr('ring_id')}"
             counts[key] += 1
-            sent[key] += sum(math.prod(shapes[name]) * BYTES[dtype_of(block._find_var_recursive(name))]
+            sent[key] += sum(math.prod(shapes[name]) * BYTES[str(dtype_of(block._find_var_recursive(name)))]
                              for name in operator.input("X"))  # fmt: skip
     return {key: f"{counts[key]}, {_megabytes(sent[key])} MB" for key in sorted(counts)}
 

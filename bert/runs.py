@@ -46,6 +46,7 @@ def precision_notice(config: TrainingConfig, device: str) -> str | None:
 
 def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[TrainingProgram, Device]:
     """Build the training program and initialise its variables, the same on every rank."""
+    objective = dataclasses.replace(objective, kernels=config.hardware.kernels(group.device))
     program = build_training_program(
         objective,
         config.optimizer,

@@ -37,10 +37,11 @@ SAMPLES = {
     "benchmark_warmup_steps": 31, "max_consecutive_skipped_steps": 4, "rank_check_freq": 37,
     "from_checkpoint": Path("d"), "last_step_of_checkpoint": "auto", "from_pretrained_params": Path("e"),
     "from_phase1_final_params": Path("f"), "device": "cpu", "cpu_threads": 3, "enable_cpu_affinity": True,
-    "fuse_mha": False, "peak_tflops": 1.5, "visualdl": False,
+    "fuse_mha": False, "fuse_linear": True, "fuse_dropout_add": True, "fuse_attention": True, "peak_tflops": 1.5,
+    "visualdl": False,
 }
-COMPANIONS = {"use_pure_fp16": ["--amp"], "last_step_of_checkpoint": ["--from-checkpoint", "d"],
-              "from_phase1_final_params": ["--phase2"]}
+COMPANIONS = {"use_pure_fp16": ["--amp"], "fuse_attention": ["--amp"],
+              "last_step_of_checkpoint": ["--from-checkpoint", "d"], "from_phase1_final_params": ["--phase2"]}
 
 
 def flag_words(name, value):
@@ -86,8 +87,8 @@ def test_every_flag_lands_in_its_field(name):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_key_of_a_file_lands_in_its_field(name, tmp_path):
     file = tmp_path / "settings.yaml"
-    extra = {"use_pure_fp16": {"amp": True}, "last_step_of_checkpoint": {"from_checkpoint": "d"},
-             "from_phase1_final_params": {"phase": 2}}.get(name, {})
+    extra = {"use_pure_fp16": {"amp": True}, "fuse_attention": {"amp": True},
+             "last_step_of_checkpoint": {"from_checkpoint": "d"}, "from_phase1_final_params": {"phase": 2}}.get(name, {})
     value = str(SAMPLES[name]) if isinstance(SAMPLES[name], Path) else SAMPLES[name]
     file.write_text(yaml.safe_dump({"config": "quickstart_phase1", **extra, name: value}))
     assert getattr(getattr(parse(["--config", str(file)]), FLAT[name][0]), name) == SAMPLES[name]

@@ -172,5 +172,6 @@ def test_every_setting_is_read_somewhere(name):
     methods = {
         "global_batch_size": "resolved_global_batch_size", "gradient_merge_steps": "gradient_accumulation_steps",
         "warmup_proportion": "warmup_steps", "output_dir": "stage_dir", "bert_model": "checkpoint_dir",
-        "vocab_size": "padded_vocab_size", "pad_token_id": "check_files"}
+        "vocab_size": "padded_vocab_size", "pad_token_id": "check_files",
+        "fuse_linear": "kernels", "fuse_dropout_add": "kernels", "fuse_attention": "kernels"}
     assert re.search(rf"\.({name}|{methods.get(name, name)})\b", source), f"nothing reads {name}"

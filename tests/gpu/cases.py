@@ -25,7 +25,7 @@ class Case:
     def inputs(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the largest feed of a pass."""
         batch, data = self.config.batch.batch_size, self.config.data
-        tokens = {name: (batch, data.max_seq_length) for name in ("input_ids", "token_type_ids", "attention_mask")}
+        tokens = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), (batch, data.max_seq_length))
         masked = (batch * data.max_predictions_per_seq,)
         predictions = {f"masked_lm_{kind}": masked for kind in ("positions", "labels", "weights")}
         return {**tokens, **predictions, "next_sentence_labels": (batch,)}
