@@ -49,7 +49,8 @@ def questions(tmp_path_factory) -> Path:
 def fine_tune(imported: Path, questions: Path, output: Path, *arguments: object) -> dict[str, float]:
     python("run_squad.py", "--config", "squad_small", "--from-pretrained-params", imported, "--do-train", "--do-eval",
            "--train-file", questions / "train.json", "--predict-file", questions / "held_out.json",
-           "--output-dir", output, "--report-file", output / "report.json", "--cache-dir", "none", "--device", "cpu", *arguments)  # fmt: skip
+           "--output-dir", output, "--report-file", output / "report.json",
+           "--cache-dir", "none", "--device", "cpu", *arguments)  # fmt: skip
     return json.loads((output / "squad/summary.json").read_text())
 
 
