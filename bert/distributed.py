@@ -5,7 +5,10 @@ Fleet does the rest. On CPU, Paddle 2.6.2 has Gloo kernels for `c_allreduce_sum`
 on creating an NCCL communicator; `gloo_on_cpu` puts a Gloo group in its place, so the same program runs on both.
 """
 
+import fcntl
 import os
+import socket
+import struct
 import tempfile
 from contextlib import chdir, contextmanager, redirect_stderr
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ from io import StringIO
 
 import numpy as np
 
-from bert.framework import CollectiveHelper, paddle, static
+from bert.framework import CollectiveHelper, core, paddle, static
 
 # Operators that order CUDA streams; they have no CPU kernel and, with one stream of execution, nothing to order.
 _STREAM_OPERATORS = ("c_sync_calc_stream", "c_sync_comm_stream", "c_wait_compute", "c_wait_comm")
@@ -53,10 +56,57 @@ def initialize(group: Group) -> None:
     """Join the group: Gloo's rendezvous on CPU (rank 0's endpoint serves it), Fleet's environment on both."""
     if group.world_size > 1 and group.device == "cpu":
         endpoint = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
+        interface = interface_of(os.environ["PADDLE_TRAINER_ENDPOINTS"], group.rank)
         # The rendezvous server writes its http.log into the current folder, and the wait for it prints.
-        with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stderr(StringIO()):
+        with (tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stderr(StringIO()),
+              _gloo_interface(interface)):  # fmt: skip
             paddle.distributed.gloo_init_parallel_env(group.rank, group.world_size, endpoint)
     paddle.distributed.fleet.init(is_collective=True, log_level="ERROR")
+
+
+def interface_of(endpoints: str, rank: int) -> str:
+    """Name of the network interface through which the rank talks: `lo` when all ranks are on one host.
+
+    Raises:
+        ValueError: no interface of this host has the rank's address.
+    """
+    addresses = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints.split(",")]
+    if len(set(addresses)) == 1:
+        return "lo"
+    found = {name: _address_of(name) for _, name in socket.if_nameindex()}
+    for name, address in found.items():
+        if address == addresses[rank]:
+            return name
+    has = ", ".join(f"{address} on {name}" for name, address in found.items() if address)
+    raise ValueError(f"rank {rank} should be at {addresses[rank]}, which is none of this host's addresses ({has}); "
+                     "pass the right one to paddle.distributed.launch with --host")
+
+
+def _address_of(interface: str) -> str | None:
+    """First IPv4 address of a network interface, asked of the kernel."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15]))  # SIOCGIFADDR
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])
+
+
+@contextmanager
+def _gloo_interface(name: str):
+    """Paddle's Gloo listens on loopback unless its strategy names another interface, which Paddle 2.6.2 never does."""
+    original = core.GlooParallelStrategy
+
+    def strategy():
+        made = original()
+        made.iface = name
+        return made
+
+    core.GlooParallelStrategy = strategy
+    try:
+        yield
+    finally:
+        core.GlooParallelStrategy = original
 
 
 def finalize(group: Group) -> None:

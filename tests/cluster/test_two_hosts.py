@@ -1,0 +1,121 @@
+"""Two nodes with networks of their own: the launcher by hand, and scripts/run_pretraining.sh, which finds addresses.
+
+    bash scripts/run_tests.sh tests/cluster -m slow      needs root and iproute2
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import network_namespaces
+import pytest
+import workplace
+from network_namespaces import two_hosts
+
+REASON = network_namespaces.why_not()
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=f"no network namespaces: {REASON}")]
+STEPS = "30"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("two_hosts")
+    workplace.make(made)
+    return made
+
+
+def script(folder: Path, name: str, *more: str) -> list[str]:
+    """run_pretraining.sh for phase 1 of the tiny training, on the CPU."""
+    return ["bash", str(workplace.REPOSITORY / "scripts/run_pretraining.sh"), "--config", "large", "--phase1",
+            "--device", "cpu", "--no-amp", "--num-workers", "0", "--seed", "7", "--max-steps", STEPS,
+            "--vocab-file", str(folder / "vocab.txt"), "--input-dir", str(folder / "shards1"), "--batch-size", "4",
+            "--global-batch-size", "16", "--num-steps-per-checkpoint", "10", "--output-dir", str(folder / name),
+            *workplace.flags(folder, 1), *more]  # fmt: skip
+
+
+def start(command: list[str], folder: Path, log: str, **environment: str) -> subprocess.Popen:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
+    with open(folder / log, "w") as output:
+        return subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                                env={**clean, "BERT_PYTHON": sys.executable, "OMP_NUM_THREADS": "1", **environment})
+
+
+def finish(processes: list[subprocess.Popen], logs: list[Path], seconds: float = 300) -> list[int]:
+    """Exit codes; whatever still runs after `seconds` is ended, by its own group."""
+    deadline = time.monotonic() + seconds
+    try:
+        return [process.wait(max(1.0, deadline - time.monotonic())) for process in processes]
+    except subprocess.TimeoutExpired:
+        raise AssertionError("\n".join(log.read_text()[-3000:] for log in logs)) from None
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+@pytest.fixture(scope="module")
+def on_one_host(folder) -> dict[str, str]:
+    """sha256 of the weights that two ranks on one host reach."""
+    process = start(script(folder, "one_host", "--num-processes", "2"), folder, "one_host.log")
+    assert finish([process], [folder / "one_host.log"]) == [0], (folder / "one_host.log").read_text()
+    return workplace.weights_sha256(folder / "one_host", 1)
+
+
+def test_the_script_trains_across_two_hosts_as_on_one(folder, on_one_host):
+    """The proxy leads nowhere: a launcher that asked it for the other node would wait for ever."""
+    with two_hosts() as hosts:
+        logs = [folder / f"script{rank}.log" for rank in range(2)]
+        nodes = ["--num-nodes", "2", "--num-processes", "1", "--master", f"{hosts[0].address}:6071"]
+        processes = []
+        for rank in (1, 0):  # the second node is up first, and waits
+            command = hosts[rank].command(script(folder, "script", *nodes, "--node-rank", str(rank)))
+            processes.append(start(command, folder, logs[rank].name, http_proxy="http://10.231.0.99:3128"))
+            time.sleep(3)
+        assert finish(processes, logs) == [0, 0], logs[0].read_text() + logs[1].read_text()
+    assert f"waiting for the first node at {hosts[0].address}:6071" in logs[1].read_text()
+    assert workplace.weights_sha256(folder / "script", 1) == on_one_host
+
+
+def test_paddles_launcher_by_hand_trains_across_two_hosts_as_on_one(folder, on_one_host):
+    settings = folder / "one_host/phase1.yaml"
+    with two_hosts() as hosts:
+        logs, processes = [folder / f"hand{rank}.log" for rank in range(2)], []
+        for rank, host in enumerate(hosts):
+            command = host.command([
+                sys.executable, "-m", "paddle.distributed.launch", "--nnodes", "2", "--rank", str(rank), "--master",
+                f"{hosts[0].address}:6070", "--host", host.address, "--nproc_per_node", "1",
+                "--log_dir", str(folder / f"hand{rank}"), str(workplace.REPOSITORY / "run_pretraining.py"),
+                "--config", str(settings), "--output-dir", str(folder / "hand")])
+            processes.append(start(command, folder, logs[rank].name))
+        assert finish(processes, logs) == [0, 0], logs[0].read_text() + logs[1].read_text()
+    assert workplace.weights_sha256(folder / "hand", 1) == on_one_host
+
+
+def test_a_lost_host_ends_the_other_and_the_same_command_continues(folder, on_one_host):
+    """As a node that loses its power: its processes are gone at once, nobody says goodbye."""
+    with two_hosts() as hosts:
+        logs = [folder / f"lost{rank}.log" for rank in range(2)]
+        nodes = ["--num-nodes", "2", "--num-processes", "1", "--master", f"{hosts[0].address}:6072"]
+
+        def both() -> list[subprocess.Popen]:
+            return [start(host.command(script(folder, "lost", *nodes, "--node-rank", str(rank))), folder,
+                          logs[rank].name) for rank, host in enumerate(hosts)]
+
+        processes = both()
+        checkpoint = folder / "lost/bert-tiny/phase1/10/manifest.json"
+        deadline = time.monotonic() + 200
+        while not checkpoint.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for pid in subprocess.run(["ip", "netns", "pids", hosts[1].name], capture_output=True, text=True,
+                                  check=True).stdout.split():  # fmt: skip
+            os.kill(int(pid), signal.SIGKILL)
+        codes = finish(processes, logs, 200)
+        assert 0 not in codes, codes
+        assert finish(both(), logs) == [0, 0], logs[0].read_text() + logs[1].read_text()
+    assert "continuing " in logs[0].read_text()
+    reached = workplace.weights_sha256(folder / "lost", 1)
+    assert {name: reached.get(name) for name in on_one_host} == on_one_host

