@@ -11,7 +11,7 @@ from typing import Any
 from bert.estimates import Memory, memory_per_rank, model_flops_utilisation, training_flops_per_sequence
 from bert.logs import duration
 from bert.planner_hardware import Hardware, Part
-from bert.planner_operators import Pass, ProgramKind, operators, update_bytes
+from bert.planner_operators import Fusion, Pass, ProgramKind, operators, update_bytes
 
 _FLOAT32 = 4  # bytes
 
@@ -125,8 +125,12 @@ def update_time(config: Any, hardware: Hardware, batch_size: int, num_passes: in
 
 
 def program_kind(config: Any) -> ProgramKind:
-    """What the program of these settings fuses: nothing of what matters to a roofline, as the operators stand now."""
-    return ProgramKind(frozenset(), norm_in_float32=config.precision.amp)
+    """What the program of these settings fuses."""
+    hardware = config.hardware
+    fusions: tuple[tuple[Fusion, bool], ...] = (
+        ("attention", hardware.fuse_attention), ("bias", hardware.fuse_linear),
+        ("dropout_add", hardware.fuse_dropout_add))
+    return ProgramKind(frozenset(name for name, on in fusions if on), norm_in_float32=config.precision.amp)
 
 
 def _predictions(config: Any, length: float) -> float:

@@ -5,15 +5,15 @@ from typing import Literal
 
 from bert.architecture import BertConfig
 
-Fusion = Literal["attention", "bias", "residual"]
+Fusion = Literal["attention", "bias", "dropout_add"]
 
 
 @dataclasses.dataclass(frozen=True)
 class ProgramKind:
     """What decides how often activations cross the memory bus.
 
-    fused: "attention": scores never leave the chip; "bias": bias (and gelu) inside the matrix product; "residual":
-        dropout, residual sum and LayerNorm as one operator.
+    fused: "attention": scores never leave the chip; "bias": biases inside the matrix products; "dropout_add": dropout
+        and residual sum as one operator that keeps no mask.
     norm_in_float32: LayerNorm outside mixed precision, with casts before and after it.
     """
 
@@ -97,16 +97,12 @@ def _layer_pointwise(work: Pass) -> list[Operator]:
         ("biases", 5 * hidden, 2 + 1, "bias"),
         ("bias of feed-forward", inner, 2 + 1, "bias"),
         ("gelu", inner, 2 + 3, None),
-        ("dropout", 2 * hidden, hidden_dropout, "residual"),
-        ("residual sums", 2 * hidden, 3 + 3, "residual"),
-        ("LayerNorm", 2 * hidden, norm, "residual"),
+        ("dropout", 2 * hidden, hidden_dropout, "dropout_add"),
+        ("residual sums", 2 * hidden, 3 + 3, None),
+        ("LayerNorm", 2 * hidden, norm, None),
     ]
-    found = [Operator(name, 0.0, tokens * width * numbers * work.width, False)
-             for name, width, numbers, remover in rows if remover not in fused]
-    if "residual" in fused:  # reads two, writes one and a mask; backward reads two and the mask, writes two
-        numbers = 3 + 4 + (2 / work.width if hidden_dropout else 0)
-        found.append(Operator("dropout, residual, LayerNorm", 0.0, tokens * 2 * hidden * numbers * work.width, False))
-    return found
+    return [Operator(name, 0.0, tokens * width * numbers * work.width, False)
+            for name, width, numbers, remover in rows if remover not in fused]
 
 
 def _outside_the_layers(work: Pass) -> list[Operator]:

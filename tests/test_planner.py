@@ -43,7 +43,7 @@ def test_products_are_those_of_the_flop_count():
     assert sum(op.flops for op in found) == counted
 
 
-@pytest.mark.parametrize("fusion", ["attention", "bias", "residual"])
+@pytest.mark.parametrize("fusion", ["attention", "bias", "dropout_add"])
 def test_each_fusion_saves_bytes_and_no_arithmetic(fusion):
     model = BUILT_IN_MODELS["bert-large-uncased"]
     separate, fused = (operators(Pass(model, 8, 128, 20, 2, ProgramKind(kind))) for kind in
@@ -147,6 +147,13 @@ def test_a_model_that_does_not_fit_at_all_has_no_time():
     plan = make_plan(derive(RECIPES["phase1_large"](), model=huge), parse_hardware("8xT4"))
     report = plan_report(plan, "x")
     assert plan.update is None and "no, not even one sequence" in report and "\ntime" not in report
+
+
+def test_fused_kernels_are_planned_as_the_settings_say():
+    config, hardware = RECIPES["phase1_large"](), parse_hardware("8xA100-80GB")
+    names = ("fuse_linear", "fuse_dropout_add", "fuse_attention")
+    times = [make_plan(derive(config, **dict.fromkeys(names[:count], True)), hardware).seconds() for count in range(4)]
+    assert times == sorted(times, reverse=True) and len(set(times)) == 4
 
 
 def test_more_nodes_cost_about_the_same_and_take_less_time():
