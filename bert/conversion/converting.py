@@ -78,11 +78,12 @@ def model_of(pretrained: PretrainedWeights, request: Request, source: Path, note
     if pretrained.config is None:
         raise ConversionError(f"{source} has no model description beside it, and the number of attention heads cannot "
                               "be told from weights; name the bert_config.json: --config-file")
-    task = writing.choose_task(pretrained.heads, pretrained.task, request.task)
-    parameters = dict(pretrained.parameters)
-    if pretrained.format == "paddlenlp" and task == "question-answering" and "classifier.weight" in parameters:
+    parameters, heads, from_paddlenlp = dict(pretrained.parameters), pretrained.heads, pretrained.format == "paddlenlp"
+    if from_paddlenlp and request.task == "question-answering" and "classifier.weight" in parameters:
+        heads = tuple("question-answering head" if head == "classifier" else head for head in heads)
         for kind in ("weight", "bias"):
             parameters[f"qa_outputs.{kind}"] = parameters.pop(f"classifier.{kind}")
+    task = writing.choose_task(heads, pretrained.task, request.task, every_model_has_a_pooler=from_paddlenlp)
     parameters = writing.parameters_for(task, parameters, notes)
     tokens = vocabularies.find_tokens(pretrained.folder, request.vocab_file or pretrained.vocab_file, request.lowercase,
                                       notes)

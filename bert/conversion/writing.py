@@ -53,8 +53,12 @@ class Model:
         return None if bias is None else len(bias)
 
 
-def choose_task(heads: tuple[str, ...], described: str | None, asked: str | None) -> str:
+def choose_task(heads: tuple[str, ...], described: str | None, asked: str | None, *,
+                every_model_has_a_pooler: bool) -> str:
     """What the model is for: what was asked, else what its description says, else what its heads allow.
+
+    A classifier without a pooler classifies tokens. One with a pooler classifies sequences, unless the library keeps a
+    pooler in every model (PaddleNLP does, and calls the head for questions a classifier too).
 
     Raises:
         ConversionError: the heads that this takes are not there, or they allow several tasks.
@@ -68,6 +72,9 @@ def choose_task(heads: tuple[str, ...], described: str | None, asked: str | None
         return described
     tops = set(heads) - {"pooler"}
     found = [task for task, needs in _NEEDS.items() if tops == set(needs) - {"pooler"} and set(needs) <= set(heads)]
+    if tops == {"classifier"} and "pooler" in heads:
+        found = ["question-answering", "sequence-classification", "token-classification"] if every_model_has_a_pooler \
+            else ["sequence-classification"]
     if len(found) != 1:
         raise ConversionError(f"the source has {', '.join(heads)} and does not say what it is for; say it: --task "
                               f"{' or '.join(found or TASKS)}")
