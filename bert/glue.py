@@ -54,7 +54,7 @@ def open_task(config: GlueConfig, report: Report) -> FineTuningTask:
                                config.data.max_bad_line_fraction)
         labels = train.labels
     elif not task.is_regression:
-        labels = _labels_of_the_weights(config, labels, report)
+        labels = labels_of_the_weights(config, labels, report)
     task = config.task(len(labels or ()))
     evaluation = []
     for name, split in task.dev.items() if config.run.do_eval else ():
@@ -139,7 +139,7 @@ def _count_line(path: Path, counts: dict[str, int], max_seq_length: int) -> str:
     return ", ".join(parts)
 
 
-def _labels_of_the_weights(config: FineTuningConfig, expected: tuple[str, ...] | None,
+def labels_of_the_weights(config: FineTuningConfig, expected: tuple[str, ...] | None,
                            report: Report) -> tuple[str, ...]:
     """The classes of a classifier that is used as it is: what lies beside it says, or the task."""
     settings = config.initialization

@@ -39,8 +39,8 @@ def quickstart_pairs() -> Settings:
     folder = _EXAMPLES / "paraphrases"
     return {"task_name": "custom", "train_file": folder / "train.tsv", "eval_file": folder / "held_out.tsv",
             "text_column": "sentence1", "text_pair_column": "sentence2", "max_seq_length": 64,
-            "batch_size": 16, "epochs": 8.0, "learning_rate": 1e-4, "log_freq": 10, "num_steps_per_checkpoint": 1000,
-            "do_train": True, "do_eval": True}
+            "batch_size": 16, "global_batch_size": 16, "epochs": 8.0, "learning_rate": 1e-4, "log_freq": 10,
+            "num_steps_per_checkpoint": 1000, "do_train": True, "do_eval": True}
 
 
 def quickstart_sentiment() -> Settings:

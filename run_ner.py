@@ -1,0 +1,23 @@
+"""Fine-tune BERT to find named entities, or other spans: train, evaluate, predict. See `--help` and README.md."""
+
+import sys
+
+from bert.cli import dump_yaml, parse_arguments, usage_errors
+from bert.token_classification_config import ENTRY
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parse_arguments(ENTRY, argv)
+    if arguments.show_config:
+        print(dump_yaml(arguments.config), end="")
+        return 0
+    with usage_errors():
+        arguments.config.check_files()
+        # Paddle takes a second to load: not for --help or an error in the settings.
+        from bert import finetuning, token_classification
+
+        return finetuning.run(arguments.config, token_classification.open_task)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

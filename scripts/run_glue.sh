@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Fine-tune BERT on a task of GLUE and score it. Without arguments: the quickstart. See `bash scripts/run_glue.sh --help`.
+set -euo pipefail
+
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+find_python "$(runtime_requirements)"
+export PYTHONPATH="${REPOSITORY}${PYTHONPATH:+:${PYTHONPATH}}"
+exec "${PYTHON}" -m bert.glue_launch "$@"
