@@ -1,5 +1,7 @@
 """The planner against arithmetic done by hand and against published figures."""
 
+from pathlib import Path
+
 import pytest
 
 from bert.cli import PRETRAINING, parse_arguments
@@ -31,6 +33,10 @@ def test_the_published_pretraining_on_32_nodes_is_predicted():
 def test_only_two_constants_were_fitted_and_the_table_says_on_which_rows():
     assert sorted(row.fitted for row in PUBLISHED if row.fitted) == ["gemm", "update_overhead_ms"]
     assert table().count("| predicted |") == len(PUBLISHED) - 2 + 1
+
+
+def test_the_readme_shows_the_table_as_it_is():
+    assert table() in (Path(__file__).resolve().parent.parent / "README.md").read_text()
 
 
 # The operators

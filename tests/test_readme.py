@@ -90,7 +90,8 @@ def test_a_phase_by_hand_continues(clone):
 
 @pytest.mark.slow
 def test_visualdl_serves_the_curves(clone):
-    line = command("visualdl").split()
+    command("visualdl --logdir results --port")  # the same with another folder
+    line = command("visualdl --logdir results/quickstart").split()
     port = "8741"
     server = subprocess.Popen([str(Path(sys.executable).parent / line[0]), *line[1:], "--port", port], cwd=clone,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -165,6 +166,30 @@ def test_the_recipes_of_squad_resolve(start, clone):
     shown = run(f"{command(start)} --device cpu --show-config", clone, BERT_PREP_WORKING_DIR="/data")
     assert shown.returncode == 0, shown.stderr
     assert "train_file: /data/download/squad/v" in shown.stdout and "max_seq_length: 384" in shown.stdout
+
+
+@pytest.mark.slow
+def test_plans_are_printed(clone):
+    one = run(command("python run_pretraining.py --plan"), clone)
+    assert one.returncode == 0 and "--batch-size 256" in one.stdout and "at 32 an hour" in one.stdout, one.stderr
+    shown = (clone / "README.md").read_text()
+    quoted = ("memory", "fits", "pass", "update", "speed", "time")
+    assert all(line in shown for line in one.stdout.splitlines() if line.startswith(quoted))
+    both = run(command("bash scripts/run_pretraining.sh --config large --plan"), clone)
+    assert both.returncode == 0 and "together" in both.stdout, both.stderr
+    checked = run(command("python -m bert.planner_check"), clone)
+    assert checked.returncode == 0 and checked.stdout in shown, "the README's table is not what the planner says"
+
+
+@pytest.mark.slow
+def test_reports_of_the_quickstart_are_written(clone):
+    """Runs after the quickstart."""
+    for line in [line for line in COMMANDS if line.startswith("python -m bert.report")]:
+        TRIED.add(line)
+        written = run(line, clone)
+        assert written.returncode == 0, written.stderr
+    assert (clone / "results/quickstart/report.html").stat().st_size > 100_000
+    assert "data:image/png" in (clone / "results/both.md").read_text()
 
 
 @pytest.mark.slow
