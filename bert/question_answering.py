@@ -139,7 +139,10 @@ def converse(reader: QuestionAnswerer, lines: IO[str], out: IO[str]) -> int:
     try:
         while (paragraph := _paragraph(lines, out)) is not None:
             while (question := _asked(lines, out, "question (empty: another paragraph): ")):
-                _show(reader.answer(question, paragraph), out)
+                try:
+                    _show(reader.answer(question, paragraph), out)
+                except ValueError as error:
+                    print(f"  {error}", file=out, flush=True)
     except KeyboardInterrupt:
         pass
     print(file=out)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert import samples, squad_examples, squad_features, token_offsets
+from bert import runs, samples, squad_examples, squad_features, token_offsets
 from bert.feature_cache import CacheKey, FeatureCache
 from bert.finetuning import FineTuningTask, Outputs, PredictedSet
 from bert.finetuning_data import FeatureTable
@@ -145,6 +145,6 @@ def talk(config: SquadConfig) -> int:
 
     source = config.initialization.initial_weights()
     assert source is not None
-    reader = QuestionAnswerer(source, vocab_file=config.data.vocab_file, model=config.model,
-                              windows=config.data.windows(), answers=config.data.answers(), report=print)
+    reader = QuestionAnswerer(source, device=runs.choose_device(config), vocab_file=config.data.vocab_file,
+                              model=config.model, windows=config.data.windows(), answers=config.data.answers(), report=print)
     return converse(reader, sys.stdin, sys.stdout)

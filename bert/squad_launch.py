@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(dump_yaml(config), end="")
         return 0
     code = launch(ENTRY, config, ranks)
-    if code == 0 and not config.run.benchmark:
+    if code == 0:
         print("\n".join(result_lines(config)))
     return code
 
@@ -174,7 +174,8 @@ def _run(module: str, *arguments: Any) -> None:
 
 def result_lines(config: SquadConfig) -> list[str]:
     """What came out, and what to try next."""
-    summary = json.loads((config.stage_dir() / "summary.json").read_text(encoding="utf-8"))
+    directory = config.stage_dir() / "benchmark" if config.run.benchmark else config.stage_dir()
+    summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
     rows = [("exact match", "exact_match", "{:.2f}"), ("F1", "F1", "{:.2f}"),
             ("F1 of questions with an answer", "eval_HasAns_f1", "{:.2f}"),
             ("F1 of questions without", "eval_NoAns_f1", "{:.2f}"),
@@ -183,6 +184,8 @@ def result_lines(config: SquadConfig) -> list[str]:
             ("inference, sequences/s", "inference_sequences_per_second", "{:.1f}")]
     lines = [""] + [f"  {title:<32}{form.format(summary[key]):>8}" for title, key, form in rows
                     if summary.get(key) is not None]
+    if config.run.benchmark:
+        return [*lines, f"\nSummary: {directory}/summary.json."]
     model = config.best_dir() if config.best_dir().is_dir() else config.checkpoint_dir()
     lines += ["", f"Answers: {config.stage_dir()}/predictions.json. Summary: {config.stage_dir()}/summary.json."]
     if model.is_dir():

@@ -179,6 +179,9 @@ def test_a_conversation(trained):
     shown = out.getvalue()
     assert shown.count("Paste a paragraph") == 3 and "  Nile   [" in shown and "(no answer)" in shown
     assert converse(reader, io.StringIO(""), io.StringIO()) == 0
+    out = io.StringIO()
+    assert converse(reader, io.StringIO("The Nile.\n\nWh\udc80t?\nWhat?\n"), out) == 0
+    assert "half of a surrogate pair" in out.getvalue() and "  Nile   [" in out.getvalue()
 
 
 def test_a_model_without_the_head_does_not_answer(trained, tmp_path):
