@@ -146,5 +146,6 @@ def talk(config: SquadConfig) -> int:
     source = config.initialization.initial_weights()
     assert source is not None
     reader = QuestionAnswerer(source, device=runs.choose_device(config), vocab_file=config.data.vocab_file,
-                              model=config.model, windows=config.data.windows(), answers=config.data.answers(), report=print)
+                              model=config.model, windows=config.data.windows(), answers=config.data.answers(),
+                              report=print)
     return converse(reader, sys.stdin, sys.stdout)
