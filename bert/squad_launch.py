@@ -1,7 +1,7 @@
 """`python -m bert.squad_launch ...`, which scripts/run_squad.sh calls: arguments -> settings -> ranks -> the result.
 
-Three ways to say it: nothing at all (the quickstart), the 18 positional arguments that users of NVIDIA's script know,
-or names: a recipe or preset with --config, and flags.
+Three ways to say it: nothing, or weights alone (both ask questions of this project), the 18 positional arguments that
+users of NVIDIA's script know, or names: a recipe or preset with --config, and flags.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from typing import Any
 from bert.checkpoint_files import weights_folder
 from bert.cli import dump_yaml, usage_errors
 from bert.finetuning_config import implied_by_weights
-from bert.finetuning_launcher import Ranks, add_rank_flags, default_cpu_processes, launch, parse, ranks_of
-from bert.launch_plan import PRECISIONS, REPOSITORY
+from bert.finetuning_launcher import Ranks, add_rank_flags, launch, parse, ranks_of
+from bert.launch_plan import PRECISIONS, REPOSITORY, num_gpus, quickstart_processes
 from bert.recipes.quickstart import QUICKSTART_DIR
 from bert.squad_config import ENTRY, SquadConfig
 
-QUICKSTART_OUTPUT = Path("results/squad_quickstart")
 QUICKSTART_VOCABULARY_SIZE = 2048  # only where no checkpoint brings a vocabulary
 PRESETS = {"dgxa100-80g_8gpu_amp": "squad_large", "dgxa100-80g_8gpu_tf32": "squad_large_tf32"}  # on 8 GPUs
+OWN_QUESTIONS = {"squad_quickstart": "-answerable", "squad_small": ""}  # recipe -> which files of this project
 MODES = {"train": ("do_train",), "eval": ("do_eval", "do_predict"), "prediction": ("do_predict",),
          "train_eval": ("do_train", "do_eval", "do_predict")}
 FILES = {False: ("train-v1.1.json", "dev-v1.1.json"), True: ("train-v2.0.json", "dev-v2.0.json")}
@@ -65,13 +65,15 @@ def plan(words: Sequence[str]) -> tuple[argparse.Namespace, SquadConfig, Ranks]:
     defaults: dict[str, Any] = {}
     if positional:
         defaults = _positional(positional, own)
-    elif own.config is None or own.config == "squad_quickstart":
-        defaults = {"config": "squad_quickstart"} | _quickstart_defaults(flags, own)
+    elif own.config in (None, *OWN_QUESTIONS) and not _names_data(flags, own):
+        weights = _value_of("--from-pretrained-params", flags)
+        name = own.config or ("squad_quickstart" if weights is None else "squad_small")
+        defaults = {"config": name} | _quickstart_defaults(flags, own, name)
     elif own.config in PRESETS:
         defaults = {"config": PRESETS[own.config]}
         own.num_processes = own.num_processes or 8
     else:
-        defaults = {"config": own.config}
+        defaults = {"config": own.config or "squad"}
     defaults |= _files_and_modes(own, flags)
     own_again, config = parse(ENTRY, flags, _parser(), defaults)
     assert isinstance(config, SquadConfig) and vars(own_again).keys() == vars(own).keys()
@@ -125,17 +127,23 @@ def _files_and_modes(own: argparse.Namespace, flags: Sequence[str]) -> dict[str,
     return settings
 
 
-def _quickstart_defaults(flags: Sequence[str], own: argparse.Namespace) -> dict[str, Any]:
-    """Data of this project, the model that the pre-training quickstart left, two processes: each unless said."""
-    output_dir = Path(_value_of("--output-dir", flags) or QUICKSTART_OUTPUT)
+def _names_data(flags: Sequence[str], own: argparse.Namespace) -> bool:
+    files = ("--train-file", "--predict-file")
+    return own.squad_dir is not None or any(_value_of(flag, flags) is not None for flag in files)
+
+
+def _quickstart_defaults(flags: Sequence[str], own: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Data of this project; the model that the pre-training quickstart left and two processes, unless said."""
+    output_dir = Path(_value_of("--output-dir", flags) or f"results/{name}")
     settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json",
                                 "cache_dir": output_dir / "features"}
+    if num_gpus() == 0:
+        settings["device"] = "cpu"
     if own.num_processes is None:
-        own.num_processes = default_cpu_processes()
-    if own.squad_dir is None and _value_of("--predict-file", flags) is None:
-        _run("data.sample_questions", "--output-dir", output_dir / "data")
-        settings |= {"train_file": output_dir / "data/train-answerable.json",
-                     "predict_file": output_dir / "data/held_out-answerable.json"}
+        own.num_processes = quickstart_processes(_value_of("--device", flags) or "auto")
+    _run("data.sample_questions", "--output-dir", output_dir / "data")
+    settings |= {"train_file": output_dir / f"data/train{OWN_QUESTIONS[name]}.json",
+                 "predict_file": output_dir / f"data/held_out{OWN_QUESTIONS[name]}.json"}
     if _value_of("--from-pretrained-params", flags) is not None:
         return settings
     folder = QUICKSTART_DIR / "bert-quickstart"

@@ -94,6 +94,19 @@ def test_without_arguments_a_small_model_on_questions_of_this_project(capsys):
     assert config.data.train_file.is_file() and config.data.predict_file.is_file()
 
 
+def test_weights_alone_are_tried_on_questions_of_this_project_with_and_without_answer(weights):
+    _, config, _ = settings("--from-pretrained-params", str(weights))
+    assert config.data.version_2_with_negative and config.data.train_file.name == "train.json"
+    assert config.model.hidden_size == 48 and config.optimizer.learning_rate == 1e-4
+
+
+def test_data_of_the_users_own_never_gets_the_settings_of_the_quickstart(weights):
+    _, config, _ = settings("--from-pretrained-params", str(weights), "--squad-dir", "/d/v1.1")
+    assert config.optimizer.learning_rate == 4.6e-5 and config.data.max_seq_length == 384
+    _, config, _ = settings("--from-pretrained-params", str(weights), "--predict-file", "f.json", "--do-predict")
+    assert config.data.max_seq_length == 384 and not config.run.do_train
+
+
 def test_the_quickstart_starts_from_what_pre_training_left(capsys):
     step = Path("results/quickstart/bert-quickstart/phase2/700")
     step.mkdir(parents=True)

@@ -36,14 +36,14 @@ def squad_base() -> Recipe:
 
 
 def squad_quickstart() -> Recipe:
-    """A few hundred questions about texts of this project, for a small model on a CPU, in SQuAD 1.1's manner."""
+    """Some hundred questions about texts of this project, for a tiny model on a CPU, in SQuAD 1.1's manner."""
     return {**squad(), "batch_size": 8, "epochs": 20.0, "learning_rate": 3e-4, "warmup_proportion": 0.1,
             "max_seq_length": 128, "doc_stride": 48, "max_query_length": 32, "max_answer_length": 12,
-            "device": "cpu", "num_workers": 0, "eval_freq": 200}
+            "num_workers": 0, "eval_freq": 200}
 
 
 def squad_small() -> Recipe:
-    """Some hundred questions of one's own, some of them without answer, and a small pre-trained encoder."""
+    """Some hundred questions, some of them without answer, and a small pre-trained encoder."""
     return {**squad_quickstart(), "version_2_with_negative": True, "epochs": 5.0, "learning_rate": 1e-4,
             "max_answer_length": 16}
 
