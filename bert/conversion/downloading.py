@@ -1,6 +1,7 @@
 """Models that PaddleNLP knows by name (bert-base-uncased), fetched through it into its own cache."""
 
 import re
+import warnings
 from pathlib import Path
 
 from bert.conversion.raw import ConversionError
@@ -18,11 +19,14 @@ def resolve(source: str) -> Path:
     path = Path(source).expanduser()
     if path.exists() or path.with_name(path.name + ".index").exists():
         return path
-    if not _NAME.fullmatch(source) or source.startswith("."):
+    mistyped = "/" in source and path.parent.is_dir()
+    if mistyped or not _NAME.fullmatch(source) or source.startswith("."):
         raise ConversionError(f"{source} does not exist; name a checkpoint directory, a file of weights, or a model "
                               "that PaddleNLP knows by name")
     try:
-        from paddlenlp.utils.download import resolve_file_path  # imports Paddle: only when a name is asked for
+        with warnings.catch_warnings():  # of the libraries that PaddleNLP imports
+            warnings.simplefilter("ignore")
+            from paddlenlp.utils.download import resolve_file_path  # imports Paddle: only when a name is asked for
     except ImportError:
         raise ConversionError(f"{source} does not exist here, and names of models need PaddleNLP to be fetched; "
                               "install paddlenlp==2.8.1, or download the files yourself") from None
