@@ -18,6 +18,7 @@ from bert.config import derive
 from bert.finetuning_config import FineTuningConfig
 from bert.launch_plan import REPOSITORY, num_gpus
 from bert.launcher import EXIT_STOPPED, Runner, has_checkpoint
+from bert.planner_flags import planned, take_plan_request
 from bert.rendezvous import launcher_addresses
 
 # What may differ between a run and its continuation.
@@ -75,7 +76,12 @@ def parse(entry: EntryPoint, words: Sequence[str], parser: argparse.ArgumentPars
     flags = parse_flags(rest, [flag for action in parser._actions for flag in action.option_strings], entry)
     for switch in ("show_config", *entry.switches):
         flags.pop(switch, None)
-    return own, resolve_config({**(defaults or {}), **flags}, entry)
+    planning = take_plan_request(flags)
+    config = resolve_config({**(defaults or {}), **flags}, entry)
+    if planning is not None:  # like --help, it answers and ends
+        print(planned([config], planning))
+        raise SystemExit(0)
+    return own, config
 
 
 def launch(entry: EntryPoint, config: FineTuningConfig, ranks: Ranks) -> int:

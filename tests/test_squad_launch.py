@@ -146,3 +146,9 @@ def test_files_of_the_quickstart_that_cannot_be_made_are_an_error(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "")
     with pytest.raises(ValueError, match="python -m data.sample_questions ended with exit code 1"):
         settings()
+
+
+def test_a_plan_is_shown_and_nothing_is_started(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--config", "squad_large", "--plan", "--hardware", "8xA100-80GB"])
+    assert stopped.value.code == 0 and "sequences/s" in capsys.readouterr().out
