@@ -89,6 +89,23 @@ def test_a_phase_by_hand_continues(clone):
 
 
 @pytest.mark.slow
+def test_the_quickstarts_model_goes_out_and_comes_back(clone):
+    for start, written in (("python run_convert.py --from results/quickstart/", "for_transformers/model.safetensors"),
+                           ("python run_convert.py --from results/for_transformers", "converted/manifest.json"),
+                           ("python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 --to "
+                            "results/served --format", "served/model.pdmodel"),
+                           ("python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 --to "
+                            "results/served_onnx", "served_onnx/model.onnx")):
+        done = run(command(start), clone)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        assert (clone / "results" / written).is_file() and "what changed on the way" in done.stdout
+    example = re.search(r"```python\n(from bert.serving.*?)```", (clone / "README.md").read_text(), re.S)
+    assert example is not None
+    shown = run(f"python -c {shlex.quote(example.group(1))}", clone)
+    assert shown.returncode == 0 and "(2, 128)" in shown.stdout, shown.stderr[-2000:]
+
+
+@pytest.mark.slow
 def test_visualdl_serves_the_curves(clone):
     command("visualdl --logdir results --port")  # the same with another folder
     line = command("visualdl --logdir results/quickstart").split()
