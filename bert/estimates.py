@@ -50,15 +50,16 @@ class Memory:
 def memory_per_rank(config: Any, world_size: int) -> Memory:
     """Weights, gradients (and the buffer they are accumulated in), two moments, activations kept for the backward pass.
 
-    `config` is any TrainingConfig with a data section. The framework itself comes on top: about 0.6 GB on a CPU, CUDA's
-    workspaces on a GPU.
+    `config` is any TrainingConfig with a data section. The framework itself comes on top: CUDA's workspaces on a
+    GPU, about 0.6 GB on a CPU, where the allocator holds twice the activations besides (BERT-base at length 64 grew by
+    81 MB a sequence; its program keeps 38).
     """
     numbers = config.model.num_parameters()
     short_copy = _FLOAT16 * numbers if config.precision.amp else 0
     merge_buffer = _FLOAT32 * numbers if config.batch.gradient_accumulation_steps(world_size) > 1 else 0
     num_predictions = getattr(config.data, "max_predictions_per_seq", 0)  # fine-tuning has no masked-LM head
     per_sequence = activation_bytes_per_sequence(
-        config.model, config.data.max_seq_length, num_predictions, config.precision)
+        config.model, config.data.max_seq_length, num_predictions, config.precision, config.hardware.fuse_attention)
     return Memory(
         parameters=_FLOAT32 * numbers + short_copy,
         gradients=_FLOAT32 * numbers + merge_buffer,
@@ -67,19 +68,22 @@ def memory_per_rank(config: Any, world_size: int) -> Memory:
 
 
 def activation_bytes_per_sequence(
-    model: BertConfig, sequence_length: int, num_predictions: int, precision: PrecisionSettings
+    model: BertConfig, sequence_length: int, num_predictions: int, precision: PrecisionSettings,
+    fuse_attention: bool = False
 ) -> int:
-    """What the backward pass needs: 24 H + 2 I numbers a token and 2 A S a token for the attention matrices in each
-    layer, and logits with their softmax in float32.
+    """What the backward pass needs: in each layer 8 H + 2 I numbers a token and 2 A S for the attention matrices,
+    dropout masks of a byte for 2 H + A S of them; then logits with their softmax in float32.
 
-    The terms are those of Korthikanti et al. (2022); 24 (16 there) was fitted to Paddle 2.6.2, whose separate
-    operators keep more: BERT-base at length 64 grew by 81 MB a sequence on a CPU, the formula says 80.
+    Fitted to the programs of the GPU recipes (tests/gpu/golden records what each keeps). With FlashAttention nothing of
+    length x length is kept.
     """
     width = _FLOAT16 if precision.amp else _FLOAT32
-    per_token = 24 * model.hidden_size + 2 * model.intermediate_size
-    per_token += 2 * model.num_attention_heads * sequence_length
+    scores = 0 if fuse_attention else model.num_attention_heads * sequence_length
+    per_token = width * (8 * model.hidden_size + 2 * model.intermediate_size + 2 * scores)
+    per_token += 2 * model.hidden_size * (model.hidden_dropout_prob > 0)
+    per_token += scores * (model.attention_probs_dropout_prob > 0)
     logits = 2 * _FLOAT32 * num_predictions * model.padded_vocab_size()
-    return width * model.num_hidden_layers * sequence_length * per_token + logits
+    return model.num_hidden_layers * sequence_length * per_token + logits
 
 
 def checkpoint_bytes(model: BertConfig) -> int:

@@ -130,7 +130,7 @@ def program_kind(config: Any) -> ProgramKind:
     fusions: tuple[tuple[Fusion, bool], ...] = (
         ("attention", hardware.fuse_attention), ("bias", hardware.fuse_linear),
         ("dropout_add", hardware.fuse_dropout_add))
-    return ProgramKind(frozenset(name for name, on in fusions if on), norm_in_float32=config.precision.amp)
+    return ProgramKind(frozenset(name for name, on in fusions if on))
 
 
 def _predictions(config: Any, length: float) -> float:

@@ -21,9 +21,8 @@ from bert.recipes import RECIPES
 GAIN_OF_BINS = 1.73
 
 # What is known of the other programs: Paddle's fused attention; PyTorch's and TensorFlow's separate operators.
-# LayerNorm of all three takes float16.
-NVIDIA_PADDLE = ProgramKind(frozenset({"attention"}), norm_in_float32=False)
-SEPARATE = ProgramKind(norm_in_float32=False)
+NVIDIA_PADDLE = ProgramKind(frozenset({"attention"}))
+SEPARATE = ProgramKind()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,11 +14,9 @@ class ProgramKind:
 
     fused: "attention": scores never leave the chip; "bias": biases inside the matrix products; "dropout_add": dropout
         and residual sum as one operator that keeps no mask.
-    norm_in_float32: LayerNorm outside mixed precision, with casts before and after it.
     """
 
     fused: frozenset[Fusion] = frozenset()
-    norm_in_float32: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +76,7 @@ def _layer_products(work: Pass) -> list[Operator]:
 def _layer_pointwise(work: Pass) -> list[Operator]:
     """Operators bound by memory: how many numbers each reads and writes per number of its width, forward + backward.
 
-    A dropout mask is a byte a number (half a float16); a float32 number counts as two where activations are float16.
+    A dropout mask is a byte a number (half a float16).
     """
     model, fused = work.model, work.kind.fused
     tokens, hidden, inner = work.batch_size * work.sequence_length, model.hidden_size, model.intermediate_size
@@ -86,8 +84,6 @@ def _layer_pointwise(work: Pass) -> list[Operator]:
     dropout = 4 + 2 / work.width
     hidden_dropout = dropout if model.hidden_dropout_prob > 0 else 0.0
     scores_dropout = dropout if model.attention_probs_dropout_prob > 0 else 0.0
-    casts = work.kind.norm_in_float32 and work.width == 2
-    norm = 10 + 12 if casts else 2 + 3
     rows: list[tuple[str, float, float, Fusion | None]] = [  # name, width, numbers, what removes it
         ("heads apart and together", 4 * hidden, 2 + 2, "attention"),
         ("scaling of queries", hidden, 2 + 2, "attention"),
@@ -99,7 +95,7 @@ def _layer_pointwise(work: Pass) -> list[Operator]:
         ("gelu", inner, 2 + 3, None),
         ("dropout", 2 * hidden, hidden_dropout, "dropout_add"),
         ("residual sums", 2 * hidden, 3 + 3, None),
-        ("LayerNorm", 2 * hidden, norm, None),
+        ("LayerNorm", 2 * hidden, 2 + 3, None),
     ]
     return [Operator(name, 0.0, tokens * width * numbers * work.width, False)
             for name, width, numbers, remover in rows if remover not in fused]

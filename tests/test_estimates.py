@@ -1,10 +1,12 @@
 """Estimates against numbers worked out by hand or published."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from bert.config import BUILT_IN_MODELS, BertConfig, derive
 from bert.estimates import (
-    activation_bytes_per_sequence,
     checkpoint_bytes,
     dry_run_report,
     forward_flops_per_sequence,
@@ -13,6 +15,8 @@ from bert.estimates import (
     training_flops_per_sequence,
 )
 from bert.recipes import RECIPES
+
+GOLDEN = Path(__file__).parent / "gpu" / "golden"
 
 
 def test_parameters_of_a_tiny_model_counted_by_hand():
@@ -60,11 +64,24 @@ def test_memory_grows_with_the_batch_and_with_accumulation():
     assert memory_per_rank(derive(config, gradient_merge_steps=2), 1).gradients == 2 * base.gradients
 
 
-def test_activations_are_near_what_was_measured():
-    """Growth of the peak resident memory with the batch, Paddle 2.6.2 on a CPU, float32, length 64, 10 predictions."""
-    config = derive(RECIPES["quickstart_phase1"](), model=BertConfig(vocab_size=4096))
-    per_sequence = activation_bytes_per_sequence(config.model, 64, 10, config.precision)
-    assert per_sequence == pytest.approx(80.9e6, rel=0.1)
+RECORDED = ("phase1_large", "phase1_large_tf32", "phase2_large", "phase2_large_tf32", "phase1_base", "phase2_base")
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_memory_is_near_what_the_program_of_eight_gpus_needs(name):
+    """The records are of built programs: what the operators keep for the backward pass, and all at the worst moment."""
+    recorded = json.loads((GOLDEN / f"{name}.json").read_text())["memory in MB"]
+    estimated = memory_per_rank(RECIPES[name](), world_size=8)
+    kept, total = recorded["activations kept for the backward pass"], recorded["total at the worst moment"]
+    assert estimated.activations / 1e6 == pytest.approx(kept, rel=0.08)
+    assert estimated.total() / 1e6 == pytest.approx(total, rel=0.08)
+
+
+def test_flash_attention_keeps_nothing_of_length_times_length():
+    config = RECIPES["phase2_large"]()
+    fused = memory_per_rank(derive(config, fuse_attention=True), 8).activations
+    scores = 24 * 512 * 16 * 512 * (2 * 2 + 1)  # layers x queries x heads x keys, two in float16 and a mask
+    assert memory_per_rank(config, 8).activations - fused == 32 * scores
 
 
 def test_a_checkpoint_of_bert_large_takes_4_gb():
