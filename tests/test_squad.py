@@ -5,6 +5,7 @@ import json
 import random
 from pathlib import Path
 
+import launching
 import pytest
 import tiny
 from squad_files import file_of, paragraph, question
@@ -119,6 +120,18 @@ def test_evaluation_alone_gives_the_same_scores(trained):
     assert run(again) == 0
     for name in ("eval_f1", "eval_exact_match", "eval_best_f1"):
         assert summary_of(again)[name] == summary_of(trained)[name]
+
+
+@pytest.mark.slow
+def test_two_ranks_give_the_predictions_of_one(trained, tmp_path):
+    launching.launch(
+        Path(run_squad.__file__), "--do-predict", "--predict-file", str(trained.data.predict_file),
+        "--from-pretrained-params", str(trained.best_dir()), "--output-dir", str(tmp_path / "two"), "--device", "cpu",
+        "--report-file", str(tmp_path / "report.json"), "--cache-dir", "none", "--predict-batch-size", "7",
+        log_dir=tmp_path / "log")  # fmt: skip
+    one, two = (json.loads((directory / "predictions.json").read_text())
+                for directory in (trained.stage_dir(), tmp_path / "two/squad"))  # fmt: skip
+    assert one == two
 
 
 def test_prediction_needs_no_answers(trained, tmp_path):
