@@ -44,7 +44,7 @@ def weights(tmp_path_factory):
 
 def run(tmp_path, *words) -> int:
     common = ["--device", "cpu", "--no-visualdl", "--cache-dir", str(tmp_path / "cache"), "--report-file",
-              str(tmp_path / "report.json"), "--log-freq", "5", "--peak-tflops", "1"]
+              str(tmp_path / "report.json"), "--log-freq", "5", "--peak-tflops", "1", "--max-seq-length", "16"]
     with static.scope_guard(static.Scope()):
         return run_glue.main([*map(str, words), *common])
 
@@ -65,7 +65,7 @@ def sentences(rng, size):
 def files(tmp_path_factory):
     """SST-2 as it is published, and the same as a user's CSV."""
     folder, rng = tmp_path_factory.mktemp("sst"), np.random.RandomState(1)
-    for name, size in (("train", 200), ("dev", 60)):
+    for name, size in (("train", 400), ("dev", 60)):
         texts, labels = sentences(rng, size)
         rows = list(zip(texts, labels, strict=True))
         (folder / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in rows))
@@ -75,8 +75,7 @@ def files(tmp_path_factory):
     return folder
 
 
-TRAINING = ["--do-train", "--do-eval", "--batch-size", 20, "--epochs", 6, "--learning-rate", 3e-3,
-            "--max-seq-length", 16]
+TRAINING = ["--do-train", "--do-eval", "--batch-size", 20, "--epochs", 8, "--learning-rate", 3e-3]
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +83,7 @@ def trained(weights, files, tmp_path_factory):
     """The folder of a run of SST-2 that trained, evaluated and predicted."""
     folder = tmp_path_factory.mktemp("trained")
     assert run(folder, "--task-name", "sst2", "--data-dir", files, "--from-pretrained-params", weights, *TRAINING,
-               "--do-predict", "--output-dir", folder / "out", "--num-steps-per-checkpoint", 25) == 0
+               "--do-predict", "--output-dir", folder / "out", "--num-steps-per-checkpoint", 60) == 0
     return folder
 
 
@@ -108,16 +107,16 @@ def test_a_task_is_learned_scored_and_predicted(trained, files):
 
 def test_a_stopped_run_ends_as_the_one_that_was_not(weights, files, trained, tmp_path):
     arguments = ["--task-name", "SST-2", "--data-dir", files, *TRAINING, "--output-dir", tmp_path / "out",
-                 "--num-steps-per-checkpoint", 25]
-    assert run(tmp_path, *arguments, "--from-pretrained-params", weights, "--steps-this-run", 23) == 0
+                 "--num-steps-per-checkpoint", 60]
+    assert run(tmp_path, *arguments, "--from-pretrained-params", weights, "--steps-this-run", 63) == 0
     assert run(tmp_path, *arguments, "--from-checkpoint", tmp_path / "out", "--last-step-of-checkpoint", "auto") == 0
-    steps = [next(iter((folder / "out").glob("*/glue-sst-2"))) / "60" for folder in (tmp_path, trained)]
+    steps = [next(iter((folder / "out").glob("*/glue-sst-2"))) / "160" for folder in (tmp_path, trained)]
     tiny.assert_identical(*(checkpoint.load_parameters(step) for step in steps))
     assert summary(tmp_path, "glue-sst-2")["eval_score"] == summary(trained, "glue-sst-2")["eval_score"]
 
 
 def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
-    custom = ["--task-name", "custom", "--text-column", "words", "--label-column", "kind", "--max-seq-length", 16]
+    custom = ["--task-name", "custom", "--text-column", "words", "--label-column", "kind"]
     assert run(tmp_path, *custom, "--train-file", files / "train.csv", "--eval-file", files / "dev.csv", *TRAINING,
                "--from-pretrained-params", weights, "--output-dir", tmp_path / "out") == 0
     found = summary(tmp_path, "glue-custom")
@@ -159,7 +158,7 @@ def test_mnli_is_scored_on_both_sets_and_the_diagnostics_follow(weights, tmp_pat
     for name in ("test_matched", "test_mismatched", "diagnostic"):
         (tmp_path / f"{name}.tsv").write_text("index\tsentence1\tsentence2\n" + "".join(
             f"{i}\twa1\twb2\n" for i in range(3)))
-    common = ["--data-dir", tmp_path, "--max-seq-length", 16]
+    common = ["--data-dir", tmp_path]
     assert run(tmp_path, "--task-name", "MNLI", *common, "--do-train", "--do-eval", "--do-predict", "--max-steps", 2,
                "--from-pretrained-params", weights, "--output-dir", tmp_path / "out") == 0
     found = summary(tmp_path, "glue-mnli")
@@ -172,7 +171,7 @@ def test_mnli_is_scored_on_both_sets_and_the_diagnostics_follow(weights, tmp_pat
 
 
 def test_tokenised_files_are_kept(trained, weights, files, capsys):
-    assert run(trained, "--task-name", "SST-2", "--data-dir", files, "--do-eval", "--max-seq-length", 16,
+    assert run(trained, "--task-name", "SST-2", "--data-dir", files, "--do-eval",
                "--from-pretrained-params", trained / "out", "--output-dir", trained / "again") == 0
     assert "features from" in capsys.readouterr().out
     before, after = summary(trained, "glue-sst-2"), json.loads(
