@@ -163,14 +163,16 @@ def ask(python: str | Path, library: str, checkpoints: dict[str, Path], to_forma
         return dict(arrays)
 
 
-def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path):
+def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path, record_property):
+    record_property("trials", INPUTS * len(TASKS))
     found = ask(sys.executable, "paddlenlp", checkpoints, "paddlenlp", tmp_path, run_convert)
     for task, wanted in expected.items():
         compare({name: found[f"{task}/{name}"] for name in wanted}, wanted, random_feed()["attention_mask"])
 
 
 @pytest.mark.skipif(TORCH_VENV is None, reason="BERT_TORCH_VENV names no environment with torch and transformers")
-def test_transformers_loads_what_is_written_for_it(checkpoints, expected, tmp_path):
+def test_transformers_loads_what_is_written_for_it(checkpoints, expected, tmp_path, record_property):
+    record_property("trials", INPUTS * len(TASKS))
     found = ask(TORCH_PYTHON, "transformers", checkpoints, "hf", tmp_path, run_export)
     for task, wanted in expected.items():
         compare({name: found[f"{task}/{name}"] for name in wanted}, wanted, random_feed()["attention_mask"])
@@ -180,7 +182,8 @@ def test_transformers_loads_what_is_written_for_it(checkpoints, expected, tmp_pa
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "pretraining"])
-def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_path, task):
+def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
+    record_property("trials", INPUTS)
     arguments = ["--checkpoint", str(checkpoints[task]), "--to", str(tmp_path / "x"), "--format", "paddle-inference"]
     assert run_export.main(arguments) == 0
     model = Predictor(tmp_path / "x")
@@ -206,7 +209,8 @@ def run_onnx(path: Path, feed: dict[str, np.ndarray], folder: Path) -> dict[str,
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "pretraining"])
-def test_onnx_gives_the_same_outputs(checkpoints, expected, tmp_path, task):
+def test_onnx_gives_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
+    record_property("trials", INPUTS)
     pytest.importorskip("onnx", reason="needs requirements-export.txt")
     arguments = ["--checkpoint", str(checkpoints[task]), "--to", str(tmp_path / "x"), "--format", "onnx"]
     assert run_export.main(arguments) == 0

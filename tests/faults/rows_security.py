@@ -90,7 +90,8 @@ def hostile_names(trials: Trials) -> None:
 def hostile_files(trials: Trials) -> None:
     hostile_pickles(trials)
     hostile_names(trials)
-    suite("test_download_sets.py", only="hostile or longer_than_it_says")(trials)
+    suite("test_download_sets.py", "test_conversion_hostile.py",
+          only="hostile or longer_than_it_says or damage")(trials)
 
 
 ROWS = [Row(26, "hostile pickles, archives and names", "blocked: nothing is called, nothing written", hostile_files, 50,

@@ -57,7 +57,8 @@ def _count(trials: Trials, case: ElementTree.Element) -> None:
 
 ROWS = [
     Row(9, "other shapes, names, vocabulary, accumulation, precision, data, stage", "refused, differences listed",
-        suite("test_checkpoint.py", only="refused or accumulation_may or missing_heads"), 20, 20,
+        suite("test_checkpoint.py", "test_conversion_round_trips.py",
+              only="refused or accumulation_may or missing_heads"), 40, 40,
         ("differences are overlooked",), slow=True),
     Row(11, "checkpoints of older versions (tests/golden)", "load and continue",
         suite("test_golden_checkpoints.py"), 3, 3, ("optimizer state is not restored",), slow=True),
@@ -89,4 +90,6 @@ ROWS = [
     Row(28, "settings: misspelt, wrong types, impossible", "refused before data loads",
         suite("test_cli.py", "test_config.py", only="mistakes or impossible or wrong or refused"), 30, 30,
         ("settings are not checked",), slow=True),
+    Row(29, "exports to Hugging Face, PaddleNLP, Paddle Inference and ONNX", "outputs within 1e-5",
+        suite("test_conversion_parity.py"), 40, 650, ("exports are described wrongly",), slow=True),
 ]  # fmt: skip

@@ -216,6 +216,8 @@ BROKEN: dict[str, list[Replacement]] = {
     "settings are not checked": [("bert.config:BatchSettings.gradient_accumulation_steps", lambda real: (
         lambda self, world_size: 1))],
     "pickles are loaded": [("bert.conversion.pickle_machine:PickleMachine.load", _unpickled)],
+    "exports are described wrongly": [("bert.conversion.writing:describe", lambda real: (
+        lambda *arguments: {**real(*arguments), "hidden_act": "relu"}))],
     "log sinks raise": [("bert.logs:Sink.__call__", _bare)],
     "ranks share by place": [("bert.pretraining_data:PretrainingLoader._micro_batch", _contiguous_shares)],
 }  # fmt: skip
