@@ -30,6 +30,14 @@ def test_the_published_pretraining_on_32_nodes_is_predicted():
     assert predicted_32_node_hours() == pytest.approx(PUBLISHED_32_NODES_HOURS, rel=0.15)
 
 
+@pytest.mark.parametrize(("recipe", "length", "measured", "bound"), [
+    ("quickstart_phase1", 60.8, 393, 0.02), ("quickstart_phase2", 109, 256, 0.10)])
+def test_the_quickstart_on_two_cores_is_planned_as_it_was_measured(recipe, length, measured, bound):
+    """`Measured` in the README; a core's bandwidth was fitted to phase 1. Lengths are tokens/s over sequences/s."""
+    plan = make_plan(RECIPES[recipe](), parse_hardware("2xCPU-core"), mean_padded_length=length)
+    assert plan.sequences_per_second() == pytest.approx(measured, rel=bound)
+
+
 def test_only_two_constants_were_fitted_and_the_table_says_on_which_rows():
     assert sorted(row.fitted for row in PUBLISHED if row.fitted) == ["gemm", "update_overhead_ms"]
     assert table().count("| predicted |") == len(PUBLISHED) - 2 + 1
