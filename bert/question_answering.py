@@ -69,6 +69,9 @@ class QuestionAnswerer:
                  model: BertConfig | None = None, windows: WindowSettings | None = None,
                  answers: AnswerSettings | None = None, report: Callable[[str], None] | None = None) -> None:
         folder = weights_folder(Path(source).expanduser())
+        if not folder.exists():
+            raise ValueError(f"{source} must be the folder of a fine-tuned model, or of the run that made it; it does "
+                             "not exist: check the path")
         implied = implied_by_weights({"from_pretrained_params": folder})
         if model is None:
             if "hidden_size" not in implied:

@@ -197,6 +197,11 @@ def test_a_conversation(trained):
     assert "half of a surrogate pair" in out.getvalue() and "  Nile   [" in out.getvalue()
 
 
+def test_a_folder_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="nowhere must be the folder of a fine-tuned model"):
+        QuestionAnswerer("nowhere")
+
+
 def test_a_model_without_the_head_does_not_answer(trained, tmp_path):
     from safetensors.numpy import load_file, save_file
 

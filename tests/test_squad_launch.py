@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert import squad_launch
+from bert.recipes.squad import RECIPES
 from bert.squad_launch import main, plan, result_lines
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -75,6 +76,13 @@ def test_the_presets_of_the_shell_and_by_name_agree(precision):
     assert ranks == other and ranks.num_processes == 8
     for section in ("optimizer", "precision", "batch", "model"):
         assert getattr(typed, section) == getattr(named, section)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_resolves(name):
+    _, config, _ = settings("--config", name, "--squad-dir", "/d/v1.1", "--bert-model", "bert-tiny")
+    assert config.optimizer.optimizer == "AdamW" and config.data.max_seq_length >= 128
+    assert RECIPES[name].__doc__
 
 
 def test_version_2_goes_by_the_folder(weights):
