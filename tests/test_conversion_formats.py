@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import shutil
 from pathlib import Path
 
 import foreign
@@ -276,8 +275,7 @@ def test_a_folder_of_steps_gives_the_newest_valid_one(tmp_path):
     from bert.checkpoint_files import write_checkpoint
 
     def write(folder: Path) -> None:
-        shutil.copyfile(hugging_face_folder(tmp_path / "m", foreign.hugging_face(EXPECTED)) / "config.json",
-                        folder / "bert_config.json")
+        (folder / "bert_config.json").write_text(json.dumps(foreign.CONFIG))
         save_file(EXPECTED, folder / "bert_paddle.safetensors", metadata={"format": "pd"})
 
     for step in (10, 20):
@@ -286,4 +284,6 @@ def test_a_folder_of_steps_gives_the_newest_valid_one(tmp_path):
     found = read_pretrained(tmp_path / "phase1")
     assert found.format == "native" and any("the newest valid one is taken, 10" in note for note in found.notes)
     assert_is_the_model(found.parameters)
+    found = read_pretrained(tmp_path)  # the output folder of the run
+    assert found.folder == tmp_path / "phase1/10"
     assert load_file(tmp_path / "phase1/10/bert_paddle.safetensors").keys() == EXPECTED.keys()

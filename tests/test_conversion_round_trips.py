@@ -152,6 +152,17 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
 
 
+def test_what_a_reader_of_paragraphs_needs_goes_along(tmp_path):
+    source = native(tmp_path / "ours", ("qa",))
+    settings = {"windows": {"max_seq_length": 99, "lowercase": False}, "answers": {"n_best_size": 7}}
+    (source / "question_answering.json").write_text(json.dumps(settings))
+    (source / "manifest.json").unlink()
+    checkpoint_files.write_manifest(source, step=7)
+    back = convert(convert(source, tmp_path / "hf", "hf"), tmp_path / "back", "native")
+    assert json.loads((back / "question_answering.json").read_text()) == settings
+    assert json.loads((tmp_path / "hf/tokenizer_config.json").read_text())["do_lower_case"] is False
+
+
 def test_an_activation_that_paddlenlp_lacks_is_refused(tmp_path, capsys):
     source = tmp_path / "m"
     source.mkdir()

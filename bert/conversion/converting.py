@@ -89,7 +89,8 @@ def model_of(pretrained: PretrainedWeights, request: Request, source: Path, note
                                       notes)
     if tokens is not None:
         vocabularies.check_ids(tokens, pretrained.config.vocab_size, notes)
-    return writing.Model(parameters, pretrained.config, task, pretrained.labels, tokens, request.keep_padding)
+    texts = vocabularies.read_reader_settings(pretrained.folder) if task == "question-answering" else {}
+    return writing.Model(parameters, pretrained.config, task, pretrained.labels, tokens, texts, request.keep_padding)
 
 
 def table(report: Report) -> str:

@@ -43,8 +43,10 @@ def locate(path: Path) -> Located:
     notes: list[str] = []
     if not path.is_dir():
         return _with_neighbours(*_file(path), notes)
+    if not _holds_weights(path) and (step := checkpoint_files.weights_folder(path)) != path:
+        path = step.parent  # of the run below the folder that was named
     steps = checkpoint_files.list_steps(path)
-    if steps and not (path / checkpoint_files.MANIFEST).exists():
+    if steps and not _holds_weights(path):
         newest = checkpoint_files.newest_valid(path, notes.append)
         if newest is None:
             raise ConversionError(f"{path} holds steps {steps}, none of them valid: " + "; ".join(notes))
@@ -53,6 +55,12 @@ def locate(path: Path) -> Located:
     if (path / checkpoint_files.MANIFEST).exists():
         checkpoint_files.verify(path)
     return _with_neighbours(*_choose(path, notes), notes)
+
+
+def _holds_weights(folder: Path) -> bool:
+    patterns = [pattern for pattern, _ in _BY_SUFFIX]
+    return (folder / checkpoint_files.MANIFEST).exists() or any(any(folder.glob(pattern)) for pattern in patterns) \
+        or any((folder / name).is_file() for names, _ in _IN_FOLDER for name in names)
 
 
 def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:

@@ -12,6 +12,7 @@ from tokenizers.processors import BertProcessing
 from bert.conversion.raw import ConversionError, regular_file
 from bert.tokenization import SPECIAL_TOKENS, Vocabulary, reference_tokenizer
 
+READER_FILE = "question_answering.json"  # what our fine-tuning for questions leaves beside the weights
 _LARGEST = 256 << 20
 
 
@@ -60,6 +61,12 @@ def _read_json(path: Path) -> Any:
         raise ConversionError(f"{path} must be JSON ({type(error).__name__}: {str(error)[:100]})") from None
 
 
+def read_reader_settings(folder: Path) -> dict[str, str]:
+    """The settings of a reader of paragraphs as a file to write again: name -> text; nothing where there are none."""
+    path = folder / READER_FILE
+    return {READER_FILE: json.dumps(_read_json(path), indent=1) + "\n"} if path.is_file() else {}
+
+
 def _from_tokenizer_json(path: Path) -> Vocabulary:
     try:
         by_token = _read_json(path)["model"]["vocab"]
@@ -81,6 +88,10 @@ def _said_lowercase(folder: Path) -> bool | None:
         for section in ("settings", "data"):
             progress = progress.get(section) if isinstance(progress, dict) else None
         settings.append(progress)
+    if (folder / READER_FILE).is_file():
+        reader = _read_json(folder / READER_FILE)
+        windows = reader.get("windows") if isinstance(reader, dict) else None
+        settings.append({"do_lower_case": windows.get("lowercase")} if isinstance(windows, dict) else {})
     said = [values.get("do_lower_case") for values in settings if isinstance(values, dict)]
     return next((value for value in said if isinstance(value, bool)), None)
 

@@ -5,7 +5,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,7 @@ class Model:
     task: str
     labels: tuple[str, ...] | None
     tokens: Tokens | None
+    texts: Mapping[str, str] = field(default_factory=dict)  # further files that go along, by name
     keep_padding: bool = False  # the padded rows go along, and count as part of the vocabulary
 
     def unpadded(self, notes: list[str]) -> tuple[dict[str, np.ndarray], BertConfig]:
@@ -206,6 +207,8 @@ def write_model(target: Path, to_format: str, model: Model, report: Callable[[li
 
     def write(folder: Path) -> None:
         WRITERS[to_format](folder, model, notes)
+        for name, text in model.texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
         (folder / REPORT_FILE).write_text(json.dumps(report(notes), indent=2) + "\n")
         if to_format == "native":
             checkpoint_files.write_manifest(folder, step=0)
