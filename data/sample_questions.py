@@ -3,8 +3,8 @@
     python -m data.sample_questions --output-dir D
 
 writes D/train.json and D/held_out.json from data/sample_questions.txt, and the same without the questions that have no
-answer, as in SQuAD 1.1, in D/train-answerable.json and D/held_out-answerable.json. The split is by paragraph: no held-out
-question is about a text that was trained on.
+answer, as in SQuAD 1.1, in D/train-answerable.json and D/held_out-answerable.json. The split is by paragraph: no
+held-out question is about a text that was trained on.
 """
 
 from __future__ import annotations
