@@ -152,6 +152,15 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
 
 
+def test_a_description_that_says_less_than_the_weights_hold_loses_no_head(tmp_path):
+    tensors = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
+               for name, array in foreign.hugging_face(foreign.parameters()).items()}
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text(json.dumps({**foreign.CONFIG, "architectures": ["BertForMaskedLM"]}))
+    found = read_pretrained(convert(tmp_path, tmp_path / "ours", "native"))
+    assert found.task == "pretraining" and "next-sentence head" in found.heads
+
+
 def test_what_a_reader_of_paragraphs_needs_goes_along(tmp_path):
     source = native(tmp_path / "ours", ("qa",))
     settings = {"windows": {"max_seq_length": 99, "lowercase": False}, "answers": {"n_best_size": 7}}

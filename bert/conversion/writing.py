@@ -69,6 +69,8 @@ def choose_task(heads: tuple[str, ...], described: str | None, asked: str | None
             raise ConversionError(f"task={asked} needs a {' and a '.join(lacking)}; the source has "
                                   f"{', '.join(heads) or 'the bare encoder'}: choose another --task")
         return asked
+    if described == "masked-lm" and all(head in heads for head in _NEEDS["pretraining"]):
+        return "pretraining"  # bert-base-uncased of Hugging Face is described as less than it holds
     if described is not None and all(head in heads for head in _NEEDS[described]):
         return described
     tops = set(heads) - {"pooler"}
