@@ -57,6 +57,10 @@ def _complete(operator, block, values: dict[str, list[int]]) -> None:
         block._find_var_recursive(operator.output("FusedOutput")[0]).desc.set_shape([total])
     if operator.type == "shape":
         values[operator.output("Out")[0]] = list(shape_of(operator.input("Input")[0]))
+    elif operator.type == "flash_attn":  # its softmax is not stored, only the normaliser of each row
+        batch, length, heads, _ = shape_of(operator.input("q")[0])
+        block._find_var_recursive(operator.output("softmax_lse")[0]).desc.set_shape([batch, heads, length])
+        block._find_var_recursive(operator.output("softmax")[0]).desc.set_shape([0])
     elif operator.type == "slice" and operator.input("Input")[0] in values:
         start, end = operator.attr("starts")[0], operator.attr("ends")[0]
         values[operator.output("Out")[0]] = values[operator.input("Input")[0]][start:end]

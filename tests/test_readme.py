@@ -25,7 +25,7 @@ COMMANDS = [
     if line.strip()
 ]
 QUICKSTART = "bash scripts/run_pretraining.sh"
-NOT_FROM_INSIDE = ["bash scripts/run_tests.sh"]
+NOT_FROM_INSIDE = ["bash scripts/run_tests.sh", "bash scripts/run_gpu_record.sh"]  # .ci/run runs both
 
 
 def command(start: str) -> str:
@@ -213,6 +213,40 @@ def test_reports_of_the_quickstart_are_written(clone):
 def test_help_is_readable(clone):
     shown = run(command("python run_pretraining.py --help"), clone)
     assert shown.returncode == 0 and "--gradient-merge-steps" in shown.stdout
+
+
+@pytest.mark.slow
+def test_the_doctor_finds_this_machine_fit(clone):
+    examined = run(command("python -m bert.doctor"), clone)
+    assert examined.returncode == 0 and "\nfit to train: 0 failure(s)" in examined.stdout, examined.stdout
+
+
+@pytest.mark.slow
+def test_docker_commands_and_several_nodes_resolve(clone):
+    built = run(command("bash scripts/docker/build.sh") + " --dry-run", clone)
+    assert built.returncode == 0 and built.stdout.startswith("docker build "), built.stderr
+    words = command("bash scripts/docker/launch.sh").split("launch.sh ")
+    launched = run("launch.sh --dry-run ".join(words), clone)
+    assert launched.stdout.strip().endswith("bash scripts/run_pretraining.sh --config large"), launched.stderr
+    nodes = run(command("bash scripts/run_pretraining.sh --config dgxa100-80g_2x8gpu_amp") + " --dry-run", clone)
+    assert nodes.returncode == 0 and "x 16 ranks" in nodes.stdout, nodes.stderr
+
+
+@pytest.mark.slow
+def test_slurm_accepts_the_submissions(clone, tmp_path):
+    """A cluster of two nodes takes them, held; tests/cluster lets such jobs run."""
+    lines = [command("sbatch -N2"), command("PHASE=2 sbatch")]
+    sys.path.insert(0, str(REPOSITORY / "tests/cluster"))
+    import slurm_cluster
+
+    if reason := slurm_cluster.why_not():
+        pytest.skip(f"no Slurm: {reason}")
+    with slurm_cluster.SlurmCluster(tmp_path / "slurm") as cluster:
+        for line in lines:
+            cluster.run(["bash", "-c", line], cwd=clone, env={"SBATCH_HOLD": "1"}, check=True)
+        jobs = cluster.output("squeue", "--noheader", "--format=%i %T %l %D %E").splitlines()
+        assert [job.split()[1:4] for job in jobs] == [["PENDING", "4:00:00", "2"]] * 3
+        assert sum("afterok:2" in job for job in jobs) == 1, jobs
 
 
 @pytest.mark.slow

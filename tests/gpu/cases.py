@@ -1,48 +1,102 @@
-"""What is recorded: every recipe for GPUs at eight ranks, and what else changes the program. No Paddle here."""
+"""What is recorded: every recipe for GPUs at eight ranks, and what else changes the program. No Paddle at import."""
 
 import dataclasses
 from typing import Any
 
-from bert.config import derive
+from bert.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
+from bert.config import OptimizerSettings, PrecisionSettings, derive
+from bert.finetuning_config import FineTuningOptimizerSettings
+from bert.pretraining_config import PretrainingConfig
 from bert.recipes import RECIPES
+from bert.recipes.glue import GLUE_RECIPES
+from bert.recipes.squad import RECIPES as SQUAD_RECIPES
 
 NUM_RANKS = 8
+# Settings that decide when and how fast to learn are numbers in a table of the program, not operators.
+_SCHEDULE = ("learning_rate", "warmup_start_lr", "warmup_proportion", "end_learning_rate", "lr_decay_power")
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Settings, and how many GPUs share the work."""
+    """All that the program of rank 0 is made from."""
 
-    config: Any
+    objective_name: str  # of bert.objectives
+    model: BertConfig
+    optimizer: OptimizerSettings
+    precision: PrecisionSettings
+    batch_size: int
+    passes: int
+    sequence_length: int
+    predictions: int = 0  # masked positions of a sequence, at most
     num_ranks: int = NUM_RANKS
+    fuse_mha: bool = True
+    kernels: FusedKernels = FusedKernels()
 
     def objective(self):
-        """The objective of the recipe's stage."""
-        from bert.objectives import PretrainingObjective
+        from bert import objectives
 
-        return PretrainingObjective(self.config.model, self.config.hardware.fuse_mha)
+        return getattr(objectives, self.objective_name)(self.model, self.fuse_mha, self.kernels)
 
     def inputs(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the largest feed of a pass."""
-        batch, data = self.config.batch.batch_size, self.config.data
-        tokens = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), (batch, data.max_seq_length))
-        masked = (batch * data.max_predictions_per_seq,)
-        predictions = {f"masked_lm_{kind}": masked for kind in ("positions", "labels", "weights")}
-        return {**tokens, **predictions, "next_sentence_labels": (batch,)}
+        objective, batch = self.objective(), self.batch_size
+        sizes = {1: (batch,), 2: (batch, self.sequence_length)}
+        declared = {**objective.encoder_inputs(), **objective.labels}
+        return {name: (batch * self.predictions,) if name.startswith("masked_lm_") else sizes[len(shape)]
+                for name, (shape, _) in declared.items() if -1 in shape}  # fmt: skip
+
+    def without_schedule(self) -> "Case":
+        """Equal for cases of one program."""
+        values = {name: value for name, value in self.optimizer.model_dump().items() if name not in _SCHEDULE}
+        return dataclasses.replace(self, optimizer=OptimizerSettings(**values))
 
 
-def cases() -> dict[str, Case]:
+def pretraining(config: PretrainingConfig, num_ranks: int = NUM_RANKS) -> Case:
+    return Case("PretrainingObjective", config.model, config.optimizer, config.precision, config.batch.batch_size,
+                config.batch.gradient_accumulation_steps(num_ranks), config.data.max_seq_length,
+                config.data.max_predictions_per_seq, num_ranks, config.hardware.fuse_mha,
+                config.hardware.kernels("gpu"))  # fmt: skip
+
+
+def fine_tuning(objective: str, recipe: dict[str, Any], model: str) -> Case:
+    """A recipe of flat names; what it leaves open is the default's."""
+    def settings(kind):
+        return kind(**{name: value for name, value in recipe.items() if name in kind.model_fields})
+
+    batch = recipe["batch_size"]
+    passes = recipe.get("global_batch_size", batch * NUM_RANKS) // (batch * NUM_RANKS)
+    return Case(objective, BUILT_IN_MODELS[recipe.get("bert_model", model)], settings(FineTuningOptimizerSettings),
+                settings(PrecisionSettings), batch, passes, recipe["max_seq_length"])  # fmt: skip
+
+
+def all_cases() -> dict[str, Case]:
     """By name: the recipes, one of them on so many nodes that an update is one pass, and settings that change it."""
-    found = {name: Case(recipe()) for name, recipe in RECIPES.items() if not name.startswith("quickstart")}
+    found = {name: pretraining(recipe()) for name, recipe in RECIPES.items() if not name.startswith("quickstart")}
+    found |= {name: fine_tuning("QuestionAnsweringObjective", SQUAD_RECIPES[name](), "bert-large-uncased")
+              for name in ("squad_large", "squad_large_tf32", "squad2_large")}  # fmt: skip
+    found["mnli_large"] = fine_tuning("SequenceClassificationObjective", GLUE_RECIPES["mnli_large"](),
+                                      "bert-large-uncased")  # fmt: skip
+    found["sts-b_large"] = dataclasses.replace(found["mnli_large"], objective_name="SequenceRegressionObjective")
     large = RECIPES["phase1_large"]()
-    found["phase1_large_32_nodes"] = Case(large, 32 * NUM_RANKS)
-    for name, changes in VARIANTS.items():
-        found[f"phase1_large_{name}"] = Case(derive(large, **changes))
-    return found
+    found["phase1_large_32_nodes"] = pretraining(large, 32 * NUM_RANKS)
+    return found | {f"phase1_large_{name}": pretraining(derive(large, **changes)) for name, changes in VARIANTS.items()}
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "bfloat16": dict(amp_dtype="bfloat16"),
     "pure_fp16": dict(use_pure_fp16=True),
-    "separate_qkv": dict(fuse_mha=False),
+    "fuse_linear": dict(fuse_linear=True),
+    "fuse_dropout_add": dict(fuse_dropout_add=True),
+    "fuse_attention": dict(fuse_attention=True),
+    "fuse_all": dict(fuse_linear=True, fuse_dropout_add=True, fuse_attention=True),
 }
+
+
+def distinct(cases: dict[str, Case]) -> dict[str, str]:
+    """Name -> the name of the first case of the same program, which holds the record of both."""
+    first: dict[str, str] = {}
+    result = {}
+    for name, case in cases.items():
+        key = repr(case.without_schedule())
+        result[name] = first.setdefault(key, name)
+    return result

@@ -20,7 +20,7 @@ REPOSITORY = HERE.parent.parent
 sys.path[:0] = [str(REPOSITORY), str(HERE.parent)]
 GOLDEN = HERE / "golden"
 
-from gpu.cases import cases  # noqa: E402
+from gpu.cases import all_cases, distinct  # noqa: E402
 
 
 def pretend_to_be_rank_0(num_ranks: int) -> None:
@@ -32,7 +32,7 @@ def pretend_to_be_rank_0(num_ranks: int) -> None:
 
 def build(name: str) -> str:
     """The record of a case, as it is kept; Fleet is told of as many ranks, so once per process."""
-    case = cases()[name]
+    case = all_cases()[name]
     pretend_to_be_rank_0(case.num_ranks)
     from bert.distributed import Group, initialize
     from bert.framework import paddle
@@ -44,11 +44,13 @@ def build(name: str) -> str:
                          "requirements-gpu.txt in an environment of its own")  # fmt: skip
     group = Group(0, case.num_ranks, "gpu", 0, 8)
     initialize(group)
-    config = case.config
-    program = build_training_program(
-        case.objective(), config.optimizer, config.precision, group, num_scheduled_steps=config.run.max_steps,
-        gradient_accumulation_steps=config.batch.gradient_accumulation_steps(case.num_ranks))  # fmt: skip
+    program = build_training_program(case.objective(), case.optimizer, case.precision, group,
+                                     gradient_accumulation_steps=case.passes, num_scheduled_steps=1000)  # fmt: skip
     return dump(record(program, case.inputs()))
+
+
+def record_of(name: str) -> Path:
+    return GOLDEN / f"{name}.json"
 
 
 def check(name: str, write: bool) -> str:
@@ -59,7 +61,7 @@ def check(name: str, write: bool) -> str:
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
     if done.returncode:
         return f"{name} could not be built:\n{done.stderr[-2000:]}"
-    path = GOLDEN / f"{name}.json"
+    path = record_of(name)
     if write:
         path.write_text(done.stdout)
         return ""
@@ -73,20 +75,24 @@ def table() -> str:
     header = ("recipe", "ranks x passes", "parameters", "optimizer", "gradients", "activations kept", "peak, all",
               "all-reduces an update", "casts a pass")  # fmt: skip
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
-    for name, case in cases().items():
-        facts = json.loads((GOLDEN / f"{name}.json").read_text())
-        memory = facts["memory in MB"]
-        size = lambda key, memory=memory: f"{memory[key] / 1000:.1f} GB"  # noqa: E731
-        reduces = sum(int(text.split(",")[0]) for key, text in facts["communication"].items() if "allreduce" in key)
-        casts = [text.split(", ") for key, text in facts["casts"].items() if not key.startswith("update")]
-        moved = sum(int(megabytes.split()[0]) for _, megabytes in casts) / 1000
-        passes = case.config.batch.gradient_accumulation_steps(case.num_ranks)
-        row = (f"`{name}`", f"{case.num_ranks} x {passes}", size("parameters"), size("optimizer moments"),
-               size("accumulated gradients"), size("activations kept for the backward pass"),
-               size("total at the worst moment"), str(reduces),
-               f"{sum(int(count) for count, _ in casts)}, {moved:.1f} GB")  # fmt: skip
-        lines.append("| " + " | ".join(row) + " |")
+    cases = all_cases()
+    holders = distinct(cases)
+    for name in dict.fromkeys(holders.values()):
+        names = ", ".join(f"`{other}`" for other, holder in holders.items() if holder == name)
+        lines.append("| " + " | ".join([names, *_row(cases[name], json.loads(record_of(name).read_text()))]) + " |")
     return "\n".join(lines)
+
+
+def _row(case, facts) -> list[str]:
+    memory = facts["memory in MB"]
+    parts = [memory["parameters"] + memory["master weights"], memory["optimizer moments"],
+             memory["accumulated gradients"], memory["activations kept for the backward pass"],
+             memory["total at the worst moment"]]  # fmt: skip
+    reduces = [(int(text.split(",")[0]), key) for key, text in facts["communication"].items() if "allreduce" in key]
+    casts = [text.split(", ") for key, text in facts["casts"].items() if not key.startswith("update")]
+    moved = sum(int(megabytes.split()[0]) for _, megabytes in casts) / 1000
+    return [f"{case.num_ranks} x {case.passes}", *(f"{part / 1000:.1f} GB" for part in parts),
+            str(sum(count for count, _ in reduces)), f"{sum(int(count) for count, _ in casts)}, {moved:.1f} GB"]
 
 
 def main() -> int:
@@ -96,13 +102,13 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print the table of the records; builds nothing")
     parser.add_argument("--build", metavar="NAME", help="print the record of one case; compares nothing")
     arguments = parser.parse_args()
-    known = cases()
+    known = distinct(all_cases())
     if unknown := sorted({*arguments.names, *([arguments.build] if arguments.build else [])} - known.keys()):
         parser.error(f"no case is called {', '.join(unknown)}; there are {', '.join(known)}")
     if arguments.table or arguments.build:
         print(table() if arguments.table else build(arguments.build), end="\n" if arguments.table else "")
         return 0
-    names = arguments.names or list(known)
+    names = list(dict.fromkeys(known[name] for name in arguments.names or known))
     failures = 0
     with ThreadPoolExecutor(max_workers=2) as pool:
         for name, difference in zip(names, pool.map(lambda name: check(name, arguments.write), names), strict=True):
