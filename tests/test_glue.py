@@ -232,14 +232,14 @@ def test_classes_are_read_from_beside_the_weights(tmp_path):
 
 @pytest.mark.parametrize("name", ENTRY.recipes)
 def test_every_recipe_makes_settings(weights, tmp_path, name):
-    flags = [] if name.startswith("quickstart") else ["--data-dir", str(tmp_path)]
+    flags = [] if name.startswith(("quickstart", "small")) else ["--data-dir", str(tmp_path)]
     if "large" in name:
         flags += ["--device", "gpu"]
     config = parse_arguments(ENTRY, ["--config", name, "--max-seq-length", "32", "--from-pretrained-params",
                                      str(weights), *flags]).config
     assert config.model.hidden_size == tiny.MODEL.hidden_size and config.data.vocab_file.parent == weights
     assert config.run.do_train and config.run.do_eval
-    if name.startswith("quickstart"):
+    if name.startswith(("quickstart", "small")):
         config.check_files()
     else:
         assert config.data.task_name == TASKS[config.data.task_name].name

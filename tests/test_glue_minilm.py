@@ -60,7 +60,7 @@ def bag_of_words_accuracy(name: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe, name", [("quickstart_pairs", "paraphrases"), ("quickstart_sentiment", "sentiment")])
+@pytest.mark.parametrize("recipe, name", [("small_pairs", "paraphrases"), ("small_sentiment", "sentiment")])
 def test_fine_tuning_beats_a_bag_of_words_and_an_untrained_head(imported, tmp_path, recipe, name):  # noqa: F811
     untrained = fine_tune("run_glue.py", recipe, "glue-custom", imported, tmp_path / "untrained", "--max-steps", 1,
                           "--learning-rate", 1e-9)["eval_accuracy"]
@@ -81,7 +81,7 @@ def test_entities_of_new_texts_are_found(imported, tmp_path):  # noqa: F811
     found = [Span(names[phrase], start, start + size) for size in range(1, 5)
              for start in range(len(test.words)) if (phrase := tuple(test.words[start:start + size])) in names]
     dictionary = score_spans(test.spans, found).f1
-    tuned = fine_tune("run_ner.py", "quickstart_entities", "ner", imported, tmp_path / "tuned", "--no-keep-best")
+    tuned = fine_tune("run_ner.py", "small_entities", "ner", imported, tmp_path / "tuned", "--no-keep-best")
     print({"dictionary": dictionary, "tuned": tuned["eval_f1"]})
     assert tuned["eval_f1"] > dictionary + 0.15 and tuned["eval_f1"] > 0.5
 

@@ -104,5 +104,5 @@ def test_every_recipe_makes_settings(weights, tmp_path, name):  # noqa: F811
     config = parse_arguments(ENTRY, ["--config", name, "--max-seq-length", "32", "--from-pretrained-params",
                                      str(weights)]).config
     assert config.model.hidden_size == tiny.MODEL.hidden_size and config.run.do_train
-    if name.startswith("quickstart"):
+    if name.startswith(("quickstart", "small")):
         config.check_files()

@@ -34,8 +34,8 @@ def bert_large(settings: Settings) -> Settings:
     return {**settings, "global_batch_size": 128, "batch_size": 16, "learning_rate": 2.4e-5, "epochs": 3.0, "amp": True}
 
 
-def quickstart_pairs() -> Settings:
-    """Do two sentences say the same? 390 pairs written for this project, 132 held out; for a small encoder on CPU."""
+def small_pairs() -> Settings:
+    """Do two sentences say the same? 390 pairs written for this project, 132 held out; for a small real encoder."""
     folder = _EXAMPLES / "paraphrases"
     return {"task_name": "custom", "train_file": folder / "train.tsv", "eval_file": folder / "held_out.tsv",
             "text_column": "sentence1", "text_pair_column": "sentence2", "max_seq_length": 64,
@@ -43,11 +43,21 @@ def quickstart_pairs() -> Settings:
             "num_steps_per_checkpoint": 1000, "do_train": True, "do_eval": True}
 
 
-def quickstart_sentiment() -> Settings:
-    """Is a sentence full of praise or of blame? 172 sentences written for this project and 60 held out."""
+def small_sentiment() -> Settings:
+    """Praise or blame? 240 sentences written for this project and 100 held out."""
     folder = _EXAMPLES / "sentiment"
-    return {**quickstart_pairs(), "train_file": folder / "train.tsv", "eval_file": folder / "held_out.tsv",
-            "text_column": "sentence", "text_pair_column": None}
+    return {**small_pairs(), "train_file": folder / "train.tsv", "eval_file": folder / "held_out.tsv",
+            "text_column": "sentence", "text_pair_column": None, "epochs": 6.0, "learning_rate": 5e-5}
+
+
+def quickstart_pairs() -> Settings:
+    """The pairs for the two layers that the pre-training quickstart leaves: they take a higher rate and more epochs."""
+    return {**small_pairs(), "epochs": 15.0, "learning_rate": 5e-4, "device": "cpu"}
+
+
+def quickstart_sentiment() -> Settings:
+    """The sentiment set for the two layers that the pre-training quickstart leaves."""
+    return {**small_sentiment(), "epochs": 15.0, "learning_rate": 5e-4, "device": "cpu"}
 
 
 _LARGE_TASKS = ("SST-2", "QQP", "MNLI", "QNLI")
@@ -58,4 +68,5 @@ _BERT_LARGE: dict[str, Callable[[], Settings]] = {
     f"{name}_large": (lambda plain=plain: bert_large(plain())) for name, plain in _PLAIN.items()}  # type: ignore[misc]
 
 GLUE_RECIPES: dict[str, Callable[[], Settings]] = {
-    **_PLAIN, **_BERT_LARGE, "quickstart_pairs": quickstart_pairs, "quickstart_sentiment": quickstart_sentiment}
+    **_PLAIN, **_BERT_LARGE,
+    **{recipe.__name__: recipe for recipe in (small_pairs, small_sentiment, quickstart_pairs, quickstart_sentiment)}}
