@@ -11,11 +11,11 @@ from typing import Optional, Tuple
 
 import numpy as np
 
-from bert.randomness import hash64, uniform
+from bert.mask_loops import MAX_WIDTH, choose_in_rows, corrupt_all
+from bert.randomness import hash64
 from bert.tokenization import Vocabulary
 
 _MASK_SHARE, _RANDOM_SHARE = 0.8, 0.1
-_COLUMN_MASK = (1 << 12) - 1
 
 
 @dataclass(frozen=True)
@@ -81,27 +81,22 @@ def choose_tokens(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, bar
                   lengths: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
     """As `choose_positions` for a rule of single tokens, of which only the places never masked matter: barred
     bool [b, s]."""
-    width = barred.shape[1]
-    # The column stands in the low bits of the number that is sorted: a plain sort is several times faster than argsort.
-    random = _random_numbers(key, sample_ids, width)
-    random <<= np.uint32(1)
-    random &= np.uint32(~_COLUMN_MASK & 0xFFFFFFFF)
-    random |= np.arange(width, dtype=np.uint32)
-    random[barred] = np.iinfo(np.uint32).max
+    check_width(barred.shape[1])
     counts = rule.num_predictions(lengths)
-    limit = int(counts.max()) if len(counts) else 0
-    random.sort(axis=1)
-    chosen = (random[:, :limit] & np.uint32(_COLUMN_MASK)).astype(np.int64)
-    rows, ranks = np.nonzero(np.arange(limit)[None, :] < counts[:, None])
-    flat = rows * width + chosen[rows, ranks]
-    flat.sort()
-    return flat // width, flat % width
+    rows, columns = np.empty((2, int(counts.sum())), np.int64)
+    number = choose_in_rows(hash64(key, sample_ids), barred, counts, rows, columns)
+    return rows[:number], columns[:number]
+
+
+def check_width(width: int) -> None:
+    """ValueError if masks cannot be drawn for sequences of so many tokens."""
+    if width > MAX_WIDTH:
+        raise ValueError(f"sequences of {width} tokens: masks are drawn for at most {MAX_WIDTH}; use shorter ones")
 
 
 def _random_numbers(key: np.uint64, sample_ids: np.ndarray, width: int) -> np.ndarray:
     """uint32 [b, width], below 2**31."""
-    if width > _COLUMN_MASK:
-        raise ValueError(f"sequences of {width} tokens: masks are drawn for at most {_COLUMN_MASK}; use shorter ones")
+    check_width(width)
     columns = np.arange(width, dtype=np.uint32)
     return (hash64(hash64(key, sample_ids)[:, None], columns[None, :]) >> np.uint64(33)).astype(np.uint32)
 
@@ -167,9 +162,12 @@ def corrupt(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, columns: 
     Returns:
         int64 [n]: [MASK], a random word or the label.
     """
-    keys = hash64(key, sample_ids)
-    # Positions beyond 2**32 keep these draws apart from those that chose the positions.
-    action = uniform(keys, columns.astype(np.uint64) + np.uint64(1 << 32))
-    word = hash64(keys, columns.astype(np.uint64) + np.uint64(1 << 33)) % np.uint64(len(rule.replacements))
-    shown = np.where(action < _MASK_SHARE + _RANDOM_SHARE, rule.replacements[word.astype(np.int64)], labels)
-    return np.where(action < _MASK_SHARE, rule.mask_id, shown)
+    return corrupt_with(rule, hash64(key, sample_ids), columns, labels)
+
+
+def corrupt_with(rule: MaskingRule, keys: np.ndarray, columns: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """As `corrupt`, with the key of each mask's sample, uint64 [n]."""
+    shown = np.empty(len(labels), np.int64)
+    # Its positions beyond 2**32 keep these draws apart from those that chose the positions.
+    corrupt_all(keys, columns, labels, rule.mask_id, rule.replacements, _MASK_SHARE, _MASK_SHARE + _RANDOM_SHARE, shown)
+    return shown

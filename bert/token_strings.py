@@ -7,10 +7,14 @@ from typing import Optional, Tuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from bert.compiled import SPARE_BYTES
 from bert.samples import offsets_of, ragged_indices
+from bert.string_loops import arrays_saved, join_rows, spaced_offsets, spaced_text, split_rows, text_offsets
+from bert.token_table import token_table
 from bert.tokenization import Vocabulary
+
+_HEADER_BYTES = 128
 
 
 class TokenStrings:
@@ -18,89 +22,84 @@ class TokenStrings:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        # A token inside a text brings the space after it along; the last one has none.
-        self._table = pa.array([*(token + " " for token in vocabulary.tokens), *vocabulary.tokens], pa.large_string())
-        encoded = [token.encode() for token in vocabulary.tokens]
-        self.vocabulary_text = b"".join(encoded)
-        self.vocabulary_offsets = offsets_of([len(token) for token in encoded])
+        self.table = token_table(vocabulary.tokens)
 
-    def spaced(self, ids: np.ndarray) -> Tuple[bytes, np.ndarray]:
-        """(text, byte offsets int64 [T + 1]): the tokens one after the other, each with a space behind it."""
-        pieces = self._table.take(pa.array(ids.astype(np.int64)))
-        _, byte_offsets, data = pieces.buffers()
-        offsets = np.frombuffer(byte_offsets, np.int64)[pieces.offset:pieces.offset + len(pieces) + 1]
-        return data.to_pybytes() if data is not None else b"", offsets
+    def spaced(self, ids: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """(text uint8, byte offsets int64 [T + 1]): all tokens, each with a space behind it, and SPARE_BYTES."""
+        offsets = np.empty(len(ids) + 1, np.int64)
+        spaced_offsets(ids, self.table.offsets, offsets)
+        text = np.empty(offsets[-1] + SPARE_BYTES, np.uint8)
+        spaced_text(ids, self.table.text, self.table.offsets, text)
+        return text, offsets
 
     def join(self, ids: np.ndarray, offsets: np.ndarray) -> pa.Array:
         """Row i: the tokens ids[offsets[i]:offsets[i + 1]] joined by one space, as a string array."""
-        indices = ids.astype(np.int64)
-        ends = offsets[1:][np.diff(offsets) > 0] - 1
-        indices[ends] += len(self.vocabulary)
-        pieces = self._table.take(pa.array(indices))
-        _, byte_offsets, data = pieces.buffers()
-        starts = np.frombuffer(byte_offsets, np.int64)[pieces.offset:pieces.offset + len(pieces) + 1]
-        joined = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(starts[offsets]), data)
-        return joined.cast(pa.string())
+        ends = np.empty(len(offsets), np.int64)
+        text_offsets(ids, offsets, self.table.offsets, ends)
+        text = np.empty(ends[-1] + SPARE_BYTES, np.uint8)
+        join_rows(ids, offsets, self.table.text, self.table.offsets, text)
+        return string_array(ends, text)
 
     def split(self, texts: pa.Array, column: str) -> Tuple[np.ndarray, np.ndarray]:
         """(ids [T], offsets int64 [n + 1]) of texts of space-joined tokens; ValueError names an unknown token."""
-        texts = texts.cast(pa.large_string())
         if texts.null_count:
             raise ValueError(f"column {column!r} holds {texts.null_count} nulls; every sample needs a text")
-        _, byte_offsets, buffer = texts.buffers()
-        bounds = np.frombuffer(byte_offsets, np.int64)[texts.offset:texts.offset + len(texts) + 1]
-        data = np.frombuffer(buffer, np.uint8)[:bounds[-1]] if buffer is not None else np.zeros(0, np.uint8)
-        starts = np.zeros(len(data) + 1, bool)
-        starts[1:] = data == ord(" ")
-        starts[bounds] = True
-        starts[-1] = False
-        positions = np.flatnonzero(starts)
-        positions = positions[np.searchsorted(positions, bounds[0]):]
-        words = pa.LargeStringArray.from_buffers(len(positions), pa.py_buffer(np.append(positions, len(data))),
-                                                 buffer)
-        ids = pc.index_in(words, value_set=self._table)
-        if ids.null_count:
-            row = pc.index(pc.is_null(ids), True).as_py()
-            sample = int(np.searchsorted(bounds, positions[row], side="right")) - 1
-            raise ValueError(f"column {column!r}, sample {sample}: token {words[row].as_py().strip()!r} is not in "
-                             f"{self.vocabulary.source} ({len(self.vocabulary)} tokens); read the shards with the "
-                             "vocabulary they were made with")
-        flat = ids.to_numpy() % len(self.vocabulary)
-        return flat.astype(self.vocabulary.id_dtype()), np.searchsorted(positions, bounds)
+        bounds, data = _buffers(texts)
+        ids = np.empty((int(bounds[-1] - bounds[0]) + len(texts)) // 2 + 1, self.vocabulary.id_dtype())
+        offsets = np.empty(len(texts) + 1, np.int64)
+        row, start, stop = split_rows(data, bounds, self.table, ids, offsets)
+        if row >= 0:
+            word = data[start:stop].tobytes().decode("utf-8", "replace")
+            raise ValueError(f"column {column!r}, sample {row}: token {word!r} is not in {self.vocabulary.source} "
+                             f"({len(self.vocabulary)} tokens); read the shards with the vocabulary they were made "
+                             "with")
+        return ids[:offsets[-1]], offsets
+
+
+def string_array(offsets: np.ndarray, text: np.ndarray) -> pa.Array:
+    """The texts text[offsets[i]:offsets[i + 1]] as a string array; ValueError if they are more than it can hold."""
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ValueError(f"the texts of a column come to {offsets[-1]} bytes, a column of a shard holds 2 GiB; use "
+                         "a smaller --block-size")
+    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets.astype(np.int32)),
+                                       pa.py_buffer(text[:offsets[-1]]))
+
+
+def _buffers(column: pa.Array) -> Tuple[np.ndarray, np.ndarray]:
+    """(bounds int32 [n + 1], bytes) of a string or binary array."""
+    _, bounds, data = column.buffers()
+    if len(column) == 0 or data is None:
+        return np.zeros(len(column) + 1, np.int32), np.zeros(0, np.uint8)
+    found = np.frombuffer(bounds, np.int32)[column.offset:column.offset + len(column) + 1]
+    return found, np.frombuffer(data, np.uint8)
 
 
 def encode_positions(positions: np.ndarray, offsets: np.ndarray) -> pa.Array:
     """Each row as the bytes that `np.save` writes for a uint16 array."""
     counts = np.diff(offsets)
-    headers = {count: _npy_header(count) for count in np.unique(counts).tolist()}
-    data = positions.astype("<u2").tobytes()
-    ends = (2 * offsets[1:]).tolist()
-    parts, start = [], 2 * int(offsets[0])
-    for count, end in zip(counts.tolist(), ends, strict=True):
-        parts.append(headers[count])
-        parts.append(data[start:end])
-        start = end
-    sizes = 2 * counts + (len(next(iter(headers.values()))) if headers else 0)
-    return pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(counts),
-        [None, pa.py_buffer(offsets_of(sizes)), pa.py_buffer(b"".join(parts))]).cast(pa.binary())
+    headers = np.zeros((int(counts.max()) + 1 if len(counts) else 1, _HEADER_BYTES), np.uint8)
+    for count in np.unique(counts).tolist():
+        headers[count] = np.frombuffer(_npy_header(count), np.uint8)
+    starts = offsets_of(2 * counts + _HEADER_BYTES)
+    data = np.empty(starts[-1], np.uint8)
+    arrays_saved(positions.astype(np.uint16, copy=False), offsets, headers, data)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(counts),
+                                       [None, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(data)])
 
 
 def _npy_header(count: int) -> bytes:
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": "<u2", "fortran_order": False, "shape": (count,)})
-    assert len(stream.getvalue()) == 128
+    assert len(stream.getvalue()) == _HEADER_BYTES
     return stream.getvalue()
 
 
 def decode_positions(column: pa.Array) -> Tuple[np.ndarray, np.ndarray]:
     """(positions uint16 [P], offsets int64 [n + 1]) of a column of `np.save` bytes."""
-    column = column.cast(pa.large_binary())
     if len(column) == 0:
         return np.zeros(0, np.uint16), np.zeros(1, np.int64)
-    bounds = np.frombuffer(column.buffers()[1], np.int64)[column.offset:column.offset + len(column) + 1]
-    data = np.frombuffer(column.buffers()[2], np.uint8)
-    first = column[0].as_py()
+    bounds, data = _buffers(column)
+    first = column[0].as_py() or b""
     width = 10 + int.from_bytes(first[8:10], "little") if len(first) >= 10 else 0
     shape_at = first.find(b"'shape'")
     uniform = first[:8] == b"\x93NUMPY\x01\x00" and b"'<u2'" in first[:width] and shape_at > 0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert.compiled import HASH_START, compiled, hash_of, same_bytes, slot_of
+from bert.compiled import HASH_START, SPARE_BYTES, compiled, hash_of, same_bytes, slot_of
 from bert.samples import offsets_of
 
 _SHARP = np.uint8(ord("#"))
@@ -17,7 +17,7 @@ class TokenTable(NamedTuple):
     """V tokens.
 
     Attributes:
-        text: uint8, the bytes of all tokens, one after the other.
+        text: uint8, the bytes of all tokens, one after the other, and SPARE_BYTES more.
         offsets: int64 [V + 1], where each starts.
         slots: int32 [a power of two], open addressing: the id of a token, or -1.
         longest: bytes of the longest token.
@@ -32,7 +32,7 @@ class TokenTable(NamedTuple):
 def token_table(tokens: Sequence[str]) -> TokenTable:
     """The table of a vocabulary's tokens, all different; a token's id is its place."""
     encoded = [token.encode() for token in tokens]
-    text = np.frombuffer(b"".join(encoded), np.uint8)
+    text = np.frombuffer(b"".join([*encoded, bytes(SPARE_BYTES)]), np.uint8)
     offsets = offsets_of([len(token) for token in encoded])
     slots = np.full(1 << (4 * len(tokens)).bit_length(), -1, np.int32)
     _fill(text, offsets, slots)

@@ -49,6 +49,7 @@ def byte_classes() -> np.ndarray:
 @compiled
 def is_lone(text: np.ndarray, place: int, stop: int) -> bool:
     """Whether a character of three bytes stands here that is a word by itself."""
+    place = int(np.int64(place))
     if stop - place < 3:
         return False
     first, second, third = np.int64(text[place]), np.int64(text[place + 1]), np.int64(text[place + 2])
@@ -119,14 +120,13 @@ def _word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, lower: n
         return end, state
     if kind == 3 and is_lone(text, place, stop):
         return place + 3, hash_of(state, text, end, place + 3)
-    while end < stop:
-        byte = text[end]
+    for following in range(np.uint64(end), np.uint64(stop)):
+        byte = text[following]
         kind = classes[byte]
-        if kind != 1 and (kind != 3 or is_lone(text, end, stop)):
-            break
+        if kind != 1 and (kind != 3 or is_lone(text, following, stop)):
+            return int(np.int64(following)), state
         state = (state ^ np.uint64(lower[byte])) * HASH_PRIME
-        end += 1
-    return end, state
+    return stop, state
 
 
 @compiled
@@ -144,8 +144,9 @@ def _is_word(words: Words, row: int, text: np.ndarray, start: int, stop: int, lo
     begin = words.offsets[row]
     if words.offsets[row + 1] - begin != stop - start:
         return False
-    for place in range(stop - start):
-        if words.text[begin + place] != lower[text[start + place]]:
+    known, other = np.uint64(begin), np.uint64(start)
+    for place in range(np.uint64(stop - start)):
+        if words.text[known + place] != lower[text[other + place]]:
             return False
     return True
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 def table_of(results: dict) -> str:
     """Preprocessing, loading and growth, each a table, and where the text came from."""
     return "\n".join([*_preprocessing(results["preprocess"]), "", *_loading(results["load"]), "",
-                      *_growth(results["growth"]), "", *_origin(results.get("corpus", {}))]) + "\n"
+                      *_growth(results["growth"]), "", *_compilation(results.get("compilation")), *_origin(results.get("corpus", {}))]) + "\n"
 
 
 def _preprocessing(recipes: dict) -> list[str]:
@@ -48,6 +48,13 @@ def _growth(sizes: dict) -> list[str]:
         lines.append(f"| {size} MB | {found['input_megabytes'] / found['cpu_seconds']:.2f} | "
                      f"{found['peak_rss_megabytes']:,.0f} |")
     return lines
+
+
+def _compilation(cost: dict | None) -> list[str]:
+    if not cost:
+        return []
+    return [f"One megabyte took {cost['first_cpu_seconds']:.1f} CPU s the first time and {cost['second_cpu_seconds']:.1f} "
+            "from then on: loops that are not on the machine yet are compiled once, which is not counted above.", ""]
 
 
 def _origin(corpus: dict) -> list[str]:

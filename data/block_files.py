@@ -1,6 +1,6 @@
 """What a block of the source comes to, between the two halves of preprocessing: its tokens and which ranges of them are
-pairs. Shards of either format are cut from it; it takes about twice the space of the source, however often each
-document is used.
+pairs. Shards of either format are cut from it; it takes about half the space of the source, and a
+little more for each time that the documents are used.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import pyarrow as pa
 
 from bert.manifest import write_atomically
 from bert.shard_formats import columns_to_arrow, read_arrow
-from bert.token_strings import TokenStrings
 from data.pairs import Spans
-from data.text_columns import BlockText
 
 
 @dataclass(frozen=True)
@@ -24,21 +22,18 @@ class BlockSamples:
 
     Attributes:
         token_ids: [T].
-        text: the same tokens as text.
         spans: n pairs.
         ids: int64 [n], their numbers in the block, which name their masks.
     """
 
     token_ids: np.ndarray
-    text: BlockText
     spans: Spans
     ids: np.ndarray
 
 
-def write_block(path: Path, token_ids: np.ndarray, spans: Spans, ids: np.ndarray, strings: TokenStrings) -> None:
+def write_block(path: Path, token_ids: np.ndarray, spans: Spans, ids: np.ndarray) -> None:
     """Write the file of a block, whole or not at all."""
-    text, offsets = strings.spaced(token_ids)
-    columns = {"token_ids": token_ids, "text": np.frombuffer(text, np.uint8), "offsets": offsets, "ids": ids,
+    columns = {"token_ids": token_ids, "ids": ids,
                **{field.name: getattr(spans, field.name) for field in fields(Spans)}}
     columns["is_random_next"] = spans.is_random_next.view(np.uint8)
     lists = {name: pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), pa.array(_small(values)))
@@ -56,14 +51,7 @@ def read_block(path: Path) -> BlockSamples:
     """The file that `write_block` wrote."""
     with pa.memory_map(str(path)) as source:
         table = read_arrow(source)
-        columns = {name: table.column(name).chunk(0).values for name in table.column_names}
-        arrays = {name: values.to_numpy() for name, values in columns.items() if name != "text"}
-        text = BlockText(arrays_bytes(columns["text"]), arrays["offsets"])
+        arrays = {name: table.column(name).chunk(0).values.to_numpy() for name in table.column_names}
         spans = Spans(*(arrays[field.name].view(bool) if field.name == "is_random_next"
                         else arrays[field.name].astype(np.int64) for field in fields(Spans)))
-        return BlockSamples(arrays["token_ids"], text, spans, arrays["ids"].astype(np.int64))
-
-
-def arrays_bytes(values: pa.Array) -> bytes:
-    """The bytes of a uint8 array."""
-    return values.to_numpy().tobytes()
+        return BlockSamples(arrays["token_ids"], spans, arrays["ids"].astype(np.int64))

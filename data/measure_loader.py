@@ -16,7 +16,7 @@ from bert.tokenization import Vocabulary
 
 
 def measure(directory: Path, vocabulary: Vocabulary, settings: LoaderSettings, batch_size: int, seconds: float) -> dict:
-    """Walk through the data from the start for about `seconds`, at least one batch and at most one epoch."""
+    """Walk through the data from the start for about `seconds`, epoch after epoch."""
     cpu, begun = time.process_time(), time.monotonic()
     dataset = PretrainingDataset(directory, vocabulary, settings)
     loader = PretrainingLoader(dataset, global_batch_size=batch_size, micro_batch_size=batch_size)
@@ -29,7 +29,7 @@ def measure(directory: Path, vocabulary: Vocabulary, settings: LoaderSettings, b
             samples += batch.num_sequences
             tokens += batch.num_tokens
             padded += batch.num_padded_tokens
-        if time.monotonic() - begun > seconds or whole.index + 1 == loader.batches_per_epoch:
+        if time.monotonic() - begun > seconds:
             break
     batches.close()
     return {"samples": samples, "seconds": time.monotonic() - begun, "cpu_seconds": time.process_time() - cpu,

@@ -2,9 +2,7 @@
 
 The published procedure walks through a document: it collects sentences up to a target length, ends A after a random
 number of them, and lets B be the rest or, in half of the cases, text of another document, in which case the rest is
-used again. Where a chunk that starts at sentence i ends, and where the next one starts, depends on i and its random
-numbers alone. So these are computed for every sentence as if a chunk started there; following the links from the
-first sentence then gives the chunks that exist.
+used again.
 """
 
 from __future__ import annotations
@@ -14,6 +12,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from bert.compiled import compiled
+from bert.mask_loops import below_at, uniform_at
 from bert.randomness import integers_below, permutation, stream_key, uniform
 from bert.samples import SampleTable, join_pairs, ragged_indices
 from bert.tokenization import Vocabulary
@@ -76,31 +76,25 @@ class Spans:
 
 @dataclass(frozen=True)
 class _Chunks:
-    """What the chunk that starts at each of n sentences would be, in one walk.
+    """The n chunks of one walk through all documents.
 
     Attributes:
+        start, split, stop: int64 [n], sentences: A is start..split - 1, the rest is split..stop - 1.
         owner: int64 [n], the document.
-        target, stop: int64 [n], tokens wanted and the sentence after the chunk.
-        num_first: int64 [n], sentences of A, all but one at most.
-        is_single: bool [n], one sentence only: B can come from another document alone.
-        draw: float64 [n], the number that decides for a random next.
+        target: int64 [n], tokens wanted.
+        is_random_next: bool [n]; a chunk of one sentence has always a random next.
     """
 
+    start: np.ndarray
+    split: np.ndarray
+    stop: np.ndarray
     owner: np.ndarray
     target: np.ndarray
-    stop: np.ndarray
-    num_first: np.ndarray
-    is_single: np.ndarray
-    draw: np.ndarray
+    is_random_next: np.ndarray
 
-    def is_random_next(self, share: float) -> np.ndarray:
-        """bool [n], if `share` of the chunks of several sentences get a random next."""
-        return (self.draw < share) | self.is_single
-
-    def walk(self, share: float) -> np.ndarray:
-        """int64: the sentences at which chunks start indeed; after a random next the rest of a chunk is used again."""
-        starts = np.arange(len(self.stop))
-        return _follow(np.where(self.is_random_next(share), starts + self.num_first, self.stop))
+    def is_single(self) -> np.ndarray:
+        """bool [n]: one sentence only, B can come from another document alone."""
+        return self.stop - self.start == 1
 
 
 def make_pairs(documents: TokenizedDocuments, vocabulary: Vocabulary, settings: PairSettings, block: int,
@@ -141,48 +135,66 @@ def _share_of_random_next(documents: TokenizedDocuments, settings: PairSettings,
     """
     if len(documents.document_offsets) <= 2:
         return 0.0
-    chunks = _chunks(documents, settings, key)
     share = _RANDOM_NEXT_SHARE
     for _ in range(_BALANCING_WALKS):
-        singles = chunks.is_single[chunks.walk(share)].mean()
+        singles = _chunks(documents, settings, key, share).is_single().mean()
         share = max(0.0, (_RANDOM_NEXT_SHARE - singles) / (1 - singles)) if singles < 1 else 0.0
     if share == 0.0:
         counts["blocks where over half of the chunks are one sentence, thus over half have a random next"] += 1
     return share
 
 
-def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64) -> _Chunks:
-    tokens = documents.sentence_offsets
-    starts = np.arange(len(tokens) - 1)
-    owner = np.repeat(np.arange(len(documents.document_offsets) - 1), np.diff(documents.document_offsets))
-    max_tokens = settings.target_seq_length - 3
-    is_short = uniform(key, starts * 8) < settings.short_seq_prob
-    target = np.where(is_short, integers_below(key, starts * 8 + 1, max_tokens - 1) + 2, max_tokens)
-    stop = _sentences_until(tokens, starts, target, documents.document_offsets[1:][owner])
-    size = stop - starts
-    num_first = np.where(size > 1, 1 + integers_below(key, starts * 8 + 2, np.maximum(size - 1, 1)), 1)
-    return _Chunks(owner, target, stop, num_first, size == 1, uniform(key, starts * 8 + 3))
+def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float) -> _Chunks:
+    """A walk in which `share` of the chunks of several sentences get a random next."""
+    start, split, stop, owner, target = np.empty((5, len(documents.sentence_offsets) - 1), np.int64)
+    is_random = np.empty(len(start), np.bool_)
+    number = _walk(documents.sentence_offsets, documents.document_offsets, key, share, settings.target_seq_length - 3,
+                   settings.short_seq_prob, start, split, stop, owner, target, is_random)
+    return _Chunks(*(column[:number] for column in (start, split, stop, owner, target, is_random)))
+
+
+@compiled
+def _walk(tokens: np.ndarray, documents: np.ndarray, key: np.uint64, share: float, max_tokens: int,
+          short_seq_prob: float, start: np.ndarray, split: np.ndarray, stop: np.ndarray, owner: np.ndarray,
+          target: np.ndarray, is_random: np.ndarray) -> int:
+    """Fill in the chunks; returns their number. The numbers of a chunk are drawn at the place of its first sentence."""
+    end = 0
+    for document in range(len(documents) - 1):
+        place, last = documents[document], documents[document + 1]
+        while place < last:
+            wanted = max_tokens
+            if uniform_at(key, 8 * place) < short_seq_prob:
+                wanted = 2 + below_at(key, 8 * place + 1, max_tokens - 1)
+            after = place + 1
+            while after < last and tokens[after] < tokens[place] + wanted:
+                after += 1
+            size = after - place
+            num_first = 1 + below_at(key, 8 * place + 2, size - 1) if size > 1 else 1
+            start[end], split[end], stop[end] = place, place + num_first, after
+            owner[end], target[end] = document, wanted
+            is_random[end] = size == 1 or uniform_at(key, 8 * place + 3) < share
+            # After a random next the rest of the chunk is used again.
+            place = split[end] if is_random[end] else after
+            end += 1
+    return end
 
 
 def _round(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float,
            counts: Counter) -> Spans:
     """One walk through all documents."""
     tokens, num_documents = documents.sentence_offsets, len(documents.document_offsets) - 1
-    chunks = _chunks(documents, settings, key)
-    chunk = chunks.walk(share)
-    usable = (num_documents > 1) | ~chunks.is_single[chunk]
-    counts["lone sentences dropped for want of a second document"] += int((~usable).sum())
-    chunk = chunk[usable]
-    is_random = chunks.is_random_next(share)[chunk]
-    split, target = chunk + chunks.num_first[chunk], chunks.target[chunk]
-    other = _other_document(chunks.owner[chunk], num_documents, uniform(key, chunk * 8 + 4))
+    chunks = _chunks(documents, settings, key, share)
+    usable = np.flatnonzero((num_documents > 1) | ~chunks.is_single())
+    counts["lone sentences dropped for want of a second document"] += len(chunks.start) - len(usable)
+    chunk, split, stop, owner, target, is_random = (getattr(chunks, field.name)[usable] for field in fields(chunks))
+    other = _other_document(owner, num_documents, uniform(key, chunk * 8 + 4))
     first_of_other = documents.document_offsets[other]
     other_start = first_of_other + integers_below(key, chunk * 8 + 5, documents.document_offsets[other + 1]
                                                   - first_of_other)
     wanted = np.maximum(target - (tokens[split] - tokens[chunk]), 1)
     other_stop = _sentences_until(tokens, other_start, wanted, documents.document_offsets[other + 1])
     spans = Spans(tokens[chunk], tokens[split], tokens[np.where(is_random, other_start, split)],
-                   tokens[np.where(is_random, other_stop, chunks.stop[chunk])], is_random)
+                   tokens[np.where(is_random, other_stop, stop)], is_random)
     return _truncated(spans, settings.target_seq_length - 3, uniform(key, chunk * 8 + 6), uniform(key, chunk * 8 + 7),
                       counts)
 
@@ -190,15 +202,6 @@ def _round(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64
 def _sentences_until(tokens: np.ndarray, starts: np.ndarray, wanted: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """The first sentence boundary at least `wanted` tokens after each start, or the limit if that comes first."""
     return np.minimum(np.searchsorted(tokens, tokens[starts] + wanted), limits)
-
-
-def _follow(following: np.ndarray) -> np.ndarray:
-    """0, following[0], following[following[0]], ... up to the end."""
-    links, visited, place = following.tolist(), [], 0
-    while place < len(links):
-        visited.append(place)
-        place = links[place]
-    return np.array(visited, np.int64)
 
 
 def _other_document(own: np.ndarray, num_documents: int, random: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ from data.corpus import Block, SourceFile, read_documents
 from data.pairs import PairSettings, draw_pairs, spans_to_table
 from data.sentences import tokenize_documents
 from data.static_masks import draw_masks
-from data.text_columns import text_columns
+from data.text_columns import BlockText, text_columns
 
 BLOCKS_FOLDER = ".blocks"
 FORMATS = ("parquet", "arrow")
@@ -150,7 +150,7 @@ def make_block(job: Job, folder: Path, block: Block) -> dict:
     spans = draw_pairs(documents, settings.pairs, index, counts)
     bins = _bins_of(spans.lengths(), settings.bin_size)
     ids = np.concatenate([np.zeros(0, np.int64), *bins])
-    write_block(_block_path(folder, index), documents.token_ids, spans.take(ids), ids, tools.strings)
+    write_block(_block_path(folder, index), documents.token_ids, spans.take(ids), ids)
     result = {"counts": dict(sorted(counts.items())), "samples": [len(rows) for rows in bins]}
     write_atomically(record, json.dumps(result).encode())
     return result
@@ -183,6 +183,11 @@ def _block(path: Path) -> BlockSamples:
     return read_block(path)
 
 
+@lru_cache(maxsize=2)
+def _text(path: Path, strings: TokenStrings) -> BlockText:
+    return BlockText(*strings.spaced(_block(path).token_ids))
+
+
 def make_shard(job: Job, folder: Path, plan: ShardPlan) -> dict:
     """Write one shard, unless it is there; returns {"shard": fields of its record, "masked tokens": their number}."""
     record = folder / f"{plan.name}.json"
@@ -208,7 +213,8 @@ def _parts(job: Job, folder: Path, plan: ShardPlan) -> Iterator[tuple[pa.Table, 
     """The rows of a shard as tables of some thousand rows, each with its number of masks."""
     tools = tools_of(job)
     for piece in plan.pieces:
-        block = _block(_block_path(folder, piece.block))
+        path = _block_path(folder, piece.block)
+        block = _block(path)
         key = stream_key(job.settings.pairs.seed, "static masks", piece.block)
         for start in range(piece.start, piece.stop, _ROWS_AT_ONCE):
             rows = slice(start, min(start + _ROWS_AT_ONCE, piece.stop))
@@ -217,11 +223,11 @@ def _parts(job: Job, folder: Path, plan: ShardPlan) -> Iterator[tuple[pa.Table, 
             if job.settings.masking == "static":
                 masks = draw_masks(block.token_ids, spans, block.ids[rows], tools.rule, key)
             if job.output_format == "parquet":
-                table = text_columns(block.text, spans, masks, tools.strings)
+                table = text_columns(_text(path, tools.strings), spans, masks, tools.strings)
             else:
                 samples = spans_to_table(block.token_ids, spans, tools.tokenizer.vocabulary)
                 table = arrow_columns(masks.applied_to(samples) if masks else samples)
-            yield table, len(masks.rows) if masks else 0
+            yield table, len(masks.positions) if masks else 0
 
 
 def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, output_format: str) -> list[ShardPlan]:

@@ -6,39 +6,39 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.masking import MaskingRule, choose_positions, choose_tokens, corrupt
+from bert.compiled import compiled
+from bert.mask_loops import choose_in_pairs
+from bert.masking import MaskingRule, check_width, choose_positions, corrupt_with
+from bert.randomness import hash64
 from bert.samples import SampleTable, StaticMasks, offsets_of
 from data.pairs import Spans
 
-_ROWS_AT_ONCE = 512  # so that the random numbers of their tokens stay in the processor's cache
+_ROWS_AT_ONCE = 512  # of whole-word masks, so that the matrices stay in the processor's cache
 
 
 @dataclass(frozen=True)
 class DrawnMasks:
-    """The masks of n pairs, by pair and position.
+    """The masks of n pairs, by pair and position; those of pair i are offsets[i]..offsets[i + 1] - 1.
 
     Attributes:
-        rows: int64 [P], the pair; positions: int64 [P], the place in it ([CLS] is 0).
+        offsets: int64 [n + 1].
+        positions: int64 [P], the place in the pair ([CLS] is 0).
         tokens: int64 [P], the place in the block's tokens.
         labels: [P], the true token ids; shown: int64 [P], what the model is shown.
     """
 
-    rows: np.ndarray
+    offsets: np.ndarray
     positions: np.ndarray
     tokens: np.ndarray
     labels: np.ndarray
     shown: np.ndarray
 
-    def offsets(self, num_pairs: int) -> np.ndarray:
-        """int64 [n + 1]: where the masks of each pair start."""
-        return offsets_of(np.bincount(self.rows, minlength=num_pairs))
-
     def applied_to(self, table: SampleTable) -> SampleTable:
         """The table of the same pairs with these masks."""
         ids = table.token_ids.copy()
-        ids[table.offsets[self.rows] + self.positions] = self.shown
+        ids[np.repeat(table.offsets[:-1], np.diff(self.offsets)) + self.positions] = self.shown
         return SampleTable(ids, table.offsets, table.first_lengths, table.is_random_next,
-                           StaticMasks(self.offsets(len(table)), self.positions.astype(np.uint16), self.labels))
+                           StaticMasks(self.offsets, self.positions.astype(np.uint16), self.labels))
 
 
 def draw_masks(token_ids: np.ndarray, spans: Spans, ids_of_pairs: np.ndarray, rule: MaskingRule,
@@ -50,7 +50,25 @@ def draw_masks(token_ids: np.ndarray, spans: Spans, ids_of_pairs: np.ndarray, ru
         spans: n pairs of these.
         ids_of_pairs: int64 [n].
     """
-    rows_of, positions_of = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    lengths, keys = spans.lengths(), hash64(key, ids_of_pairs)
+    if rule.continuations is None:
+        check_width(int(lengths.max(initial=0)))
+        counts = rule.num_predictions(lengths)
+        positions, offsets = np.empty(int(counts.sum()), np.int64), np.empty(len(spans) + 1, np.int64)
+        choose_in_pairs(keys, spans.first_lengths(), lengths, counts, positions, offsets)
+        positions = positions[:offsets[-1]]
+    else:
+        positions, offsets = _draw_words(token_ids, spans, ids_of_pairs, rule, key)
+    tokens, labels = np.empty(len(positions), np.int64), np.empty(len(positions), token_ids.dtype)
+    _look_up(token_ids, spans.first_start, spans.first_stop, spans.second_start, positions, offsets, tokens, labels)
+    shown = corrupt_with(rule, np.repeat(keys, np.diff(offsets)), positions, labels)
+    return DrawnMasks(offsets, positions, tokens, labels, shown)
+
+
+def _draw_words(token_ids: np.ndarray, spans: Spans, ids_of_pairs: np.ndarray, rule: MaskingRule,
+                key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
+    """(positions, offsets) of masks that cover whole words."""
+    counts, positions_of = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     lengths, first = spans.lengths(), spans.first_lengths()
     for start in range(0, len(spans), _ROWS_AT_ONCE):
         rows = np.arange(start, min(start + _ROWS_AT_ONCE, len(spans)))
@@ -58,16 +76,21 @@ def draw_masks(token_ids: np.ndarray, spans: Spans, ids_of_pairs: np.ndarray, ru
         barred = columns >= lengths[rows, None] - 1
         barred |= columns == first[rows, None] - 1
         barred[:, 0] = True
-        if rule.continuations is None:
-            masked_rows, positions = choose_tokens(rule, key, ids_of_pairs[rows], barred, lengths[rows])
-        else:
-            places = np.where(barred, 0, spans.tokens_at(rows[:, None], columns))
-            ids = np.where(barred, np.flatnonzero(rule.separators)[0], token_ids[places])
-            masked_rows, positions = choose_positions(rule, key, ids_of_pairs[rows], ids, lengths[rows])
-        rows_of.append(rows[masked_rows])
+        places = np.where(barred, 0, spans.tokens_at(rows[:, None], columns))
+        ids = np.where(barred, np.flatnonzero(rule.separators)[0], token_ids[places])
+        masked_rows, positions = choose_positions(rule, key, ids_of_pairs[rows], ids, lengths[rows])
+        counts.append(np.bincount(masked_rows, minlength=len(rows)))
         positions_of.append(positions)
-    rows, positions = np.concatenate(rows_of), np.concatenate(positions_of)
-    tokens = spans.tokens_at(rows, positions)
-    labels = token_ids[tokens]
-    shown = corrupt(rule, key, ids_of_pairs[rows], positions, labels.astype(np.int64))
-    return DrawnMasks(rows, positions, tokens, labels, shown)
+    return np.concatenate(positions_of), offsets_of(np.concatenate(counts))
+
+
+@compiled
+def _look_up(token_ids: np.ndarray, first_start: np.ndarray, first_stop: np.ndarray, second_start: np.ndarray,
+             positions: np.ndarray, offsets: np.ndarray, tokens: np.ndarray, labels: np.ndarray) -> None:
+    """Fill in the place in the block, and the token there, of each masked position."""
+    for row in range(len(offsets) - 1):
+        middle = first_stop[row] - first_start[row] + 2
+        for place in range(offsets[row], offsets[row + 1]):
+            position = positions[place]
+            token = position + (first_start[row] - 1 if position < middle else second_start[row] - middle)
+            tokens[place], labels[place] = token, token_ids[token]
