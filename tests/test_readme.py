@@ -186,6 +186,33 @@ def test_the_recipes_of_squad_resolve(start, clone):
 
 
 @pytest.mark.slow
+def test_sentences_are_judged_and_entities_found(clone):
+    """Runs after the quickstart of pre-training, and starts from what it left."""
+    for line, stage in (("bash scripts/run_glue.sh", "sentiment/glue-custom"),
+                        ("bash scripts/run_glue.sh --config quickstart_entities", "entities/ner")):
+        TRIED.add(line)
+        trained = run(line, clone, timeout=900)
+        assert trained.returncode == 0, trained.stdout[-3000:] + trained.stderr[-3000:]
+        assert "starting from what pre-training left" in trained.stdout and "  f1  " in trained.stdout
+        summary = json.loads((clone / "results/glue_quickstart" / stage / "summary.json").read_text())
+        assert summary["finished"] and 0 <= summary["eval_f1"] <= 1
+    judged = run(command("python run_glue.py --task-name custom"), clone)
+    assert judged.returncode == 0, judged.stderr[-3000:]
+    assert len((clone / "results/judged/glue-custom/predictions.tsv").read_text().splitlines()) == 101
+
+
+@pytest.mark.slow
+def test_the_recipes_of_glue_resolve(clone):
+    for start, data in (("bash scripts/run_glue.sh mrpc", "global_batch_size: 32"),
+                        ("bash scripts/run_glue.sh --config mnli_large", "global_batch_size: 128"),
+                        ("bash scripts/run_glue.sh --config conll2003", "document_context: true"),
+                        ("python run_glue.py --task-name AX", "do_predict: true")):
+        vocabulary = f"--vocab-file {clone}/results/quickstart/data/vocab.txt --device cpu --show-config"
+        shown = run(f"{command(start)} {vocabulary}", clone, BERT_PREP_WORKING_DIR="/data")
+        assert shown.returncode == 0 and data in shown.stdout, shown.stderr
+
+
+@pytest.mark.slow
 def test_plans_are_printed(clone):
     one = run(command("python run_pretraining.py --plan"), clone)
     assert one.returncode == 0 and "--batch-size 256" in one.stdout and "at 32 an hour" in one.stdout, one.stderr
