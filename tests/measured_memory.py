@@ -9,11 +9,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import numpy as np  # noqa: E402
-import tiny  # noqa: E402
+import numpy as np
+import tiny
 
-from bert.framework import core  # noqa: E402
-from bert.program_memory import bound_shapes, tensor_bytes, walk  # noqa: E402
+from bert.framework import core
+from bert.program_memory import bound_shapes, tensor_bytes, walk
 
 SEQUENCES, LENGTH, MASKED = 24, 64, 240
 

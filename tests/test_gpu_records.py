@@ -5,11 +5,14 @@ programs anew and compares; here nothing is built.
 import json
 
 import pytest
+import tiny
 from gpu.cases import all_cases, distinct
 from gpu.recipe_records import GOLDEN, record_of, table
 
+from bert import runs
 from bert.architecture import FusedKernels
 from bert.config import HardwareSettings, derive
+from bert.objectives import PretrainingObjective
 from bert.recipes import RECIPES
 
 CASES = all_cases()
@@ -81,3 +84,17 @@ def test_fused_kernels_are_for_gpus():
 def test_flash_attention_without_a_short_type_is_refused():
     with pytest.raises(ValueError, match="fuse_attention=true needs amp=true: .*pass --amp"):
         derive(RECIPES["phase1_large_tf32"](), fuse_attention=True)
+
+
+def test_settings_for_gpu_kernels_leave_the_program_on_a_cpu_as_it_is(tmp_path):
+    """Operator by operator, so to the last bit, dropout included."""
+    programs = []
+    for fused in (False, True):
+        config = tiny.pretraining_config(tmp_path, model=tiny.MODEL_WITH_DROPOUT, amp=True, fuse_linear=fused,
+                                         fuse_dropout_add=fused, fuse_attention=fused)  # fmt: skip
+        tiny.join(tiny.ONE_RANK)
+        programs.append(runs.build(config, PretrainingObjective(config.model, fuse_mha=True), tiny.ONE_RANK)[0])
+    plain, with_settings = ([(op.type, sorted(op.input_arg_names), sorted(op.output_arg_names))
+                             for block in program.main.blocks for op in block.ops] for program in programs)  # fmt: skip
+    assert plain == with_settings
+    assert not any(kind.startswith(("fused_", "flash_")) for kind, _, _ in plain)
