@@ -223,7 +223,9 @@ def nvidia_file(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
 @pytest.mark.parametrize("heads", [("pooler", "cls"), ("pooler", "qa"), ("pooler",)])
 def test_nvidia_paddle_weights_are_known_by_their_order(tmp_path, heads):
     expected = foreign.parameters(heads)
-    found = read_pretrained(nvidia_file(tmp_path / "m", nvidia_names(expected)))
+    folder = nvidia_file(tmp_path / "m", nvidia_names(expected))
+    assert read_pretrained(folder / "bert_paddle").heads  # the prefix, as its users name checkpoints
+    found = read_pretrained(folder)
     assert_is_the_model(found.parameters, expected)
     assert found.format == "nvidia-paddle"
 

@@ -4,6 +4,7 @@ import re
 import warnings
 from pathlib import Path
 
+from bert.conversion.locating import is_there
 from bert.conversion.raw import ConversionError
 
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -17,11 +18,11 @@ def resolve(source: str) -> Path:
         ConversionError: neither a path nor a name that can be fetched.
     """
     path = Path(source).expanduser()
-    if path.exists() or path.with_name(path.name + ".index").exists():
+    if source and is_there(path):
         return path
     mistyped = "/" in source and path.parent.is_dir()
     if mistyped or not _NAME.fullmatch(source) or source.startswith("."):
-        raise ConversionError(f"{source} does not exist; name a checkpoint directory, a file of weights, or a model "
+        raise ConversionError(f"{source or repr(source)} does not exist; name a checkpoint directory, a file of weights, or a model "
                               "that PaddleNLP knows by name")
     try:
         with warnings.catch_warnings():  # of the libraries that PaddleNLP imports

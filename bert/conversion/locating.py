@@ -10,6 +10,7 @@ from bert.conversion.raw import ConversionError, regular_file
 
 VOCABULARY_FILE = "vocab.txt"
 _OPTIMIZER = "_optimizer.safetensors"
+_OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name checkpoints without their endings
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 
 
@@ -85,9 +86,9 @@ def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
 def _file(path: Path) -> tuple[Path, str]:
     """A file's container, by what it begins with; a TensorFlow prefix becomes its .index."""
     if not path.exists():
-        index = path.with_name(path.name + ".index")
-        if index.is_file():
-            return index, "tensorflow"
+        for suffix in _OF_PREFIXES:
+            if (whole := path.with_name(path.name + suffix)).is_file():
+                return _file(whole)
         raise ConversionError(f"{path} does not exist; name a checkpoint directory or a file of weights")
     if path.suffix == ".index":
         return path, "tensorflow"
@@ -106,6 +107,11 @@ def _file(path: Path) -> tuple[Path, str]:
         return path, "safetensors"
     raise ConversionError(f"{path} is no file of weights that is known (it begins with {start[:8]!r}); known are "
                           ".safetensors, PyTorch's .bin and .pt, Paddle's .pdparams, TensorFlow's .index")
+
+
+def is_there(path: Path) -> bool:
+    """Whether `locate` would find something under this name, or under the name and an ending."""
+    return path.exists() or bool(path.name) and any(path.with_name(path.name + suffix).is_file() for suffix in _OF_PREFIXES)
 
 
 def _with_neighbours(weights: Path, container: str, notes: list[str]) -> Located:
