@@ -58,6 +58,7 @@ def results_table(runs: Sequence[RunRecord]) -> Table:
                                      else run.last(name) for run in runs])
     for title, name, else_median in (
             ("sequences/s", "training_sequences_per_second", "seqs_per_sec"),
+            ("inference sequences/s", "inference_sequences_per_second", ""),
             ("tokens/s", "tokens_per_second", "tokens_per_sec"), ("model FLOPs utilisation", "mfu", "mfu")):
         add(title, [run.summary.get(name) or _median(run, else_median) for run in runs])
     add("skipped updates", [run.last("skipped_steps") for run in runs])

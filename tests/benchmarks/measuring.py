@@ -75,6 +75,7 @@ def measure(task: Task, train: Callable[[dict[str, np.ndarray]], float | None], 
         sequences += len(batch["attention_mask"])
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     print(json.dumps({
+        "updates": task.steps,
         "seconds": seconds, "cpu_seconds": cpu, "tokens": tokens, "padded_tokens": padded, "sequences": sequences,
         "loss_before": loss_before, "loss_after": evaluate(first), "peak_memory": peak_memory(),
         "peak_tflops": peak_tflops}))  # fmt: skip

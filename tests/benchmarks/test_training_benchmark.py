@@ -20,7 +20,7 @@ MODEL = BertConfig(vocab_size=106, hidden_size=32, num_hidden_layers=1, num_atte
 
 
 def result(**changes) -> dict:
-    return {"seconds": 2.0, "cpu_seconds": 4.0, "tokens": 600, "padded_tokens": 800, "sequences": 40,
+    return {"updates": 10, "seconds": 2.0, "cpu_seconds": 4.0, "tokens": 600, "padded_tokens": 800, "sequences": 40,
             "loss_before": 5.0, "loss_after": 4.0, "peak_memory": 10**9, "peak_tflops": 0.1, **changes}
 
 
@@ -49,7 +49,7 @@ def test_figures_follow_from_what_was_measured():
     flops = training_flops_per_sequence(MODEL, 7, 2)
     assert ours["mfu"] == pytest.approx(flops * 20 / 0.2e12)  # the fastest product that any of them showed
     shown = table([ours, other])
-    assert "| other | 2.50 | 6.0 | 120 (160) |" in shown and "1.00 GB" in shown
+    assert "| other | 1.50 | 0.60 | 2.50 | 120 (160) |" in shown and "1.00 GB" in shown
 
 
 @pytest.mark.parametrize(("changes", "message"), [
