@@ -12,5 +12,5 @@ export PATH
 
 ruff check .
 mypy
-shellcheck --external-sources scripts/*.sh scripts/configs/*.sh data/*.sh .ci/run
+shellcheck --external-sources run.sub scripts/*.sh scripts/docker/*.sh scripts/configs/*.sh data/*.sh .ci/run
 exec "${PYTHON}" -m pytest -m "not slow" "$@"
