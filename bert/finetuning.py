@@ -7,6 +7,7 @@ checkpoints and logs is here and the same for every task.
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 from bert import checkpoint, checkpoint_files, distributed, initialization, runs
 from bert.checkpoint_writer import CheckpointWriter
 from bert.cli import dump_yaml
+from bert.config import derive
 from bert.finetuning_config import FineTuningConfig, with_steps
 from bert.finetuning_data import FeatureTable, FineTuningLoader
 from bert.framework import read_variable
@@ -84,7 +86,7 @@ def run(config: FineTuningConfig, open_task: OpenTask) -> int:
     notes: list[str] = []
     task = open_task(config, notes.append)
     if task.train is not None:
-        config = with_steps(config, len(task.train), group.world_size)
+        config = _with_lasting_vocabulary(with_steps(config, len(task.train), group.world_size), group.is_main)
     stop = StopRequest().install()
     with contextlib.ExitStack() as stack:
         log = _open_log(config, group, stack) if group.is_main else None
@@ -114,6 +116,17 @@ def run(config: FineTuningConfig, open_task: OpenTask) -> int:
             session.finish()
         distributed.finalize(group)
     return code or 0
+
+
+def _with_lasting_vocabulary(config: FineTuningConfig, is_main: bool) -> FineTuningConfig:
+    """A copy of a vocabulary that lies beside weights of this run, which are deleted when better or newer ones come."""
+    source, lasting = config.vocabulary_file(), config.stage_dir() / checkpoint.VOCABULARY_FILE
+    if config.run.output_dir.resolve() not in source.resolve().parents:
+        return config
+    if is_main and source.resolve() != lasting.resolve():
+        lasting.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, lasting)
+    return derive(config, vocab_file=lasting)
 
 
 def _open_log(config: FineTuningConfig, group, stack: contextlib.ExitStack) -> RunLog:

@@ -112,6 +112,8 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(weights, files, trained, tmp
     assert run(tmp_path, *arguments, "--from-checkpoint", tmp_path / "out", "--last-step-of-checkpoint", "auto") == 0
     steps = [next(iter((folder / "out").glob("*/glue-sst-2"))) / "160" for folder in (tmp_path, trained)]
     tiny.assert_identical(*(checkpoint.load_parameters(step) for step in steps))
+    kept = tmp_path / "out/glue-sst-2/vocab.txt"  # that of the best weights so far goes when better ones come
+    assert f"vocab_file: {kept}" in (tmp_path / "out/glue-sst-2/config.yaml").read_text() and kept.is_file()
     assert summary(tmp_path, "glue-sst-2")["eval_score"] == summary(trained, "glue-sst-2")["eval_score"]
 
 
