@@ -22,8 +22,8 @@ def resolve(source: str) -> Path:
         return path
     mistyped = "/" in source and path.parent.is_dir()
     if mistyped or not _NAME.fullmatch(source) or source.startswith("."):
-        raise ConversionError(f"{source or repr(source)} does not exist; name a checkpoint directory, a file of weights, or a model "
-                              "that PaddleNLP knows by name")
+        raise ConversionError(f"{source or repr(source)} does not exist; name a checkpoint directory, a file of "
+                              "weights, or a model that PaddleNLP knows by name")
     try:
         with warnings.catch_warnings():  # of the libraries that PaddleNLP imports
             warnings.simplefilter("ignore")

@@ -111,7 +111,8 @@ def _file(path: Path) -> tuple[Path, str]:
 
 def is_there(path: Path) -> bool:
     """Whether `locate` would find something under this name, or under the name and an ending."""
-    return path.exists() or bool(path.name) and any(path.with_name(path.name + suffix).is_file() for suffix in _OF_PREFIXES)
+    names = [path.name + suffix for suffix in _OF_PREFIXES if path.name]
+    return path.exists() or any(path.with_name(name).is_file() for name in names)
 
 
 def _with_neighbours(weights: Path, container: str, notes: list[str]) -> Located:
