@@ -24,6 +24,7 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 NUM_NODES = 2
+MEMORY_MIB = 4000  # of a node; nothing enforces it
 # What a daemon of the system would have as its PATH; Debian keeps the daemons in /usr/sbin.
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
@@ -150,7 +151,8 @@ class SlurmCluster:
             "SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=2,batch_sched_delay=0",
             "KillWait=30", "InactiveLimit=0", "MinJobAge=3600", "JobRequeue=1",
         ]
-        lines += [f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus} State=UNKNOWN"
+        lines += [f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus} "
+                  f"RealMemory={MEMORY_MIB} State=UNKNOWN"
                   for node, port in zip(self.nodes(), node_ports, strict=True)]
         lines += [f"PartitionName=main Nodes={','.join(self.nodes())} Default=YES MaxTime=INFINITE State=UP"]
         return "\n".join(lines) + "\n"

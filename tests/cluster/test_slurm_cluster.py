@@ -5,6 +5,7 @@
 
 import json
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -148,3 +149,25 @@ def test_missing_shards_are_made_by_a_job_of_their_own(cluster, place, tmp_path)
     assert train.wait(300) == "COMPLETED", train.log()
     assert steps(train, 1) == [4] and steps(train, 2) == [4]
     assert "making them" not in train.log()[len(made.log()):]
+
+
+def test_preprocessing_on_slurms_nodes_writes_the_same_bytes_as_here(cluster, tmp_path):
+    """dask-jobqueue submits one job for each worker; its settings are those of ~/.config/dask/jobqueue.yaml."""
+    pytest.importorskip("dask_jobqueue", reason="pip install -r requirements-dask.txt")
+    corpus = corpora.write_source(tmp_path / "wikipedia", num_documents=60)
+    vocabulary = corpora.write_vocabulary(tmp_path / "vocab.txt")
+    settings = {"DASK_JOBQUEUE__SLURM__CORES": "1", "DASK_JOBQUEUE__SLURM__MEMORY": "1GB",
+                "DASK_JOBQUEUE__SLURM__LOG_DIRECTORY": str(tmp_path)}  # fmt: skip
+    sinks = {}
+    for name, scheduler in (("here", ()), ("slurm", ("--scheduler", "slurm"))):
+        sinks[name] = tmp_path / name
+        command = [sys.executable, "-m", "data.preprocess_bert_pretrain", "--wikipedia", str(corpus / "source"),
+                   "--sink", str(sinks[name]), "--vocab-file", str(vocabulary), "--target-seq-length", "32",
+                   "--num-shards", "4", "--local-n-workers", "2", "--masking", "static",
+                   "--max-predictions-per-seq", "8", "--seed", "5", *scheduler]  # fmt: skip
+        done = cluster.run(command, cwd=workplace.REPOSITORY, env=settings, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:] + cluster.logs()
+    files = {name: {path.name: path.read_bytes() for path in sink.glob("*.parquet")} for name, sink in sinks.items()}
+    assert len(files["here"]) == 4 and files["slurm"] == files["here"]
+    workers = re.findall(r"JobName=dask-worker", cluster.output("scontrol", "show", "jobs"))
+    assert len(workers) == 2
