@@ -1,8 +1,7 @@
 """GLUE's metrics, by scikit-learn and SciPy, which its own scorer uses.
 
 Where a definition divides by zero: Matthews' coefficient of constant predictions is 0, F1 without a true positive is
-0, and a correlation with a constant does not exist (NaN: there is nothing to rank; a run that keeps its best model
-takes it for the worst).
+0, and a correlation with a constant does not exist: it is NaN, and counts as 0 in the score.
 """
 
 from __future__ import annotations
@@ -76,4 +75,4 @@ def scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) ->
         raise ValueError(f"{int((~np.isfinite(predictions)).sum())} of {len(predictions)} predictions are NaN or "
                          "infinite: the model is broken; look at its training loss")
     found = {name: METRICS[name](predictions, labels) for name in names}
-    return {**found, "score": float(np.mean(list(found.values())))}
+    return {**found, "score": float(np.mean([0.0 if math.isnan(value) else value for value in found.values()]))}

@@ -102,6 +102,12 @@ def test_the_score_of_a_task_is_the_mean_of_its_metrics():
     assert found == {"f1": pytest.approx(2 / 3), "accuracy": 0.75, "score": pytest.approx((2 / 3 + 0.75) / 2)}
 
 
+def test_a_correlation_that_does_not_exist_counts_as_none_at_all():
+    """A run keeps the weights of the best score, so that must be a number, whatever an early model predicts."""
+    found = scores(TASKS["STS-B"].metrics, np.full(4, 2.5, np.float32), np.arange(4.0))
+    assert math.isnan(found["pearson"]) and math.isnan(found["spearman"]) and found["score"] == 0.0
+
+
 def test_what_cannot_be_scored_is_refused():
     with pytest.raises(ValueError, match="2 predictions for 3 labels"):
         scores(("accuracy",), np.zeros(2), np.zeros(3))
