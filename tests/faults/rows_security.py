@@ -52,7 +52,7 @@ def hostile_pickles(trials: Trials) -> None:
 
     for form in ("model_state.pdparams", "pytorch_model.bin", "legacy.bin"):
         for name in payloads(trials.folder / "x"):
-            folder = trials.folder / f"{form} {name}"
+            folder = trials.folder / f"{form}-{name.replace(' ', '-')}"
             folder.mkdir()
             marker = folder / "executed"
             data = pickle.dumps(payloads(marker)[name], protocol=2)

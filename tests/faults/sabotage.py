@@ -147,6 +147,22 @@ def _in_place(_: Any) -> Any:
     return atomic_path
 
 
+def _slowly_in_place(_: Any) -> Any:
+    """Half of a file lies under its name for a while, for a kill to find."""
+
+    def write_atomically(path, data):
+        import time
+
+        data = bytes(data)
+        with open(path, "wb") as file:
+            for part in (data[:len(data) // 2], data[len(data) // 2:]):
+                file.write(part)
+                file.flush()
+                time.sleep(0.05)
+
+    return write_atomically
+
+
 def _unpickled(_: Any) -> Any:
     import pickle
 
@@ -206,7 +222,8 @@ BROKEN: dict[str, list[Replacement]] = {
     "shards are not checked": [("bert.shards:ShardDirectory._check_bytes", _nothing)],
     "folders of shards are not checked": [("bert.shards:ShardDirectory._check_names", _nothing),
                                           ("bert.shards:ShardDirectory._check_counts", _nothing)],
-    "shards are not written at once": [("bert.manifest:atomic_path", _in_place)],
+    "shards are not written at once": [("bert.manifest:atomic_path", _in_place),
+                                       ("bert.manifest:write_atomically", _slowly_in_place)],
     "text is taken as it comes": [("data.encodings:detect", _always_utf8)],
     "vocabularies are not checked": [("bert.tokenization:_check_token", _nothing)],
     "SQuAD files are not checked": [("bert.squad_examples:_Reader._refuse_unanswered", _nothing),

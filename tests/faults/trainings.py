@@ -19,8 +19,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tests.corpora import random_table, write_shards, write_vocabulary
 from tests.faults import sabotage
 
@@ -51,6 +49,7 @@ class Data:
 
 def make_data(folder: Path) -> Data:
     """Three shards of 300 samples in all: the run passes through more than one epoch."""
+    folder.mkdir(parents=True, exist_ok=True)
     write_vocabulary(folder / "vocab.txt")
     write_shards(folder / "shards", [random_table(100, seed, masked=True) for seed in range(3)])
     return Data(folder)
@@ -176,7 +175,6 @@ class Training:
 @contextmanager
 def trainings(folder: Path) -> Iterator[tuple[Server, Data]]:
     """A server, warm for the command of `Data.argv`, and the data below `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     data, server = make_data(folder), Server()
     try:
         server.ask(do="warm", argv=data.argv(folder / "never"))
@@ -189,6 +187,3 @@ def must_end(training: Training, code: int = 0) -> Training:
     assert training.code == code, f"exit code {training.code} instead of {code}: {training.said()[-800:]}"
     return training
 
-
-def random_seed_of(name: str) -> np.random.Generator:
-    return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big"))
