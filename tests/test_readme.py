@@ -237,6 +237,15 @@ def test_reports_of_the_quickstart_are_written(clone):
 
 
 @pytest.mark.slow
+def test_the_benchmark_of_training_compares_four(clone):
+    """The README's command with a model that takes seconds; PyTorch is installed unless BERT_TORCH_VENV has it."""
+    small = "--model bert-tiny --batch-size 4 --sequence-length 32 --steps 2 --warmup-steps 1 --threads 1"
+    done = run(f"{command('bash scripts/benchmark_training.sh')} {small}", clone, timeout=2400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(json.loads((clone / ".benchmark/training/results.json").read_text())["rows"]) == 4
+
+
+@pytest.mark.slow
 def test_help_is_readable(clone):
     shown = run(command("python run_pretraining.py --help"), clone)
     assert shown.returncode == 0 and "--gradient-merge-steps" in shown.stdout
