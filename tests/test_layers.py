@@ -32,6 +32,8 @@ MUST_BE_PADDLE_FREE = (
     "bert.finetuning_launcher", "bert.flags", "bert.glue_config", "bert.glue_features", "bert.glue_metrics",
     "bert.glue_reading", "bert.glue_submission", "bert.glue_tasks", "bert.interruption", "bert.launch_plan",
     "bert.launch_report", "bert.launcher", "bert.logs", "bert.machine_facts", "bert.masking", "bert.preparation",
+    "bert.curves", "bert.planner", "bert.planner_check", "bert.planner_flags", "bert.planner_hardware",
+    "bert.planner_operators", "bert.report", "bert.report_document", "bert.report_reading",
     "bert.pretraining_config", "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes",
     "bert.rendezvous", "bert.samples", "bert.shards", "bert.slurm", "bert.squad_config", "bert.squad_examples",
     "bert.squad_features", "bert.squad_launch", "bert.squad_metrics", "bert.squad_predictions",
