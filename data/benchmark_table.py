@@ -6,7 +6,8 @@ from __future__ import annotations
 def table_of(results: dict) -> str:
     """Preprocessing, loading and growth, each a table, and where the text came from."""
     return "\n".join([*_preprocessing(results["preprocess"]), "", *_loading(results["load"]), "",
-                      *_growth(results["growth"]), "", *_compilation(results.get("compilation")), *_origin(results.get("corpus", {}))]) + "\n"
+                      *_growth(results["growth"]), "", *_compilation(results.get("compilation")),
+                      *_origin(results.get("corpus", {}))]) + "\n"
 
 
 def _preprocessing(recipes: dict) -> list[str]:
@@ -53,8 +54,9 @@ def _growth(sizes: dict) -> list[str]:
 def _compilation(cost: dict | None) -> list[str]:
     if not cost:
         return []
-    return [f"One megabyte took {cost['first_cpu_seconds']:.1f} CPU s the first time and {cost['second_cpu_seconds']:.1f} "
-            "from then on: loops that are not on the machine yet are compiled once, which is not counted above.", ""]
+    first, second = cost["first_cpu_seconds"], cost["second_cpu_seconds"]
+    return [f"One megabyte took {first:.1f} CPU s the first time and {second:.1f} the second: loops new to this "
+            "machine are compiled, once. That is not counted above.", ""]
 
 
 def _origin(corpus: dict) -> list[str]:

@@ -40,6 +40,8 @@ class Block:
 def list_sources(folders: Sequence[str | Path]) -> tuple[SourceFile, ...]:
     """All *.txt files below the folders, by folder and name; of a corpus folder only what is below its `source`.
 
+    What is hidden, or below a hidden folder, is left out: unfinished downloads, checkpoints of notebooks.
+
     Raises:
         ValueError: a folder is missing, or holds no text.
     """
@@ -48,7 +50,8 @@ def list_sources(folders: Sequence[str | Path]) -> tuple[SourceFile, ...]:
         if not folder.is_dir():
             raise ValueError(f"{folder}: no such directory; give the folder that holds source/<language>/N.txt")
         root = folder / "source" if (folder / "source").is_dir() else folder
-        found = [SourceFile(str(path), path.stat().st_size) for path in root.rglob("*.txt") if path.is_file()]
+        found = [SourceFile(str(path), path.stat().st_size) for path in root.rglob("*.txt") if path.is_file()
+                 and not any(part.startswith(".") for part in path.relative_to(root).parts)]
         if not sum(source.num_bytes for source in found):
             raise ValueError(f"{folder}: its {len(found)} *.txt files hold no text; download or extract the corpus "
                              "first: one document per line, the first word being its id")

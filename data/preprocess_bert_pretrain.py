@@ -69,6 +69,10 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     if not plans:
         raise ValueError(f"{len(job.sources)} source files with {counts['documents read']} documents gave no sample; "
                          f"a sample needs two sentences or a second document: {dict(counts)}")
+    files = Counter(plan.bin_id for plan in plans)
+    if num_shards is not None and min(files.values()) < num_shards:
+        counts["bins of fewer samples, thus of fewer files, than --num-shards"] = sum(
+            number < num_shards for number in files.values())
     shard_tasks = [(light, folder, plan) for plan in plans]
     made = list(progress(run(make_shard, shard_tasks), len(plans), "shards", "files"))
     shards = {plan.name: ShardRecord(**result["shard"]) for plan, result in zip(plans, made, strict=True)}

@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert.mask_loops import choose_in_rows
 from bert.masking import MaskingRule, choose_positions, corrupt
-from bert.randomness import stream_key
+from bert.randomness import hash64, stream_key
 from tests.corpora import random_table, vocabulary
 
 WORDS = vocabulary()
@@ -101,3 +102,20 @@ def test_a_sample_of_one_long_word_still_gets_a_mask_within_the_limit():
 def test_impossible_settings_are_refused(ratio, limit):
     with pytest.raises(ValueError, match="must"):
         MaskingRule.of(WORDS, masked_lm_ratio=ratio, max_predictions_per_seq=limit)
+
+
+@pytest.mark.parametrize("width", [9, 128, 300])
+def test_compiled_loops_choose_the_smallest_random_numbers(width):
+    """The definition, by sorting: the masks of a sample are the places of its smallest numbers."""
+    rng = np.random.default_rng(3)
+    keys, counts = hash64(KEY, np.arange(200)), rng.integers(0, width // 2, 200)
+    barred = rng.random((200, width)) < 0.3
+    rows, columns = np.empty((2, counts.sum()), np.int64)
+    number = choose_in_rows(keys, barred, counts, rows, columns)
+    expected = []
+    for row in range(200):
+        random = (hash64(keys[row], np.arange(width)) >> np.uint64(44)).astype(np.int64) << 12 | np.arange(width)
+        allowed = np.flatnonzero(~barred[row])
+        chosen = allowed[np.argsort(random[allowed])][:counts[row]]
+        expected += [(row, column) for column in sorted(chosen.tolist())]
+    assert list(zip(rows[:number].tolist(), columns[:number].tolist(), strict=True)) == expected

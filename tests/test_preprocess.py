@@ -225,6 +225,14 @@ def test_blocks_hold_every_line_once(corpus, block_bytes):
     assert found == whole
 
 
+def test_hidden_files_and_folders_are_no_source(tmp_path):
+    for name in ("1.txt", ".checkpoints/1.txt", "en/.unfinished.txt", "en/2.txt"):
+        path = tmp_path / ".home" / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("id The river runs.\n")
+    assert [Path(source.path).name for source in list_sources([tmp_path / ".home"])] == ["1.txt", "2.txt"]
+
+
 HARD_LINES = {
     "no text": b"id-only\n", "blank": b"\n \n", "not UTF-8": b"a the \xff\xfe river runs. To the sea.\n",
     "NUL": b"b the\x00 river. Runs\x00.\n", "CR LF": b"c The river. Runs to sea.\r\n",
@@ -311,6 +319,18 @@ def test_a_finished_run_is_not_repeated_and_another_one_is_refused(corpus, tmp_p
 def test_impossible_commands_are_refused(corpus, tmp_path, flags, rule):
     with pytest.raises(SystemExit, match=rule):
         run(corpus, tmp_path / "out", *flags)
+
+
+def test_a_bin_of_fewer_samples_than_shards_has_fewer_files_and_this_is_counted(corpus, tmp_path):
+    run(corpus, tmp_path / "shards", "--bin-size", "4", "--num-shards", "13")
+    manifest = read_manifest(tmp_path / "shards")
+    sizes = {}
+    for record in manifest.shards.values():
+        sizes.setdefault(record.bin_id, []).append(record.num_samples)
+    small = [counts for counts in sizes.values() if sum(counts) < 13]
+    assert small and all(counts == [1] * len(counts) for counts in small)
+    assert all(len(counts) == 13 and max(counts) - min(counts) <= 1 for counts in sizes.values() if sum(counts) >= 13)
+    assert manifest.counts["bins of fewer samples, thus of fewer files, than --num-shards"] == len(small)
 
 
 def test_an_empty_corpus_is_refused(corpus, tmp_path):

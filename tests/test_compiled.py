@@ -1,0 +1,47 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from bert import compiled as module
+from bert.compiled import SPARE_BYTES, compiled, copied_wide
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_machine_code_is_made_anew_when_a_function_it_calls_changes(tmp_path):
+    (tmp_path / "caller.py").write_text("from bert.compiled import compiled\nfrom called import called\n\n\n"
+                                        "@compiled\ndef caller(number):\n    return called(number)\n")
+    for factor in (2, 3):
+        (tmp_path / "called.py").write_text("from bert.compiled import compiled\n\n\n@compiled\ndef called(number):\n"
+                                            f"    return {factor} * number\n")
+        found = subprocess.run([sys.executable, "-c", "from caller import caller; print(caller(7))"], text=True,
+                               env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"},
+                               capture_output=True, check=True).stdout
+        assert int(found) == factor * 7
+    assert list((tmp_path / "__pycache__").glob("caller.*.nbc"))
+
+
+def test_without_a_folder_for_machine_code_loops_are_compiled_each_time():
+    real = module.njit
+
+    def njit(*arguments, **settings):
+        if settings.pop("cache", False):
+            raise RuntimeError("cannot cache function: no locator available")
+        return real(*arguments, **settings)
+
+    with mock.patch.object(module, "njit", njit):
+        assert compiled(lambda number: number + 1)(16) == 17
+
+
+def test_wide_copies_end_where_they_should():
+    rng = np.random.default_rng(0)
+    source = rng.integers(0, 256, 1000).astype(np.uint8)
+    offsets = np.cumsum(rng.integers(0, 50, 30))
+    target, end = np.zeros(offsets[-1] + SPARE_BYTES, np.uint8), 0
+    for start, stop in zip(np.append(0, offsets[:-1]).tolist(), offsets.tolist(), strict=True):
+        end = copied_wide(target, end, source, start, stop)
+    assert end == offsets[-1] and (target[:end] == source[:end]).all()
