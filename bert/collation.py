@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bert.compiled import compiled
 from bert.masking import MaskingRule, choose_positions, corrupt
 from bert.samples import SampleTable, ragged_indices
 
@@ -68,8 +69,6 @@ class CollationRule:
         lengths = table.offsets[rows + 1] - table.offsets[rows]
         input_ids = self._padded(table, rows, lengths)
         num_rows, width = input_ids.shape
-        columns = np.arange(width)[None, :]
-        real = columns < lengths[:, None]
         if self.dynamic:
             masked_rows, masked_columns = choose_positions(self.masking, key, sample_ids, input_ids, lengths)
             labels = input_ids[masked_rows, masked_columns]
@@ -81,9 +80,9 @@ class CollationRule:
             flat = ragged_indices(table.masks.offsets[rows], counts)
             masked_rows, masked_columns = np.repeat(np.arange(num_rows), counts), table.masks.positions[flat]
             labels = table.masks.labels[flat]
-        feed = {"input_ids": input_ids,
-                "token_type_ids": (real & (columns >= table.first_lengths[rows, None])).astype(np.int64),
-                "attention_mask": real.astype(np.int64),
+        types, attention = np.zeros((2, num_rows, width), np.int64)
+        _mark(np.minimum(lengths, width), table.first_lengths[rows], types, attention)
+        feed = {"input_ids": input_ids, "token_type_ids": types, "attention_mask": attention,
                 **_padded_predictions(masked_rows * width + masked_columns, labels),
                 "next_sentence_labels": table.is_random_next[rows].astype(np.int64),
                 "masked_lm_normalizer": np.array([max(1, len(labels)) if normalizer is None else normalizer],
@@ -94,9 +93,27 @@ class CollationRule:
         """int64 [b, s]: token ids, padded to the longest row rounded up to a multiple."""
         multiple = self.sequence_length_multiple
         width = min(-(-int(lengths.max()) // multiple) * multiple, self.max_seq_length)
-        columns = np.arange(width)[None, :]
-        places = np.minimum(table.offsets[rows, None] + columns, len(table.token_ids) - 1)
-        return np.where(columns < lengths[:, None], table.token_ids[places], self.pad_id).astype(np.int64, copy=False)
+        input_ids = np.full((len(rows), width), self.pad_id, np.int64)
+        _fill(table.token_ids, table.offsets[rows], np.minimum(lengths, width), input_ids)
+        return input_ids
+
+
+@compiled
+def _fill(token_ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, input_ids: np.ndarray) -> None:
+    """Put the tokens from starts[r] on, lengths[r] of them, into row r."""
+    for row in range(len(starts)):
+        start = np.uint64(starts[row])
+        for column in range(np.uint64(lengths[row])):
+            input_ids[row, column] = token_ids[start + column]
+
+
+@compiled
+def _mark(lengths: np.ndarray, first_lengths: np.ndarray, types: np.ndarray, attention: np.ndarray) -> None:
+    """Write the ones of token_type_ids and attention_mask."""
+    for row in range(len(lengths)):
+        for column in range(np.uint64(lengths[row])):
+            attention[row, column] = 1
+            types[row, column] = np.int64(column >= np.uint64(first_lengths[row]))
 
 
 def _padded_predictions(positions: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
