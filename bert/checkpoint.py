@@ -57,10 +57,14 @@ def variables_of(program) -> Variables:
     return Variables(program.parameters, program.optimizer_state, program.loss_scale, program.loss_scale_counters)
 
 
-def capture(scope, variables: Variables) -> tuple[dict, dict, dict]:
-    """(parameters, optimizer state, scalars for `Progress`) copied out of the scope."""
-    parameters = {name: read_variable(scope, name) for name in variables.parameters}
-    optimizer = {key: read_variable(scope, name) for key, name in variables.optimizer_state.items()}
+def capture(scope, variables: Variables, before: tuple[dict, dict] = ({}, {})) -> tuple[dict, dict, dict]:
+    """(parameters, optimizer state, scalars for `Progress`) copied out of the scope.
+
+    `before` is what an earlier call returned, whose arrays are used again: 4 GB of fresh memory took 6 to 11 seconds on
+    a busy machine, of used memory 2.
+    """
+    parameters = {name: read_variable(scope, name, before[0].get(name)) for name in variables.parameters}
+    optimizer = {key: read_variable(scope, n, before[1].get(key)) for key, n in variables.optimizer_state.items()}
     scalars = {
         "counters": {name: int(read_variable(scope, name)[0]) for name in COUNTERS},
         "loss_scale": float(read_variable(scope, variables.loss_scale)[0]) if variables.loss_scale else None,

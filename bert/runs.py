@@ -137,6 +137,7 @@ class Keeper:
     say: Callable[[str], None]
     writer: CheckpointWriter
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    _before: list = dataclasses.field(default_factory=list)  # the arrays of the last save, for the next one
 
     def save(self, step: int, epoch: int, carried: dict) -> None:
         """Rank 0 copies the state and writes it, in the background if the writer does; the others go on.
@@ -148,7 +149,9 @@ class Keeper:
             self.writer.save(step, lambda: self._capture(step, epoch, carried))
 
     def _capture(self, step: int, epoch: int, carried: dict) -> Callable[[], None]:
-        state = checkpoint.capture(self.device.scope, checkpoint.variables_of(self.program))
+        # The writer has finished with the arrays of the save before: one save is in flight at most.
+        state = checkpoint.capture(self.device.scope, checkpoint.variables_of(self.program), *self._before)
+        self._before[:] = [state[:2]]
         progress = dataclasses.replace(self.start, step=step, epoch=epoch, carried=carried, **state[2])
         return lambda: self._write(state[0], state[1], progress)
 

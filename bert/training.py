@@ -1,37 +1,31 @@
 """The loop: a training program and batches -> updates, with logs, held-out evaluation and checkpoints in between."""
 
 import time
-import zlib
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bert import guards
 from bert.checkpoint import Progress
 from bert.checkpoint_writer import CheckpointWriter
 from bert.config import TrainingConfig
 from bert.distributed import Collective, Group
 from bert.framework import paddle, read_variable, write_variable
+from bert.guards import RanksDiffer, TrainingDiverged
 from bert.interruption import StopRequest
 from bert.logs import RunLog
-from bert.optimization import CONSECUTIVE_SKIPPED_UPDATES, GRADIENT_NORM, LEARNING_RATE, SKIPPED_UPDATES
+from bert.optimization import GRADIENT_NORM, LEARNING_RATE, SKIPPED_UPDATES
 from bert.randomness import stream_key
 from bert.spikes import Spike, SpikeGuard
 from bert.throughput import Interval
 from bert.watchdog import Watchdog
 from program import TRAINING_METRICS
 
+__all__ = ["Device", "Outcome", "RanksDiffer", "Trainer", "TrainingDiverged"]
 MAX_ROLL_BACKS = 5  # of one leg of a run
-
-
-class TrainingDiverged(RuntimeError):
-    """Too many updates in a row had gradients that were not finite, or the loss jumped again and again."""
-
-
-class RanksDiffer(RuntimeError):
-    """The ranks no longer hold the same parameters."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +54,23 @@ class Outcome:
     sequences: int  # over all ranks, in the timed updates
     tokens: int
     mfu: float | None  # over the timed updates
+
+
+@dataclass
+class _Position:
+    """Where the loop is."""
+
+    step: int  # global batches consumed
+    last_step: int
+    saved_at: int
+    logged_at: int
+    epoch: int = 0
+    interrupted: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)  # of the last log line, and of evaluations after it
+
+    @property
+    def ending(self) -> bool:
+        return self.interrupted or self.step == self.last_step
 
 
 class Trainer:
@@ -96,75 +107,67 @@ class Trainer:
             TrainingDiverged, RanksDiffer: before anything is saved.
             SaveFailed: a checkpoint could not be written.
         """
-        run, step, epoch, saved_at = self._config.run, start_step, 0, start_step
-        metrics: dict[str, float] = {}
+        run = self._config.run
+        self._at = _Position(start_step, last_step, saved_at=start_step, logged_at=start_step)
         self._spikes = SpikeGuard(run.loss_spike_factor, carried)
         self._before = (carried or {}).get("totals", {}) if not run.benchmark else {}
         warmup_end = start_step + (run.benchmark_warmup_steps if run.benchmark else 0)
-        self.check_ranks(step)
-        self._begin, logged_at = time.perf_counter(), step
-        batches = open_batches(step)
+        self.check_ranks(start_step)
+        self._begin = time.perf_counter()
+        self._open_batches, self._batches = open_batches, open_batches(start_step)
         self._interval.start()
         try:
-            while step < last_step:
-                self._watchdog.beat(f"reading the batch of update {step + 1}")
-                batch = next(batches)
-                epoch = batch.epoch
-                if self._spikes.skips(step):
-                    self._pass_over(step)
-                else:
-                    self._update(step, batch)
-                step += 1
-                interrupted = self._device.collective.any(bool(self._stop))
-                ending = interrupted or step == last_step
-                if step % run.log_freq == 0 or ending or step == warmup_end:
-                    metrics, sums = self._report(step, epoch, last_step)
-                    spike = None if run.benchmark else self._spikes.observe(
-                        logged_at, step, sums["loss"], sums["passes"], complete=step % run.log_freq == 0)
-                    logged_at = step
-                    if spike and (back_to := self._handle(spike, step, epoch)) is not None:
-                        batches.close()
-                        step = saved_at = logged_at = back_to
-                        batches = open_batches(step)
-                        continue
-                self._show_progress(step, last_step)
-                if step == warmup_end and run.benchmark:
-                    self._total = Interval()
-                self._interval.pause()
-                if run.benchmark:
-                    if interrupted:
-                        break
-                    self._interval.start()
-                    continue
-                if run.rank_check_freq and step % run.rank_check_freq == 0:
-                    self.check_ranks(step)
-                if step == run.max_steps or (run.eval_freq and step % run.eval_freq == 0):
-                    metrics = metrics | self.run_evaluation(step, epoch)
-                if step % run.num_steps_per_checkpoint == 0 or ending:
-                    self._checkpoint(step, epoch)
-                    saved_at = step
-                self._report_saves(epoch)
-                if interrupted:
-                    break
-                self._interval.start()
+            while self._at.step < last_step and not self._at.interrupted:
+                self._one_update(warmup_end)
         finally:
-            batches.close()
+            self._batches.close()
         self._writer.finish()
-        self._report_saves(epoch)
-        assert run.benchmark or saved_at == step
+        self._report_saves()
+        assert run.benchmark or self._at.saved_at == self._at.step
         if start_step >= run.max_steps:  # stopped between the last save and the summary
-            metrics = self.run_evaluation(step, epoch)
-        return self._outcome(step, epoch, last_step, metrics)
+            self._at.metrics = self.run_evaluation(self._at.step, self._at.epoch)
+        return self._outcome()
 
-    def _outcome(self, step: int, epoch: int, last_step: int, metrics: dict[str, float]) -> Outcome:
-        totals = self._totals()
+    def _one_update(self, warmup_end: int) -> None:
+        """The next global batch, and what is due after it; a roll back may end it at an earlier step."""
+        run, at = self._config.run, self._at
+        self._watchdog.beat(f"reading the batch of update {at.step + 1}")
+        batch = next(self._batches)
+        at.epoch = batch.epoch
+        if self._spikes.skips(at.step):
+            self._pass_over(at.step)
+        else:
+            self._update(at.step, batch)
+        at.step += 1
+        at.interrupted = self._device.collective.any(bool(self._stop))
+        if at.step % run.log_freq == 0 or at.ending or at.step == warmup_end:
+            at.metrics, sums = self._report(at.step, at.epoch, at.last_step)
+            if not run.benchmark and self._rolled_back(sums):
+                return
+        self._show_progress(at.step, at.last_step)
+        if run.benchmark:
+            if at.step == warmup_end:
+                self._total = Interval()
+            return
+        self._interval.pause()
+        if run.rank_check_freq and at.step % run.rank_check_freq == 0:
+            self.check_ranks(at.step)
+        if at.step == run.max_steps or (run.eval_freq and at.step % run.eval_freq == 0):
+            at.metrics = at.metrics | self.run_evaluation(at.step, at.epoch)
+        if at.step % run.num_steps_per_checkpoint == 0 or at.ending:
+            self._checkpoint()
+        self._report_saves()
+        self._interval.start()
+
+    def _outcome(self) -> Outcome:
+        at, totals = self._at, self._totals()
         capacity = self._device.peak_tflops * 1e12 * totals["rank_seconds"]
         return Outcome(
-            step=step,
-            epoch=epoch,
-            finished=step >= self._config.run.max_steps,
-            interrupted_by=(self._stop.signal_name or "a signal to another rank") if step < last_step else None,
-            final_metrics=metrics,
+            step=at.step,
+            epoch=at.epoch,
+            finished=at.step >= self._config.run.max_steps,
+            interrupted_by=(self._stop.signal_name or "a signal to another rank") if at.step < at.last_step else None,
+            final_metrics=at.metrics,
             raw_train_seconds=totals["seconds"],
             total_seconds=totals["total_seconds"],
             sequences=int(totals["sequences"]),
@@ -182,31 +185,39 @@ class Trainer:
                "total_seconds": time.perf_counter() - self._begin}  # fmt: skip
         return {name: value + self._before.get(name, 0.0) for name, value in now.items()}
 
-    def _checkpoint(self, step: int, epoch: int) -> None:
+    def _checkpoint(self) -> None:
+        at = self._at
         self._check_finite()
-        self._watchdog.beat(f"saving step {step}")
-        self._save(step, epoch, {**self._spikes.carried(), "totals": self._totals()})
+        self._watchdog.beat(f"saving step {at.step}")
+        self._save(at.step, at.epoch, {**self._spikes.carried(), "totals": self._totals()})
+        at.saved_at = at.step
 
-    def _report_saves(self, epoch: int) -> None:
+    def _report_saves(self) -> None:
         """Log what saves that were finished by now have cost; SaveFailed if one could not be."""
         for times in self._writer.check():
             if self._log:
-                self._log.event("checkpoint", times.step, epoch, {
+                self._log.event("checkpoint", times.step, self._at.epoch, {
                     "checkpoint_wait_seconds": times.wait_seconds, "checkpoint_copy_seconds": times.copy_seconds,
                     "checkpoint_write_seconds": times.write_seconds})  # fmt: skip
 
-    def _handle(self, spike: Spike, step: int, epoch: int) -> int | None:
-        """Tell of a spike; rolled back, the step to go on from, else None.
+    def _rolled_back(self, sums: dict[str, float]) -> bool:
+        """Tell of a loss spike in the updates since the last log line; whether the run went back before it.
 
         Raises:
             TrainingDiverged: again and again.
         """
+        at, run = self._at, self._config.run
+        spike = self._spikes.observe(at.logged_at, at.step, sums["loss"], sums["passes"],
+                                     complete=at.step % run.log_freq == 0)  # fmt: skip
+        at.logged_at = at.step
+        if spike is None:
+            return False
+        self._say(f"warning: {spike}")
         if self._log:
-            self._log.say(f"warning: {spike}")
-            self._log.event("loss_spike", step, epoch, {"first_step": spike.first + 1, "loss_spike": spike.loss,
-                                                        "usual_loss": spike.usual})  # fmt: skip
-        if self._config.run.loss_spike_action != "rollback" or self._restore is None:
-            return None
+            self._log.event("loss_spike", at.step, at.epoch, {"first_step": spike.first + 1, "loss_spike": spike.loss,
+                                                              "usual_loss": spike.usual})  # fmt: skip
+        if run.loss_spike_action != "rollback" or self._restore is None:
+            return False
         if self._roll_backs == MAX_ROLL_BACKS:
             raise TrainingDiverged(
                 f"{spike}, after {MAX_ROLL_BACKS} roll backs already; lower --learning-rate or lengthen the warm-up, "
@@ -214,18 +225,28 @@ class Trainer:
             )
         progress = self._restore(spike.first)
         if progress is None:
-            if self._log:
-                self._log.say(f"no valid checkpoint from before step {spike.first + 1} is left to roll back to; going "
-                              "on (--keep-checkpoints, --num-steps-per-checkpoint)")  # fmt: skip
-            return None
+            self._say(f"no valid checkpoint from before step {spike.first + 1} is left to roll back to; going on "
+                      "(--keep-checkpoints, --num-steps-per-checkpoint)")  # fmt: skip
+            return False
+        self._go_back(spike, progress)
+        return True
+
+    def _go_back(self, spike: Spike, progress: Progress) -> None:
+        """The loop goes on where the restored checkpoint stands, and will pass over the batches of the spike."""
         self._roll_backs += 1
         already = self._spikes.skipped()
         self._spikes = SpikeGuard(self._config.run.loss_spike_factor, progress.carried)
         self._spikes.skip([*already, (spike.first, spike.last)])
+        self._batches.close()
+        self._at.step = self._at.saved_at = self._at.logged_at = progress.step
+        self._at.interrupted = False  # asked again after the next update
+        self._batches = self._open_batches(progress.step)
+        self._say(f"rolled back to step {progress.step}; the batches of steps {spike.first + 1}-{spike.last} will be "
+                  "passed over")  # fmt: skip
+
+    def _say(self, message: str) -> None:
         if self._log:
-            self._log.say(f"rolled back to step {progress.step}; the batches of steps {spike.first + 1}-{spike.last} "
-                          "will be passed over")  # fmt: skip
-        return progress.step
+            self._log.say(message)
 
     def _pass_over(self, step: int) -> None:
         """An update that is not made: counted as skipped, and the learning rate stays where it was."""
@@ -238,19 +259,7 @@ class Trainer:
         return flops / max(seconds, 1e-9) / (self._device.peak_tflops * 1e12 * self._device.group.world_size)
 
     def check_ranks(self, step: int) -> None:
-        """Compare the ranks' parameters by checksum; RanksDiffer names those that drifted."""
-        if self._device.group.world_size == 1:
-            return
-        names = self._program.parameters
-        sums = np.array([zlib.crc32(read_variable(self._device.scope, n).tobytes()) for n in names], "int64")
-        table = self._device.collective.gather(sums)  # [world_size, parameters]
-        drifted = [name for name, column in zip(names, table.T, strict=True) if len(set(column.tolist())) > 1]
-        if drifted:
-            raise RanksDiffer(
-                f"at step {step} the ranks hold different values of {len(drifted)} of {len(names)} parameters "
-                f"({', '.join(drifted[:3])}...); resume all ranks from the last checkpoint, and check that every host "
-                "runs the same program, data and hardware"
-            )
+        guards.check_ranks(self._program, self._device, step)
 
     def _update(self, step: int, batch) -> None:
         """All passes of one update; the last of them applies it."""
@@ -309,21 +318,7 @@ class Trainer:
         )
 
     def _check_finite(self) -> None:
-        """Stop after too many skipped updates in a row; with dynamic loss scaling, only once the scale is down.
-
-        Raises:
-            TrainingDiverged
-        """
-        skipped = int(read_variable(self._device.scope, CONSECUTIVE_SKIPPED_UPDATES)[0])
-        scale = float(read_variable(self._device.scope, self._program.loss_scale)[0]) if self._program.loss_scale else 0
-        still_falling = bool(self._program.loss_scale_counters) and 1.0 < scale < float("inf")
-        if skipped >= self._config.run.max_consecutive_skipped_steps and not still_falling:
-            raise TrainingDiverged(
-                f"the last {skipped} updates had NaN or Inf gradients and changed no parameter "
-                f"(--max-consecutive-skipped-steps={self._config.run.max_consecutive_skipped_steps}); lower "
-                "--learning-rate or lengthen the warm-up, check the data, or use --amp-dtype bfloat16, and continue "
-                "from the last checkpoint"
-            )
+        guards.check_finite(self._program, self._device, self._config.run.max_consecutive_skipped_steps)
 
     def run_evaluation(self, step: int, epoch: int) -> dict[str, float]:
         """Held-out metrics after `step`, logged; none without held-out data."""

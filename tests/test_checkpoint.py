@@ -99,6 +99,19 @@ def test_everything_restored_is_what_was_captured(tmp_path):
     tiny.assert_identical(restored.optimizer_state, trained.optimizer_state)
 
 
+def test_a_capture_is_a_copy_and_the_next_one_uses_its_memory():
+    session = tiny.Session()
+    variables = checkpoint.variables_of(session.program)
+    first = checkpoint.capture(session.scope, variables)
+    before = {name: array.copy() for name, array in first[0].items()}
+    session.update(tiny.feeds(tiny.random_batch(0, 12)))
+    tiny.assert_identical(first[0], before)
+    second = checkpoint.capture(session.scope, variables, first[:2])
+    assert all(second[0][name] is array for name, array in first[0].items())
+    tiny.assert_identical(second[0], session.parameters())
+    tiny.assert_identical(second[1], session.optimizer_state())
+
+
 def test_the_files_of_a_checkpoint_are_what_their_users_need(tmp_path):
     from bert.architecture import BertConfig
 

@@ -18,7 +18,7 @@ LAYER = {
     "bert.hardware": 2,
     "bert.program_memory": 2, "bert.program_record": 2,
     # whole programs, the loop, state
-    "program": 3, "bert.training": 3, "bert.inference": 3, "bert.checkpoint": 3,
+    "program": 3, "bert.guards": 3, "bert.training": 3, "bert.inference": 3, "bert.checkpoint": 3,
     # runs put together
     "bert.runs": 4, "bert.initialization": 4, "bert.pretraining": 4, "bert.finetuning": 4,
     "bert.exporting": 4, "bert.serving": 4,

@@ -246,6 +246,20 @@ def test_the_benchmark_of_training_compares_four(clone):
 
 
 @pytest.mark.slow
+def test_a_stop_file_and_the_fault_rows(clone):
+    (clone / "results/quickstart").mkdir(parents=True, exist_ok=True)
+    assert run(command("touch results/quickstart/STOP"), clone).returncode == 0
+    (clone / "results/quickstart/STOP").unlink()
+    plain = "bash scripts/run_fault_tests.sh --rows 4,5,6"
+    TRIED.add(plain)
+    assert plain in COMMANDS
+    found = run(plain, clone)
+    assert found.returncode == 0 and "270 tried, 0 lost" in found.stdout, found.stdout[-2000:] + found.stderr[-2000:]
+    found = run(command(plain + " --broken"), clone)
+    assert found.returncode == 0 and found.stdout.count("it loses, as it must") == 3, found.stdout[-2000:]
+
+
+@pytest.mark.slow
 def test_help_is_readable(clone):
     shown = run(command("python run_pretraining.py --help"), clone)
     assert shown.returncode == 0 and "--gradient-merge-steps" in shown.stdout

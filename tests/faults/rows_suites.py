@@ -69,7 +69,7 @@ ROWS = [
         suite("test_data_faults.py", only="directory_that_changed"), 8, 8, ("folders of shards are not checked",),
         slow=True),
     Row(21, "preprocessing killed", "a rerun gives the same bytes", suite("test_data_faults.py", only="killed_again"),
-        6, 100, ("shards are not written at once",), slow=True),
+        6, 100, ("choices of preprocessing depend on the process",), slow=True),
     Row(22, "hostile text: empty, NUL, marks, encodings, CRLF, huge lines, right to left", "no crash, bounded, counted",
         suite("test_import_text.py", "test_preprocess.py", "test_data_faults.py",
               only="encodings or undecodable or control_characters or 100_megabytes or any_bytes or bomb or "

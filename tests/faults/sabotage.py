@@ -137,30 +137,8 @@ def _zero_moments(real: Any) -> Any:
     return restore
 
 
-def _in_place(_: Any) -> Any:
-    @contextlib.contextmanager
-    def atomic_path(path):
-        from pathlib import Path
-
-        yield Path(path)
-
-    return atomic_path
-
-
-def _slowly_in_place(_: Any) -> Any:
-    """Half of a file lies under its name for a while, for a kill to find."""
-
-    def write_atomically(path, data):
-        import time
-
-        data = bytes(data)
-        with open(path, "wb") as file:
-            for part in (data[:len(data) // 2], data[len(data) // 2:]):
-                file.write(part)
-                file.flush()
-                time.sleep(0.05)
-
-    return write_atomically
+def _by_process(real: Any) -> Any:
+    return lambda *words: real(*words, os.getpid())
 
 
 def _unpickled(_: Any) -> Any:
@@ -215,15 +193,14 @@ BROKEN: dict[str, list[Replacement]] = {
     "no guard against overflows": [("bert.optimization:paddle.isfinite", _everything_is_finite),
                                    ("tiny:build", _unbuilt)],
     "spikes are not seen": [("bert.spikes:SpikeGuard.observe", _nothing)],
-    "checksums are constant": [("bert.training:zlib", lambda real: _ConstantChecksum)],
+    "checksums are constant": [("bert.guards:zlib", lambda real: _ConstantChecksum)],
     "differences are overlooked": [("bert.checkpoint:differences", _no_differences),
                                    ("bert.checkpoint:check_continues", _nothing)],
     "optimizer state is not restored": [("bert.checkpoint:restore", _zero_moments)],
     "shards are not checked": [("bert.shards:ShardDirectory._check_bytes", _nothing)],
     "folders of shards are not checked": [("bert.shards:ShardDirectory._check_names", _nothing),
                                           ("bert.shards:ShardDirectory._check_counts", _nothing)],
-    "shards are not written at once": [("bert.manifest:atomic_path", _in_place),
-                                       ("bert.manifest:write_atomically", _slowly_in_place)],
+    "choices of preprocessing depend on the process": [("bert.randomness:stream_key", _by_process)],
     "text is taken as it comes": [("data.encodings:detect", _always_utf8)],
     "vocabularies are not checked": [("bert.tokenization:_check_token", _nothing)],
     "SQuAD files are not checked": [("bert.squad_examples:_Reader._refuse_unanswered", _nothing),

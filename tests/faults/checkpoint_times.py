@@ -1,0 +1,44 @@
+"""`python -m tests.faults.checkpoint_times [MODEL]`: how long a save keeps the training waiting, and how long it takes.
+
+Initialises a model with LAMB's state, makes no update, saves it three times beside each other, then once without a
+thread. Needs some 4 times the size of the checkpoint in memory (BERT-large: 4 GB) and twice on the disk.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
+
+import bert  # noqa: E402, F401, I001 - before Paddle, whichever module loads it
+import tiny  # noqa: E402
+from bert import pretraining, runs as running  # noqa: E402
+from bert.architecture import BUILT_IN_MODELS  # noqa: E402
+from bert.checkpoint_writer import CheckpointWriter  # noqa: E402
+from runs import fresh_progress  # noqa: E402
+
+
+def main(model: str = "bert-large-uncased") -> None:
+    tiny.join(tiny.ONE_RANK)
+    with tempfile.TemporaryDirectory() as folder:
+        config = tiny.pretraining_config(Path(folder), model=BUILT_IN_MODELS[model], keep_checkpoints=1)
+        program, device = running.build(config, pretraining.objective_of(config), tiny.ONE_RANK)
+        for asynchronous in (True, False):
+            with CheckpointWriter(asynchronous) as writer:
+                keeper = running.Keeper(config, program, device, fresh_progress(config), lambda message: None, writer)
+                for step in range(1, 4 if asynchronous else 2):
+                    begin = time.perf_counter()
+                    keeper.save(step, 0, {})
+                    waited = time.perf_counter() - begin
+                    writer.finish()
+                    (times,) = writer.check()
+                    size = sum(path.stat().st_size for path in (config.checkpoint_dir() / str(step)).iterdir())
+                    print(f"{'in the background' if asynchronous else 'in line':17}: {size / 1e9:.2f} GB, the update "
+                          f"waited {waited:.2f} s (copy {times.copy_seconds:.2f} s), writing took "
+                          f"{times.write_seconds:.2f} s", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
