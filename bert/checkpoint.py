@@ -60,8 +60,8 @@ def variables_of(program) -> Variables:
 def capture(scope, variables: Variables, before: tuple[dict, dict] = ({}, {})) -> tuple[dict, dict, dict]:
     """(parameters, optimizer state, scalars for `Progress`) copied out of the scope.
 
-    `before` is what an earlier call returned, whose arrays are used again: 4 GB of fresh memory took 6 to 11 seconds on
-    a busy machine, of used memory 2.
+    `before` is what an earlier call returned, whose arrays are used again: measured on a busy machine, fresh memory is
+    filled at 0.26 GB/s, memory that was used before at 2.3.
     """
     parameters = {name: read_variable(scope, name, before[0].get(name)) for name in variables.parameters}
     optimizer = {key: read_variable(scope, n, before[1].get(key)) for key, n in variables.optimizer_state.items()}
