@@ -45,7 +45,7 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
     Options:
         signals_at: boundary of a save -> numbers of the signals that this process then gets.
         boundaries_file: where the number of boundaries passed is written at the end.
-        stall: [step, how] - the update of that step hangs: "python", "foreign" (outside of Python).
+        stall: [step, how] - the update of that step hangs: "python", "foreign" (outside of Python), "a while".
         clock: seed of a clock that jumps by days at every look.
         visualdl_raises: VisualDL fails when it is opened.
         no_space_check: the free space is not looked at before a save.
@@ -82,7 +82,9 @@ def _stall(step: int, how: str) -> None:
     real = training.Trainer._update
 
     def update(self, at, batch):
-        if at == step:
+        if at == step and how == "a while":
+            time.sleep(1.5)
+        elif at == step:
             while how == "python":
                 time.sleep(0.05)
             ctypes.CDLL(None).sleep(3600)

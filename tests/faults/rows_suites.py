@@ -85,7 +85,7 @@ ROWS = [
     Row(25, "GLUE: ragged lines, quotes, unknown labels, encodings, other files", "precise error or counted skip",
         suite("test_glue_reading.py"), 50, 50, ("GLUE files are not checked",), slow=True),
     Row(27, "download: drops, ignored ranges, wrong lengths and hashes, error pages, loops, full disk",
-        "resumed or refused, nothing partial under the final name", suite("test_download.py"), 60, 60,
+        "resumed or refused, nothing partial under the final name", suite("test_download.py"), 56, 56,
         ("downloads are not verified",), slow=True),
     Row(28, "settings: misspelt, wrong types, impossible", "refused before data loads",
         suite("test_cli.py", "test_config.py", only="mistakes or impossible or wrong or refused"), 30, 30,

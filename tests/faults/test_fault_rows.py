@@ -8,10 +8,13 @@ import json
 
 import pytest
 
+from bert.interruption import STOP_FILE
 from tests.faults import harness, rows_suites, sabotage
 from tests.faults.__main__ import chosen_rows, main
 from tests.faults.harness import Outcome, Row, Trials, run_row, write_report
+from tests.faults.reference import reference
 from tests.faults.table import ROWS
+from tests.faults.trainings import digest, must_end, newest_step
 
 TRAININGS = {1: 2, 2: 1, 3: 1}  # row -> trials in a quick run
 SUITES = {row.number for row in rows_suites.ROWS}  # made of tests that run anyway
@@ -32,6 +35,24 @@ def test_nothing_is_lost(row):
 def test_a_training_that_is_killed_or_told_to_stop_goes_on_exactly(number):
     outcome = run_row(chosen_rows(str(number))[0], count=TRAININGS[number])
     assert outcome.lost == 0 and outcome.tried == TRAININGS[number], outcome.losses
+
+
+def test_a_stop_file_saves_and_the_same_command_goes_on(tmp_path):
+    """What `touch OUTPUT_DIR/STOP` does to a real run; one that was left from before it does not stop it."""
+    server, data, whole = reference()
+    output = tmp_path / "run"
+    output.mkdir()
+    (output / STOP_FILE).touch()
+    training = server.start(data.argv(output), output, stall=[9, "a while"])
+    while "step 9/" not in training.said():
+        assert training.wait(0.05) is None, training.said()
+    (output / STOP_FILE).touch()
+    assert training.wait(60) == 75, training.said()
+    said = training.said()
+    assert "STOP was left from an earlier run; removed" in said and f"stopped by {output / STOP_FILE}" in said
+    assert not (output / STOP_FILE).exists() and newest_step(output) >= 10
+    must_end(server.run(data.argv(output), output))
+    assert digest(data, output) == whole.digest
 
 
 def broken(slow: bool) -> list:
@@ -108,6 +129,6 @@ def test_the_command_says_what_was_tried_and_fails_when_something_is_lost(tmp_pa
     monkeypatch.setitem(harness.__dict__, "SHOWN_LOSSES", 1)
     with sabotage.applied("checkpoints are not verified"):
         assert main(["--rows", "4", "--report", report]) == 1
-    assert "the damage was accepted" in capsys.readouterr().out
+    assert "bert.safetensors cut to" in capsys.readouterr().out
     assert main(["--rows", "4", "--broken"]) == 0
     assert "it loses, as it must" in capsys.readouterr().out
