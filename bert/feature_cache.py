@@ -143,6 +143,11 @@ class FeatureCache:
                 os.close(descriptor)
 
 
+def readable(text: str) -> str:
+    """What of a user's file name can stand in a key's name: other characters become dashes."""
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
+
+
 def sha256_of_file(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert import glue_features, glue_reading, tokenization
 from bert.checkpoint_files import weights_folder
-from bert.feature_cache import Arrays, FeatureCache, Notes, fingerprint
+from bert.feature_cache import Arrays, FeatureCache, Notes, fingerprint, readable
 from bert.finetuning import FineTuningTask, Outputs, PredictedSet
 from bert.finetuning_config import FineTuningConfig
 from bert.finetuning_data import FeatureTable
@@ -58,7 +58,9 @@ def open_task(config: GlueConfig, report: Report) -> FineTuningTask:
     task = config.task(len(labels or ()))
     evaluation = []
     for name, split in task.dev.items() if config.run.do_eval else ():
-        part = reader.prepare(_path(config, config.data.eval_file, split), task, split, labels)
+        # QQP's published dev set has a broken line too; the leaderboard's files must keep all of theirs.
+        part = reader.prepare(_path(config, config.data.eval_file, split), task, split, labels,
+                              config.data.max_bad_line_fraction)
         evaluation.append(_evaluated(task, name, part, alone=len(task.dev) == 1))
     prediction = []
     for name, split in task.test.items() if config.run.do_predict else ():
@@ -95,7 +97,7 @@ class _Reader:
         data = self._config.data
         rule = LabelRule(labels, task.value_range, task.no_label)
         key = self._cache.key(
-            f"{self._config.stage()}-{path.stem}", files=[path], vocabulary=self._vocabulary,
+            f"{self._config.stage()}-{readable(path.stem)}", files=[path], vocabulary=self._vocabulary,
             settings={"split": asdict(split), "rule": repr(rule), "suffix": path.suffix, "lower": data.do_lower_case,
                       "max_seq_length": data.max_seq_length, "max_bad_line_fraction": max_bad_line_fraction},
             code=[glue_features, glue_reading, tokenization])
@@ -153,11 +155,18 @@ def labels_of_the_weights(config: FineTuningConfig, expected: tuple[str, ...] | 
         return found
     if found is None or found == expected:
         return expected
-    if set(found) == set(expected):
-        report(f"classes in the order of the weights: {', '.join(found)}")
-        return found
+    # Others write ENTAILMENT, or "not entailment"; their order is often another than the files'.
+    known = {_plain(label): label for label in expected}
+    renamed = tuple(known.get(_plain(label), label) for label in found)
+    if set(renamed) == set(expected):
+        report(f"classes in the order of the weights: {', '.join(renamed)}")
+        return renamed
     report(f"{weights} calls its classes {', '.join(found)}; taken to be {', '.join(expected)}, in that order")
     return expected
+
+
+def _plain(label: str) -> str:
+    return label.lower().replace(" ", "_").replace("-", "_")
 
 
 def predicted_values(outputs: Outputs, is_regression: bool) -> np.ndarray:

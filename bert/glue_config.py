@@ -26,8 +26,8 @@ class GlueDataSettings(TaskDataSettings):
     index_column: str | None = Field(None, description="custom: column that names the predictions; none: numbers")
     regression: bool = Field(False, description="custom: the label is a number to be predicted")
     max_bad_line_fraction: float = Field(
-        MAX_BAD_LINE_FRACTION, ge=0, lt=1, description="share of a training file's lines that may be left out, and "
-        "told, because they cannot be read")
+        MAX_BAD_LINE_FRACTION, ge=0, lt=1, description="share of a training or evaluation file's lines that may be "
+        "left out, and told, because they cannot be read")
 
     @field_validator("task_name")
     @classmethod

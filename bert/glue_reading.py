@@ -5,7 +5,7 @@
     .jsonl .ndjson  one JSON object a line
 
 A line that cannot be read is never dropped in silence: the file is refused, with the first such lines, what is wrong
-with them and what to do. Only of a large file to train on may a few be left out; they are counted and told.
+with them and what to do. Only of a large labelled file may a few be left out; they are counted and told.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from bert.glue_tasks import Column, Split
 
-MAX_BAD_LINE_FRACTION = 1e-4  # of a training file; so a file of less than 10,000 lines may have none
+MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; so one of less than 10,000 lines may have none
 _NUM_SHOWN = 3
 _MAX_SHOWN_CHARACTERS = 60
 # What a line must have been read as: the wanted fields in order, or what is wrong with it.
@@ -132,7 +132,8 @@ def read_examples(path: Path, split: Split, rule: LabelRule, max_bad_line_fracti
     for line, row, problem in _rows(path, text, columns, split.header):
         num_lines += 1
         if row is not None and split.label is not None:
-            label = row[len(split.texts)]
+            # Spaces around a label would make another class of it.
+            label = row[len(split.texts)] = row[len(split.texts)].strip()
             if label == rule.no_label:
                 num_unlabelled += 1
                 continue
@@ -184,8 +185,7 @@ def _judge(path: Path, problems: list[str], num_lines: int, max_fraction: float)
     if len(problems) > max_fraction * num_lines:
         remedy = "correct them"
         if max_fraction:
-            remedy += (f", or let more than a share of {max_fraction:g} be left out of a training file with "
-                       "--max-bad-line-fraction")
+            remedy += f", or let more than a share of {max_fraction:g} be left out with --max-bad-line-fraction"
         raise DataError(f"{path}: {len(problems)} of {num_lines} lines cannot be read; {remedy}. {shown}")
     return (f"{path}: {len(problems)} of {num_lines} lines left out, which cannot be read: {shown}",)
 

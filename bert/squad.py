@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert import runs, samples, squad_examples, squad_features, token_offsets
-from bert.feature_cache import CacheKey, FeatureCache
+from bert import feature_cache, runs, samples, squad_examples, squad_features, token_offsets, tokenization
+from bert.feature_cache import FeatureCache
 from bert.finetuning import FineTuningTask, Outputs, PredictedSet
 from bert.finetuning_data import FeatureTable
 from bert.manifest import write_atomically
@@ -37,8 +37,9 @@ def open_squad(config: SquadConfig, report: Report) -> FineTuningTask:
     train, fingerprint = None, ""
     if run.do_train:
         assert data.train_file is not None
-        features, counts, key = _features(config, data.train_file, vocabulary, cache, training=True)
-        train, fingerprint = table_of(features, vocabulary, labelled=True), key.sha256
+        features, counts = _features(config, data.train_file, vocabulary, cache, training=True)
+        train = table_of(features, vocabulary, labelled=True)
+        fingerprint = feature_cache.fingerprint(features.arrays())  # not the key: that follows the program's text
         for line in describe(data.train_file, counts):
             report(line)
     sets = []
@@ -52,12 +53,12 @@ def open_squad(config: SquadConfig, report: Report) -> FineTuningTask:
 
 
 def _features(config: SquadConfig, path: Path, vocabulary: Vocabulary, cache: FeatureCache, training: bool,
-              examples: SquadExamples | None = None) -> tuple[SquadFeatures, FeatureCounts, CacheKey]:
+              examples: SquadExamples | None = None) -> tuple[SquadFeatures, FeatureCounts]:
     """The windows of a file, from the cache if they are there; the file is read only if they are not."""
     data = config.data
     settings = {"windows": vars(data.windows()), "training": training, "version_2": data.version_2_with_negative}
     key = cache.key("squad-train" if training else "squad-predict", files=[path], vocabulary=vocabulary,
-                    settings=settings, code=[squad_features, squad_examples, token_offsets, samples])
+                    settings=settings, code=[squad_features, squad_examples, token_offsets, tokenization, samples])
 
     def build():
         found = examples or read_squad(path, version_2=data.version_2_with_negative)
@@ -65,7 +66,7 @@ def _features(config: SquadConfig, path: Path, vocabulary: Vocabulary, cache: Fe
         return features.arrays(), counts.as_dict()
 
     arrays, notes = cache.get_or_build(key, build)
-    return SquadFeatures.from_arrays(arrays), FeatureCounts(**notes), key
+    return SquadFeatures.from_arrays(arrays), FeatureCounts(**notes)
 
 
 def table_of(features: SquadFeatures, vocabulary: Vocabulary, labelled: bool) -> FeatureTable:
@@ -92,7 +93,7 @@ def _predicted_set(config: SquadConfig, vocabulary: Vocabulary, cache: FeatureCa
     data = config.data
     assert data.predict_file is not None
     examples = read_squad(data.predict_file, version_2=data.version_2_with_negative, labelled=config.run.do_eval)
-    features, counts, _ = _features(config, data.predict_file, vocabulary, cache, False, examples)
+    features, counts = _features(config, data.predict_file, vocabulary, cache, False, examples)
     for line in describe(data.predict_file, counts):
         report(line)
     latest: list[tuple[Outputs, Predictions]] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bert import token_classification_data, token_classification_features, token_classification_tags, tokenization
-from bert.feature_cache import Arrays, FeatureCache, Notes, fingerprint
+from bert.feature_cache import Arrays, FeatureCache, Notes, fingerprint, readable
 from bert.finetuning import FineTuningTask, Outputs, PredictedSet
 from bert.finetuning_data import UNLABELLED, FeatureTable
 from bert.glue import labels_of_the_weights
@@ -97,7 +97,7 @@ class _Reader:
         """`labels` are the classes of a text to train on."""
         data = self._config.data
         key = self._cache.key(
-            f"ner-{text.source.stem}", files=[text.source], vocabulary=self._vocabulary,
+            f"ner-{readable(text.source.stem)}", files=[text.source], vocabulary=self._vocabulary,
             settings={"word_column": data.word_column, "lower": data.do_lower_case, "context": data.document_context,
                       "max_seq_length": data.max_seq_length, "overlap": data.window_overlap},
             code=[token_classification_data, token_classification_features, token_classification_tags, tokenization])

@@ -10,6 +10,7 @@ import run_glue
 from bert import checkpoint
 from bert.cli import parse_arguments
 from bert.framework import static
+from bert.glue import labels_of_the_weights, open_task
 from bert.glue_config import ENTRY, labels_beside
 from bert.glue_tasks import TASKS
 from bert.tokenization import SPECIAL_TOKENS
@@ -210,6 +211,40 @@ def test_a_bad_file_is_refused_before_a_program_is_built(weights, files, tmp_pat
         run(tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-train", "--from-pretrained-params", weights,
             "--output-dir", tmp_path / "out")
     assert "train.tsv: 1 of 1 lines cannot be read" in capsys.readouterr().err
+
+
+def settings(weights, tmp_path, *words):
+    """As run_glue.py makes them of flags."""
+    return parse_arguments(ENTRY, [*map(str, words), "--max-seq-length", "16", "--from-pretrained-params", str(weights),
+                                   "--cache-dir", str(tmp_path / "cache"), "--device", "cpu"]).config
+
+
+def test_a_broken_line_of_a_large_set_to_evaluate_is_left_out_and_told(weights, tmp_path):
+    """As in the published dev set of QQP."""
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "wa1 wb2\t1\n" * 20_000 + "torn\n")
+    lines: list[str] = []
+    task = open_task(settings(weights, tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-eval"),
+                     lines.append)
+    assert len(task.evaluation[0].table) == 20_000
+    assert any("1 of 20001 lines left out" in line and "line 20002" in line for line in lines)
+
+
+def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_path):
+    path = tmp_path / "my data (1).tsv"
+    path.write_text("sentence\tlabel\nwa1\tyes\nwa2\tno \nwa3\t yes\nwa4\tno\n")
+    task = open_task(settings(weights, tmp_path, "--task-name", "custom", "--train-file", path, "--do-train"), print)
+    assert json.loads(task.texts["labels.json"]) == ["no", "yes"]
+    assert task.train.labels["labels"].tolist() == [1, 0, 1, 0]
+
+
+def test_classes_of_other_libraries_weights_are_known_in_any_case(weights, tmp_path):
+    """Their order is often another than ours: taken as ours, every score would be wrong."""
+    (tmp_path / "labels.json").write_text('["CONTRADICTION", "NEUTRAL", "ENTAILMENT"]')
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    (tmp_path / "bert_config.json").write_text((weights / "bert_config.json").read_text())
+    config = settings(tmp_path, tmp_path, "--task-name", "MNLI", "--data-dir", tmp_path, "--do-predict")
+    found = labels_of_the_weights(config, config.task().labels, print)
+    assert found == ("contradiction", "neutral", "entailment")
 
 
 def test_classes_that_nothing_says_are_asked_for(weights, files, tmp_path, capsys):
