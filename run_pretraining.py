@@ -6,7 +6,7 @@ import sys
 
 from bert.cli import PRETRAINING, dump_yaml, parse_arguments, usage_errors
 from bert.estimates import dry_run_report
-from bert.launch_progress import QUIET_STEPS
+from bert.launching.launch_progress import QUIET_STEPS
 from bert.logs import RunLog
 
 EXIT_DIVERGED = 3
@@ -33,8 +33,8 @@ def run(config) -> int:
     # Paddle takes a second to load: not for --help, --dry-run or an error in the settings.
     from bert import checkpoint_files, distributed, initialization, pretraining, runs
     from bert.checkpoint_writer import CheckpointWriter
-    from bert.hardware import use_cores
     from bert.interruption import EXIT_INTERRUPTED, StopRequest
+    from bert.machine.hardware import use_cores
     from bert.pretraining_data import evaluation_unigram_entropy
     from bert.training import RanksDiffer, Trainer, TrainingDiverged
     from program import build_evaluation_program

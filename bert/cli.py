@@ -21,7 +21,7 @@ from bert.checkpoint_writer import SaveFailed
 from bert.config import TrainingConfig
 from bert.flags import Formatter, Parser, add_flag, choices_of, flat_fields, is_optional, members
 from bert.interruption import EXIT_NOT_SAVED
-from bert.planner_flags import add_plan_flags, planned, take_plan_request
+from bert.planning.planner_flags import add_plan_flags, planned, take_plan_request
 from bert.pretraining_config import PretrainingConfig
 from bert.recipes import RECIPES
 

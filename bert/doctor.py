@@ -1,7 +1,7 @@
 """`python -m bert.doctor [--output-dir DIR] [--json]`: is this machine fit to train, and if not, what to do.
 
-Each check is a function of the facts (bert.machine_facts) and gives a finding: ok, a warning (slower, or a risk), or a
-failure (training would not start, or would give wrong results). Exit code 0 without failures, 1 with.
+Each check is a function of the facts (bert.machine.machine_facts) and gives a finding: ok, a warning (slower, or a
+risk), or a failure (training would not start, or would give wrong results). Exit code 0 without failures, 1 with.
 """
 
 import argparse
@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bert.environment import SUPPORTED
-from bert.machine_facts import Facts, collect
+from bert.launching.environment import SUPPORTED
+from bert.machine.machine_facts import Facts, collect
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 GIB = 2**30

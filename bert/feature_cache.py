@@ -2,7 +2,7 @@
 
     cache = FeatureCache(directory)
     key = cache.key("glue-mrpc-train", files=[path], vocabulary=vocabulary, settings={"max_seq_length": 128},
-                    code=[bert.glue_features])
+                    code=[bert.glue.features])
     arrays, notes = cache.get_or_build(key, build)
 
 An entry is one safetensors file, NAME-KEY.safetensors. The key is the sha256 of everything the features follow from:

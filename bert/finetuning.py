@@ -24,11 +24,11 @@ from bert.config import derive
 from bert.finetuning_config import FineTuningConfig, with_steps
 from bert.finetuning_data import FeatureTable, FineTuningLoader
 from bert.framework import read_variable
-from bert.hardware import use_cores
 from bert.inference import predict
 from bert.interruption import EXIT_INTERRUPTED, StopRequest
-from bert.launch_progress import QUIET_STEPS
+from bert.launching.launch_progress import QUIET_STEPS
 from bert.logs import RunLog, replace_file, to_json
+from bert.machine.hardware import use_cores
 from bert.objectives import Objective
 from bert.training import Device, Outcome, RanksDiffer, Trainer, TrainingDiverged
 from program import PredictionProgram, TrainingProgram, build_prediction_program

@@ -22,6 +22,7 @@ from bert.config import (
     check_vocabulary_file,
     derive,
 )
+from bert.conversion.locating import is_there
 
 SIZES_FILES = ("bert_config.json", "config.json", "model_config.json")  # beside the weights, by who wrote them
 VOCABULARY_FILE = "vocab.txt"
@@ -117,12 +118,14 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     """Model sizes and vocabulary found beside the weights that the settings name, for what they leave open.
 
     Raises:
-        ValueError: a description of a model that cannot be built.
+        ValueError: weights that do not exist, or a description of a model that cannot be built.
     """
     source = values.get("from_pretrained_params") or values.get("from_checkpoint")
     if source in (None, "None", "none", ""):
         return {}
     path = weights_folder(Path(str(source)).expanduser())
+    if source == values.get("from_pretrained_params") and "vocab_file" not in values and not is_there(path):
+        raise ValueError(f"from_pretrained_params={source} does not exist; pass a folder or a file of weights")
     folder = path.parent if path.is_file() or not path.exists() else path
     found: dict[str, Any] = {}
     sizes = next((folder / name for name in SIZES_FILES if (folder / name).is_file()), None)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bert.collation import MicroBatch
-from bert.prefetching import prefetched
 from bert.randomness import permutation, stream_key
-from bert.samples import ragged_indices
+from bert.samples.collation import MicroBatch
+from bert.samples.prefetching import prefetched
+from bert.samples.table import ragged_indices
 
 UNLABELLED = -1  # of a token
 

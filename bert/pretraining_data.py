@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from bert.collation import CollationRule, MicroBatch
-from bert.masking import MaskingRule
-from bert.prefetching import prefetched
 from bert.randomness import stream_key
-from bert.sample_order import SampleOrder
-from bert.samples import SampleTable
-from bert.shards import ShardDirectory
-from bert.table_cache import TableCache, gather
+from bert.samples.collation import CollationRule, MicroBatch
+from bert.samples.masking import MaskingRule
+from bert.samples.prefetching import prefetched
+from bert.samples.sample_order import SampleOrder
+from bert.samples.shards import ShardDirectory
+from bert.samples.table import SampleTable
+from bert.samples.table_cache import TableCache, gather
 from bert.tokenization import Vocabulary
 
 __all__ = ["GlobalBatch", "LoaderSettings", "MicroBatch", "PretrainingDataset", "PretrainingLoader",

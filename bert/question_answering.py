@@ -20,11 +20,11 @@ from bert.framework import place_of, static
 from bert.inference import predict as run_model
 from bert.initialization import pretrained_parameters
 from bert.objectives import QuestionAnsweringObjective
-from bert.squad import flat, table_of
-from bert.squad_config import SETTINGS_FILE, read_reader_settings
-from bert.squad_examples import SquadExamples, single_paragraph
-from bert.squad_features import WindowSettings, build_features
-from bert.squad_predictions import AnswerSettings, Candidate, predict
+from bert.squad.config import SETTINGS_FILE, read_reader_settings
+from bert.squad.examples import SquadExamples, single_paragraph
+from bert.squad.features import WindowSettings, build_features
+from bert.squad.predictions import AnswerSettings, Candidate, predict
+from bert.squad.task import flat, table_of
 from bert.tokenization import Vocabulary
 from bert.training import Device
 from program import build_prediction_program

@@ -16,9 +16,9 @@ from typing import Any
 
 from bert.cli import usage_errors
 from bert.logs import duration
-from bert.manifest import write_atomically
-from bert.report_document import Block, Heading, Picture, Table, Text, to_html, to_markdown
-from bert.report_reading import RunRecord, find_runs, read_run
+from bert.reporting.report_document import Block, Heading, Picture, Table, Text, to_html, to_markdown
+from bert.reporting.report_reading import RunRecord, find_runs, read_run
+from bert.samples.manifest import write_atomically
 
 _FIRST = ("loss", "eval_masked_lm_loss", "learning_rate", "gradient_norm", "seqs_per_sec", "loss_scale",
           "skipped_steps")

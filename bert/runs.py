@@ -13,9 +13,9 @@ from bert.checkpoint_writer import CheckpointWriter
 from bert.config import TrainingConfig
 from bert.distributed import Collective, Group
 from bert.framework import default_device, place_of, static
-from bert.hardware import peak_tflops
 from bert.interruption import StopRequest
 from bert.logs import RunLog
+from bert.machine.hardware import peak_tflops
 from bert.objectives import Objective
 from bert.optimization import Schedule, load_schedule
 from bert.training import Device, Outcome

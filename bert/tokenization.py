@@ -21,8 +21,8 @@ from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from bert.token_table import token_table
-from bert.word_table import (
+from bert.text.token_table import token_table
+from bert.text.word_table import (
     MAX_WORD_CHARACTERS,
     Words,
     byte_classes,

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.manifest import Manifest, ShardRecord, read_manifest, sha256_of, write_atomically, write_manifest
-from bert.shard_formats import check_parquet_schema
+from bert.samples.manifest import Manifest, ShardRecord, read_manifest, sha256_of, write_atomically, write_manifest
+from bert.samples.shard_formats import check_parquet_schema
 from data.pipeline import Piece, cut
 from data.progress import progress
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from bert.manifest import read_manifest, write_atomically
+from bert.samples.manifest import read_manifest, write_atomically
 from data.balance_shards import balance
 
 _ROOT = Path(__file__).resolve().parent.parent

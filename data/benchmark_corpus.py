@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert.manifest import write_atomically
+from bert.samples.manifest import write_atomically
 from data.sample_corpus import docstrings_of
 
 _SYSTEM_ROOTS = ("/usr/share/doc", "/usr/share/man", "/usr/share/perl", "/usr/lib/python3")

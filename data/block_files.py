@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert.manifest import write_atomically
-from bert.shard_formats import columns_to_arrow, read_arrow
+from bert.samples.manifest import write_atomically
+from bert.samples.shard_formats import columns_to_arrow, read_arrow
 from data.pairs import Spans
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import requests
 
-from bert.manifest import write_atomically
+from bert.samples.manifest import write_atomically
 from data.meter import megabytes
 from data.transfer import PATIENT, DownloadError, Partial, Patience, Refused, Remote, check_checksum, transfer
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from bert.manifest import write_atomically
+from bert.samples.manifest import write_atomically
 from data.compressed import read_chunks
 from data.download import fetch
 from data.encodings import decode, detect

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bert.manifest import write_atomically
+from bert.samples.manifest import write_atomically
 from data.deduplication import MODES, SeenDocuments, TextDigest
 from data.meter import ByteMeter, megabytes
 from data.source_files import (

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.samples import SampleTable
-from bert.shards import ShardDirectory
+from bert.samples.shards import ShardDirectory
+from bert.samples.table import SampleTable
 from bert.tokenization import CONTINUATION_PREFIX, Vocabulary
 from data.shard_statistics import ShardStatistics, statistics_of
 

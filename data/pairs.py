@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from bert.compiled import compiled
-from bert.mask_loops import below_at, uniform_at
 from bert.randomness import integers_below, permutation, stream_key, uniform
-from bert.samples import SampleTable, join_pairs, ragged_indices
+from bert.samples.mask_loops import below_at, uniform_at
+from bert.samples.table import SampleTable, join_pairs, ragged_indices
+from bert.text.compiled import compiled
 from bert.tokenization import Vocabulary
 from data.sentences import TokenizedDocuments
 

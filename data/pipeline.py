@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert.manifest import ShardRecord, atomic_path, sha256_of, sha256_of_file, write_atomically
-from bert.masking import MaskingRule
 from bert.randomness import stream_key, uniform
-from bert.shard_formats import ShardWriter, arrow_columns
-from bert.token_strings import TokenStrings
+from bert.samples.manifest import ShardRecord, atomic_path, sha256_of, sha256_of_file, write_atomically
+from bert.samples.masking import MaskingRule
+from bert.samples.shard_formats import ShardWriter, arrow_columns
+from bert.text.token_strings import TokenStrings
 from bert.tokenization import FastTokenizer, Vocabulary
 from data.block_files import BlockSamples, read_block, write_block
 from data.corpus import Block, SourceFile, read_documents

@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from bert.manifest import MANIFEST_NAME, Manifest, ShardRecord, read_manifest, write_atomically, write_manifest
+from bert.samples.manifest import MANIFEST_NAME, Manifest, ShardRecord, read_manifest, write_atomically, write_manifest
 from bert.tokenization import Vocabulary
 from data.corpus import list_sources, plan_blocks
 from data.pairs import PairSettings

@@ -23,7 +23,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.manifest import write_atomically
+from bert.samples.manifest import write_atomically
 from data.english_prose import is_prose, prose_of
 
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "test", "tests", "testing", "_tests", "site-packages", "idle_test",

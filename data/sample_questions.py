@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bert.manifest import write_atomically
+from bert.samples.manifest import write_atomically
 
 SOURCE = Path(__file__).with_suffix(".txt")
 HELD_OUT_EVERY = 4  # the last of so many paragraphs is held out

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from bert.randomness import hash64
-from bert.samples import SampleTable
-from bert.shards import Shard, ShardDirectory
+from bert.samples.shards import Shard, ShardDirectory
+from bert.samples.table import SampleTable
 from bert.tokenization import Vocabulary
 
 _KEY = np.uint64(0x5EED)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.compiled import compiled
-from bert.mask_loops import choose_in_pairs
-from bert.masking import MaskingRule, check_width, choose_positions, corrupt_with
 from bert.randomness import hash64
-from bert.samples import SampleTable, StaticMasks, offsets_of
+from bert.samples.mask_loops import choose_in_pairs
+from bert.samples.masking import MaskingRule, check_width, choose_positions, corrupt_with
+from bert.samples.table import SampleTable, StaticMasks, offsets_of
+from bert.text.compiled import compiled
 from data.pairs import Spans
 
 _ROWS_AT_ONCE = 512  # of whole-word masks, so that the matrices stay in the processor's cache

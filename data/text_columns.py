@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bert.compiled import SPARE_BYTES, compiled, copied_wide
-from bert.samples import offsets_of
-from bert.token_strings import TokenStrings, encode_positions, string_array
+from bert.samples.table import offsets_of
+from bert.text.compiled import SPARE_BYTES, compiled, copied_wide
+from bert.text.token_strings import TokenStrings, encode_positions, string_array
 from data.pairs import Spans
 from data.static_masks import DrawnMasks
 

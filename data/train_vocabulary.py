@@ -18,7 +18,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from bert.manifest import write_atomically
+from bert.samples.manifest import write_atomically
 from bert.tokenization import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
 from data.corpus import list_sources, plan_blocks, read_documents
 

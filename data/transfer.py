@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
-from bert.manifest import write_atomically
+from bert.samples.manifest import write_atomically
 from data.meter import ByteMeter, megabytes
 
 _CHUNK_BYTES = 1 << 18

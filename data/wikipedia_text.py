@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from bert.manifest import sha256_of, write_atomically
+from bert.samples.manifest import sha256_of, write_atomically
 from data.meter import ByteMeter
 from data.pipeline import run_ordered
 from data.source_files import (

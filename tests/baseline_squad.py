@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 
-from bert.squad_metrics import answers_of, score_squad_2
+from bert.squad.metrics import answers_of, score_squad_2
 
 _WORD = re.compile(r"\w+(?:[-',.]\w+)*")
 _LONGEST, _AROUND = 4, 6  # words

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.manifest import Manifest, ShardRecord, sha256_of, write_manifest
-from bert.samples import SampleTable, StaticMasks, join_pairs, offsets_of
-from bert.shard_formats import TokenStrings, table_to_arrow, table_to_parquet
+from bert.samples.manifest import Manifest, ShardRecord, sha256_of, write_manifest
+from bert.samples.shard_formats import TokenStrings, table_to_arrow, table_to_parquet
+from bert.samples.table import SampleTable, StaticMasks, join_pairs, offsets_of
 from bert.tokenization import SPECIAL_TOKENS, Vocabulary
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"

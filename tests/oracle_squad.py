@@ -1,6 +1,6 @@
 """SQuAD's evaluation and its windows, written out plainly from their published definitions, one thing at a time.
 
-Slow and literal on purpose: what bert/squad_metrics.py and bert/squad_features.py must agree with. Nothing of them is
+Slow and literal on purpose: what bert/squad/metrics.py and bert/squad/features.py must agree with. Nothing of them is
 used here.
 """
 

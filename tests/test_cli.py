@@ -88,7 +88,8 @@ def test_every_flag_lands_in_its_field(name):
 def test_every_key_of_a_file_lands_in_its_field(name, tmp_path):
     file = tmp_path / "settings.yaml"
     extra = {"use_pure_fp16": {"amp": True}, "fuse_attention": {"amp": True},
-             "last_step_of_checkpoint": {"from_checkpoint": "d"}, "from_phase1_final_params": {"phase": 2}}.get(name, {})
+             "last_step_of_checkpoint": {"from_checkpoint": "d"}, "from_phase1_final_params": {"phase": 2}}
+    extra = extra.get(name, {})
     value = str(SAMPLES[name]) if isinstance(SAMPLES[name], Path) else SAMPLES[name]
     file.write_text(yaml.safe_dump({"config": "quickstart_phase1", **extra, name: value}))
     assert getattr(getattr(parse(["--config", str(file)]), FLAT[name][0]), name) == SAMPLES[name]

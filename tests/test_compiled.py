@@ -6,17 +6,18 @@ from unittest import mock
 
 import numpy as np
 
-from bert import compiled as module
-from bert.compiled import SPARE_BYTES, compiled, copied_wide
+from bert.text import compiled as module
+from bert.text.compiled import SPARE_BYTES, compiled, copied_wide
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_machine_code_is_made_anew_when_a_function_it_calls_changes(tmp_path):
-    (tmp_path / "caller.py").write_text("from bert.compiled import compiled\nfrom called import called\n\n\n"
+    (tmp_path / "caller.py").write_text("from bert.text.compiled import compiled\nfrom called import called\n\n\n"
                                         "@compiled\ndef caller(number):\n    return called(number)\n")
     for factor in (2, 3):
-        (tmp_path / "called.py").write_text("from bert.compiled import compiled\n\n\n@compiled\ndef called(number):\n"
+        (tmp_path / "called.py").write_text("from bert.text.compiled import compiled\n\n\n"
+                                            "@compiled\ndef called(number):\n"
                                             f"    return {factor} * number\n")
         found = subprocess.run([sys.executable, "-c", "from caller import caller; print(caller(7))"], text=True,
                                env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.shards import ShardDirectory
+from bert.samples.shards import ShardDirectory
 from bert.tokenization import Vocabulary
 from tests.corpora import write_vocabulary
 from tests.dumps import article, page, write_dump

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.curves import REPLAYED_ROWS, Curves, rows_until, table_row, tag_of
 from bert.logs import RunLog
+from bert.reporting.curves import REPLAYED_ROWS, Curves, rows_until, table_row, tag_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SETTINGS = {"model": {"hidden_size": 128}, "optimizer": {"optimizer": "Lamb", "learning_rate": 6e-3},

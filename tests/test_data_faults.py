@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
-from bert.shards import ShardDirectory
+from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
+from bert.samples.shards import ShardDirectory
 from data import preprocess_bert_pretrain
 from tests.corpora import random_table, vocabulary, write_shards, write_source, write_vocabulary
 from tests.test_preprocess import hashes

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bert import doctor, machine_facts
+from bert import doctor
 from bert.doctor import FAILURE, OK, WARNING, examine, runs_on
-from bert.machine_facts import Facts, Gpu, ask_paddle, collect
+from bert.machine import machine_facts
+from bert.machine.machine_facts import Facts, Gpu, ask_paddle, collect
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 GIB = 2**30

@@ -18,7 +18,7 @@ from bert.objectives import (
     SequenceRegressionObjective,
     TokenClassificationObjective,
 )
-from bert.samples import offsets_of
+from bert.samples.table import offsets_of
 
 
 class Config(FineTuningConfig):

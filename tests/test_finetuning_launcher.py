@@ -7,9 +7,9 @@ import sys
 import pytest
 from test_finetuning import Config, config_of
 
-from bert import finetuning_launcher
 from bert.cli import EntryPoint, dump_yaml
-from bert.finetuning_launcher import Ranks, add_rank_flags, launch, parse, ranks_of
+from bert.launching import finetuning_launcher
+from bert.launching.finetuning_launcher import Ranks, add_rank_flags, launch, parse, ranks_of
 
 ENTRY = EntryPoint("run_numbers.py", Config, {}, "[flags]", "Numbers.")
 

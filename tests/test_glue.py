@@ -10,9 +10,9 @@ import run_glue
 from bert import checkpoint
 from bert.cli import parse_arguments
 from bert.framework import static
-from bert.glue import labels_of_the_weights, open_task
-from bert.glue_config import ENTRY, labels_beside
-from bert.glue_tasks import TASKS
+from bert.glue.config import ENTRY, labels_beside
+from bert.glue.task import labels_of_the_weights, open_task
+from bert.glue.tasks import TASKS
 from bert.tokenization import SPECIAL_TOKENS
 
 WORDS = [f"w{letter}{digit}" for letter in "abcdefghij" for digit in range(9)]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bert.glue_features import pair_lengths, sentence_features
-from bert.glue_submission import prediction_texts, write_predictions
-from bert.glue_tasks import TASKS
+from bert.glue.features import pair_lengths, sentence_features
+from bert.glue.submission import prediction_texts, write_predictions
+from bert.glue.tasks import TASKS
 from bert.tokenization import SPECIAL_TOKENS, FastTokenizer, Vocabulary
 
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "the", "cat", "sat", "##s", ".", '"', "a", "b", "c", "d", "e"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.glue_launch import main, plan
+from bert.glue.launch import main, plan
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

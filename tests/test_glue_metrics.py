@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from bert.glue_metrics import METRICS, scores
-from bert.glue_tasks import TASKS, custom_task
+from bert.glue.metrics import METRICS, scores
+from bert.glue.tasks import TASKS, custom_task
 
 
 def accuracy(predictions, labels):

@@ -73,8 +73,8 @@ def test_fine_tuning_beats_a_bag_of_words_and_an_untrained_head(imported, tmp_pa
 @pytest.mark.slow
 def test_entities_of_new_texts_are_found(imported, tmp_path):  # noqa: F811
     """Against a tagger that knows every name of the training texts, and nothing else."""
-    from bert.token_classification_data import read_tagged_text
-    from bert.token_classification_tags import Span, score_spans
+    from bert.token_classification.data import read_tagged_text
+    from bert.token_classification.tags import Span, score_spans
 
     train, test = (read_tagged_text(EXAMPLES / f"entities/{name}.conll") for name in ("train", "held_out"))
     names = {tuple(train.words[span.start:span.stop]): span.type for span in train.spans}

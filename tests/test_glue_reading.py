@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from bert.glue_reading import DataError, LabelRule, discover_labels, find_file, read_examples
-from bert.glue_tasks import TASKS, custom_task, find_task
+from bert.glue.reading import DataError, LabelRule, discover_labels, find_file, read_examples
+from bert.glue.tasks import TASKS, custom_task, find_task
 
 BOM = "\ufeff"
 MNLI_HEADER = ("index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from bert import hardware
 from bert.framework import paddle, static
-from bert.hardware import KNOWN_PEAKS, measured_gemm_tflops, peak_tflops, use_cores
-from bert.topology import Core
+from bert.machine import hardware
+from bert.machine.hardware import KNOWN_PEAKS, measured_gemm_tflops, peak_tflops, use_cores
+from bert.machine.topology import Core
 
 
 @pytest.fixture

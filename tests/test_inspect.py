@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bert.shards import ShardDirectory
+from bert.samples.shards import ShardDirectory
 from data import inspect
 from data.shard_statistics import statistics_of
 from tests.corpora import random_table, vocabulary, write_shards, write_vocabulary

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bert import launch_plan, launcher
 from bert.config import BUILT_IN_MODELS, derive
-from bert.launch_plan import POSITIONAL, REPOSITORY, parse_launch_arguments, quickstart_processes
+from bert.launching import launch_plan, launcher
+from bert.launching.launch_plan import POSITIONAL, REPOSITORY, parse_launch_arguments, quickstart_processes
 from bert.recipes import PRESETS, RECIPES
 
 # name -> (a value unlike the default, where it lands: f(plan, phase 1, phase 2) -> value)

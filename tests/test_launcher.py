@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bert import launch_report, launcher, quickstart
 from bert.config import derive
-from bert.launch_plan import REPOSITORY, parse_launch_arguments
-from bert.preparation import Steps, prepare_shards
+from bert.launching import launch_report, launcher, quickstart
+from bert.launching.launch_plan import REPOSITORY, parse_launch_arguments
+from bert.launching.preparation import Steps, prepare_shards
 
 STAND_IN = '''
 import json, pathlib, signal, sys, time
@@ -65,7 +65,7 @@ def command(*more):
 
 
 def start(*more):
-    return subprocess.Popen([sys.executable, "-m", "bert.launcher", "pretraining", *command(*more)],
+    return subprocess.Popen([sys.executable, "-m", "bert.launching.launcher", "pretraining", *command(*more)],
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -15,30 +15,33 @@ LAYER = {
     "bert.framework": 1,
     # pieces
     "bert.modeling": 2, "bert.losses": 2, "bert.optimization": 2, "bert.objectives": 2, "bert.distributed": 2,
-    "bert.hardware": 2,
+    "bert.machine.hardware": 2,
     "bert.program_memory": 2, "bert.program_record": 2,
     # whole programs, the loop, state
     "program": 3, "bert.guards": 3, "bert.training": 3, "bert.inference": 3, "bert.checkpoint": 3,
     # runs put together
     "bert.runs": 4, "bert.initialization": 4, "bert.pretraining": 4, "bert.finetuning": 4,
     "bert.exporting": 4, "bert.serving": 4,
-    "bert.squad": 4, "bert.question_answering": 4, "bert.glue": 4, "bert.token_classification": 4,
+    "bert.squad.task": 4, "bert.question_answering": 4, "bert.glue.task": 4, "bert.token_classification.task": 4,
 }
 ENTRY_POINT = 5
 MUST_BE_PADDLE_FREE = (
     "bert.architecture", "bert.checkpoint_files", "bert.checkpoint_sources", "bert.checkpoint_writer", "bert.cli",
-    "bert.config", "bert.conversion.converting", "bert.conversion.onnx_graph", "bert.doctor", "bert.environment",
-    "bert.estimates", "bert.feature_cache", "bert.finetuning_config", "bert.finetuning_data",
-    "bert.finetuning_launcher", "bert.flags", "bert.glue_config", "bert.glue_features", "bert.glue_metrics",
-    "bert.glue_reading", "bert.glue_submission", "bert.glue_tasks", "bert.interruption", "bert.launch_plan",
-    "bert.launch_report", "bert.launcher", "bert.logs", "bert.machine_facts", "bert.masking", "bert.preparation",
-    "bert.curves", "bert.planner", "bert.planner_check", "bert.planner_flags", "bert.planner_hardware",
-    "bert.planner_operators", "bert.report", "bert.report_document", "bert.report_reading",
-    "bert.pretraining_config", "bert.pretraining_data", "bert.quickstart", "bert.randomness", "bert.recipes",
-    "bert.rendezvous", "bert.samples", "bert.shards", "bert.slurm", "bert.squad_config", "bert.squad_examples",
-    "bert.squad_features", "bert.squad_launch", "bert.squad_metrics", "bert.squad_predictions",
-    "bert.token_classification_config", "bert.token_classification_data", "bert.token_classification_features",
-    "bert.token_classification_tags", "bert.token_offsets", "bert.tokenization", "bert.topology", "bert.watchdog")
+    "bert.config", "bert.conversion.converting", "bert.conversion.onnx_graph", "bert.doctor", "bert.estimates",
+    "bert.feature_cache", "bert.finetuning_config", "bert.finetuning_data", "bert.flags", "bert.glue.config",
+    "bert.glue.features", "bert.glue.metrics", "bert.glue.reading", "bert.glue.submission", "bert.glue.tasks",
+    "bert.interruption", "bert.launching.environment", "bert.launching.finetuning_launcher",
+    "bert.launching.launch_plan", "bert.launching.launch_report", "bert.launching.launcher",
+    "bert.launching.preparation", "bert.launching.quickstart", "bert.launching.rendezvous", "bert.launching.slurm",
+    "bert.logs", "bert.machine.machine_facts", "bert.machine.topology", "bert.planning.planner",
+    "bert.planning.planner_check", "bert.planning.planner_flags", "bert.planning.planner_hardware",
+    "bert.planning.planner_operators", "bert.pretraining_config", "bert.pretraining_data", "bert.randomness",
+    "bert.recipes", "bert.report", "bert.reporting.curves", "bert.reporting.report_document",
+    "bert.reporting.report_reading", "bert.samples.masking", "bert.samples.shards", "bert.samples.table",
+    "bert.squad.config", "bert.squad.examples", "bert.squad.features", "bert.squad.launch", "bert.squad.metrics",
+    "bert.squad.predictions", "bert.text.token_offsets", "bert.token_classification.config",
+    "bert.token_classification.data", "bert.token_classification.features", "bert.token_classification.tags",
+    "bert.tokenization", "bert.watchdog")
 
 
 def module_name(path: Path) -> str:

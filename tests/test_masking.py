@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.mask_loops import choose_in_rows
-from bert.masking import MaskingRule, choose_positions, corrupt
 from bert.randomness import hash64, stream_key
+from bert.samples.mask_loops import choose_in_rows
+from bert.samples.masking import MaskingRule, choose_positions, corrupt
 from tests.corpora import random_table, vocabulary
 
 WORDS = vocabulary()

@@ -10,9 +10,9 @@ from test_glue import WORDS, weights  # noqa: F401
 import run_ner
 from bert.cli import parse_arguments
 from bert.framework import static
-from bert.token_classification_config import ENTRY
-from bert.token_classification_data import ConllFormat, read_tagged_text
-from bert.token_classification_tags import Span, score_spans, write_tags
+from bert.token_classification.config import ENTRY
+from bert.token_classification.data import ConllFormat, read_tagged_text
+from bert.token_classification.tags import Span, score_spans, write_tags
 
 
 def run_tagger(tmp_path, *words) -> int:

@@ -7,12 +7,12 @@ import pytest
 from bert.cli import PRETRAINING, parse_arguments
 from bert.config import BUILT_IN_MODELS, BertConfig, derive
 from bert.estimates import forward_flops_per_sequence
-from bert.launch_plan import parse_launch_arguments
-from bert.planner import make_plan, plan_report
-from bert.planner_check import PUBLISHED, PUBLISHED_32_NODES_HOURS, predicted_32_node_hours, table
-from bert.planner_flags import planned
-from bert.planner_hardware import load_parts, parse_hardware
-from bert.planner_operators import Pass, ProgramKind, operators, update_bytes
+from bert.launching.launch_plan import parse_launch_arguments
+from bert.planning.planner import make_plan, plan_report
+from bert.planning.planner_check import PUBLISHED, PUBLISHED_32_NODES_HOURS, predicted_32_node_hours, table
+from bert.planning.planner_flags import planned
+from bert.planning.planner_hardware import load_parts, parse_hardware
+from bert.planning.planner_operators import Pass, ProgramKind, operators, update_bytes
 from bert.recipes import RECIPES
 
 PARTS = load_parts()
@@ -247,7 +247,7 @@ def test_the_launcher_plans_both_phases_and_their_sum():
 
 
 def test_the_table_and_the_peaks_of_a_running_trainer_agree():
-    from bert.hardware import KNOWN_PEAKS
+    from bert.machine.hardware import KNOWN_PEAKS
 
     for family, peaks in KNOWN_PEAKS.items():
         parts = [part for name, part in PARTS.items() if name == family or name.startswith(f"{family}-")]

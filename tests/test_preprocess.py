@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
-from bert.shards import ShardDirectory
+from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
+from bert.samples.shards import ShardDirectory
 from bert.tokenization import FastTokenizer, Vocabulary
 from data import preprocess_bert_pretrain
 from data.balance_shards import balance

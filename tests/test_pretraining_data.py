@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.prefetching import prefetched
 from bert.pretraining_data import (
     LoaderSettings,
     PretrainingDataset,
@@ -15,7 +14,8 @@ from bert.pretraining_data import (
     evaluation_unigram_entropy,
     unigram_entropy,
 )
-from bert.sample_order import SampleOrder
+from bert.samples.prefetching import prefetched
+from bert.samples.sample_order import SampleOrder
 from tests.corpora import random_table, vocabulary, write_shards
 
 WORDS = vocabulary()

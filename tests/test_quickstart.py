@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bert import quickstart
 from bert.config import derive
-from bert.launch_plan import parse_launch_arguments
+from bert.launching import quickstart
+from bert.launching.launch_plan import parse_launch_arguments
 from bert.recipes import RECIPES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SECOND_START = """
 import sys
 from pathlib import Path
-from bert import quickstart
+from bert.launching import quickstart
 from bert.config import derive
 from bert.recipes import RECIPES
 config = derive(RECIPES["quickstart_phase1"](), vocab_file=Path(sys.argv[1]) / "vocab.txt")

@@ -221,7 +221,7 @@ def test_plans_are_printed(clone):
     assert all(line in shown for line in one.stdout.splitlines() if line.startswith(quoted))
     both = run(command("bash scripts/run_pretraining.sh --config large --plan"), clone)
     assert both.returncode == 0 and "together" in both.stdout, both.stderr
-    checked = run(command("python -m bert.planner_check"), clone)
+    checked = run(command("python -m bert.planning.planner_check"), clone)
     assert checked.returncode == 0 and checked.stdout in shown, "the README's table is not what the planner says"
 
 

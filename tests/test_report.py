@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bert.curves import REPLAYED_ROWS
 from bert.logs import RunLog, append
 from bert.report import blocks_of, differences, draw, main, results_table, run_names
-from bert.report_document import Heading, Picture, Table, Text, to_html, to_markdown
-from bert.report_reading import find_runs, read_legs, read_run
+from bert.reporting.curves import REPLAYED_ROWS
+from bert.reporting.report_document import Heading, Picture, Table, Text, to_html, to_markdown
+from bert.reporting.report_reading import find_runs, read_legs, read_run
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PNG = b"\x89PNG\r\n\x1a\n"

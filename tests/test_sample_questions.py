@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert.squad_examples import read_squad
+from bert.squad.examples import read_squad
 from data.sample_questions import main, read_source
 
 

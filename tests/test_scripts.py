@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.environment import differences, pins
-from bert.launch_plan import POSITIONAL, parse_launch_arguments
+from bert.launching.environment import differences, pins
+from bert.launching.launch_plan import POSITIONAL, parse_launch_arguments
 from bert.recipes import PRESETS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -90,7 +90,7 @@ def test_an_environment_with_the_right_stamp_is_used_as_it_is(tmp_path):
     stamp = bash("cat requirements*.txt constraints.txt | sha256sum").stdout
     (tmp_path / "requirements.txt.sha256").write_text(stamp)
     done = bash("bash scripts/run_pretraining.sh --seed 3", BERT_PYTHON="", BERT_VENV=str(tmp_path))
-    assert done.stdout == "used -m bert.launcher pretraining --seed 3\n", done.stderr
+    assert done.stdout == "used -m bert.launching.launcher pretraining --seed 3\n", done.stderr
 
 
 def lock():

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME
-from bert.samples import SampleTable
-from bert.shard_formats import TokenStrings, table_to_parquet
-from bert.shards import ShardDirectory
+from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME
+from bert.samples.shard_formats import TokenStrings, table_to_parquet
+from bert.samples.shards import ShardDirectory
+from bert.samples.table import SampleTable
 from tests.corpora import random_table, vocabulary, write_shards
 
 WORDS = vocabulary()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bert import slurm
-from bert.launch_plan import parse_launch_arguments
+from bert.launching import slurm
+from bert.launching.launch_plan import parse_launch_arguments
 
 
 @pytest.fixture(autouse=True)

@@ -12,13 +12,14 @@ from squad_files import file_of, paragraph, question
 from test_squad_features import VOCABULARY
 
 import run_squad
-from bert import checkpoint_files, finetuning, squad
+from bert import checkpoint_files, finetuning
 from bert.finetuning_config import with_steps
 from bert.framework import static
 from bert.question_answering import QuestionAnswerer, converse
-from bert.squad_config import SquadConfig
-from bert.squad_examples import read_squad
-from bert.squad_metrics import answers_of, score_squad_2
+from bert.squad import task as squad
+from bert.squad.config import SquadConfig
+from bert.squad.examples import read_squad
+from bert.squad.metrics import answers_of, score_squad_2
 
 MODEL = tiny.MODEL.model_copy(update={"vocab_size": len(VOCABULARY), "max_position_embeddings": 32})
 WORDS = "the is a long river ice cream sea in egypt and who".split(" ")

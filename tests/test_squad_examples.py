@@ -8,7 +8,7 @@ import random
 import pytest
 from squad_files import file_of, generated, paragraph, question
 
-from bert.squad_examples import Answer, read_squad, single_paragraph
+from bert.squad.examples import Answer, read_squad, single_paragraph
 
 NILE = paragraph("The Nile is long.", question("q", "What is long?", ("Nile", 4)))
 
@@ -159,7 +159,7 @@ def test_damaged_files_are_read_or_refused_in_words(tmp_path, record_property):
     """Row 24 of the faults: 60 files, or 500 with BERT_FULL_FAULTS=1, through to features; never another exception."""
     from test_squad_features import VOCABULARY
 
-    from bert.squad_features import WindowSettings, build_features
+    from bert.squad.features import WindowSettings, build_features
 
     rng, refused = random.Random(24), 0
     number = 500 if os.environ.get("BERT_FULL_FAULTS") else 60

@@ -8,10 +8,11 @@ import oracle_squad
 import pytest
 from squad_files import file_of, generated, paragraph, question
 
-from bert import feature_cache, squad_features
-from bert.squad_examples import read_squad
-from bert.squad_features import SquadFeatures, WindowSettings, build_features, max_context
-from bert.token_offsets import OffsetTokenizer
+from bert import feature_cache
+from bert.squad import features as squad_features
+from bert.squad.examples import read_squad
+from bert.squad.features import SquadFeatures, WindowSettings, build_features, max_context
+from bert.text.token_offsets import OffsetTokenizer
 from bert.tokenization import SPECIAL_TOKENS, Vocabulary, reference_tokenizer
 
 WORDS = [

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bert import squad_launch
 from bert.recipes.squad import RECIPES
-from bert.squad_launch import main, plan, result_lines
+from bert.squad import launch as squad_launch
+from bert.squad.launch import main, plan, result_lines
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

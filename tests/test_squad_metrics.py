@@ -6,7 +6,7 @@ import oracle_squad
 import pytest
 from squad_files import random_text
 
-from bert.squad_metrics import best_threshold, exact_match, f1, normalized_words, score_squad_1, score_squad_2
+from bert.squad.metrics import best_threshold, exact_match, f1, normalized_words, score_squad_1, score_squad_2
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -15,7 +15,7 @@ import baseline_squad
 import pytest
 from test_parity_minilm import PACKAGE, package  # noqa: F401 - the fixture
 
-from bert.squad_examples import read_squad
+from bert.squad.examples import read_squad
 from data import sample_questions
 
 REPOSITORY = Path(__file__).resolve().parent.parent

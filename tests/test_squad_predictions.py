@@ -9,10 +9,10 @@ import pytest
 from squad_files import generated
 from test_squad_features import VOCABULARY
 
-from bert import squad_predictions
-from bert.squad_examples import read_squad, single_paragraph
-from bert.squad_features import WindowSettings, build_features
-from bert.squad_predictions import AnswerSettings, n_best_as_json, predict
+from bert.squad import predictions as squad_predictions
+from bert.squad.examples import read_squad, single_paragraph
+from bert.squad.features import WindowSettings, build_features
+from bert.squad.predictions import AnswerSettings, n_best_as_json, predict
 
 
 def one(context, question="What?", **settings):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from bert.glue_reading import DataError
-from bert.token_classification_data import ConllFormat, read_tagged_text, write_predicted
-from bert.token_classification_features import NO_WORD, token_features
-from bert.token_classification_tags import Span
+from bert.glue.reading import DataError
+from bert.token_classification.data import ConllFormat, read_tagged_text, write_predicted
+from bert.token_classification.features import NO_WORD, token_features
+from bert.token_classification.tags import Span
 from bert.tokenization import SPECIAL_TOKENS, FastTokenizer, Vocabulary
 
 CONLL_2003 = """-DOCSTART- -X- -X- O

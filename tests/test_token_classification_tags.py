@@ -5,7 +5,7 @@ import pytest
 from seqeval.metrics import classification_report
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
-from bert.token_classification_tags import (
+from bert.token_classification.tags import (
     SCHEMES,
     Span,
     detect_scheme,

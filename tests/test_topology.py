@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bert import topology
-from bert.topology import Core, cpu_quota, memory_limit, num_threads_of, parse_list, share_of_rank, usable_cores
+from bert.machine import topology
+from bert.machine.topology import Core, cpu_quota, memory_limit, num_threads_of, parse_list, share_of_rank, usable_cores
 
 
 def machine(root: Path, *, cores: int, threads: int = 1, nodes: int = 1, interleaved: bool = False) -> Path:

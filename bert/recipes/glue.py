@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bert.glue_tasks import TASKS
+from bert.glue.tasks import TASKS
 
 _EXAMPLES = Path(__file__).resolve().parents[2] / "data" / "examples"
 Settings = dict[str, Any]

@@ -19,8 +19,8 @@ import numpy as np
 
 from bert.architecture import BUILT_IN_MODELS, BertConfig
 from bert.estimates import training_flops_per_sequence
-from bert.manifest import write_atomically
 from bert.pretraining_data import LoaderSettings, PretrainingDataset, PretrainingLoader
+from bert.samples.manifest import write_atomically
 from bert.tokenization import Vocabulary
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -60,9 +60,9 @@ def make_file(text_dir: Path, path: Path, scale: float, seed: int = 7) -> None:
 
 def ours(file: Path, vocab_file: Path, out: Path) -> int:
     sys.path.insert(0, str(REPOSITORY))
-    from bert import squad_features
     from bert.feature_cache import FeatureCache
-    from bert.squad_examples import read_squad
+    from bert.squad import features as squad_features
+    from bert.squad.examples import read_squad
     from bert.tokenization import Vocabulary
 
     vocabulary, settings = Vocabulary.from_file(vocab_file), squad_features.WindowSettings(384, 128, 64, True)

@@ -14,7 +14,7 @@ def main(task: Task, write_weights: bool) -> None:
     from bert.config import BertConfig, OptimizerSettings, PrecisionSettings
     from bert.distributed import Group, initialize
     from bert.framework import paddle, place_of, read_variable, set_cpu_threads, static
-    from bert.hardware import measured_gemm_tflops
+    from bert.machine.hardware import measured_gemm_tflops
     from bert.objectives import PretrainingObjective
     from bert.optimization import Schedule, load_schedule
     from program import build_evaluation_program, build_training_program

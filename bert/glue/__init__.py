@@ -1,0 +1,1 @@
+"""GLUE and a user's own sentences: tasks, readers, features, metrics, prediction files."""

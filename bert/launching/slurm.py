@@ -1,0 +1,238 @@
+"""`python -m bert.launching.slurm prepare|train [FLAGS]`: what run.sub starts on the nodes of a Slurm job.
+
+Environment variables become flags of scripts/run_pretraining.sh; FLAGS, which have those names already, win over them.
+`prepare` runs once, on the first node: it checks the settings, makes missing shards and refuses a job that is requeued
+for ever without progress. `train` runs on every node. Exit codes are those of bert.launching.launcher.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bert.cli import EXIT_USAGE, usage_errors
+from bert.launching.launch_plan import PRECISIONS, LaunchPlan, parse_launch_arguments
+from bert.launching.launcher import EXIT_STOPPED, Runner, has_checkpoint, is_done, prepare_data, pretraining
+from bert.launching.preparation import UNFINISHED
+
+MAX_RUNS_WITHOUT_PROGRESS = 3
+_NOT_GIVEN = ("", "none", "None")
+
+
+class Variable(NamedTuple):
+    """An environment variable and the flag it sets."""
+
+    flag: str
+    meaning: str
+
+
+# Of one phase: NAME is for the phase that PHASE names, and for phase 1 of both; NAME_PHASE2 for phase 2.
+OF_A_PHASE = {
+    "TRAIN_BATCH_SIZE": Variable("--batch-size", "sequences per pass on one rank"),
+    "GRADIENT_ACCUMULATION_STEPS": Variable("--gradient-merge-steps", "passes per update; none: from the recipe's "
+                                            "global batch, whatever the number of ranks"),
+    "LEARNING_RATE": Variable("--learning-rate", "peak learning rate"),
+    "WARMUP_PROPORTION": Variable("--warmup-proportion", "share of the updates spent warming up"),
+    "MAX_STEPS": Variable("--max-steps", "updates"),
+    "INPUT_DIR": Variable("--input-dir", "shards"),
+    "EVAL_DIR": Variable("--eval-dir", "held-out shards"),
+    "BIN_SIZE": Variable("--bin-size", "tokens a bin of the shards spans, or none; names their folder below "
+                         "BERT_PREP_WORKING_DIR unless INPUT_DIR does"),
+}
+OF_ALL_PHASES = {
+    "SEED": Variable("--seed", "decides initial weights, order of samples and dropout"),
+    "NUM_WORKERS": Variable("--num-workers", "background readers of each rank"),
+    "MASKING": Variable("--masking", "static or dynamic"),
+    "VOCAB_FILE": Variable("--vocab-file", "WordPiece vocabulary"),
+    "OUTPUT_DIR": Variable("--output-dir", "results and checkpoints"),
+    "SAVE_STEPS": Variable("--num-steps-per-checkpoint", "updates between checkpoints"),
+    "WIKIPEDIA_SOURCE": Variable("--wikipedia-source", "text to make missing shards from"),
+    "SAMPLE_RATIO": Variable("--sample-ratio", "share of the documents to use"),
+    "DASK_TASKS_PER_NODE": Variable("--num-dask-workers", "processes that make missing shards"),
+    "NUM_SHARDS_PER_WORKER": Variable("--num-shards-per-worker", "shards for each reader of each rank"),
+}
+SPECIAL = {
+    "CONFIG": "preset of both phases (default: large)",
+    "PHASE": "1, 2 or both (default): phase 2 follows phase 1 in the same job",
+    "GPUS": "GPUs, so ranks, of each node (default: 8); 0: train on the CPU",
+    "CPU_RANKS": "ranks of each node when GPUS=0 (default: 1)",
+    "PRECISION": "amp (also called fp16), fp32 or tf32; default: as the preset says",
+    "INIT_CHECKPOINT": "where to begin: a run to continue (PHASE=1, both), or phase 1's result (PHASE=2; default: "
+                       "that in OUTPUT_DIR)",
+    "PREPROCESS": "auto (default), only or never: see run.sub",
+}
+
+
+def launch_arguments(environment: Mapping[str, str]) -> list[str]:
+    """What the variables say in flags of scripts/run_pretraining.sh.
+
+    Raises:
+        ValueError: a variable whose value is not one of those it may have.
+    """
+    phase = _one_of(environment, "PHASE", ("both", "1", "2"))
+    words = ["--config", environment.get("CONFIG") or "large", *([f"--phase{phase}"] if phase != "both" else [])]
+    for name, variable in OF_ALL_PHASES.items():
+        if (value := environment.get(name, "")) != "":
+            words += [variable.flag, value]
+    words += _of_a_phase(environment, int(phase), "--") if phase != "both" else [
+        *_of_a_phase(environment, 1, "--phase1-"), *_of_a_phase(environment, 2, "--phase2-", is_second=True)]
+    words += _devices(environment) + _precision(environment) + _start(environment, phase)
+    if environment.get("RERUN_DASK", "false") != "false":
+        raise ValueError(f"RERUN_DASK={environment['RERUN_DASK']} would make the shards anew at each requeue; delete "
+                         "their folder instead, they are made when they are missing")
+    return words
+
+
+def node_arguments(environment: Mapping[str, str]) -> list[str]:
+    """This node's place in the job, from what Slurm and run.sub have set; nothing for a job of one node."""
+    num_nodes = environment.get("SLURM_JOB_NUM_NODES", "1")
+    if num_nodes == "1":
+        return ["--num-nodes", "1"]  # a preset may be for more
+    master = f"{environment['MASTER_ADDR']}:{environment['MASTER_PORT']}"
+    return ["--num-nodes", num_nodes, "--node-rank", environment.get("SLURM_NODEID", "0"), "--master", master]
+
+
+def _of_a_phase(environment: Mapping[str, str], phase: int, prefix: str, is_second: bool = False) -> list[str]:
+    words: list[str] = []
+    values: dict[str, str] = {}
+    for name in OF_A_PHASE:
+        value = "" if is_second else environment.get(name, "")
+        values[name] = (environment.get(f"{name}_PHASE2", "") or value) if phase == 2 else value
+    bins = values.pop("BIN_SIZE")
+    if bins and not values["INPUT_DIR"]:
+        folder = "unbinned" if bins in _NOT_GIVEN else f"bin_size_{bins}"
+        values["INPUT_DIR"] = f"$BERT_PREP_WORKING_DIR/pretrain/phase{phase}/{folder}/parquet"
+    if bins:
+        words += [f"--phase{phase}-bin-size", bins.lower()]
+    if values["GRADIENT_ACCUMULATION_STEPS"] in _NOT_GIVEN:
+        values["GRADIENT_ACCUMULATION_STEPS"] = ""
+    else:
+        words += [f"{prefix}global-batch-size", "none"]
+    for name, value in values.items():
+        if value != "":
+            words += [prefix + OF_A_PHASE[name].flag[2:], value]
+    return words
+
+
+def _devices(environment: Mapping[str, str]) -> list[str]:
+    gpus = environment.get("GPUS") or "8"
+    if gpus == "0":
+        return ["--device", "cpu", "--num-gpus", environment.get("CPU_RANKS") or "1"]
+    return ["--num-gpus", gpus]
+
+
+def _precision(environment: Mapping[str, str]) -> list[str]:
+    if not environment.get("PRECISION"):
+        return []
+    name = _one_of(environment, "PRECISION", (*PRECISIONS, "fp16"))
+    settings = PRECISIONS["amp" if name == "fp16" else name]
+    return [word for flag, value in settings.items() for word in (f"--{flag}", str(value).lower())]
+
+
+def _start(environment: Mapping[str, str], phase: str) -> list[str]:
+    """Where the first phase begins; its own newest checkpoint in OUTPUT_DIR goes before it once there is one."""
+    given = environment.get("INIT_CHECKPOINT", "")
+    if phase != "2":
+        return [] if given in _NOT_GIVEN else ["--from-checkpoint", given, "--last-step-of-checkpoint", "auto"]
+    if given not in _NOT_GIVEN:
+        return ["--from-phase1-final-params", given]
+    output_dir = Path(environment.get("OUTPUT_DIR") or "results")
+    summary = _read_json(output_dir / "phase1/summary.json")
+    if not summary.get("finished"):
+        raise ValueError(f"PHASE=2 starts from phase 1, which is not finished in OUTPUT_DIR={output_dir}; train "
+                         "PHASE=1 there first, or set INIT_CHECKPOINT")
+    return ["--from-phase1-final-params", str(output_dir)]
+
+
+def _one_of(environment: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    value = environment.get(name) or choices[0]
+    if value not in choices:
+        raise ValueError(f"{name}={value} must be one of {', '.join(choices)}; change it")
+    return value
+
+
+# ---- the first node's step -----------------------------------------------------------------------------------------
+
+
+def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Check everything once, and make the shards that are missing (PREPROCESS)."""
+    with usage_errors():
+        plan = parse_launch_arguments(argv)
+        when = _one_of(environment, "PREPROCESS", ("auto", "only", "never"))
+        note_progress(plan, environment)
+        if when != "only":
+            for config in plan.phases:
+                config.batch.gradient_accumulation_steps(plan.world_size())
+    if when == "never":
+        return 0
+    runner = Runner()
+    for config in plan.phases:
+        if not is_done(config) and (code := prepare_data(plan, config, runner, only_this_node=True)):
+            return EXIT_STOPPED if runner.stop_requested else code
+    return 0
+
+
+def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:
+    """Count the runs of this job that changed nothing; a time limit below the start-up time would requeue it for ever.
+
+    Raises:
+        ValueError: the last MAX_RUNS_WITHOUT_PROGRESS runs saved no checkpoint and made no shards.
+    """
+    job = environment.get("SLURM_JOB_ID", "")
+    record_file = plan.phases[0].run.output_dir / f"slurm-{job}.json"
+    state, known = _state(plan), _read_json(record_file)
+    idle = known.get("runs_without_progress", 0) + 1 if known.get("state") == state else 0
+    if idle >= MAX_RUNS_WITHOUT_PROGRESS:
+        record_file.unlink()
+        raise ValueError(f"{idle} runs of job {job} in a row saved no checkpoint; raise --time, or lower SAVE_STEPS or "
+                         "the lead of --signal, and submit again")
+    record_file.parent.mkdir(parents=True, exist_ok=True)
+    record_file.write_text(json.dumps({"state": state, "runs_without_progress": idle}) + "\n", encoding="utf-8")
+
+
+def _state(plan: LaunchPlan) -> list[list[str]]:
+    """Checkpoints, and how many files of shards there are: what a run leaves if it gets anywhere."""
+    folders = []
+    for config in plan.phases:
+        checkpoints = config.checkpoint_dir()
+        steps = [child.name for child in checkpoints.iterdir()] if has_checkpoint(checkpoints) else []
+        num_parts = sum(1 for folder in (config.data.input_dir, config.data.input_dir / UNFINISHED)
+                        if folder.is_dir() for _ in folder.iterdir())
+        folders.append([*sorted(name for name in steps if name.isdigit()), f"{num_parts} files of shards"])
+    return folders
+
+
+def _read_json(path: Path) -> dict:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _help() -> str:
+    rows = list(SPECIAL.items())
+    rows += [(name, variable.meaning) for name, variable in OF_ALL_PHASES.items()]
+    rows += [(f"{name}, {name}_PHASE2", variable.meaning) for name, variable in OF_A_PHASE.items()]
+    lines = [f"  {name}\n      {text}" for name, text in rows]
+    return "\n".join([__doc__ or "", "Variables (NAME is for the phase that PHASE names, and for phase 1 of both; "
+                      "NAME_PHASE2 for phase 2):", *lines])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print(_help())
+        return 0 if words else EXIT_USAGE
+    task, flags = words[0], words[1:]
+    with usage_errors():
+        if task not in ("prepare", "train"):
+            raise ValueError(f"{task} must be prepare or train; see run.sub")
+        arguments = [*launch_arguments(os.environ), *node_arguments(os.environ), *flags]
+    return prepare(arguments, os.environ) if task == "prepare" else pretraining(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

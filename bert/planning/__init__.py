@@ -1,0 +1,1 @@
+"""Memory, time and cost of a recipe on hardware that is not here."""

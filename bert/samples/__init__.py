@@ -1,0 +1,1 @@
+"""Pre-training samples: shards and their manifest, their order, masks and batches. No Paddle."""

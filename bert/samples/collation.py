@@ -1,0 +1,124 @@
+"""Rows of a sample table -> the padded arrays that the training program is fed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert.samples.masking import MaskingRule, choose_positions, corrupt
+from bert.samples.table import SampleTable, ragged_indices
+from bert.text.compiled import compiled
+
+MASKED_PADDING_MULTIPLE = 8
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """One pass of one rank.
+
+    Attributes:
+        feed: b sequences padded to s:
+            input_ids, token_type_ids, attention_mask: int64 [b, s]; attention_mask is 1 for tokens, 0 for padding.
+            masked_lm_positions: int64 [n], indices into the flattened [b * s].
+            masked_lm_labels: int64 [n]; masked_lm_weights: float32 [n], 1 for a prediction. n is a multiple of 8;
+                the entries that fill it up have position, label and weight 0.
+            next_sentence_labels: int64 [b], 1 for a random next.
+            masked_lm_normalizer: float32 [1], predictions of the global batch per pass and rank.
+        num_sequences: b.
+        num_tokens: tokens without padding.
+        num_padded_tokens: b * s.
+        num_masked: predictions in this batch.
+    """
+
+    feed: dict[str, np.ndarray]
+    num_sequences: int
+    num_tokens: int
+    num_padded_tokens: int
+    num_masked: int
+
+
+@dataclass(frozen=True)
+class CollationRule:
+    """How samples become batches: vocabulary facts and limits, and the masking rule.
+
+    dynamic: draw masks anew from `key`; otherwise the sample's own masks are used.
+    """
+
+    max_seq_length: int
+    sequence_length_multiple: int
+    pad_id: int
+    masking: MaskingRule
+    dynamic: bool
+
+    def mask_counts(self, table: SampleTable, rows: np.ndarray, key: np.uint64, sample_ids: np.ndarray) -> np.ndarray:
+        """int64 [b]: predictions of the given rows, without collating them unless whole words are masked."""
+        if not self.dynamic:
+            assert table.masks is not None
+            counts = table.masks.offsets[rows + 1] - table.masks.offsets[rows]
+            return np.minimum(counts, self.masking.max_predictions_per_seq)
+        lengths = table.offsets[rows + 1] - table.offsets[rows]
+        if self.masking.continuations is None:
+            return self.masking.num_predictions(lengths)
+        masked_rows, _ = choose_positions(self.masking, key, sample_ids, self._padded(table, rows, lengths), lengths)
+        return np.bincount(masked_rows, minlength=len(rows))
+
+    def collate(self, table: SampleTable, rows: np.ndarray, key: np.uint64, sample_ids: np.ndarray,
+                normalizer: float | None = None) -> MicroBatch:
+        """The batch of the given rows; without `normalizer` it is the batch's own number of predictions."""
+        lengths = table.offsets[rows + 1] - table.offsets[rows]
+        input_ids = self._padded(table, rows, lengths)
+        num_rows, width = input_ids.shape
+        if self.dynamic:
+            masked_rows, masked_columns = choose_positions(self.masking, key, sample_ids, input_ids, lengths)
+            labels = input_ids[masked_rows, masked_columns]
+            input_ids[masked_rows, masked_columns] = corrupt(self.masking, key, sample_ids[masked_rows],
+                                                             masked_columns, labels)
+        else:
+            counts = self.mask_counts(table, rows, key, sample_ids)
+            assert table.masks is not None
+            flat = ragged_indices(table.masks.offsets[rows], counts)
+            masked_rows, masked_columns = np.repeat(np.arange(num_rows), counts), table.masks.positions[flat]
+            labels = table.masks.labels[flat]
+        types, attention = np.zeros((2, num_rows, width), np.int64)
+        _mark(np.minimum(lengths, width), table.first_lengths[rows], types, attention)
+        feed = {"input_ids": input_ids, "token_type_ids": types, "attention_mask": attention,
+                **_padded_predictions(masked_rows * width + masked_columns, labels),
+                "next_sentence_labels": table.is_random_next[rows].astype(np.int64),
+                "masked_lm_normalizer": np.array([max(1, len(labels)) if normalizer is None else normalizer],
+                                                 np.float32)}
+        return MicroBatch(feed, num_rows, int(lengths.sum()), num_rows * width, len(labels))
+
+    def _padded(self, table: SampleTable, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """int64 [b, s]: token ids, padded to the longest row rounded up to a multiple."""
+        multiple = self.sequence_length_multiple
+        width = min(-(-int(lengths.max()) // multiple) * multiple, self.max_seq_length)
+        input_ids = np.full((len(rows), width), self.pad_id, np.int64)
+        _fill(table.token_ids, table.offsets[rows], np.minimum(lengths, width), input_ids)
+        return input_ids
+
+
+@compiled
+def _fill(token_ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, input_ids: np.ndarray) -> None:
+    """Put the tokens from starts[r] on, lengths[r] of them, into row r."""
+    for row in range(len(starts)):
+        start = np.uint64(starts[row])
+        for column in range(np.uint64(lengths[row])):
+            input_ids[row, column] = token_ids[start + column]
+
+
+@compiled
+def _mark(lengths: np.ndarray, first_lengths: np.ndarray, types: np.ndarray, attention: np.ndarray) -> None:
+    """Write the ones of token_type_ids and attention_mask."""
+    for row in range(len(lengths)):
+        for column in range(np.uint64(lengths[row])):
+            attention[row, column] = 1
+            types[row, column] = np.int64(column >= np.uint64(first_lengths[row]))
+
+
+def _padded_predictions(positions: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    size = max(1, -(-len(labels) // MASKED_PADDING_MULTIPLE)) * MASKED_PADDING_MULTIPLE
+    padding = (0, size - len(labels))
+    return {"masked_lm_positions": np.pad(positions.astype(np.int64), padding),
+            "masked_lm_labels": np.pad(labels.astype(np.int64), padding),
+            "masked_lm_weights": np.pad(np.ones(len(labels), np.float32), padding)}

@@ -1,0 +1,1 @@
+"""Parts of the tokeniser that work on whole blocks of text at once. No Paddle."""

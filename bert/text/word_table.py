@@ -1,0 +1,239 @@
+"""The distinct words of texts and their tokens: the compiled loops of `bert.tokenization.FastTokenizer`.
+
+A word ends at ASCII white space, and each mark of ASCII punctuation, each Chinese character and each of the usual
+marks of typography and of Chinese is one by itself: BERT's tokenisation looks at none of these together with others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bert.text.compiled import HASH_PRIME, HASH_START, compiled, copied, hash_of, slot_of
+from bert.text.token_table import TokenTable, find_token
+
+MAX_WORD_CHARACTERS = 100
+_ROW_BITS = np.uint64(32)
+_WHITE_SPACE = b" \t\n\r"
+_CONTINUED = HASH_START
+with np.errstate(over="ignore"):
+    for _byte in b"##":
+        _CONTINUED = (_CONTINUED ^ np.uint64(_byte)) * HASH_PRIME
+
+
+class Words(NamedTuple):
+    """The words met so far, row by row; arrays with room at their ends.
+
+    Attributes:
+        slots: uint64 [a power of two], open addressing: half a word's hash and in the low 32 bits its row + 1, or 0.
+        text: uint8, the words' bytes; offsets: int64, where each starts.
+    """
+
+    slots: np.ndarray
+    text: np.ndarray
+    offsets: np.ndarray
+
+
+def byte_classes() -> np.ndarray:
+    """uint8 [256]: 0 white space, 1 part of a word, 2 ASCII punctuation, 3 may start a character that is a word."""
+    classes = np.ones(256, np.uint8)
+    classes[list(_WHITE_SPACE)] = 0
+    for first, last in ((33, 47), (58, 64), (91, 96), (123, 126)):
+        classes[first:last + 1] = 2
+    for first, last in ((0xE2, 0xE9), (0xEF, 0xEF)):
+        classes[first:last + 1] = 3
+    return classes
+
+
+@compiled
+def is_lone(text: np.ndarray, place: int, stop: int) -> bool:
+    """Whether a character of three bytes stands here that is a word by itself."""
+    place = int(np.int64(place))
+    if stop - place < 3:
+        return False
+    first, second, third = np.int64(text[place]), np.int64(text[place + 1]), np.int64(text[place + 2])
+    code = int(((first & 15) << 12) | ((second & 63) << 6) | (third & 63))
+    if code < 0x3400:  # dashes, quotation marks, ellipsis, bullets; the Chinese comma and full stop
+        return (0x2010 <= code <= 0x2027 or 0x2030 <= code <= 0x203E or code == 0x3001 or code == 0x3002)
+    return (code <= 0x4DBF or 0x4E00 <= code <= 0x9FFF or code == 0xFF01 or code == 0xFF0C or code == 0xFF1A
+            or code == 0xFF1B or code == 0xFF1F)
+
+
+@compiled
+def look_up(text: np.ndarray, boundaries: np.ndarray, lower: np.ndarray, classes: np.ndarray, words: Words,
+            num_rows: int, place: int, segment: int, num_words: int, rows: np.ndarray,
+            first_words: np.ndarray) -> tuple[int, int, int, int]:
+    """Go on through the text from `place` in `segment`, adding new words, until the end or until there is no room.
+
+    Args:
+        text: uint8 [n]; boundaries: int64 [m + 1] of its segments.
+        lower: uint8 [256], what each byte is compared as.
+        rows: int32 [at least the number of words], filled from num_words on: the row of each word.
+        first_words: int64 [m + 1], filled: the first word of each segment.
+    Returns:
+        (num_rows, place, segment, num_words) as they are then; place is n at the end.
+    """
+    mask = len(words.slots) - 1
+    while segment < len(boundaries) - 1:
+        stop = boundaries[segment + 1]
+        if place == boundaries[segment]:
+            first_words[segment] = num_words
+        while place < stop:
+            if classes[text[place]] == 0:
+                place += 1
+                continue
+            end, state = _word(text, place, stop, classes, lower)
+            slot = slot_of(state, mask)
+            entry = words.slots[slot]
+            while entry != 0 and not ((entry ^ state) >> _ROW_BITS == 0
+                                      and _is_word(words, _row_of(entry), text, place, end, lower)):
+                slot = (slot + 1) & mask
+                entry = words.slots[slot]
+            row = _row_of(entry)
+            if row < 0:
+                start = words.offsets[num_rows]
+                if (2 * num_rows >= mask or num_rows + 2 > len(words.offsets)
+                        or start + end - place > len(words.text)):
+                    return num_rows, place, segment, num_words
+                row = num_rows
+                for byte in range(end - place):
+                    words.text[start + byte] = lower[text[place + byte]]
+                num_rows += 1
+                words.offsets[num_rows] = start + end - place
+                words.slots[slot] = _entry(state, row)
+            rows[num_words] = row
+            num_words += 1
+            place = end
+        segment += 1
+    first_words[segment] = num_words
+    return num_rows, place, segment, num_words
+
+
+@compiled
+def _word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, lower: np.ndarray) -> tuple[int, np.uint64]:
+    """(end, hash) of the word that starts at `place`."""
+    kind = classes[text[place]]
+    end = place + 1
+    state = (HASH_START ^ np.uint64(lower[text[place]])) * HASH_PRIME
+    if kind == 2:
+        return end, state
+    if kind == 3 and is_lone(text, place, stop):
+        return place + 3, hash_of(state, text, end, place + 3)
+    for following in range(np.uint64(end), np.uint64(stop)):
+        byte = text[following]
+        kind = classes[byte]
+        if kind != 1 and (kind != 3 or is_lone(text, following, stop)):
+            return int(np.int64(following)), state
+        state = (state ^ np.uint64(lower[byte])) * HASH_PRIME
+    return stop, state
+
+
+@compiled
+def _entry(state: np.uint64, row: int) -> np.uint64:
+    return ((state >> _ROW_BITS) << _ROW_BITS) | np.uint64(row + 1)
+
+
+@compiled
+def _row_of(entry: np.uint64) -> int:
+    return int(np.int64(entry & np.uint64(0xFFFFFFFF))) - 1
+
+
+@compiled
+def _is_word(words: Words, row: int, text: np.ndarray, start: int, stop: int, lower: np.ndarray) -> bool:
+    begin = words.offsets[row]
+    if words.offsets[row + 1] - begin != stop - start:
+        return False
+    known, other = np.uint64(begin), np.uint64(start)
+    for place in range(np.uint64(stop - start)):
+        if words.text[known + place] != lower[text[other + place]]:
+            return False
+    return True
+
+
+@compiled
+def enter_all(words: Words, num_rows: int) -> None:
+    """Enter all rows into the empty slots."""
+    mask = len(words.slots) - 1
+    for row in range(num_rows):
+        state = hash_of(HASH_START, words.text, words.offsets[row], words.offsets[row + 1])
+        slot = slot_of(state, mask)
+        while words.slots[slot] != 0:
+            slot = (slot + 1) & mask
+        words.slots[slot] = _entry(state, row)
+
+
+@compiled
+def word_pieces(words: Words, first_row: int, num_rows: int, table: TokenTable, unknown: int, pieces: np.ndarray,
+                num_pieces: int, starts: np.ndarray, lengths: np.ndarray) -> int:
+    """Greedy longest-match-first WordPiece of the rows from first_row on that are printable ASCII.
+
+    Args:
+        unknown: id of [UNK], which a word is that has other parts, or over 100 characters.
+        pieces: ids, filled from num_pieces on; room for a piece a byte.
+        starts, lengths: int64, filled: where the pieces of each row are; length -1 for a row that is not ASCII.
+    Returns:
+        num_pieces as it is then.
+    """
+    for row in range(first_row, num_rows):
+        start, stop = words.offsets[row], words.offsets[row + 1]
+        starts[row] = num_pieces
+        if not _is_plain(words.text, start, stop):
+            lengths[row] = -1
+            continue
+        place = start
+        while place < stop and stop - start <= MAX_WORD_CHARACTERS:
+            token, place = _longest_token(table, words.text, start, place, stop)
+            if token < 0:
+                break
+            pieces[num_pieces] = token
+            num_pieces += 1
+        if place < stop:
+            num_pieces = starts[row] + 1
+            pieces[starts[row]] = unknown
+        lengths[row] = num_pieces - starts[row]
+    return num_pieces
+
+
+@compiled
+def _is_plain(text: np.ndarray, start: int, stop: int) -> bool:
+    for place in range(start, stop):
+        if text[place] < 33 or text[place] > 126:
+            return False
+    return True
+
+
+@compiled
+def _longest_token(table: TokenTable, text: np.ndarray, start: int, place: int, stop: int) -> tuple[int, int]:
+    """(id, end) of the longest token at `place` of a word that starts at `start`; (-1, place) if there is none."""
+    found, end = -1, place
+    continues = place > start
+    state = _CONTINUED if continues else HASH_START
+    for byte in range(place, min(stop, place + table.longest)):
+        state = (state ^ np.uint64(text[byte])) * HASH_PRIME
+        token = find_token(table, state, continues, text, place, byte + 1)
+        if token >= 0:
+            found, end = token, byte + 1
+    return found, end
+
+
+@compiled
+def count_tokens(rows: np.ndarray, lengths: np.ndarray) -> int:
+    """The tokens of a sequence of words."""
+    total = 0
+    for row in rows:
+        total += lengths[row]
+    return total
+
+
+@compiled
+def spell_out(rows: np.ndarray, first_words: np.ndarray, pieces: np.ndarray, starts: np.ndarray, lengths: np.ndarray,
+              ids: np.ndarray, offsets: np.ndarray) -> None:
+    """Fill ids with the tokens of all words, offsets with where those of each segment start."""
+    end = 0
+    for segment in range(len(first_words) - 1):
+        offsets[segment] = end
+        for word in range(first_words[segment], first_words[segment + 1]):
+            start = starts[rows[word]]
+            end = copied(ids, end, pieces, start, start + lengths[rows[word]])
+    offsets[len(first_words) - 1] = end
