@@ -237,6 +237,13 @@ def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_p
     assert task.train.labels["labels"].tolist() == [1, 0, 1, 0]
 
 
+def test_weights_that_are_not_there_are_named_before_what_would_lie_beside_them(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run(tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-train", "--from-pretrained-params",
+            tmp_path / "nowhere")
+    assert "nowhere does not exist" in capsys.readouterr().err
+
+
 def test_classes_of_other_libraries_weights_are_known_in_any_case(weights, tmp_path):
     """Their order is often another than ours: taken as ours, every score would be wrong."""
     (tmp_path / "labels.json").write_text('["CONTRADICTION", "NEUTRAL", "ENTAILMENT"]')
