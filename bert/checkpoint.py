@@ -186,7 +186,8 @@ def initialize_from(scope, place, variables: Variables, parameters: Mapping[str,
     wrong = differences(parameters, current)
     heads = [line for line in wrong if heads_may_differ and line.startswith(_OTHER_HEADS)]
     if fatal := [line for line in wrong if line not in heads]:
-        raise CheckpointError(_list(f"{source} does not fit this model", fatal))
+        raise CheckpointError(_list(f"{source} does not fit this model", fatal) + "\nIf its sizes are others, leave "
+                              "--bert-model and recipes that name a model out, or give its own sizes: --config-file")
     for line in heads:
         consequence = "starts from its random initialisation" if line.startswith("missing") else "not used here"
         report(f"{source}: {line}; {consequence}")
