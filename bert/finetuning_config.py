@@ -26,6 +26,7 @@ from bert.conversion.locating import is_there
 
 SIZES_FILES = ("bert_config.json", "config.json", "model_config.json")  # beside the weights, by who wrote them
 VOCABULARY_FILE = "vocab.txt"
+TOKENIZER_FILE = "tokenizer_config.json"  # as Hugging Face calls it
 
 
 class TaskDataSettings(Settings):
@@ -135,8 +136,7 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
         found |= {} if "bert_model" in values else {"bert_model": _name_of(folder)}
     if (folder / VOCABULARY_FILE).is_file():
         found["vocab_file"] = folder / VOCABULARY_FILE
-    found |= _lower_case(folder)
-    return found
+    return found | _lower_case(folder, Path(values.get("vocab_file") or folder / VOCABULARY_FILE))
 
 
 def _name_of(folder: Path) -> str:
@@ -146,10 +146,26 @@ def _name_of(folder: Path) -> str:
     return kept.lstrip("._-") or "bert"
 
 
-def _lower_case(folder: Path) -> dict[str, Any]:
-    """Whether the tokenizer that lies beside the weights lower-cases."""
+def _lower_case(folder: Path, vocab_file: Path) -> dict[str, Any]:
+    """Whether the tokenizer that lies beside the weights lower-cases; where nothing says it, the vocabulary does."""
     try:
-        value = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("do_lower_case")
+        value = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8")).get("do_lower_case")
     except (OSError, ValueError, AttributeError):
-        return {}
+        value = None
+    if value is None and _has_capitals(vocab_file):
+        value = False
     return {"do_lower_case": value} if isinstance(value, bool) else {}
+
+
+def _has_capitals(vocab_file: Path) -> bool:
+    """Whether a word of the vocabulary, besides [CLS] and its like, could never be met in lower-cased text."""
+    try:
+        lines = vocab_file.expanduser().read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError):
+        return False  # checked, and told of, elsewhere
+    return any("A" <= letter <= "Z" for line in lines if not line.startswith("[") for letter in line)
+
+
+def tokenizer_settings(data: TaskDataSettings) -> dict[str, str]:
+    """The file to keep beside fine-tuned weights, name -> content, so that they are used on text read the same way."""
+    return {TOKENIZER_FILE: json.dumps({"do_lower_case": data.do_lower_case}) + "\n"}

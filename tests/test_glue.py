@@ -121,12 +121,14 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(weights, files, trained, tmp
 def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
     custom = ["--task-name", "custom", "--text-column", "words", "--label-column", "kind"]
     assert run(tmp_path, *custom, "--train-file", files / "train.csv", "--eval-file", files / "dev.csv", *TRAINING,
-               "--from-pretrained-params", weights, "--output-dir", tmp_path / "out") == 0
+               "--from-pretrained-params", weights, "--no-do-lower-case", "--output-dir", tmp_path / "out") == 0
     found = summary(tmp_path, "glue-custom")
     assert found["eval_accuracy"] > 0.9 and 0 < found["eval_f1"] <= 1
     (tmp_path / "new.jsonl").write_text('{"words": "wa1 wb7", "id": "x"}\n{"words": "wa1 wb2", "id": "y"}\n')
     assert run(tmp_path, *custom, "--predict-file", tmp_path / "new.jsonl", "--index-column", "id", "--do-predict",
                "--from-pretrained-params", tmp_path / "out", "--output-dir", tmp_path / "later") == 0
+    # The text is read as in training, though nothing says so again.
+    assert "do_lower_case: false" in (tmp_path / "later/glue-custom/config.yaml").read_text()
     lines = (tmp_path / "later/glue-custom/predictions.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction\tprobability"
     assert [line.split("\t")[:2] for line in lines[1:]] == [["x", "good"], ["y", "bad"]]
@@ -242,6 +244,18 @@ def test_weights_that_are_not_there_are_named_before_what_would_lie_beside_them(
         run(tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-train", "--from-pretrained-params",
             tmp_path / "nowhere")
     assert "nowhere does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words, said, lowers", [
+    (["Berlin", "the"], None, False), (["berlin", "the"], None, True), (["Berlin", "the"], "true", True),
+    (["berlin", "the"], "false", False)])  # fmt: skip
+def test_a_vocabulary_with_capitals_is_of_a_cased_model_unless_its_tokenizer_says_other(tmp_path, words, said, lowers):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *words]) + "\n")
+    if said:
+        (tmp_path / "tokenizer_config.json").write_text(f'{{"do_lower_case": {said}}}')
+    (tmp_path / "bert_config.json").write_text(tiny.MODEL.to_json())
+    config = settings(tmp_path, tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-train")
+    assert config.data.do_lower_case is lowers
 
 
 def test_classes_of_other_libraries_weights_are_known_in_any_case(weights, tmp_path):

@@ -14,7 +14,7 @@ from bert import tokenization
 from bert.checkpoint_files import weights_folder
 from bert.feature_cache import Arrays, FeatureCache, Notes, fingerprint, readable
 from bert.finetuning import FineTuningTask, Outputs, PredictedSet
-from bert.finetuning_config import FineTuningConfig
+from bert.finetuning_config import FineTuningConfig, tokenizer_settings
 from bert.finetuning_data import FeatureTable
 from bert.glue import features as glue_features
 from bert.glue import reading as glue_reading
@@ -80,7 +80,8 @@ def open_task(config: GlueConfig, report: Report) -> FineTuningTask:
         train=train.table if train else None,
         evaluation=evaluation,
         prediction=prediction,
-        texts={LABELS_FILE: json.dumps(labels, ensure_ascii=False) + "\n"} if labels else {},
+        texts=tokenizer_settings(config.data)
+        | ({LABELS_FILE: json.dumps(labels, ensure_ascii=False) + "\n"} if labels else {}),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from bert import tokenization
 from bert.feature_cache import Arrays, FeatureCache, Notes, fingerprint, readable
 from bert.finetuning import FineTuningTask, Outputs, PredictedSet
+from bert.finetuning_config import tokenizer_settings
 from bert.finetuning_data import UNLABELLED, FeatureTable
 from bert.glue.config import LABELS_FILE
 from bert.glue.task import labels_of_the_weights
@@ -73,7 +74,7 @@ def open_task(config: TaggingConfig, report: Report) -> FineTuningTask:
         train=train.table if train else None,
         evaluation=evaluation,
         prediction=prediction,
-        texts={LABELS_FILE: json.dumps(labels, ensure_ascii=False) + "\n"},
+        texts=tokenizer_settings(data) | {LABELS_FILE: json.dumps(labels, ensure_ascii=False) + "\n"},
     )
 
 
