@@ -62,7 +62,7 @@ class CheckpointWriter:
         copied = time.monotonic() - begin - waited
         if not self._asynchronous:
             self._write(step, waited, copied, write)
-            self.check()
+            self.finish()  # raises if it failed, and leaves the times to `check`
             return
         self._thread = threading.Thread(target=self._write, args=(step, waited, copied, write), name="checkpoint")
         self._thread.start()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bert import checkpoint, checkpoint_files, distributed, initialization, runs
-from bert.checkpoint_writer import CheckpointWriter
+from bert.checkpoint_writer import CheckpointWriter, SaveFailed
 from bert.cli import dump_yaml
 from bert.config import derive
 from bert.finetuning_config import FineTuningConfig, with_steps
@@ -27,7 +27,7 @@ from bert.framework import read_variable
 from bert.inference import predict
 from bert.interruption import EXIT_INTERRUPTED, StopRequest
 from bert.launching.launch_progress import QUIET_STEPS
-from bert.logs import RunLog, replace_file, to_json
+from bert.logs import RunLog, Sink, replace_file, to_json
 from bert.machine.hardware import use_cores
 from bert.objectives import Objective
 from bert.training import Device, Outcome, RanksDiffer, Trainer, TrainingDiverged
@@ -108,11 +108,13 @@ def run(config: FineTuningConfig, open_task: OpenTask) -> int:
             if task.train is not None:
                 code = session.train(group, stack)
             else:
+                stop.leave_at_once()  # nothing will be saved
                 session.load(group)
         except (TrainingDiverged, RanksDiffer) as error:
             print(f"error: {error}", file=sys.stderr)
             return EXIT_DIVERGED
         if code is None:
+            stop.leave_at_once()
             session.finish()
         distributed.finalize(group)
     return code or 0
@@ -165,6 +167,9 @@ class _Session:
             self.say("no weights were given (--from-pretrained-params): all start from random ones")
         if self.log:
             self.log.first_step = progress.step
+        if self.log and not config.run.benchmark:  # before its first checkpoint, another run may have left a best one
+            for path in checkpoint_files.set_aside_newer(config.best_dir(), progress.step):
+                self.say(f"the best weights of a run that is not continued are now {path}")
         runs.prepare_to_stop(config, group, self.stop, self.say)
         writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
         keeper = runs.Keeper(config, program, self.device, start, self.say, writer, task.texts)
@@ -276,11 +281,15 @@ class _Session:
         config, parent = self.config, self.config.best_dir()
         parameters = {name: read_variable(self.device.scope, name) for name in self._program.parameters}
         texts = {**self.task.texts, checkpoint.METRICS_FILE: to_json(metrics, indent=1) + "\n"}
-        checkpoint.save_weights(parent, step, config.run.model_prefix, parameters, config.model.to_json(),
-                                config.vocabulary_file(), texts)  # fmt: skip
-        for other in checkpoint_files.list_steps(parent):
-            if other != step:
-                checkpoint_files.remove_step(parent, other)
+        try:
+            checkpoint.save_weights(parent, step, config.run.model_prefix, parameters, config.model.to_json(),
+                                    config.vocabulary_file(), texts)  # fmt: skip
+            for other in checkpoint_files.list_steps(parent):
+                if other != step:
+                    checkpoint_files.remove_step(parent, other)
+        except (OSError, ValueError) as error:
+            raise SaveFailed(f"the best weights, those of step {step}, could not be kept ({error}); those before and "
+                             "the checkpoints are whole: make room, and start again to continue") from error
         self.say(f"best so far: {self.task.best_metric.removeprefix('eval_')} "
                  f"{metrics[self.task.best_metric]:.4f} at step {step}, kept in {parent / str(step)}")
 
@@ -299,7 +308,9 @@ class _Session:
         best = self._best() if self.device.group.is_main else None
         step = int(self.device.collective.sum(np.array([best[0] if best else 0], "int64"))[0])
         self.summary["best_step"] = step
-        if step == last_step:
+        if step == 0:
+            self.say(f"no best weights are whole in {self.config.best_dir()}: using those of the last step")
+        if step in (0, last_step):
             return
         self._evaluated = None
         path = checkpoint_files.step_directory(self.config.best_dir(), step)
@@ -313,4 +324,5 @@ class _Session:
     def _summarise(self, program: TrainingProgram, outcome: Outcome) -> None:
         self.summary |= runs.summary_of(self.config, outcome, self.device, program)
         if self.log:  # also of a run that does not reach its end
-            replace_file(self.log.directory / "summary.json", to_json(self.summary, indent=1))
+            file, text = self.log.directory / "summary.json", to_json(self.summary, indent=1)
+            Sink(file.name)(lambda: replace_file(file, text))

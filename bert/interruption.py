@@ -32,6 +32,17 @@ class StopRequest:
             signal.signal(number, self._set)
         return self
 
+    def leave_at_once(self) -> None:
+        """All that is to be saved is saved: from now on a signal, also one that came before, ends the process.
+
+        Raises:
+            SystemExit: EXIT_INTERRUPTED; from within whatever runs when a signal comes.
+        """
+        for number in SIGNALS:
+            signal.signal(number, self._leave)
+        if self.signal_name is not None:
+            raise SystemExit(EXIT_INTERRUPTED)
+
     def watch(self, folder: Path, say: Callable[[str], None]) -> None:
         """Stop when `folder`/STOP appears; one rank does this. It is taken away when it is obeyed.
 
@@ -59,6 +70,10 @@ class StopRequest:
         except OSError:  # a folder of that name, or not ours to remove: it asks all the same
             return self._file.exists()
         return True
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
+        self._set(number, frame)
+        raise SystemExit(EXIT_INTERRUPTED)
 
     def _set(self, number: int, frame: FrameType | None) -> None:
         self.signal_name = signal.Signals(number).name

@@ -140,7 +140,9 @@ class Trainer:
             self._update(at.step, batch)
         at.step += 1
         at.interrupted = self._device.collective.any(bool(self._stop))
-        if at.step % run.log_freq == 0 or at.ending or at.step == warmup_end:
+        saves = not run.benchmark and at.step % run.num_steps_per_checkpoint == 0
+        # A save ends an interval: what was summed since the last log line lies in the device, not in checkpoints.
+        if at.step % run.log_freq == 0 or at.ending or at.step == warmup_end or saves:
             at.metrics, sums = self._report(at.step, at.epoch, at.last_step)
             if not run.benchmark and self._rolled_back(sums):
                 return
@@ -154,7 +156,7 @@ class Trainer:
             self.check_ranks(at.step)
         if at.step == run.max_steps or (run.eval_freq and at.step % run.eval_freq == 0):
             at.metrics = at.metrics | self.run_evaluation(at.step, at.epoch)
-        if at.step % run.num_steps_per_checkpoint == 0 or at.ending:
+        if saves or at.ending:
             self._checkpoint()
         self._report_saves()
         self._interval.start()

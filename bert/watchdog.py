@@ -36,6 +36,7 @@ class Watchdog:
         self._file = folder / "stacks" / f"rank{rank}.txt"
         self._what, self._beat = "starting", time.monotonic()
         self._pauses = 0
+        self._left_behind: int | None = None
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._stream: IO[str] | None = None
@@ -44,10 +45,10 @@ class Watchdog:
     def __enter__(self) -> "Watchdog":
         if self._seconds > 0:
             self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._left_behind = self._request_written()
             if self._rank == 0:
                 self._request.unlink(missing_ok=True)  # of a run that was given up
             self._stream = open(self._file, "a")
-            self._started = time.time()
             with suppress(OSError, AttributeError):  # a C library without POSIX timers: the thread alone watches
                 self._timer = _ExitTimer(EXIT_STALLED)
             self.beat("starting")
@@ -109,12 +110,20 @@ class Watchdog:
 
     def _asked(self) -> str:
         """What another rank says, if one has given up since this run began."""
+        written = self._request_written()
+        if written in (None, self._left_behind):  # rank 0 removes what was left, perhaps later than this rank looks
+            return ""
         try:
-            if self._request.stat().st_mtime < self._started - 60.0:  # left behind; clocks of hosts differ a little
-                return ""
             return self._request.read_text().strip() or "another rank stalled"
         except OSError:
             return ""
+
+    def _request_written(self) -> int | None:
+        """When (ns) the request was written, by the clock of whoever wrote it; None if there is none."""
+        try:
+            return self._request.stat().st_mtime_ns
+        except OSError:
+            return None
 
     def _give_up(self, reason: str, is_first: bool) -> None:
         faulthandler.cancel_dump_traceback_later()

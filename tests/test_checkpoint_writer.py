@@ -82,7 +82,7 @@ def test_an_error_of_the_disk_is_raised_in_the_training_once(where):
 def test_without_a_thread_the_caller_waits_and_hears_at_once():
     writer, written = CheckpointWriter(asynchronous=False), []
     writer.save(1, lambda: lambda: written.append(1))
-    assert written == [1]
+    assert written == [1] and [times.step for times in writer.check()] == [1]
     with pytest.raises(SaveFailed, match="step 2"):
         writer.save(2, lambda: fails)
 

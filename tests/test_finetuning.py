@@ -1,6 +1,9 @@
 """Fine-tuning's common part on tasks made of numbers: order, resume, the best weights, predictions, exit codes."""
 
+import dataclasses
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +11,12 @@ import pytest
 import tiny
 
 from bert import checkpoint, checkpoint_files, finetuning
+from bert.cli import usage_errors
 from bert.finetuning import FineTuningTask, PredictedSet
 from bert.finetuning_config import FineTuningConfig, implied_by_weights, with_steps
 from bert.finetuning_data import UNLABELLED, FeatureTable, FineTuningLoader, prediction_batches
 from bert.framework import static
+from bert.interruption import EXIT_INTERRUPTED, EXIT_NOT_SAVED
 from bert.objectives import (
     QuestionAnsweringObjective,
     SequenceClassificationObjective,
@@ -193,6 +198,59 @@ def test_the_best_weights_are_kept_and_used(tmp_path):
                      initialization={"from_pretrained_params": tmp_path / "results"})  # fmt: skip
     assert run(only) == 0  # takes the best, not the newest
     assert (only.stage_dir() / "logits.npy").read_bytes() == (config.stage_dir() / "logits.npy").read_bytes()
+
+
+def test_the_best_weights_of_a_run_that_died_before_its_first_checkpoint_do_not_win(tmp_path):
+    config = config_of(tmp_path)
+    other = checkpoint.save_weights(config.best_dir(), 7, "bert_paddle", {"x": np.zeros(1, "float32")},
+                                    config.model.to_json(), config.vocabulary_file(),
+                                    {"metrics.json": '{"eval_accuracy": 2}'})
+    assert run(config) == 0
+    assert json.loads((config.stage_dir() / "summary.json").read_text())["best_step"] in (12, 23, 34)
+    assert not other.exists() and other.with_name("7.set-aside-1").is_dir()
+
+
+def test_best_weights_that_cannot_be_kept_end_the_run_with_a_code_of_their_own(tmp_path, capsys):
+    config = config_of(tmp_path, run={"epochs": 1})
+    config.best_dir().parent.mkdir(parents=True)
+    config.best_dir().write_text("a file where the folder should be")
+    with pytest.raises(SystemExit) as ended, usage_errors():
+        run(config)
+    assert ended.value.code == EXIT_NOT_SAVED
+    assert "the best weights, those of step 12, could not be kept" in capsys.readouterr().err
+
+
+def test_best_weights_that_were_damaged_meanwhile_are_not_used(tmp_path, capsys, monkeypatch):
+    summarise = finetuning._Session._summarise
+
+    def damaging(session, *arguments) -> None:
+        summarise(session, *arguments)
+        for path in session.config.best_dir().glob("*/*.safetensors"):
+            path.write_bytes(path.read_bytes()[:-1])
+
+    monkeypatch.setattr(finetuning._Session, "_summarise", damaging)
+    config = config_of(tmp_path, run={"epochs": 1})
+    assert run(config) == 0
+    assert "no best weights are whole" in capsys.readouterr().out
+    assert (config.stage_dir() / "logits.npy").exists()
+
+
+@pytest.mark.parametrize("do_train", [True, False])
+def test_a_signal_while_predictions_are_written_ends_the_run(tmp_path, trained, do_train):
+    def interrupted(outputs, directory: Path) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("it went on")
+
+    def open_task(config, report):
+        task = open_numbers(config, report)
+        return dataclasses.replace(task, prediction=[dataclasses.replace(task.prediction[0], write=interrupted)])
+
+    config = config_of(tmp_path, run={"do_train": do_train, "do_eval": False, "epochs": 1},
+                       initialization={"from_pretrained_params": trained.run.output_dir})  # fmt: skip
+    with pytest.raises(SystemExit) as ended:
+        run(config, open_task)
+    assert ended.value.code == EXIT_INTERRUPTED
+    assert checkpoint_files.list_steps(config.checkpoint_dir()) == ([5, 10, 12] if do_train else [])
 
 
 def test_prediction_needs_the_head(tmp_path, trained):

@@ -58,6 +58,21 @@ def started(monkeypatch):
     return commands
 
 
+@pytest.mark.parametrize(("code", "result"), [(75, 75), (143, 75), (0, 0), (74, 74), (70, 70), (3, 3)])
+def test_a_failure_after_a_request_to_stop_is_still_a_failure(tmp_path, started, monkeypatch, code, result):
+    runner = finetuning_launcher.Runner
+    monkeypatch.setattr(runner, "stop_requested", True)
+    monkeypatch.setattr(runner, "run", lambda self, command, phase: code)
+    assert launch(ENTRY, config_of(tmp_path), Ranks(1)) == result
+
+
+def test_what_the_guards_advise_can_be_followed(tmp_path, started):
+    config = config_of(tmp_path)
+    (config.checkpoint_dir() / "5").mkdir(parents=True)
+    assert launch(ENTRY, config, Ranks(1)) == 0
+    assert launch(ENTRY, config_of(tmp_path, run={"watchdog_seconds": 7200.0}), Ranks(1)) == 0
+
+
 def test_the_same_command_continues_and_another_one_is_refused(tmp_path, started, capsys):
     config = config_of(tmp_path)
     assert launch(ENTRY, config, Ranks(2)) == 0

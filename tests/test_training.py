@@ -8,7 +8,7 @@ import pytest
 import runs
 import tiny
 
-from bert.checkpoint_files import list_steps
+from bert.checkpoint_files import list_steps, remove_step
 from bert.framework import write_variable
 from bert.interruption import StopRequest
 from bert.logs import RunLog
@@ -33,7 +33,7 @@ def test_it_saves_on_schedule_and_at_the_end_and_evaluates_in_between(tmp_path):
     evaluations = iter(range(100))
     run = logged_run(config, 7, evaluate=lambda step: {"eval_masked_lm_loss": float(next(evaluations))})
     assert list_steps(config.checkpoint_dir()) == [3, 6, 7]
-    assert [row["step"] for row in rows(config) if "loss" in row] == [2, 4, 6, 7]
+    assert [row["step"] for row in rows(config) if "loss" in row] == [2, 3, 4, 6, 7]  # each save ends an interval
     assert [row["step"] for row in rows(config) if "eval_masked_lm_loss" in row] == [2, 4, 6, 7]
     assert run.outcome.finished and run.outcome.interrupted_by is None
     assert run.outcome.final_metrics["eval_masked_lm_loss"] == 3.0
@@ -49,6 +49,20 @@ def test_the_saving_schedule_counts_from_step_0_not_from_the_resumed_step(tmp_pa
     run = runs.run(resumed, 9)
     assert list_steps(config.checkpoint_dir()) == [3, 4, 8, 9]
     assert not run.outcome.finished
+
+
+def test_a_killed_run_logs_and_counts_what_it_would_have(tmp_path):
+    """Saves at steps that are no multiples of the log interval: what was summed since the last line is not lost."""
+    settings = {"max_steps": 7, "num_steps_per_checkpoint": 3, "log_freq": 2}
+    config = tiny.pretraining_config(tmp_path, **settings)
+    whole = logged_run(config, 7)
+    expected = [(row["step"], row["loss"]) for row in rows(config)]
+    for step in (6, 7):
+        remove_step(config.checkpoint_dir(), step)
+    (config.stage_dir() / "metrics.jsonl").unlink()
+    again = logged_run(tiny.pretraining_config(tmp_path, **settings, from_checkpoint=config.run.output_dir), 7)
+    assert [(row["step"], row["loss"]) for row in rows(config)] == expected[2:]
+    assert (again.outcome.sequences, again.outcome.tokens) == (whole.outcome.sequences, whole.outcome.tokens)
 
 
 def test_logged_metrics_do_not_depend_on_how_often_they_are_logged(tmp_path):

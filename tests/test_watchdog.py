@@ -79,6 +79,12 @@ def test_a_request_of_a_run_that_was_given_up_does_not_end_the_next(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_rank_that_is_there_before_rank_0_has_cleared_up_goes_on(tmp_path):
+    (tmp_path / ".stalled").write_text("rank 0: nothing moved\n")  # a moment ago, by the run that is continued now
+    process = start(tmp_path, "beats", seconds=30, rank=1)
+    assert process.communicate(timeout=30)[1] == "" and process.returncode == 0
+
+
 def test_what_may_take_long_is_left_alone(tmp_path):
     with Watchdog(0.2, tmp_path, 0) as watchdog, watchdog.paused("evaluating"):
         time.sleep(0.7)

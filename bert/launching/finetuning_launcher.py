@@ -17,7 +17,7 @@ from bert.cli import EntryPoint, dump_yaml, parse_flags, resolve_config, usage_e
 from bert.config import derive
 from bert.finetuning_config import FineTuningConfig
 from bert.launching.launch_plan import REPOSITORY, num_gpus
-from bert.launching.launcher import EXIT_STOPPED, Runner, has_checkpoint
+from bert.launching.launcher import ENDED_BY_SIGNAL, EXIT_STOPPED, Runner, has_checkpoint
 from bert.launching.rendezvous import launcher_addresses
 from bert.planning.planner_flags import planned, take_plan_request
 
@@ -25,7 +25,9 @@ from bert.planning.planner_flags import planned, take_plan_request
 _FREE_SECTIONS = ("initialization", "hardware")
 _FREE_SETTINGS = ("do_train", "do_eval", "do_predict", "steps_this_run", "log_freq", "report_file", "benchmark",
                   "benchmark_steps", "benchmark_warmup_steps", "num_steps_per_checkpoint", "keep_checkpoints",
-                  "predict_batch_size", "cache_dir", "num_workers", "rank_check_freq")  # fmt: skip
+                  "predict_batch_size", "cache_dir", "num_workers", "rank_check_freq", "async_checkpoint",
+                  "watchdog_seconds", "max_consecutive_skipped_steps", "loss_spike_factor",
+                  "loss_spike_action")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def launch(entry: EntryPoint, config: FineTuningConfig, ranks: Ranks) -> int:
         command = _command(entry, config, ranks, settings_file)
     runner = Runner()
     code = runner.run(command, phase=config)
-    if code == EXIT_STOPPED or runner.stop_requested:
+    if code == EXIT_STOPPED or (runner.stop_requested and code in ENDED_BY_SIGNAL):
         print("stopped; the same command continues from here", file=sys.stderr)
         return EXIT_STOPPED
     return code

@@ -27,7 +27,7 @@ from bert.samples.manifest import write_atomically
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: try again
 MASTER_TIMEOUT_SECONDS = 600.0  # nodes of a queue may start minutes apart
-_ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # nothing to save yet; the second is Paddle's launcher
+ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # nothing to save yet; the second is Paddle's launcher
 
 
 class Runner:
@@ -254,7 +254,7 @@ def _check_devices(plan: LaunchPlan) -> str | None:
 
 
 def _explain_exit(code: int, config: PretrainingConfig, runner: Runner) -> int:
-    if code == EXIT_STOPPED or (runner.stop_requested and code in _ENDED_BY_SIGNAL):
+    if code == EXIT_STOPPED or (runner.stop_requested and code in ENDED_BY_SIGNAL):
         print("stopped; the same command continues from here", file=sys.stderr)
         return EXIT_STOPPED
     if code != EXIT_USAGE:

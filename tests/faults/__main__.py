@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
+PROVES_NOTHING = "LOSES NOTHING: the row proves nothing"
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
 
 import bert  # noqa: E402, F401 - before Paddle, whichever module loads it
@@ -34,7 +35,7 @@ def prove(rows: list[Row]) -> int:
             outcome = run_row(row, broken=name)
             useless += outcome.lost == 0
             print(f"{line(outcome)}\n        without its protection ({name}) it "
-                  f"{'loses, as it must' if outcome.lost else 'LOSES NOTHING: the row proves nothing'}", flush=True)
+                  f"{'loses, as it must: ' + outcome.losses[0][-150:] if outcome.lost else PROVES_NOTHING}", flush=True)
     return 1 if useless else 0
 
 
