@@ -173,9 +173,12 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def append(path: Path, text: str) -> None:
+    """Add whole lines; a line that a full disk has cut off is ended first, so that it takes no other with it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as file:
-        file.write(text)
+    with open(path, "ab+") as file:
+        if file.tell() and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":
+            text = "\n" + text
+        file.write(text.encode())
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.logs import RunLog, duration, replace_file, to_json
+from bert.logs import RunLog, append, duration, replace_file, to_json
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 METRICS = {"loss": 7.25, "learning_rate": 1e-4, "seqs_per_sec": 12.5}
@@ -202,3 +202,13 @@ def test_replacing_a_file_never_leaves_a_part(tmp_path, monkeypatch):
                                           (math.nan, "unknown"), (90061, "1 day, 1:01:01")])  # fmt: skip
 def test_durations_are_for_people(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_line_cut_off_by_a_full_disk_takes_no_other_with_it(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    append(path, '{"step": 1}\n')
+    with open(path, "a") as file:
+        file.write('{"step": 2, "lo')
+    append(path, '{"step": 3}\n')
+    append(path, '{"step": 4}\n')
+    assert path.read_text().splitlines() == ['{"step": 1}', '{"step": 2, "lo', '{"step": 3}', '{"step": 4}']

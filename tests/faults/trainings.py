@@ -6,6 +6,7 @@ A server process imports Paddle and builds the program once; each training is a 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -77,7 +78,7 @@ def digest(data: Data, output: Path) -> str:
     progress = json.loads(next(newest.glob("*_progress.json")).read_text())
     progress.pop("settings")
     progress["carried"].pop("totals")  # how long it took
-    rows = [json.loads(line) for line in (output / "phase1" / "metrics.jsonl").read_text().splitlines()]
+    rows = whole_rows(output / "phase1" / "metrics.jsonl")
     rates = {row["learning_rate"] for row in rows if row["step"] == progress["step"] and "learning_rate" in row}
     assert len(rates) == 1, f"learning rates of step {progress['step']}: {rates}"
     found = hashlib.sha256(json.dumps([progress, sorted(rates)], sort_keys=True).encode())
@@ -86,6 +87,15 @@ def digest(data: Data, output: Path) -> str:
     for step in range(progress["step"], progress["step"] + 20):
         found.update(loader(data.folder).sample_ids(step).tobytes())
     return found.hexdigest()
+
+
+def whole_rows(metrics_file: Path) -> list[dict]:
+    """The rows of a log whose disk may have been full: those it cut off are not rows."""
+    rows = []
+    for line in metrics_file.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            rows.append(json.loads(line))
+    return rows
 
 
 @lru_cache(maxsize=4)
