@@ -45,6 +45,19 @@ def test_the_global_batch_is_the_same_on_any_number_of_ranks(weights, processes,
     assert config.batch.resolved_global_batch_size(processes) == 32
 
 
+@pytest.mark.parametrize(("recipe", "epochs", "batch", "rate", "amp"), [
+    ("sst-2", 3, 32, 2e-5, False), ("mrpc", 5, 32, 2e-5, False),
+    ("sst-2_large", 3, 128, 2.4e-5, True), ("mrpc_large", 3, 128, 2.4e-5, True)])
+def test_published_settings_of_sst_2_and_mrpc(weights, recipe, epochs, batch, rate, amp):
+    _, _, config, _ = plan(["--config", recipe, "--data-dir", "/data", "--from-pretrained-params", str(weights),
+                            "--device", "cpu"])
+    optimizer = config.optimizer
+    assert (config.run.epochs, config.batch.global_batch_size, optimizer.learning_rate) == (epochs, batch, rate)
+    assert (optimizer.warmup_proportion, optimizer.weight_decay, optimizer.end_learning_rate) == (0.1, 0.01, 0)
+    assert (config.data.max_seq_length, config.precision.amp) == (128, amp)
+    assert config.run.do_train and config.run.do_eval and config.run.keep_best
+
+
 def test_recipes_of_both_scripts(weights):
     named = ["--from-pretrained-params", str(weights), "--device", "cpu", "--max-seq-length", "64"]
     _, entry, config, _ = plan(["--config", "quickstart_entities", *named])

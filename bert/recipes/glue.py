@@ -35,11 +35,14 @@ def bert_large(settings: Settings) -> Settings:
 
 
 def small_pairs() -> Settings:
-    """Do two sentences say the same? 390 pairs written for this project, 132 held out; for a small real encoder."""
+    """Do two sentences say the same? 496 pairs written for this project, 176 held out; for a small real encoder.
+
+    The number of epochs comes from a fold of the training pairs: accuracy no longer rises after the fifth.
+    """
     folder = _EXAMPLES / "paraphrases"
     return {"task_name": "custom", "train_file": folder / "train.tsv", "eval_file": folder / "held_out.tsv",
             "text_column": "sentence1", "text_pair_column": "sentence2", "max_seq_length": 64,
-            "batch_size": 16, "global_batch_size": 16, "epochs": 8.0, "learning_rate": 1e-4, "log_freq": 10,
+            "batch_size": 16, "global_batch_size": 16, "epochs": 6.0, "learning_rate": 5e-5, "log_freq": 10,
             "num_steps_per_checkpoint": 1000, "do_train": True, "do_eval": True}
 
 
@@ -47,7 +50,7 @@ def small_sentiment() -> Settings:
     """Praise or blame? 240 sentences written for this project and 100 held out."""
     folder = _EXAMPLES / "sentiment"
     return {**small_pairs(), "train_file": folder / "train.tsv", "eval_file": folder / "held_out.tsv",
-            "text_column": "sentence", "text_pair_column": None, "epochs": 6.0, "learning_rate": 5e-5}
+            "text_column": "sentence", "text_pair_column": None}
 
 
 def quickstart_pairs() -> Settings:
