@@ -222,7 +222,7 @@ def settings(weights, tmp_path, *words):
 
 
 def test_a_broken_line_of_a_large_set_to_evaluate_is_left_out_and_told(weights, tmp_path):
-    """As in the published dev set of QQP."""
+    """QQP's published files have such lines."""
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "wa1 wb2\t1\n" * 20_000 + "torn\n")
     lines: list[str] = []
     task = open_task(settings(weights, tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-eval"),

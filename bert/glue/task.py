@@ -60,7 +60,7 @@ def open_task(config: GlueConfig, report: Report) -> FineTuningTask:
     task = config.task(len(labels or ()))
     evaluation = []
     for name, split in task.dev.items() if config.run.do_eval else ():
-        # QQP's published dev set has a broken line too; the leaderboard's files must keep all of theirs.
+        # QQP's published files have broken lines; of the leaderboard's, none may be left out.
         part = reader.prepare(_path(config, config.data.eval_file, split), task, split, labels,
                               config.data.max_bad_line_fraction)
         evaluation.append(_evaluated(task, name, part, alone=len(task.dev) == 1))
