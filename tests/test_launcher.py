@@ -347,3 +347,30 @@ def test_repeated_steps_count_once_and_a_cut_line_not_at_all(tmp_path):
         '{"step": 2, "eval_masked_lm_loss": 5}\n{"st')
     assert launch_report._metrics(config) == [{"step": 1, "loss": 2}, {"step": 2, "loss": 4},
                                               {"step": 2, "eval_masked_lm_loss": 5}]
+
+
+PASSING_ON = """
+import subprocess, sys
+from pathlib import Path
+from bert.launching.launch_progress import pass_on
+process = subprocess.Popen([sys.executable, "-c", "for i in range(9999): print('line', i, flush=True)"],
+                           stdout=subprocess.PIPE)
+pass_on(process, Path(sys.argv[1]), None)
+sys.exit(process.wait())
+"""
+
+
+@pytest.mark.parametrize("broken", ["log", "folder", "stdout"])
+def test_output_that_goes_nowhere_does_not_end_the_training(tmp_path, broken):
+    (tmp_path / "file").write_text("")
+    log = {"log": Path("/dev/full"), "folder": tmp_path / "file" / "log", "stdout": tmp_path / "log"}[broken]
+    found = subprocess.Popen([sys.executable, "-c", PASSING_ON, str(log)], cwd=REPOSITORY, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+    if broken == "stdout":
+        found.stdout.close()  # as `| head` does
+        assert "console output failed and is switched off" in found.stderr.read()
+        assert found.wait(timeout=60) == 0 and len(log.read_text().splitlines()) == 9999
+        return
+    stdout, stderr = found.communicate(timeout=60)
+    assert found.returncode == 0 and len(stdout.splitlines()) == 9999
+    assert stderr.count("failed and is switched off") == 1

@@ -1,13 +1,18 @@
 """A progress bar over a phase that runs in other processes, whose output Paddle's launcher passes on line by line."""
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tqdm import tqdm
+
+from bert.logs import Sink
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # set for the ranks: whoever started them shows the steps
 
@@ -57,15 +62,35 @@ class PhaseProgress(threading.Thread):
 
 
 def pass_on(process: "subprocess.Popen[bytes]", log_file: Path | None, progress: PhaseProgress | None) -> None:
-    """The process's output to ours as it comes, above the bar if there is one, and to the log file if one is named."""
+    """The process's output to ours as it comes, above the bar if there is one, and to the log file if one is named.
+
+    A full disk or a closed terminal ends neither the process nor the reading of what it says.
+    """
     assert process.stdout is not None
-    if log_file is not None:
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-    with open(log_file or "/dev/null", "ab") as log:
+    keep, show = Sink(str(log_file)), Sink("console output")
+    with contextlib.ExitStack() as stack:
+        log: list[IO[bytes]] = []
+        if log_file is not None:
+            keep(lambda: log.append(stack.enter_context(_opened(log_file))))
         for line in process.stdout:
-            log.write(line)
-            if progress is not None:
-                progress.write(line.decode(errors="replace").rstrip("\n"))
-            else:
-                sys.stdout.buffer.write(line)
-                sys.stdout.buffer.flush()
+            for file in log:
+                keep(partial(file.write, line))
+            show(partial(_show, line, progress))
+
+
+def _opened(log_file: Path) -> IO[bytes]:
+    """Unbuffered, so that what fails does so once and where it is expected."""
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    return open(log_file, "ab", buffering=0)
+
+
+def _show(line: bytes, progress: PhaseProgress | None) -> None:
+    if progress is not None:
+        progress.write(line.decode(errors="replace").rstrip("\n"))
+        return
+    try:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at exit fails again
+        raise
