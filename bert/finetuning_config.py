@@ -99,6 +99,21 @@ class FineTuningConfig(TrainingConfig):
     def check_files(self) -> None:
         """Refuse what is missing before anything slow is started; tasks add their own files."""
         check_vocabulary_file(self.data.vocab_file, self.model)
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """Other sizes than the weights have are seen before a network of them is built."""
+        source = self.initialization.from_pretrained_params
+        file = None if source is None else _description(weights_folder(source))
+        if file is None:
+            return
+        there = BertConfig.from_json_file(file)
+        for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+            needed, given = getattr(there, name), getattr(self.model, name)
+            if given != needed:
+                raise ValueError(
+                    f"{name}={given} (bert_model={self.run.bert_model}) must be {needed}, as {file} says; "
+                    "name no model (a recipe without one, and no --bert-model), and the sizes are taken from there")
 
     def best_dir(self) -> Path:
         """Parent of the STEP folder with the weights of the best evaluation."""
@@ -127,9 +142,9 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     path = weights_folder(Path(str(source)).expanduser())
     if source == values.get("from_pretrained_params") and "vocab_file" not in values and not is_there(path):
         raise ValueError(f"from_pretrained_params={source} does not exist; pass a folder or a file of weights")
-    folder = path.parent if path.is_file() or not path.exists() else path
+    folder = _folder_of(path)
     found: dict[str, Any] = {}
-    sizes = next((folder / name for name in SIZES_FILES if (folder / name).is_file()), None)
+    sizes = _description(path)
     if sizes is not None and "hidden_size" not in values:
         found |= BertConfig.from_json_file(sizes).model_dump()
         # A model of its own sizes is not called by the default's name.
@@ -137,6 +152,16 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     if (folder / VOCABULARY_FILE).is_file():
         found["vocab_file"] = folder / VOCABULARY_FILE
     return found | _lower_case(folder, Path(values.get("vocab_file") or folder / VOCABULARY_FILE))
+
+
+def _folder_of(path: Path) -> Path:
+    return path.parent if path.is_file() or not path.exists() else path
+
+
+def _description(path: Path) -> Path | None:
+    """The file that lies beside weights and has the sizes of their model."""
+    files = (_folder_of(path) / name for name in SIZES_FILES)
+    return next((file for file in files if file.is_file()), None)
 
 
 def _name_of(folder: Path) -> str:

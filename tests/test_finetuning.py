@@ -272,6 +272,13 @@ def test_sizes_and_vocabulary_come_from_beside_the_weights(trained):
     assert implied_by_weights({}) == {}
 
 
+def test_a_recipe_of_other_sizes_than_the_weights_is_refused_before_anything_is_built(trained, tmp_path):
+    other = tiny.MODEL.model_copy(update={"num_hidden_layers": 3})
+    config = config_of(tmp_path, model=other, initialization={"from_pretrained_params": trained.run.output_dir})
+    with pytest.raises(ValueError, match=r"num_hidden_layers=3 \(bert_model=bert-test\) must be 2, as .*json"):
+        config.check_files()
+
+
 # ---- every objective ---------------------------------------------------------------------------------------------
 
 
