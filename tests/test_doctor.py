@@ -149,3 +149,13 @@ def test_gpus_are_what_the_driver_lists(tmp_path, monkeypatch):
     assert facts.gpus == (Gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "525.105.17"),)
     assert facts.requirements_file == "requirements-gpu.txt"
     assert {"packages", "GPU"} <= {finding.name for finding in doctor.examine(facts) if finding.level != OK}
+
+
+@pytest.mark.parametrize("script", ["echo 'NVIDIA Tesla K80, [N/A], 11441, 470.1'", "exec sleep 30"])
+def test_a_driver_that_does_not_say_what_its_gpus_are_is_no_gpu(script, tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(machine_facts, "_GPU_SECONDS", 0.5)
+    assert machine_facts._gpus() == ()

@@ -8,6 +8,7 @@ import json
 import locale
 import os
 import platform
+import re
 import resource
 import shutil
 import socket
@@ -43,6 +44,7 @@ except Exception:
     facts["nccl"] = None
 print("FACTS " + json.dumps(facts))
 """
+_GPU_SECONDS = 60.0  # for nvidia-smi, which takes seconds where its daemon does not run
 _NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs",
                          "9p", "afs", "wekafs", "fuse.juicefs")
 
@@ -147,10 +149,15 @@ def _gpus() -> tuple[Gpu, ...]:
     command = shutil.which("nvidia-smi")
     if command is None:
         return ()
-    listed = subprocess.run([command, "--query-gpu=name,compute_cap,memory.total,driver_version",
-                             "--format=csv,noheader,nounits"], capture_output=True, text=True, check=False)
+    try:  # a driver in trouble may not answer at all
+        listed = subprocess.run([command, "--query-gpu=name,compute_cap,memory.total,driver_version",
+                                 "--format=csv,noheader,nounits"], capture_output=True, text=True, check=False,
+                                timeout=_GPU_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return ()
     rows = [[cell.strip() for cell in line.split(",")] for line in listed.stdout.splitlines()]
-    return tuple(Gpu(row[0], row[1], int(row[2]) if row[2].isdecimal() else 0, row[3]) for row in rows if len(row) == 4)
+    return tuple(Gpu(row[0], row[1], int(row[2]) if row[2].isdecimal() else 0, row[3])
+                 for row in rows if len(row) == 4 and re.fullmatch(r"\d+\.\d+", row[1]))
 
 
 def _cpu_info() -> dict[str, str]:
