@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import socket
 import sys
 
 import pytest
@@ -64,6 +66,21 @@ def test_a_failure_after_a_request_to_stop_is_still_a_failure(tmp_path, started,
     monkeypatch.setattr(runner, "stop_requested", True)
     monkeypatch.setattr(runner, "run", lambda self, command, phase: code)
     assert launch(ENTRY, config_of(tmp_path), Ranks(1)) == result
+
+
+def test_nodes_wait_for_the_first_one_and_keep_their_logs_apart(tmp_path, started, monkeypatch, capsys):
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        master = f"127.0.0.1:{first.getsockname()[1]}"
+        assert launch(ENTRY, config_of(tmp_path), Ranks(1, 2, 1, master)) == 0
+    command = started[0]
+    assert command[command.index("--log_dir") + 1].endswith("/launch/node1")
+    assert os.environ["no_proxy"] == "127.0.0.1"
+    monkeypatch.setattr(finetuning_launcher, "MASTER_TIMEOUT_SECONDS", 0.0)
+    with pytest.raises(SystemExit):
+        launch(ENTRY, config_of(tmp_path), Ranks(1, 2, 1, master))
+    assert "did not answer within 0 s" in capsys.readouterr().err and len(started) == 1
 
 
 def test_what_the_guards_advise_can_be_followed(tmp_path, started):

@@ -17,9 +17,10 @@ from bert.cli import EntryPoint, dump_yaml, parse_flags, resolve_config, usage_e
 from bert.config import derive
 from bert.finetuning_config import FineTuningConfig
 from bert.launching.launch_plan import REPOSITORY, num_gpus
-from bert.launching.launcher import ENDED_BY_SIGNAL, EXIT_STOPPED, Runner, has_checkpoint
-from bert.launching.rendezvous import launcher_addresses
+from bert.launching.launcher import ENDED_BY_SIGNAL, EXIT_STOPPED, MASTER_TIMEOUT_SECONDS, Runner, has_checkpoint
+from bert.launching.rendezvous import launcher_addresses, wait_for_master, without_proxy
 from bert.planning.planner_flags import planned, take_plan_request
+from bert.samples.manifest import write_atomically
 
 # What may differ between a run and its continuation.
 _FREE_SECTIONS = ("initialization", "hardware")
@@ -98,11 +99,14 @@ def launch(entry: EntryPoint, config: FineTuningConfig, ranks: Ranks) -> int:
                                  from_pretrained_params=None)
         settings_file = config.stage_dir() / "launch.yaml"
         settings_file.parent.mkdir(parents=True, exist_ok=True)
-        settings_file.write_text(dump_yaml(started), encoding="utf-8")
+        write_atomically(settings_file, dump_yaml(started).encode())  # other nodes read it meanwhile
         if config.run.do_train:
             _asked_file(config).write_text(dump_yaml(config), encoding="utf-8")
         command = _command(entry, config, ranks, settings_file)
     runner = Runner()
+    if ranks.num_nodes > 1:
+        with usage_errors():
+            _meet(command[command.index("--master") + 1], ranks, runner)
     code = runner.run(command, phase=config)
     if code == EXIT_STOPPED or (runner.stop_requested and code in ENDED_BY_SIGNAL):
         print("stopped; the same command continues from here", file=sys.stderr)
@@ -115,17 +119,26 @@ def default_cpu_processes() -> int:
     return 2 if (os.cpu_count() or 1) >= 2 else 1
 
 
+def _meet(master: str, ranks: Ranks, runner: Runner) -> None:
+    """Keep Paddle's launcher from a proxy; wait for the first node with an end and a message, unlike its own wait."""
+    os.environ.update(without_proxy(os.environ, master))
+    if ranks.node_rank:
+        wait_for_master(master, MASTER_TIMEOUT_SECONDS, lambda line: print(line, flush=True),
+                        stopped=lambda: runner.stop_requested)
+
+
 def _command(entry: EntryPoint, config: FineTuningConfig, ranks: Ranks, settings_file: Path) -> list[str]:
     on_cpu = config.hardware.device == "cpu" or num_gpus() == 0
     devices = ",".join(map(str, range(ranks.num_processes)))
     processes = ["--nproc_per_node", str(ranks.num_processes)] if on_cpu else ["--devices", devices]
-    nodes: list[str] = []
+    log_dir, nodes = config.stage_dir() / "launch", list[str]()
     if ranks.num_nodes > 1:
         master, own_address = launcher_addresses(str(ranks.master))
         nodes = ["--nnodes", str(ranks.num_nodes), "--master", master, "--host", own_address]
         nodes += ["--rank", str(ranks.node_rank)] if ranks.node_rank is not None else []
+        log_dir /= own_address if ranks.node_rank is None else f"node{ranks.node_rank}"  # the nodes share the folder
     return [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "CRITICAL",
-            "--log_dir", str(config.stage_dir() / "launch"), "--job_id", config.stage(), *nodes, *processes,
+            "--log_dir", str(log_dir), "--job_id", config.stage(), *nodes, *processes,
             str(REPOSITORY / entry.script), "--config", str(settings_file)]  # fmt: skip
 
 
