@@ -60,14 +60,15 @@ def bag_of_words_accuracy(name: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe, name", [("small_pairs", "paraphrases"), ("small_sentiment", "sentiment")])
-def test_fine_tuning_beats_a_bag_of_words_and_an_untrained_head(imported, tmp_path, recipe, name):  # noqa: F811
+@pytest.mark.parametrize("recipe, name, margin", [("small_pairs", "paraphrases", 0.15),
+                                                  ("small_sentiment", "sentiment", 0.1)])
+def test_fine_tuning_beats_a_bag_of_words_and_an_untrained_head(imported, tmp_path, recipe, name, margin):  # noqa: F811
     untrained = fine_tune("run_glue.py", recipe, "glue-custom", imported, tmp_path / "untrained", "--max-steps", 1,
                           "--learning-rate", 1e-9)["eval_accuracy"]
     tuned = fine_tune("run_glue.py", recipe, "glue-custom", imported, tmp_path / "tuned", "--no-keep-best")
     figures = {"untrained": untrained, "bag of words": bag_of_words_accuracy(name), "tuned": tuned["eval_accuracy"]}
     print(figures, {key: value for key, value in tuned.items() if "sequences" in key or "eval" in key})
-    assert figures["tuned"] > figures["bag of words"] + 0.1 and figures["tuned"] > untrained + 0.1, figures
+    assert figures["tuned"] > max(figures["bag of words"], untrained) + margin, figures
 
 
 @pytest.mark.slow
