@@ -75,7 +75,8 @@ class PretrainingDataset:
     """The checked shards of one directory and the rule that turns their samples into batches.
 
     Raises:
-        FileNotFoundError, ValueError: as `ShardDirectory`; static masks wanted but not in the shards.
+        FileNotFoundError, ValueError: as `ShardDirectory`; static masks wanted but not in the shards; dynamic masks of
+            whole words wanted, of which the shards do not say where they are.
     """
 
     def __init__(self, directory: str | Path, vocabulary: Vocabulary, settings: LoaderSettings) -> None:
@@ -85,6 +86,11 @@ class PretrainingDataset:
         if settings.masking == "static" and not self.directory.masked:
             raise ValueError(f"{directory}: masking='static' needs shards with masks, these have none; set "
                              "masking='dynamic' or make the shards with --masking static")
+        segmenter = self.directory.manifest and self.directory.manifest.settings.get("word_segmenter")
+        if segmenter and settings.masking == "dynamic" and settings.whole_word_masking:
+            raise ValueError(f"{directory}: made with --word-segmenter {segmenter}, whose words are in its static "
+                             "masks alone; whole_word_masking=true with masking='dynamic' would mask single Chinese "
+                             "characters: set masking='static' and whole_word_masking=false")
         rule = MaskingRule.of(vocabulary, masked_lm_ratio=settings.masked_lm_ratio,
                               max_predictions_per_seq=settings.max_predictions_per_seq,
                               whole_word=settings.whole_word_masking)

@@ -24,18 +24,23 @@ class BlockSamples:
         token_ids: [T].
         spans: n pairs.
         ids: int64 [n], their numbers in the block, which name their masks.
+        continues: bool [T], tokens that belong to the word of the one before, if a segmenter found the words.
     """
 
     token_ids: np.ndarray
     spans: Spans
     ids: np.ndarray
+    continues: np.ndarray | None = None
 
 
-def write_block(path: Path, token_ids: np.ndarray, spans: Spans, ids: np.ndarray) -> None:
+def write_block(path: Path, token_ids: np.ndarray, spans: Spans, ids: np.ndarray,
+                continues: np.ndarray | None = None) -> None:
     """Write the file of a block, whole or not at all."""
     columns = {"token_ids": token_ids, "ids": ids,
                **{field.name: getattr(spans, field.name) for field in fields(Spans)}}
     columns["is_random_next"] = spans.is_random_next.view(np.uint8)
+    if continues is not None:
+        columns["continues"] = continues.view(np.uint8)
     lists = {name: pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), pa.array(_small(values)))
              for name, values in columns.items()}
     write_atomically(path, columns_to_arrow(pa.table(lists)))
@@ -54,4 +59,5 @@ def read_block(path: Path) -> BlockSamples:
         arrays = {name: table.column(name).chunk(0).values.to_numpy() for name in table.column_names}
         spans = Spans(*(arrays[field.name].view(bool) if field.name == "is_random_next"
                         else arrays[field.name].astype(np.int64) for field in fields(Spans)))
-        return BlockSamples(arrays["token_ids"], spans, arrays["ids"].astype(np.int64))
+        continues = arrays["continues"].view(bool) if "continues" in arrays else None
+        return BlockSamples(arrays["token_ids"], spans, arrays["ids"].astype(np.int64), continues)

@@ -27,44 +27,16 @@ from bert.text.token_strings import TokenStrings
 from bert.tokenization import FastTokenizer, Vocabulary
 from data.block_files import BlockSamples, read_block, write_block
 from data.corpus import Block, SourceFile, read_documents
-from data.pairs import PairSettings, draw_pairs, spans_to_table
+from data.pairs import draw_pairs, spans_to_table
+from data.sample_settings import SampleSettings
 from data.sentences import tokenize_documents
 from data.static_masks import draw_masks
 from data.text_columns import BlockText, text_columns
+from data.word_boundaries import word_segmenter
 
 BLOCKS_FOLDER = ".blocks"
 FORMATS = ("parquet", "arrow")
 _ROWS_AT_ONCE = 8192
-
-
-@dataclass(frozen=True)
-class SampleSettings:
-    """All that decides the samples, given the source and the vocabulary.
-
-    bin_size None makes no bins; masking is "static" or "dynamic"; max_predictions_per_seq None sets no limit.
-    """
-
-    pairs: PairSettings
-    block_bytes: int
-    bin_size: int | None = None
-    masking: str = "dynamic"
-    whole_word_masking: bool = False
-    masked_lm_ratio: float = 0.15
-    max_predictions_per_seq: int | None = None
-    sample_ratio: float = 1.0
-    lowercase: bool = True
-    language: str = "en"
-
-    def __post_init__(self) -> None:
-        if self.block_bytes < 1:
-            raise ValueError(f"block_bytes={self.block_bytes} must be at least 1 (4 MiB by default)")
-        if self.bin_size is not None and not 0 < self.bin_size <= self.pairs.target_seq_length:
-            raise ValueError(f"bin_size={self.bin_size} must lie between 1 and target_seq_length="
-                             f"{self.pairs.target_seq_length}; 64 is usual for 512")
-        if self.masking not in ("static", "dynamic"):
-            raise ValueError(f"masking={self.masking!r} must be 'static' or 'dynamic'")
-        if not 0.0 < self.sample_ratio <= 1.0:
-            raise ValueError(f"sample_ratio={self.sample_ratio} must be above 0 and at most 1")
 
 
 @dataclass(frozen=True)
@@ -83,7 +55,7 @@ class Job:
     def key(self) -> str:
         """Names the samples: hash of the settings, the vocabulary and the names, sizes and times of the sources."""
         sources = [(source.path, source.num_bytes, Path(source.path).stat().st_mtime_ns) for source in self.sources]
-        content = json.dumps([asdict(self.settings), self.vocabulary_sha256, sources], sort_keys=True)
+        content = json.dumps([self.settings.record(), self.vocabulary_sha256, sources], sort_keys=True)
         return sha256_of(content.encode())[:16]
 
     def without_source(self) -> Job:
@@ -146,11 +118,12 @@ def make_block(job: Job, folder: Path, block: Block) -> dict:
     tools = tools_of(job)
     tokenizer = tools.tokenizer
     texts = _sampled(read_documents(block, counts), settings, index, counts)
-    documents = tokenize_documents(texts, tokenizer, settings.language, counts)
+    segmenter = word_segmenter(settings.word_segmenter) if settings.word_segmenter else None
+    documents = tokenize_documents(texts, tokenizer, settings.language, counts, segmenter)
     spans = draw_pairs(documents, settings.pairs, index, counts)
     bins = _bins_of(spans.lengths(), settings.bin_size)
     ids = np.concatenate([np.zeros(0, np.int64), *bins])
-    write_block(_block_path(folder, index), documents.token_ids, spans.take(ids), ids)
+    write_block(_block_path(folder, index), documents.token_ids, spans.take(ids), ids, documents.continues)
     result = {"counts": dict(sorted(counts.items())), "samples": [len(rows) for rows in bins]}
     write_atomically(record, json.dumps(result).encode())
     return result
@@ -221,7 +194,7 @@ def _parts(job: Job, folder: Path, plan: ShardPlan) -> Iterator[tuple[pa.Table, 
             spans = block.spans.take(rows)
             masks = None
             if job.settings.masking == "static":
-                masks = draw_masks(block.token_ids, spans, block.ids[rows], tools.rule, key)
+                masks = draw_masks(block.token_ids, spans, block.ids[rows], tools.rule, key, block.continues)
             if job.output_format == "parquet":
                 table = text_columns(_text(path, tools.strings), spans, masks, tools.strings)
             else:

@@ -14,7 +14,6 @@ import shutil
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
 from bert.samples.manifest import MANIFEST_NAME, Manifest, ShardRecord, read_manifest, write_atomically, write_manifest
@@ -25,13 +24,14 @@ from data.pipeline import (
     BLOCKS_FOLDER,
     FORMATS,
     Job,
-    SampleSettings,
     make_block,
     make_shard,
     plan_shards,
 )
 from data.progress import progress
+from data.sample_settings import SampleSettings
 from data.schedulers import SCHEDULERS, Run, scheduler
+from data.word_boundaries import SEGMENTERS
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
 _DEFAULT_BLOCK_BYTES = 4 << 20
@@ -48,7 +48,7 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     """
     sink, folder = Path(job.sink), job.block_folder()
     done = read_manifest(sink)
-    settings = {**asdict(job.settings), "num_shards": num_shards, "output_format": job.output_format,
+    settings = {**job.settings.record(), "num_shards": num_shards, "output_format": job.output_format,
                 "compression": job.compression}
     run_key = sink / _RUN_KEY
     if (done is not None and done.settings == settings and _is_whole(sink, done) and run_key.exists()
@@ -131,7 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--num-blocks", type=int, help="instead of --block-size: cut the source into so many blocks")
     parser.add_argument("--bin-size", type=int, help="bin samples by number of tokens (default: no bins)")
     parser.add_argument("--masking", nargs="?", const="static", default="dynamic", choices=("static", "dynamic"))
-    parser.add_argument("--whole-word-masking", action="store_true")
+    parser.add_argument("--whole-word-masking", action="store_true", help="static masks cover whole words")
+    parser.add_argument("--word-segmenter", choices=SEGMENTERS, help="finds the words of Chinese text for "
+                        "--whole-word-masking; needs requirements-chinese.txt (default: each character is a word)")
     parser.add_argument("--masked-lm-ratio", type=float, default=0.15)
     parser.add_argument("--max-predictions-per-seq", type=int, help="limit of static masks per sample (default: none)")
     parser.add_argument("--duplicate-factor", type=int, default=1, help="times each document is used")
@@ -163,7 +165,7 @@ def job_of(arguments: argparse.Namespace) -> Job:
                          arguments.seed)
     settings = SampleSettings(pairs, block_bytes, arguments.bin_size, arguments.masking, arguments.whole_word_masking,
                               arguments.masked_lm_ratio, arguments.max_predictions_per_seq, arguments.sample_ratio,
-                              arguments.lowercase, arguments.language)
+                              arguments.lowercase, arguments.language, arguments.word_segmenter)
     vocabulary = Vocabulary.from_file(arguments.vocab_file)
     return Job(settings, os.path.abspath(arguments.vocab_file), vocabulary.sha256, sources,
                plan_blocks(sources, block_bytes), os.path.abspath(arguments.sink), arguments.output_format,

@@ -10,6 +10,7 @@ import numpy as np
 import sentencex
 
 from bert.tokenization import FastTokenizer
+from data.word_boundaries import WordSegmenter, encode_words
 
 _BATCH_CHARACTERS = 4 << 20
 _PIECE_CHARACTERS = 5000
@@ -24,17 +25,19 @@ class TokenizedDocuments:
         token_ids: [T] of the vocabulary's id dtype.
         sentence_offsets: int64 [n + 1], into token_ids.
         document_offsets: int64 [D + 1], into the sentences.
+        continues: bool [T], tokens that belong to the word of the one before, if a segmenter found the words.
     """
 
     token_ids: np.ndarray
     sentence_offsets: np.ndarray
     document_offsets: np.ndarray
+    continues: np.ndarray | None = None
 
 
 def tokenize_documents(texts: Iterable[str], tokenizer: FastTokenizer, language: str,
-                       counts: Counter) -> TokenizedDocuments:
+                       counts: Counter, segmenter: WordSegmenter | None = None) -> TokenizedDocuments:
     """Split documents into sentences and these into WordPiece ids; a few megabytes of text are held at a time."""
-    ids, lengths, owners = [], [], []
+    ids, lengths, owners, continues = [], [], [], [np.zeros(0, bool)]
     num_documents = 0
     for batch in _batches(texts):
         sentences: list[str] = []
@@ -43,7 +46,13 @@ def tokenize_documents(texts: Iterable[str], tokenizer: FastTokenizer, language:
             found = split_sentences(text, language)
             sentences += found
             sizes.append(len(found))
-        batch_ids, offsets = tokenizer.encode_texts(sentences)
+        if segmenter:
+            segmented = encode_words(sentences, tokenizer, segmenter)
+            batch_ids, offsets = segmented.ids, segmented.offsets
+            continues.append(segmented.continues)
+            counts["words of several characters, some Chinese"] += segmented.num_words
+        else:
+            batch_ids, offsets = tokenizer.encode_texts(sentences)
         ids.append(batch_ids)
         lengths.append(np.diff(offsets))
         owners.append(np.repeat(np.arange(len(batch)) + num_documents, sizes))
@@ -62,7 +71,8 @@ def tokenize_documents(texts: Iterable[str], tokenizer: FastTokenizer, language:
     counts["tokens"] += len(tokens)
     counts["unknown tokens"] += int((tokens == tokenizer.vocabulary.id_of("[UNK]")).sum())
     return TokenizedDocuments(tokens, np.concatenate([[0], np.cumsum(all_lengths[kept])]).astype(np.int64),
-                              np.append(first_sentences, num_sentences).astype(np.int64))
+                              np.append(first_sentences, num_sentences).astype(np.int64),
+                              np.concatenate(continues) if segmenter else None)
 
 
 def split_sentences(text: str, language: str = "en") -> list[str]:

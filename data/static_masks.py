@@ -8,7 +8,7 @@ import numpy as np
 
 from bert.randomness import hash64
 from bert.samples.mask_loops import choose_in_pairs
-from bert.samples.masking import MaskingRule, check_width, choose_positions, corrupt_with
+from bert.samples.masking import MaskingRule, check_width, choose_words, corrupt_with
 from bert.samples.table import SampleTable, StaticMasks, offsets_of
 from bert.text.compiled import compiled
 from data.pairs import Spans
@@ -42,13 +42,15 @@ class DrawnMasks:
 
 
 def draw_masks(token_ids: np.ndarray, spans: Spans, ids_of_pairs: np.ndarray, rule: MaskingRule,
-               key: np.uint64) -> DrawnMasks:
+               key: np.uint64, continues: np.ndarray | None = None) -> DrawnMasks:
     """Masks for all pairs, drawn from the stream `key` at the pairs' ids.
 
     Args:
         token_ids: [T], the tokens of the block.
         spans: n pairs of these.
         ids_of_pairs: int64 [n].
+        continues: bool [T], the tokens that belong to the word of the one before, for a rule of whole words; without,
+            the ## pieces do.
     """
     lengths, keys = spans.lengths(), hash64(key, ids_of_pairs)
     if rule.continuations is None:
@@ -58,14 +60,15 @@ def draw_masks(token_ids: np.ndarray, spans: Spans, ids_of_pairs: np.ndarray, ru
         choose_in_pairs(keys, spans.first_lengths(), lengths, counts, positions, offsets)
         positions = positions[:offsets[-1]]
     else:
-        positions, offsets = _draw_words(token_ids, spans, ids_of_pairs, rule, key)
+        continues = rule.continuations[token_ids] if continues is None else continues
+        positions, offsets = _draw_words(continues, spans, ids_of_pairs, rule, key)
     tokens, labels = np.empty(len(positions), np.int64), np.empty(len(positions), token_ids.dtype)
     _look_up(token_ids, spans.first_start, spans.first_stop, spans.second_start, positions, offsets, tokens, labels)
     shown = corrupt_with(rule, np.repeat(keys, np.diff(offsets)), positions, labels)
     return DrawnMasks(offsets, positions, tokens, labels, shown)
 
 
-def _draw_words(token_ids: np.ndarray, spans: Spans, ids_of_pairs: np.ndarray, rule: MaskingRule,
+def _draw_words(continues: np.ndarray, spans: Spans, ids_of_pairs: np.ndarray, rule: MaskingRule,
                 key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
     """(positions, offsets) of masks that cover whole words."""
     counts, positions_of = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -77,8 +80,7 @@ def _draw_words(token_ids: np.ndarray, spans: Spans, ids_of_pairs: np.ndarray, r
         barred |= columns == first[rows, None] - 1
         barred[:, 0] = True
         places = np.where(barred, 0, spans.tokens_at(rows[:, None], columns))
-        ids = np.where(barred, np.flatnonzero(rule.separators)[0], token_ids[places])
-        masked_rows, positions = choose_positions(rule, key, ids_of_pairs[rows], ids, lengths[rows])
+        masked_rows, positions = choose_words(rule, key, ids_of_pairs[rows], barred, continues[places], lengths[rows])
         counts.append(np.bincount(masked_rows, minlength=len(rows)))
         positions_of.append(positions)
     return np.concatenate(positions_of), offsets_of(np.concatenate(counts))

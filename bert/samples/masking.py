@@ -73,7 +73,7 @@ def choose_positions(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, 
     barred = rule.separators[input_ids]
     barred |= np.arange(input_ids.shape[1])[None, :] >= np.asarray(lengths)[:, None]
     if rule.continuations is not None:
-        return _choose_words(rule, _random_numbers(key, sample_ids, input_ids.shape[1]), barred, input_ids, lengths)
+        return choose_words(rule, key, sample_ids, barred, rule.continuations[input_ids], lengths)
     return choose_tokens(rule, key, sample_ids, barred, lengths)
 
 
@@ -101,14 +101,20 @@ def _random_numbers(key: np.uint64, sample_ids: np.ndarray, width: int) -> np.nd
     return (hash64(hash64(key, sample_ids)[:, None], columns[None, :]) >> np.uint64(33)).astype(np.uint32)
 
 
-def _choose_words(rule: MaskingRule, random: np.ndarray, barred: np.ndarray, input_ids: np.ndarray,
-                  lengths: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Whole words in random order, each taken if it still fits into the sample's number of predictions."""
-    assert rule.continuations is not None
-    num_rows, width = input_ids.shape
+def choose_words(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, barred: np.ndarray,
+                 continues: np.ndarray, lengths: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Whole words in random order, each taken if it still fits into the sample's number of predictions.
+
+    Args:
+        barred: bool [b, s], places never masked.
+        continues: bool [b, s], whether a token belongs to the word of the one before it.
+        The others and what is returned are as for `choose_positions`.
+    """
+    num_rows, width = barred.shape
+    random = _random_numbers(key, sample_ids, width)
     previous_barred = np.ones_like(barred)
     previous_barred[:, 1:] = barred[:, :-1]
-    starts = ~barred & (~rule.continuations[input_ids] | previous_barred)
+    starts = ~barred & (~continues | previous_barred)
     word_of = np.cumsum(starts, axis=1) - 1  # [b, s], the word a token belongs to
     rows, columns = np.nonzero(~barred)
     sizes = np.zeros((num_rows, width), np.int64)
