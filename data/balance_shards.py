@@ -144,7 +144,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--indir", type=Path, required=True)
     parser.add_argument("--outdir", type=Path, required=True)
     parser.add_argument("--num-shards", type=int, required=True, help="files per bin")
-    parser.add_argument("--compression", choices=("none", "snappy", "zstd", "lz4"), default="snappy")
+    parser.add_argument("--compression", choices=("none", "snappy", "zstd", "lz4"), default="snappy",
+                        help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)")
     arguments = parser.parse_args(argv)
     try:
         manifest = balance(arguments.indir, arguments.outdir, arguments.num_shards, arguments.compression)

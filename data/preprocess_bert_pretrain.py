@@ -141,7 +141,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=12345)
     parser.add_argument("--num-shards", type=int, help="balanced shards (per bin); default: one part per block")
     parser.add_argument("--output-format", choices=FORMATS, default="parquet")
-    parser.add_argument("--compression", choices=("none", "snappy", "zstd", "lz4"), default="snappy")
+    parser.add_argument("--compression", choices=("none", "snappy", "zstd", "lz4"), default="snappy",
+                        help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)")
     parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes, or Slurm jobs")
     parser.add_argument("--scheduler", choices=SCHEDULERS, default="local", help="see data/schedulers.py")
     parser.add_argument("--scheduler-address", help="of a Dask scheduler that runs already")
