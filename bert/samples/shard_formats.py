@@ -108,6 +108,9 @@ def check_parquet_schema(schema: pa.Schema) -> bool:
         if schema.field(name).type != kind:
             raise ValueError(f"column {name!r} is {schema.field(name).type}, it must be {kind}: make the shard with "
                              "data.preprocess_bert_pretrain")
+        if not schema.field(name).nullable:  # LDDL's all are; by one flipped bit of a footer values would be misread
+            raise ValueError(f"column {name!r} is required, in LDDL's schema it is optional; the footer is damaged: "
+                             "copy the shard again or make it again")
     return masked
 
 
