@@ -60,7 +60,7 @@ def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None
         if final.exists():
             final.rename(parent / f"{_REPLACED_PREFIX}{step}")
         temporary.rename(final)
-        _sync(parent)
+        sync(parent)
     except BaseException:
         with suppress(OSError):  # the error that stopped the save is the one to tell
             remove_temporaries(parent)
@@ -74,8 +74,8 @@ def write_manifest(directory: Path, step: int) -> None:
     files = {path.name: _entry(path) for path in sorted(directory.iterdir())}
     manifest = directory / MANIFEST
     manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "step": step, "files": files}, indent=1))
-    _sync(manifest)
-    _sync(directory)
+    sync(manifest)
+    sync(directory)
 
 
 def remove_temporaries(parent: Path) -> None:
@@ -208,7 +208,7 @@ def run_lock(parent: Path) -> Iterator[None]:
 
 
 def _entry(path: Path) -> dict:
-    _sync(path)
+    sync(path)
     return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
 
 
@@ -235,7 +235,8 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """What the file or folder holds is on the disk, not only in the cache, when this returns."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

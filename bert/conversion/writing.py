@@ -111,12 +111,12 @@ def write_directory(target: Path, write: Callable[[Path], None]) -> None:
         for path in temporary.rglob("*"):
             if path.is_file():
                 path.chmod(0o644)  # safetensors makes its files readable to their owner only
-                _sync(path)
-        _sync(temporary)
+                checkpoint_files.sync(path)
+        checkpoint_files.sync(temporary)
         if target.exists():
             target.rmdir()
         temporary.rename(target)
-        _sync(target.parent)
+        checkpoint_files.sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -124,14 +124,6 @@ def write_directory(target: Path, write: Callable[[Path], None]) -> None:
 def check_target(target: Path) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConversionError(f"{target} is there already; nothing was overwritten: name a new folder")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # ---- formats ------------------------------------------------------------------------------------------------------
