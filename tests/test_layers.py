@@ -31,6 +31,7 @@ MUST_BE_PADDLE_FREE = (
     "bert.feature_cache", "bert.finetuning_config", "bert.finetuning_data", "bert.flags", "bert.glue.config",
     "bert.glue.features", "bert.glue.metrics", "bert.glue.reading", "bert.glue.submission", "bert.glue.tasks",
     "bert.interruption", "bert.launching.environment", "bert.launching.finetuning_launcher",
+    "bert.launching.finetuning_quickstart",
     "bert.launching.launch_plan", "bert.launching.launch_report", "bert.launching.launcher",
     "bert.launching.preparation", "bert.launching.quickstart", "bert.launching.rendezvous", "bert.launching.slurm",
     "bert.logs", "bert.machine.machine_facts", "bert.machine.topology", "bert.planning.planner",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bert.launching import finetuning_quickstart
 from bert.recipes.squad import RECIPES
-from bert.squad import launch as squad_launch
 from bert.squad.launch import main, plan, result_lines
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -150,7 +150,7 @@ def test_the_result_names_scores_and_what_to_try(weights):
 
 
 def test_files_of_the_quickstart_that_cannot_be_made_are_an_error(monkeypatch):
-    monkeypatch.setattr(squad_launch, "REPOSITORY", Path("/nowhere"))
+    monkeypatch.setattr(finetuning_quickstart, "REPOSITORY", Path("/nowhere"))
     monkeypatch.setenv("PYTHONPATH", "")
     with pytest.raises(ValueError, match="python -m data.sample_questions ended with exit code 1"):
         settings()

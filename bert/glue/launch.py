@@ -5,26 +5,22 @@ run_glue.py or run_ner.py) with --config, and flags.
 """
 
 import argparse
-import itertools
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoint_files import weights_folder
 from bert.cli import EntryPoint, dump_yaml, usage_errors
 from bert.config import derive
 from bert.finetuning_config import FineTuningConfig
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.tasks import find_task
-from bert.launching.finetuning_launcher import Ranks, add_rank_flags, default_cpu_processes, launch, parse, ranks_of
-from bert.launching.launch_plan import REPOSITORY
+from bert.launching.finetuning_launcher import Ranks, add_rank_flags, launch, parse, ranks_of
+from bert.launching.finetuning_quickstart import output_settings, pretrained_settings, random_settings, value_of
+from bert.launching.launch_plan import quickstart_processes
 from bert.recipes.glue import GLUE_RECIPES
 from bert.recipes.ner import NER_RECIPES
-from bert.recipes.quickstart import QUICKSTART_DIR
 from bert.token_classification.config import ENTRY as NER
 
 QUICKSTART = "quickstart_sentiment"
@@ -65,7 +61,7 @@ def plan(words: Sequence[str]) -> tuple[argparse.Namespace, EntryPoint, FineTuni
     recipe = str(defaults.get("config", ""))
     entry = NER if recipe in NER.recipes or _settles_on_tags(recipe) else GLUE
     if recipe.startswith("quickstart"):
-        own.num_processes = own.num_processes or default_cpu_processes()
+        own.num_processes = own.num_processes or quickstart_processes("cpu")  # where its recipes run
         defaults |= _quickstart_defaults(recipe, rest)
     _, config = parse(entry, flags, _parser(), defaults)
     ranks = ranks_of(own, config.hardware.device)
@@ -122,39 +118,18 @@ def _settles_on_tags(config: str) -> bool:
 
 def _quickstart_defaults(recipe: str, flags: Sequence[str]) -> dict[str, Any]:
     """A folder for what comes out, and the model that the pre-training quickstart left, unless another is named."""
-    output_dir = QUICKSTART_OUTPUT / recipe.removeprefix("quickstart_")
-    for flag, value in itertools.pairwise([*(part for word in flags for part in word.split("=", 1)), ""]):
-        output_dir = Path(value) if flag == "--output-dir" else output_dir
-    settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json",
-                                "cache_dir": output_dir / "features"}
+    output_dir = Path(value_of("--output-dir", flags) or QUICKSTART_OUTPUT / recipe.removeprefix("quickstart_"))
+    settings = output_settings(output_dir)
     if any(word.split("=")[0] in ("--from-pretrained-params", "--from-checkpoint") for word in flags):
         return settings
-    folder = QUICKSTART_DIR / "bert-quickstart"
-    if folder.is_dir() and weights_folder(folder) != folder:
-        print(f"starting from what pre-training left in {weights_folder(folder)}", flush=True)
-        return settings | {"from_pretrained_params": weights_folder(folder)}
-    print(f"There is no pre-trained model in {folder}, so the weights are random, and the scores will be near those of "
-          "guessing. `bash scripts/run_pretraining.sh` makes one; --from-pretrained-params names another.", flush=True)
-    vocabulary = _vocabulary_of({**GLUE_RECIPES, **NER_RECIPES}[recipe]()["train_file"], output_dir)
-    size = len(vocabulary.read_text(encoding="utf-8").splitlines())
-    return settings | {"bert_model": "bert-quickstart", "vocab_size": size, "vocab_file": vocabulary}
+    train_file = {**GLUE_RECIPES, **NER_RECIPES}[recipe]()["train_file"]
+    return settings | (pretrained_settings() or random_settings(
+        output_dir / "data", _named_lines(train_file), VOCABULARY_SIZE))
 
 
-def _vocabulary_of(train_file: Path, folder: Path) -> Path:
-    """A vocabulary of the training sentences, where no checkpoint brings one."""
-    vocabulary, source = folder / "data/vocab.txt", folder / "data/text"
-    if vocabulary.is_file():
-        return vocabulary
-    source.mkdir(parents=True, exist_ok=True)
+def _named_lines(train_file: Path) -> list[str]:
     lines = train_file.read_text(encoding="utf-8").splitlines()
-    (source / "0.txt").write_text("".join(f"line-{number} {line}\n" for number, line in enumerate(lines) if line),
-                                  encoding="utf-8")
-    paths = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "data.train_vocabulary", "--input", str(source), "--vocab-size",
-               str(VOCABULARY_SIZE), "--output", str(vocabulary)]
-    if code := subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": paths}).returncode:
-        raise ValueError(f"python -m data.train_vocabulary ended with exit code {code}; the reason is above")
-    return vocabulary
+    return [f"line-{number} {line}" for number, line in enumerate(lines) if line]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -114,11 +114,6 @@ def launch(entry: EntryPoint, config: FineTuningConfig, ranks: Ranks) -> int:
     return code
 
 
-def default_cpu_processes() -> int:
-    """Two ranks of one thread are faster than one of two: most operators have one thread on a CPU."""
-    return 2 if (os.cpu_count() or 1) >= 2 else 1
-
-
 def _meet(master: str, ranks: Ranks, runner: Runner) -> None:
     """Keep Paddle's launcher from a proxy; wait for the first node with an end and a message, unlike its own wait."""
     os.environ.update(without_proxy(os.environ, master))

@@ -5,21 +5,23 @@ users of NVIDIA's script know, or names: a recipe or preset with --config, and f
 """
 
 import argparse
-import itertools
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoint_files import weights_folder
 from bert.cli import dump_yaml, usage_errors
 from bert.finetuning_config import implied_by_weights
 from bert.launching.finetuning_launcher import Ranks, add_rank_flags, launch, parse, ranks_of
-from bert.launching.launch_plan import PRECISIONS, REPOSITORY, num_gpus, quickstart_processes
-from bert.recipes.quickstart import QUICKSTART_DIR
+from bert.launching.finetuning_quickstart import (
+    output_settings,
+    pretrained_settings,
+    random_settings,
+    run_module,
+    value_of,
+)
+from bert.launching.launch_plan import PRECISIONS, num_gpus, quickstart_processes
 from bert.squad.config import ENTRY, SquadConfig
 
 QUICKSTART_VOCABULARY_SIZE = 2048  # only where no checkpoint brings a vocabulary
@@ -66,7 +68,7 @@ def plan(words: Sequence[str]) -> tuple[argparse.Namespace, SquadConfig, Ranks]:
     if positional:
         defaults = _positional(positional, own)
     elif own.config in (None, *OWN_QUESTIONS) and not _names_data(flags, own):
-        weights = _value_of("--from-pretrained-params", flags)
+        weights = value_of("--from-pretrained-params", flags)
         name = own.config or ("squad_quickstart" if weights is None else "squad_small")
         defaults = {"config": name} | _quickstart_defaults(flags, own, name)
     elif own.config in PRESETS:
@@ -129,55 +131,30 @@ def _files_and_modes(own: argparse.Namespace, flags: Sequence[str]) -> dict[str,
 
 def _names_data(flags: Sequence[str], own: argparse.Namespace) -> bool:
     files = ("--train-file", "--predict-file")
-    return own.squad_dir is not None or any(_value_of(flag, flags) is not None for flag in files)
+    return own.squad_dir is not None or any(value_of(flag, flags) is not None for flag in files)
 
 
 def _quickstart_defaults(flags: Sequence[str], own: argparse.Namespace, name: str) -> dict[str, Any]:
     """Data of this project; the model that the pre-training quickstart left and two processes, unless said."""
-    output_dir = Path(_value_of("--output-dir", flags) or f"results/{name}")
-    settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json",
-                                "cache_dir": output_dir / "features"}
+    output_dir = Path(value_of("--output-dir", flags) or f"results/{name}")
+    settings = output_settings(output_dir)
     if num_gpus() == 0:
         settings["device"] = "cpu"
     if own.num_processes is None:
-        own.num_processes = quickstart_processes(_value_of("--device", flags) or "auto")
-    _run("data.sample_questions", "--output-dir", output_dir / "data")
+        own.num_processes = quickstart_processes(value_of("--device", flags) or "auto")
+    run_module("data.sample_questions", "--output-dir", output_dir / "data")
     settings |= {"train_file": output_dir / f"data/train{OWN_QUESTIONS[name]}.json",
                  "predict_file": output_dir / f"data/held_out{OWN_QUESTIONS[name]}.json"}
-    if _value_of("--from-pretrained-params", flags) is not None:
+    if value_of("--from-pretrained-params", flags) is not None:
         return settings
-    folder = QUICKSTART_DIR / "bert-quickstart"
-    if folder.is_dir() and weights_folder(folder) != folder:
-        print(f"starting from what pre-training left in {weights_folder(folder)}")
-        return settings | {"from_pretrained_params": weights_folder(folder)}
-    print(f"There is no pre-trained model in {folder}, so the weights are random, and the scores will be near those of "
-          "guessing. `bash scripts/run_pretraining.sh` makes one; --from-pretrained-params names another.")
-    vocabulary = output_dir / "data/vocab.txt"
-    _make_vocabulary(output_dir / "data", vocabulary)
-    size = len(vocabulary.read_text(encoding="utf-8").splitlines())
-    return settings | {"bert_model": "bert-quickstart", "vocab_size": size, "vocab_file": vocabulary}
+    return settings | (pretrained_settings() or random_settings(
+        output_dir / "data", _paragraphs(output_dir / "data/train.json"), QUICKSTART_VOCABULARY_SIZE))
 
 
-def _make_vocabulary(folder: Path, vocabulary: Path) -> None:
-    """A vocabulary of the training paragraphs, where no checkpoint brings one."""
-    if vocabulary.is_file():
-        return
-    content = json.loads((folder / "train.json").read_text(encoding="utf-8"))
+def _paragraphs(train_file: Path) -> list[str]:
+    content = json.loads(train_file.read_text(encoding="utf-8"))
     texts = [paragraph["context"] for article in content["data"] for paragraph in article["paragraphs"]]
-    source = folder / "text"
-    source.mkdir(parents=True, exist_ok=True)
-    lines = "".join(f"paragraph-{number} {text}\n" for number, text in enumerate(texts))
-    (source / "0.txt").write_text(lines, encoding="utf-8")
-    _run("data.train_vocabulary", "--input", source, "--vocab-size", QUICKSTART_VOCABULARY_SIZE, "--output", vocabulary)
-
-
-def _run(module: str, *arguments: Any) -> None:
-    """A program of data/, as the quickstart of pre-training starts them; its error is the user's to read."""
-    paths = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run([sys.executable, "-m", module, *map(str, arguments)], check=False,
-                          env={**os.environ, "PYTHONPATH": paths})
-    if done.returncode:
-        raise ValueError(f"python -m {module} ended with exit code {done.returncode}; the reason is above")
+    return [f"paragraph-{number} {text}" for number, text in enumerate(texts)]
 
 
 def result_lines(config: SquadConfig) -> list[str]:
@@ -199,14 +176,6 @@ def result_lines(config: SquadConfig) -> list[str]:
     if model.is_dir():
         lines += [f"Ask it yourself:  python run_squad.py --interactive --from-pretrained-params {model}"]
     return lines
-
-
-def _value_of(flag: str, words: Sequence[str]) -> str | None:
-    """What follows a flag, before the flags are parsed."""
-    for word, following in itertools.zip_longest(words, words[1:]):
-        if word == flag or word.startswith(flag + "="):
-            return following if word == flag else word.removeprefix(flag + "=")
-    return None
 
 
 def _whole(name: str, word: str) -> int:
