@@ -34,7 +34,6 @@ def run(config) -> int:
     from bert import checkpoint_files, distributed, initialization, pretraining, runs
     from bert.checkpoint_writer import CheckpointWriter
     from bert.interruption import EXIT_INTERRUPTED, StopRequest
-    from bert.machine.hardware import use_cores
     from bert.pretraining_data import evaluation_unigram_entropy
     from bert.training import RanksDiffer, Trainer, TrainingDiverged
     from program import build_evaluation_program
@@ -52,12 +51,7 @@ def run(config) -> int:
             stack.callback(log.close)
             (run_dir / "config.yaml").write_text(dump_yaml(config))
         say = runs.say_to(log)
-        runs.allow_tf32(config)
-        threads = use_cores(config.hardware.cpu_threads, config.hardware.enable_cpu_affinity, group.local_rank,
-                            group.local_world_size)  # fmt: skip
-        distributed.initialize(group)
-        if notice := runs.precision_notice(config, group.device):
-            say(notice)
+        threads = runs.join_ranks(config, group, say)
         program, device = runs.build(config, pretraining.objective_of(config), group)
         start = runs.start_of_run(config, data.train.fingerprint, group)
         progress = initialization.initialize_weights(config, program, device, start, say)

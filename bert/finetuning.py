@@ -28,7 +28,6 @@ from bert.inference import predict
 from bert.interruption import EXIT_INTERRUPTED, StopRequest
 from bert.launching.launch_progress import QUIET_STEPS
 from bert.logs import RunLog, Sink, replace_file, to_json
-from bert.machine.hardware import use_cores
 from bert.objectives import Objective
 from bert.training import Device, Outcome, RanksDiffer, Trainer, TrainingDiverged
 from program import PredictionProgram, TrainingProgram, build_prediction_program
@@ -93,12 +92,7 @@ def run(config: FineTuningConfig, open_task: OpenTask) -> int:
         say = runs.say_to(log)
         for note in notes:
             say(note)
-        runs.allow_tf32(config)
-        threads = use_cores(config.hardware.cpu_threads, config.hardware.enable_cpu_affinity, group.local_rank,
-                            group.local_world_size)  # fmt: skip
-        distributed.initialize(group)
-        if notice := runs.precision_notice(config, group.device):
-            say(notice)
+        threads = runs.join_ranks(config, group, say)
         session = _Session(config, task, log, say, stop)
         if log:
             log.parameters({**json.loads(config.model_dump_json()), "world_size": group.world_size,

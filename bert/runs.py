@@ -11,11 +11,11 @@ from bert import checkpoint, checkpoint_files
 from bert.checkpoint import Progress
 from bert.checkpoint_writer import CheckpointWriter
 from bert.config import TrainingConfig
-from bert.distributed import Collective, Group
+from bert.distributed import Collective, Group, initialize
 from bert.framework import default_device, place_of, static
 from bert.interruption import StopRequest
 from bert.logs import RunLog
-from bert.machine.hardware import peak_tflops
+from bert.machine.hardware import peak_tflops, use_cores
 from bert.objectives import Objective
 from bert.optimization import Schedule, load_schedule
 from bert.training import Device, Outcome
@@ -197,6 +197,17 @@ def watchdog(config: TrainingConfig, group: Group) -> Watchdog:
 
 def say_to(log: RunLog | None) -> Callable[[str], None]:
     return log.say if log else lambda message: None
+
+
+def join_ranks(config: TrainingConfig, group: Group, say: Callable[[str], None]) -> int:
+    """Settle this process on its cores and meet the other ranks; returns the threads of a rank."""
+    allow_tf32(config)
+    hardware = config.hardware
+    threads = use_cores(hardware.cpu_threads, hardware.enable_cpu_affinity, group.local_rank, group.local_world_size)
+    initialize(group)
+    if notice := precision_notice(config, group.device):
+        say(notice)
+    return threads
 
 
 def allow_tf32(config: TrainingConfig) -> None:
