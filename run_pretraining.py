@@ -38,9 +38,10 @@ def run(config) -> int:
     from bert.training import RanksDiffer, Trainer, TrainingDiverged
     from program import build_evaluation_program
 
+    stop = StopRequest()  # first: a STOP file made from now on is meant for this run
     group = distributed.group_from_environment(runs.choose_device(config))
     data = pretraining.open_data(config, group)
-    stop = StopRequest().install()
+    stop.install()
     run_dir = config.stage_dir() / "benchmark" if config.run.benchmark else config.stage_dir()
     with contextlib.ExitStack() as stack:
         log = None

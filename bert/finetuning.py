@@ -81,12 +81,13 @@ def run(config: FineTuningConfig, open_task: OpenTask) -> int:
 
     `open_task(config, report)` reads and checks the data; ValueErrors about it come before any program is built.
     """
+    stop = StopRequest()  # first: a STOP file made from now on is meant for this run
     group = distributed.group_from_environment(runs.choose_device(config))
     notes: list[str] = []
     task = open_task(config, notes.append)
     if task.train is not None:
         config = _with_lasting_vocabulary(with_steps(config, len(task.train), group.world_size), group.is_main)
-    stop = StopRequest().install()
+    stop.install()
     with contextlib.ExitStack() as stack:
         log = _open_log(config, group, stack) if group.is_main else None
         say = runs.say_to(log)

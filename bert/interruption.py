@@ -22,6 +22,7 @@ class StopRequest:
         self.signal_name: str | None = None  # or what else asked
         self._file: Path | None = None
         self._clock, self._looked_at = clock, float("-inf")
+        self._made = time.time()
 
     def __bool__(self) -> bool:
         self._look()
@@ -46,11 +47,11 @@ class StopRequest:
     def watch(self, folder: Path, say: Callable[[str], None]) -> None:
         """Stop when `folder`/STOP appears; one rank does this. It is taken away when it is obeyed.
 
-        One that is there already was meant for a run that has ended; it would stop every restart, so it goes, and `say`
-        tells.
+        One from before this request was made, at the start of the process, was meant for a run that has ended; it would
+        stop every restart, so it goes, and `say` tells.
         """
         self._file = folder / STOP_FILE
-        if self._take():
+        if self._is_old() and self._take():
             say(f"{self._file} was left from an earlier run; removed")
 
     def _look(self) -> None:
@@ -60,6 +61,13 @@ class StopRequest:
         self._looked_at = self._clock()
         if self._take():
             self.signal_name = str(self._file)
+
+    def _is_old(self) -> bool:
+        assert self._file is not None
+        try:
+            return self._file.stat().st_mtime < self._made
+        except OSError:
+            return False
 
     def _take(self) -> bool:
         assert self._file is not None

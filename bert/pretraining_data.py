@@ -106,7 +106,7 @@ class PretrainingDataset:
         """sha256 of everything that decides what batch i holds, except its size and the number of threads."""
         settings = {name: value for name, value in vars(self.settings).items() if name != "num_workers"}
         manifest = self.directory.manifest
-        shards = [(shard.name, shard.num_samples, manifest.shards[shard.name].sha256 if manifest else None)
+        shards = [(shard.name, shard.num_samples, manifest.shards[shard.name].xxh128 if manifest else None)
                   for shard in self.directory.shards]
         content = {"settings": settings, "shards": shards, "vocabulary": self.vocabulary.sha256}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -226,7 +226,8 @@ class PretrainingLoader:
         groups, num_masked = [], 0
         for window in self._order.windows(index):
             shards = np.array(window.shards)
-            places = np.flatnonzero(np.isin(shard_of, shards))
+            ranks = np.minimum(np.searchsorted(shards, shard_of), len(shards) - 1)
+            places = np.flatnonzero(shards[ranks] == shard_of)
             if len(places) == 0:
                 continue
             table = self._tables.get(window.shards)
@@ -234,8 +235,7 @@ class PretrainingLoader:
             if following is not None:
                 self._tables.prepare(following.shards)
             bases = np.cumsum(self._dataset.shard_counts[shards]) - self._dataset.shard_counts[shards]
-            owners = shard_of[places]
-            rows = ids[places] - offsets[owners] + bases[np.searchsorted(shards, owners)]
+            rows = ids[places] - offsets[shard_of[places]] + bases[ranks[places]]
             groups.append((table, places, rows))
             num_masked += int(self._dataset.collation.mask_counts(table, rows, key, ids[places]).sum())
         return _ResolvedBatch(ids, tuple(groups), key, num_masked)

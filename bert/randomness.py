@@ -32,14 +32,15 @@ def hash64(key: np.uint64 | np.ndarray, positions: np.ndarray) -> np.ndarray:
     Returns:
         uint64 array of the broadcast shape.
     """
-    with np.errstate(over="ignore"):
-        state = np.asarray(positions).astype(np.uint64)
-        state = (state + np.uint64(1)) * _INCREMENT + key
-        state ^= state >> _SHIFT_1
-        state *= _MULTIPLIER_1
-        state ^= state >> _SHIFT_2
-        state *= _MULTIPLIER_2
-        state ^= state >> _SHIFT_3
+    state = np.asarray(positions).astype(np.uint64)
+    state += np.uint64(1)  # in place: arrays wrap around in silence, NumPy's scalars warn
+    state *= _INCREMENT
+    state = np.add(state, key, out=state if np.ndim(key) == 0 else None)
+    state ^= state >> _SHIFT_1
+    state *= _MULTIPLIER_1
+    state ^= state >> _SHIFT_2
+    state *= _MULTIPLIER_2
+    state ^= state >> _SHIFT_3
     return state
 
 

@@ -175,7 +175,8 @@ class FastTokenizer:
         self._forget()
 
     def _forget(self) -> None:
-        self._words = Words(np.zeros(1 << 12, np.uint64), np.zeros(1 << 14, np.uint8), np.zeros(1 << 12, np.int64))
+        self._words = Words(np.zeros(1 << 12, np.uint64), np.zeros(1 << 12, np.uint64), np.zeros(1 << 14, np.uint8),
+                            np.zeros(1 << 12, np.int64))
         self._num_rows = self._num_pieces = 0
         self._pieces = np.zeros(1 << 12, self.vocabulary.id_dtype())
         self._starts, self._lengths = np.zeros(1 << 12, np.int64), np.zeros(1 << 12, np.int64)
@@ -205,7 +206,11 @@ class FastTokenizer:
         if self._num_rows > self._max_cached_words or len(self._words.text) > _MAX_CACHED_BYTES:
             self._forget()
         boundaries = np.ascontiguousarray(boundaries, np.int64)
-        rows, first_words = self._rows_of(text, boundaries)
+        try:
+            rows, first_words = self._rows_of(text, boundaries)
+        except BaseException:
+            self._forget()  # words may have been added whose tokens were not: a Ctrl-C, no memory
+            raise
         ids = np.empty(count_tokens(rows, self._lengths), self.vocabulary.id_dtype())
         offsets = np.empty(len(boundaries), np.int64)
         spell_out(rows, first_words, self._pieces, self._starts, self._lengths, ids, offsets)
@@ -229,10 +234,10 @@ class FastTokenizer:
     def _make_room(self, num_bytes: int) -> None:
         """For twice as many words, and for text of so many more bytes."""
         words, size = self._words, 2 * len(self._words.slots)
-        offsets = _extended(words.offsets, size)
+        offsets, keys = _extended(words.offsets, size), _extended(words.keys, size)
         used = int(offsets[self._num_rows])
         text = _extended(words.text, max(2 * used, used + num_bytes))
-        self._words = Words(np.zeros(size, np.uint64), text, offsets)
+        self._words = Words(np.zeros(size, np.uint64), keys, text, offsets)
         enter_all(self._words, self._num_rows)
 
     def _tokenize_rows(self, first: int) -> None:

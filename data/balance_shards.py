@@ -9,22 +9,36 @@ never changed or deleted.
 from __future__ import annotations
 
 import argparse
-import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.samples.manifest import Manifest, ShardRecord, read_manifest, sha256_of, write_atomically, write_manifest
+from bert.samples.manifest import (
+    Manifest,
+    ShardRecord,
+    checksum_of,
+    read_manifest,
+    shard_totals,
+    write_atomically,
+    write_manifest,
+)
 from bert.samples.shard_formats import check_parquet_schema
+from bert.samples.shards import (
+    Shard,
+    check_agreement,
+    check_duplicates,
+    check_names,
+    list_shards,
+    recorded_counts,
+)
+from data.commands import command
 from data.pipeline import Piece, cut
 from data.progress import progress
-
-_PART_NAME = re.compile(r"(?:part\.|shard-)(\d+)\.parquet(?:_(\d+))?")
 
 
 def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snappy") -> Manifest:
@@ -32,23 +46,23 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
 
     Raises:
         FileNotFoundError: no shards in indir.
-        ValueError: outdir is indir or holds shards already; num_shards exceeds the samples of a bin; a file is
-            damaged or not LDDL's; the manifest of indir and its files disagree.
+        ValueError: outdir is indir, a file or not empty; num_shards exceeds the samples of a bin; a file is missing,
+            doubled, damaged or not LDDL's; the manifest of indir and its files disagree.
     """
     if num_shards < 1:
         raise ValueError(f"num_shards={num_shards} must be at least 1")
+    if outdir.exists() and not outdir.is_dir():
+        raise ValueError(f"{outdir}: is a file; balanced shards go to an empty directory of their own: name another")
     if outdir.resolve() == indir.resolve() or (outdir.is_dir() and any(outdir.iterdir())):
         raise ValueError(f"{outdir}: is the input or not empty; balanced shards go to an empty directory of their own")
     source = read_manifest(indir)
     parts = _list_parts(indir, source)
+    kept = [bin_id for bin_id, some in parts.items()
+            if any(part.num_samples for part in some)]  # LDDL's loader fails at a bin of none
+    tasks = [task for number, bin_id in enumerate(kept)
+             for task in _plan(None if bin_id is None else number, parts[bin_id], num_shards)]
     outdir.mkdir(parents=True, exist_ok=True)
     shards: dict[str, ShardRecord] = {}
-    counts_of = {bin_id: _counts(paths) for bin_id, paths in parts.items()}
-    kept = [bin_id for bin_id, counts in counts_of.items() if sum(counts)]  # LDDL's loader fails at a bin of none
-    if not kept:
-        raise ValueError(f"{indir}: its files hold no sample; make them from a corpus that is not empty")
-    tasks = [task for number, bin_id in enumerate(kept)
-             for task in _plan(None if bin_id is None else number, parts[bin_id], counts_of[bin_id], num_shards)]
     reader = _Reader(source)
     for name, bin_id, paths, pieces in progress(tasks, len(tasks), "shards", "files"):
         table = pa.concat_tables([reader.read(paths[piece.block]).slice(piece.start, piece.stop - piece.start)
@@ -62,50 +76,53 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
                        write_statistics=["num_tokens"], write_page_checksum=True)
         data = sink.getvalue()
         write_atomically(outdir / name, data)
-        shards[name] = ShardRecord(len(table), data.size, sha256_of(data), bin_id)
-    counts = {**(source.counts if source else {}), "samples": sum(record.num_samples for record in shards.values())}
-    manifest = Manifest(shards, source.vocabulary_sha256 if source else None,
-                        {**(source.settings if source else {}), "num_shards": num_shards}, counts)
+        shards[name] = ShardRecord(len(table), data.size, checksum_of(data), bin_id)
+    manifest = _manifest(source, shards, {"num_shards": num_shards, "output_format": "parquet",
+                                          "compression": compression})
     write_manifest(outdir, manifest)
     return manifest
 
 
-def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[Path]]:
-    """The files of each bin (None without bins), by number."""
-    if not indir.is_dir():
-        raise FileNotFoundError(f"{indir}: no such directory; give the folder that holds the part.N.parquet files")
-    found: dict[int | None, list[tuple[int, Path]]] = defaultdict(list)
-    for path in indir.iterdir():
-        if match := _PART_NAME.fullmatch(path.name):
-            bin_id = None if match.group(2) is None else int(match.group(2))
-            found[bin_id].append((int(match.group(1)), path))
-    if not found:
-        raise FileNotFoundError(f"{indir}: no part.N.parquet files; make them with data.preprocess_bert_pretrain")
-    if len(found) > 1 and None in found:
-        raise ValueError(f"{indir}: holds files with and without bins; a directory holds the shards of one run")
-    names = {path.name for paths in found.values() for _, path in paths}
-    if source and names != set(source.shards):
-        odd = sorted(names ^ set(source.shards))
-        raise ValueError(f"{indir}: its files and its manifest differ in {len(odd)} names, the first being {odd[0]}; "
-                         "restore what is missing and remove what does not belong")
-    return {bin_id: [path for _, path in sorted(found[bin_id])] for bin_id in sorted(found, key=lambda b: b or 0)}
+def _manifest(source: Manifest | None, shards: dict[str, ShardRecord], settings: dict) -> Manifest:
+    """The input's manifest, where there is one, with what balancing changed."""
+    counts = {"samples": sum(record.num_samples for record in shards.values()), **shard_totals(shards)}
+    if source is None:
+        return Manifest(shards, None, settings, counts)
+    inherited = {name: value for name, value in source.counts.items() if not name.startswith("bins of fewer")}
+    return Manifest(shards, source.vocabulary_sha256, {**source.settings, **settings}, {**inherited, **counts})
 
 
-def _counts(paths: list[Path]) -> list[int]:
-    """Samples of each file."""
-    counts = []
-    for path in paths:
-        try:
-            with pq.ParquetFile(path) as file:
-                check_parquet_schema(file.schema_arrow)
-                counts.append(file.metadata.num_rows)
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise ValueError(f"{path}: {error}") from error
-    return counts
+def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[Shard]]:
+    """The files of each bin (None without bins), by number, held against the loader's rules: a missing or a doubled
+    file must not vanish behind the manifest of the output."""
+    shards = list_shards(indir)
+    other = next((shard for shard in shards if shard.kind != "parquet"), None)
+    if other is not None:
+        raise ValueError(f"{other.path}: is no parquet file; only part.N.parquet and shard-N.parquet can be cut anew: "
+                         "remove it, or make as many shards as you want with data.preprocess_bert_pretrain "
+                         "--num-shards")
+    check_names(indir, shards, recorded_counts(indir, source))
+    described = tuple(_describe(shard) for shard in shards)
+    check_agreement(indir, described)
+    check_duplicates(described)
+    parts: dict[int | None, list[Shard]] = defaultdict(list)
+    for shard in described:
+        parts[shard.bin_id].append(shard)
+    return parts
 
 
-def _plan(bin_id: int | None, paths: list[Path], counts: list[int],
+def _describe(shard: Shard) -> Shard:
+    try:
+        with pq.ParquetFile(shard.path) as file:
+            masked = check_parquet_schema(file.schema_arrow)
+            return replace(shard, num_samples=file.metadata.num_rows, masked=masked)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise ValueError(f"{shard.path}: {error}") from error
+
+
+def _plan(bin_id: int | None, parts: list[Shard],
           num_shards: int) -> Iterator[tuple[str, int | None, list[Path], tuple[Piece, ...]]]:
+    counts = [part.num_samples for part in parts]
     total = sum(counts)
     if total < num_shards:
         where = "" if bin_id is None else f" of bin {bin_id}"
@@ -113,7 +130,7 @@ def _plan(bin_id: int | None, paths: list[Path], counts: list[int],
     edges = [total * shard // num_shards for shard in range(num_shards + 1)]
     suffix = "" if bin_id is None else f"_{bin_id}"
     for shard, pieces in enumerate(cut(counts, edges)):
-        yield f"shard-{shard}.parquet{suffix}", bin_id, paths, pieces
+        yield f"shard-{shard}.parquet{suffix}", bin_id, [part.path for part in parts], pieces
 
 
 class _Reader:
@@ -127,7 +144,7 @@ class _Reader:
     def read(self, path: Path) -> pa.Table:
         if path != self._path:
             data = path.read_bytes()
-            if self._source and sha256_of(data) != self._source.shards[path.name].sha256:
+            if self._source and checksum_of(data) != self._source.shards[path.name].xxh128:
                 raise ValueError(f"{path}: not the bytes its manifest vouches for; copy it again or make it again")
             try:
                 with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
@@ -147,11 +164,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--compression", choices=("none", "snappy", "zstd", "lz4"), default="snappy",
                         help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)")
     arguments = parser.parse_args(argv)
-    try:
+    with command(arguments.outdir):
         manifest = balance(arguments.indir, arguments.outdir, arguments.num_shards, arguments.compression)
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"error: {error}")
-    print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.outdir}")
+    with command():
+        print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.outdir}")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bert.samples.arrow_arrays import arrow_array, numpy_array
 from bert.samples.manifest import write_atomically
 from bert.samples.shard_formats import columns_to_arrow, read_arrow
+from bert.samples.table import offsets_of
 from data.pairs import Spans
 
 
@@ -41,7 +43,7 @@ def write_block(path: Path, token_ids: np.ndarray, spans: Spans, ids: np.ndarray
     columns["is_random_next"] = spans.is_random_next.view(np.uint8)
     if continues is not None:
         columns["continues"] = continues.view(np.uint8)
-    lists = {name: pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), pa.array(_small(values)))
+    lists = {name: pa.LargeListArray.from_arrays(arrow_array(offsets_of([len(values)])), arrow_array(_small(values)))
              for name, values in columns.items()}
     write_atomically(path, columns_to_arrow(pa.table(lists)))
 
@@ -56,7 +58,7 @@ def read_block(path: Path) -> BlockSamples:
     """The file that `write_block` wrote."""
     with pa.memory_map(str(path)) as source:
         table = read_arrow(source)
-        arrays = {name: table.column(name).chunk(0).values.to_numpy() for name in table.column_names}
+        arrays = {name: numpy_array(table.column(name).chunk(0).values, name) for name in table.column_names}
         spans = Spans(*(arrays[field.name].view(bool) if field.name == "is_random_next"
                         else arrays[field.name].astype(np.int64) for field in fields(Spans)))
         continues = arrays["continues"].view(bool) if "continues" in arrays else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,16 +19,23 @@ CHUNK_BYTES = 1 << 20
 _ZSTD_INPUT_BYTES = 1 << 10  # so that the most densely packed input still comes out in pieces of some megabytes
 
 
+def shown(path: str | bytes | os.PathLike[str]) -> str:
+    """The path as text that can be stored and printed: bytes of it that are not UTF-8 become \\xff."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
     """Damage of a compressed file or of parquet as an error that names the file and the remedy."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError, pa.ArrowException) as error:
-        raise ValueError(f"{path}: is damaged or cut off ({error}); repair it, or leave it out") from error
+        raise ValueError(f"{shown(path)}: is damaged or cut off ({error}); repair it, or leave it out") from error
     except OSError as error:
         if error.errno is None:  # bz2's
-            raise ValueError(f"{path}: is damaged or cut off ({error}); repair it, or leave it out") from error
+            raise ValueError(f"{shown(path)}: is damaged or cut off ({error}); repair it, or leave it out") from error
+        if error.filename is None:
+            error.filename = os.fspath(path)
         raise
 
 

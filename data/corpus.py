@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from data.folder_files import files_below
+
 MAX_DOCUMENT_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
+_SUFFIX = ".txt"
 _SPACE = re.compile(rb"[ \t\r\n]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -38,30 +41,44 @@ class Block:
 
 
 def list_sources(folders: Sequence[str | Path]) -> tuple[SourceFile, ...]:
-    """All *.txt files below the folders, by folder and name; of a corpus folder only what is below its `source`.
+    """`find_sources` without the number of other files."""
+    return find_sources(folders)[0]
 
-    What is hidden, or below a hidden folder, is left out: unfinished downloads, checkpoints of notebooks.
+
+def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...], int]:
+    """All *.txt files below the folders, by folder and name, and how many other files lie there.
+
+    Of a corpus folder only what is below its `source`. What is hidden, or below a hidden folder, is left out and not
+    counted: unfinished downloads, checkpoints of notebooks.
 
     Raises:
-        ValueError: a folder is missing, or holds no text.
+        ValueError: a folder is missing, or holds no text; a file is below two of the folders.
     """
     sources: list[SourceFile] = []
+    num_others = 0
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise ValueError(f"{folder}: no such directory; give the folder that holds source/<language>/N.txt")
-        root = folder / "source" if (folder / "source").is_dir() else folder
-        found = [SourceFile(str(path), path.stat().st_size) for path in root.rglob("*.txt") if path.is_file()
-                 and not any(part.startswith(".") for part in path.relative_to(root).parts)]
+        files = files_below(folder / "source" if (folder / "source").is_dir() else folder, Counter(), hidden=False)
+        found = [SourceFile(str(path), path.stat().st_size) for path in files if path.name.endswith(_SUFFIX)]
+        num_others += len(files) - len(found)
         if not sum(source.num_bytes for source in found):
             raise ValueError(f"{folder}: its {len(found)} *.txt files hold no text; download or extract the corpus "
                              "first: one document per line, the first word being its id")
-        sources += sorted(found, key=lambda source: _natural(source.path))
-    return tuple(sources)
+        sources += sorted(found, key=lambda source: (_natural(source.path), source.path))
+    seen: dict[str, str] = {}
+    for source in sources:
+        other = seen.setdefault(os.path.realpath(source.path), source.path)
+        if other is not source.path:
+            raise ValueError(f"{source.path}: the same file as {other}, so its text would count twice; give each "
+                             "folder once, remove links to files (--duplicate-factor makes several samples of each "
+                             "document)")
+    return tuple(sources), num_others
 
 
 def _natural(path: str) -> tuple:
     """10.txt after 9.txt."""
-    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part)
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part)
                  for part in path.replace(".", os.sep).split(os.sep))
 
 
@@ -86,11 +103,18 @@ def plan_blocks(sources: Sequence[SourceFile], block_bytes: int) -> tuple[Block,
 
 
 def read_documents(block: Block, counts: Counter) -> Iterator[str]:
-    """The texts of the block's documents, without their ids.
+    """`numbered_documents` without the numbers."""
+    for _, text in numbered_documents(block, counts):
+        yield text
 
-    Lines longer than MAX_DOCUMENT_BYTES become several documents; bytes that are not UTF-8 become U+FFFD, which
-    BERT's tokenisation drops. Both are counted, as are documents without text.
+
+def numbered_documents(block: Block, counts: Counter) -> Iterator[tuple[int, str]]:
+    """(number, text) of the block's documents, without their ids; the numbers rise.
+
+    Documents longer than MAX_DOCUMENT_BYTES come in pieces with one number; bytes that are not UTF-8 become U+FFFD,
+    which BERT's tokenisation drops. Both are counted, as are documents without text.
     """
+    number = -1
     for path, start, stop in block.ranges:
         with open(path, "rb", buffering=_READ_BYTES) as file:
             for raw, is_piece in _Range(file, start, stop, block.num_bytes).lines():
@@ -98,17 +122,19 @@ def read_documents(block: Block, counts: Counter) -> Iterator[str]:
                 if not raw.strip():
                     counts["blank lines"] += 1
                     continue
-                counts["documents read"] += 1
+                if number < 0 or not is_piece:
+                    number += 1
+                    counts["documents read"] += 1
                 counts["pieces cut from long lines"] += is_piece
                 text = raw if is_piece else b"".join(raw.lstrip().split(None, 1)[1:])
                 if not text:
                     counts["documents without text"] += 1
                     continue
                 try:
-                    yield text.decode("utf-8")
+                    yield number, text.decode("utf-8")
                 except UnicodeDecodeError:
                     counts["documents not UTF-8"] += 1
-                    yield text.decode("utf-8", errors="replace")
+                    yield number, text.decode("utf-8", errors="replace")
 
 
 class _Range:

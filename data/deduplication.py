@@ -16,8 +16,9 @@ import numpy as np
 from datasketch import MinHash
 
 MODES = ("exact", "near")
-_BANDS, _ROWS = 25, 5  # of 128; texts alike to 0.8 share a band with probability 0.9999, alike to 0.3 with 0.06
-_EMPTY = MinHash(128, seed=1, hashfunc=zlib.crc32, scheme="affine32")
+_HASHES, _MAX_ROWS = 128, 5  # texts alike to 0.8 share one of 25 bands of 5 with probability 0.9999, to 0.3 with 0.06
+_FOUND = 0.98  # of the pairs at the threshold are compared
+_EMPTY = MinHash(_HASHES, seed=1, hashfunc=zlib.crc32, scheme="affine32")
 _SHINGLE_WORDS = 5
 _BATCH_SHINGLES = 4096
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|\w+")  # CJK by character
@@ -68,10 +69,11 @@ class SeenDocuments:
         if mode not in MODES:
             raise ValueError(f"deduplicate={mode!r} must be one of {' '.join(MODES)}")
         if not 0.5 <= near_threshold <= 1.0:
-            raise ValueError(f"near_threshold={near_threshold} must lie between 0.5 and 1; texts that share less are "
-                             "not found reliably")
+            raise ValueError(f"near_threshold={near_threshold} must lie between 0.5 and 1, e.g. 0.8; for less, most "
+                             "texts would have to be compared with most others")
         self.near = mode == "near"
         self._threshold = near_threshold
+        self._rows = _rows_of_bands(near_threshold)
         self._path = path
         self._database = sqlite3.connect(path, isolation_level=None)
         self._database.executescript(
@@ -93,7 +95,7 @@ class SeenDocuments:
             return "exact", found[0]
         signature = digest.signature() if self.near else None
         if signature is not None:
-            bands = _band_keys(signature)
+            bands = _band_keys(signature, self._rows)
             alike = self._most_alike(signature, bands)
             if alike is not None:
                 return "near", alike
@@ -117,11 +119,17 @@ class SeenDocuments:
         return best
 
 
-def _band_keys(signature: np.ndarray) -> list[int]:
-    """A 64-bit key of each band."""
+def _rows_of_bands(threshold: float) -> int:
+    """As many as still let nearly all pairs at the threshold share a band: 5 from 0.7 on, 4 from 0.6 on, 3 below."""
+    return next(rows for rows in range(_MAX_ROWS, 0, -1)
+                if 1 - (1 - threshold**rows) ** (_HASHES // rows) >= _FOUND)
+
+
+def _band_keys(signature: np.ndarray, rows: int) -> list[int]:
+    """A 64-bit key of each band of so many hashes."""
     keys = []
-    for band in range(_BANDS):
-        rows = signature[band * _ROWS:(band + 1) * _ROWS].astype("<u8").tobytes()
-        keys.append(int.from_bytes(hashlib.blake2b(rows, digest_size=8, key=bytes([band])).digest(), "little",
+    for band in range(_HASHES // rows):
+        values = signature[band * rows:(band + 1) * rows].astype("<u8").tobytes()
+        keys.append(int.from_bytes(hashlib.blake2b(values, digest_size=8, key=bytes([band])).digest(), "little",
                                    signed=True))
     return keys

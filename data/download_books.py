@@ -20,16 +20,17 @@ import hashlib
 import json
 import re
 import shutil
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from bert.samples.manifest import write_atomically
-from data.compressed import read_chunks
-from data.download import fetch
-from data.encodings import decode, detect
+from data.commands import command
+from data.compressed import COMPRESSIONS, read_chunks, shown
+from data.download import digests_of, fetch
+from data.encodings import NotTextError, decoded
+from data.folder_files import files_below
 from data.meter import megabytes
 from data.progress import progress
 from data.source_files import (
@@ -42,11 +43,13 @@ from data.source_files import (
     publish,
 )
 from data.strip_gutenberg import book_of
+from data.text_inputs import is_set_aside
 from data.transfer import PATIENT, DownloadError, Patience, Remote
 
 REPORT_NAME = "report.json"
 _UNFINISHED = ".unfinished"
 _MAX_BOOK_BYTES = 256 << 20
+_MAX_EXAMPLES = 50
 _MIN_CHARACTERS = 1000  # shorter ones are notices, not books
 
 
@@ -100,25 +103,37 @@ def download_books(books: list[Book], folder: Path, patience: Patience = PATIENT
     return files, failures
 
 
-def write_books(files: list[Path], output: Path, language: str, failures: list[str]) -> dict:
-    """The books' text below output/source/<language>, and the report.
+def write_books(files: list[Path], optional: set[Path], output: Path, language: str, failures: list[str],
+                counts: Counter) -> dict:
+    """The books' text below output/source/<language>, and the report; failures and counts are of the steps before.
 
     Raises:
-        ValueError: no file holds a book, or the output holds other text.
+        ValueError: no file holds a book, one that is not optional holds no text, or the output holds other text.
     """
     final = output / "source" / check_language(language)
-    settings = {"language": language, "files": sorted(path.name for path in files)}
+    settings = {"language": language,
+                "files": sorted(f"{digests_of(path, 'sha256')[0]} {shown(path.name)}" for path in files)}
     done = _finished(output, settings)
     if done is not None and final.is_dir():
         return done
     check_free(final)
     work = fresh_folder(output / _UNFINISHED)
-    counts: Counter = Counter({"dropped: not downloaded": len(failures)} if failures else {})
+    if failures:
+        counts["dropped: not downloaded"] = len(failures)
+    failures = list(failures)
     seen: set[bytes] = set()
     with SourceWriter(work / "books") as writer:
         for path in files:
-            text, found = book_of(_text_of(path, language, counts))
-            line = document_line(document_id(f"book-{path.name}"), text)
+            try:
+                text, found = book_of(_text_of(path, language, counts))
+            except NotTextError as error:
+                if path not in optional:
+                    raise ValueError(f"{shown(path)}: {error}; remove the file, and from the list its address, or go "
+                                     "on without such: --allow-missing") from error
+                counts["files that are no text left out"] += 1
+                failures.append(f"{shown(path)}: {error}; left out")
+                continue
+            line = document_line(document_id(f"book-{shown(path.name)}"), text)
             digest = hashlib.sha256(line.partition(b" ")[2]).digest()
             counts["files read"] += 1
             counts["with Project Gutenberg's licence"] += found
@@ -149,17 +164,26 @@ def _finished(output: Path, settings: dict) -> dict | None:
 
 
 def _text_of(path: Path, language: str, counts: Counter) -> str:
-    compression = path.suffix if path.suffix in (".gz", ".bz2", ".xz", ".zst") else ""
-    encoding = detect(lambda: read_chunks(path, compression), language)
-    return "".join(decode(read_chunks(path, compression), encoding, counts)).replace("\r\n", "\n").replace("\r", "\n")
+    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
+    lost: Counter = Counter()
+    text = "".join(decoded(lambda: read_chunks(path, compression), "auto", language, lost)[1])
+    counts.update(lost)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _local_files(paths: list[Path]) -> list[Path]:
-    files = [file for path in paths for file in (sorted(path.rglob("*.txt*")) if path.is_dir() else [path])
-             if file.is_file()]
+def local_files(paths: list[Path], counts: Counter) -> list[Path]:
+    """The files, and those of the folders with .txt in their names; what else lies in the folders is counted."""
+    files = []
+    for path in paths:
+        for file in files_below(path, counts) if path.is_dir() else [path]:
+            name = file.relative_to(path)
+            if path.is_dir() and (is_set_aside(name) or ".txt" not in name.name.lower()):
+                counts["files of other kinds left out"] += 1
+            elif file.is_file():
+                files.append(file)
     missing = [path for path in paths if not path.exists()]
     if missing or not files:
-        raise ValueError(f"local_books={' '.join(map(str, missing or paths))}: no such file, or no *.txt in it")
+        raise ValueError(f"local_books={' '.join(map(shown, missing or paths))}: no such file, or no *.txt in it")
     return files
 
 
@@ -169,31 +193,36 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--url-list", type=Path, metavar="LIST", help="one address per line")
     parser.add_argument("--local-books", type=Path, nargs="+", metavar="PATH", help="files and folders that you have")
     parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
-    parser.add_argument("--allow-missing", action="store_true", help="go on if some addresses fail")
+    parser.add_argument("--allow-missing", action="store_true",
+                        help="go on without addresses that fail and files that are no text")
     return parser
 
 
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
-    try:
+    with command(arguments.outdir, "interrupted; the same command goes on with what was downloaded"):
         if not arguments.url_list and not arguments.local_books:
             raise ValueError("BookCorpus, which BERT was trained on, is gone: there is no official copy of it any "
                              "more. Give a list of books with --url-list, your own with --local-books, or train on "
                              "Wikipedia alone (see --help)")
         failures: list[str] = []
-        files = _local_files(arguments.local_books) if arguments.local_books else []
+        counts: Counter = Counter()
+        files = local_files(arguments.local_books, counts) if arguments.local_books else []
+        optional = set(files).difference(arguments.local_books or ())
         if arguments.url_list:
             found, failures = download_books(read_list(arguments.url_list), arguments.outdir / "download")
             files += found
         if failures and not arguments.allow_missing:
             raise ValueError(f"{len(failures)} books could not be downloaded, e.g. {failures[0]}; start again to try "
                              "them again, correct the list, or go on without them: --allow-missing")
-        report = write_books(files, arguments.outdir, arguments.lang, failures)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    print(f"{report['documents']} books, {megabytes(report['bytes'])} below {arguments.outdir}")
+        if arguments.allow_missing:
+            optional.update(files)
+        report = write_books(files, optional, arguments.outdir, arguments.lang, failures, counts)
+    print(f"{report['documents']} books, {megabytes(report['bytes'])} below {shown(arguments.outdir)}")
     for name, value in report["counts"].items():
         print(f"  {name}: {value}")
+    for line in report["failures"][:_MAX_EXAMPLES]:
+        print(f"  {line}")
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ import argparse
 import os
 import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
+from data.commands import command
 from data.download import fetch
 from data.meter import megabytes
 from data.source_files import check_language
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
-    try:
+    with command(arguments.outdir, "interrupted; the same command goes on where it was"):
         dump = arguments.local_dump
         if dump is None:
             dump = download_dump(arguments.lang, arguments.dump_date, arguments.outdir / "download",
@@ -137,8 +137,6 @@ def main(argv: list[str] | None = None) -> None:
               f"{megabytes(free)} of disk are free", flush=True)
         job = Extraction(dump, arguments.outdir, check_language(arguments.lang), arguments.min_characters)
         report = extract(job, arguments.local_n_workers)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     print(f"{report['documents']} articles, {megabytes(report['bytes'])} in {len(report['files'])} files in "
           f"{job.folder()}")
     for name, value in report["counts"].items():

@@ -11,7 +11,6 @@ start it again.
 from __future__ import annotations
 
 import argparse
-import codecs
 import json
 import shutil
 import sys
@@ -21,7 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bert.samples.manifest import write_atomically
+from data.commands import command
+from data.compressed import shown
 from data.deduplication import MODES, SeenDocuments, TextDigest
+from data.encodings import NotTextError, check_encoding
 from data.meter import ByteMeter, megabytes
 from data.source_files import (
     SourceWriter,
@@ -68,12 +70,7 @@ class ImportSettings:
         check_language(self.reading.language)
         if not 0.0 <= self.held_out_fraction < 1.0:
             raise ValueError(f"held_out_fraction={self.held_out_fraction} must be at least 0 and below 1, e.g. 0.01")
-        if self.reading.encoding != "auto":
-            try:
-                codecs.lookup(self.reading.encoding)
-            except LookupError as error:
-                raise ValueError(f"encoding={self.reading.encoding!r} is not known to Python; use auto, or a name "
-                                 "like utf-8, latin-1 or gb18030") from error
+        check_encoding(self.reading.encoding)
 
     def parts(self) -> tuple[str, ...]:
         """Names of the parts, "" if the corpus is not split."""
@@ -90,7 +87,7 @@ class _Document:
     """A document's line as it grows: the text with single spaces, in memory or on the disk."""
 
     def __init__(self, identifier: str, near: bool, folder: Path) -> None:
-        self.id = document_id(identifier)
+        self.id = utf8(document_id(identifier)).decode()
         self.digest = TextDigest(near)
         self.characters = self.num_bytes = 0
         self._spool = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(folder))
@@ -143,9 +140,12 @@ def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> di
         for document in _documents(inputs, settings, findings, work):
             _place(document, settings, findings, seen, writers, duplicates)
             document.close()
-    finally:
         for writer in writers.values():
             writer.close()
+    except BaseException:  # Ctrl-C too; the files are not closed, which would finish them, and might raise again
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    finally:
         if seen is not None:
             seen.close()
     empty = [part for part, writer in writers.items() if not writer.files]
@@ -155,7 +155,7 @@ def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> di
                          f"{dict(findings.counts)} {findings.problems[:3]}; check --format, --text-field and "
                          "--held-out-fraction")
     report = _report(settings, inputs, findings, duplicates, {part: writer.files for part, writer in writers.items()})
-    write_atomically(work / REPORT_NAME, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
     return _finish(output, report, finals)
 
 
@@ -184,14 +184,25 @@ def _documents(inputs: list[Input], settings: ImportSettings, findings: Findings
     with ByteMeter("import", total_bytes(inputs)) as meter:
         for source in inputs:
             document: _Document | None = None
-            for piece in read_pieces(source, settings.reading, findings):
-                document = _grown(document, piece, near, work)
-                if piece.ends:
-                    _warn_if_large(source, document, settings)
-                    yield document
-                    document = None
-            findings.counts["files read"] += 1
+            try:
+                for piece in read_pieces(source, settings.reading, findings):
+                    document = _grown(document, piece, near, work)
+                    if piece.ends:
+                        _warn_if_large(source, document, settings)
+                        yield document
+                        document = None
+                findings.counts["files read"] += 1
+            except NotTextError as error:
+                _leave_out(source, error, findings)
             meter.add(source.path.stat().st_size)
+
+
+def _leave_out(source: Input, error: NotTextError, findings: Findings) -> None:
+    """Count a file of a folder that is no text; one that was named itself is an error."""
+    if source.named:
+        raise ValueError(f"{shown(source.path)}: {error}; leave it out, convert it to text, or name its --encoding")
+    findings.counts["files that are no text left out"] += 1
+    findings.problem(f"{shown(source.path)}: {error}; left out")
 
 
 def _grown(document: _Document | None, piece: Piece, near: bool, work: Path) -> _Document:
@@ -202,8 +213,8 @@ def _grown(document: _Document | None, piece: Piece, near: bool, work: Path) -> 
 
 def _warn_if_large(source: Input, document: _Document, settings: ImportSettings) -> None:
     if source.kind == "txt" and settings.reading.separator == "file" and document.num_bytes > _LARGE_BYTES:
-        print(f"{source.path}: one document of {megabytes(document.num_bytes)}; if it holds many, name what separates "
-              "them: --document-separator line or blank-line", file=sys.stderr, flush=True)
+        print(f"{shown(source.path)}: one document of {megabytes(document.num_bytes)}; if it holds many, name what "
+              "separates them: --document-separator line or blank-line", file=sys.stderr, flush=True)
 
 
 def _place(document: _Document, settings: ImportSettings, findings: Findings, seen: SeenDocuments | None,
@@ -247,7 +258,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--id-field", help="of jsonl and parquet (default: the file's name and the row's number)")
     parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
     parser.add_argument("--deduplicate", choices=MODES, help="drop documents that were seen before, or nearly so")
-    parser.add_argument("--near-threshold", type=float, default=0.8, help="share of common five-word sequences")
+    parser.add_argument("--near-threshold", type=float, default=0.8,
+                        help="share of common five-word sequences (0.5 to 1, default 0.8), estimated to about 0.04")
     parser.add_argument("--held-out-fraction", type=float, default=0.0, help="share of documents for D/held_out")
     parser.add_argument("--min-characters", type=int, default=1, help="drop shorter documents")
     return parser
@@ -255,17 +267,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
-    try:
+    with command(arguments.output_dir, "interrupted; no text was left half-made, start again"):
         reading = Reading(arguments.lang, arguments.encoding, arguments.document_separator, arguments.text_field,
                           arguments.id_field)
         settings = ImportSettings(reading, arguments.format, arguments.deduplicate, arguments.near_threshold,
                                   arguments.held_out_fraction, arguments.min_characters)
         report = import_text(arguments.input, arguments.output_dir, settings)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     for part, facts in report["parts"].items():
         print(f"{part}: {facts['documents']} documents, {megabytes(facts['bytes'])} in {facts['files']} files below "
-              f"{arguments.output_dir}")
+              f"{shown(arguments.output_dir)}")
     for name, value in {**report["counts"], **report["encodings"]}.items():
         print(f"  {name}: {value}")
     for line in (*report["problems"], *report["duplicates"]):

@@ -18,6 +18,7 @@ import numpy as np
 from bert.samples.shards import ShardDirectory
 from bert.samples.table import SampleTable
 from bert.tokenization import CONTINUATION_PREFIX, Vocabulary
+from data.commands import command
 from data.shard_statistics import ShardStatistics, statistics_of
 
 _MAX_TOKENS = (1 << 16) - 1
@@ -102,6 +103,17 @@ def random_samples(directory: ShardDirectory, number: int, seed: int) -> list[st
     return found
 
 
+def check_picture(path: Path) -> None:
+    """ValueError if no picture can be written there: no such folder, or a name that tells of no known format."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = sorted(FigureCanvasBase.filetypes)
+    if path.suffix[1:].lower() not in kinds:
+        raise ValueError(f"--png={path}: its name must end in one of .{', .'.join(kinds)}; call it {path.stem}.png")
+    if not path.parent.is_dir() or path.is_dir():
+        raise ValueError(f"--png={path}: must be a file in a folder that exists; make the folder or name another file")
+
+
 def write_histogram(path: Path, lengths: Counter) -> None:
     """The lengths as a picture."""
     from matplotlib.figure import Figure
@@ -121,18 +133,27 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     parser.add_argument("--png", type=Path, help="write the histogram of lengths to this picture")
     arguments = parser.parse_args(argv)
-    try:
+    with command():
+        _check(arguments)
         directory = ShardDirectory(arguments.directory, Vocabulary.from_file(arguments.vocab_file), _MAX_TOKENS)
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"error: {error}")
-    statistics = statistics_of(directory)
-    print(report(directory, statistics))
-    for text in random_samples(directory, arguments.samples, arguments.seed):
-        print(f"\n{text}")
+        statistics = statistics_of(directory)
     if arguments.png:
-        write_histogram(arguments.png, statistics.lengths)
-    print("\n" + ("\n".join(f"problem: {problem}" for problem in statistics.problems) or "no problem found"))
+        with command(arguments.png):
+            write_histogram(arguments.png, statistics.lengths)
+    with command():
+        print(report(directory, statistics))
+        for text in random_samples(directory, arguments.samples, arguments.seed):
+            print(f"\n{text}")
+        print("\n" + ("\n".join(f"problem: {problem}" for problem in statistics.problems) or "no problem found"))
     sys.exit(bool(statistics.problems))
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    for name in ("samples", "seed"):
+        if getattr(arguments, name) < 0:
+            raise ValueError(f"--{name}={getattr(arguments, name)} must be at least 0")
+    if arguments.png:
+        check_picture(arguments.png)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
 from bert.pretraining_data import LoaderSettings, PretrainingDataset, PretrainingLoader
 from bert.tokenization import Vocabulary
+from data.commands import command
 
 
 def measure(directory: Path, vocabulary: Vocabulary, settings: LoaderSettings, batch_size: int, seconds: float) -> dict:
@@ -46,14 +46,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--num-workers", type=int, default=1)
     parser.add_argument("--group-by-length", action="store_true")
     arguments = parser.parse_args(argv)
-    settings = LoaderSettings(512, 80, arguments.masking, num_workers=arguments.num_workers,
-                              group_by_length=arguments.group_by_length)
-    try:
+    with command():
+        settings = LoaderSettings(512, 80, arguments.masking, num_workers=arguments.num_workers,
+                                  group_by_length=arguments.group_by_length)
         vocabulary = Vocabulary.from_file(arguments.vocab_file)
         result = measure(arguments.directory, vocabulary, settings, arguments.batch_size, arguments.seconds)
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"error: {error}")
-    print(json.dumps(result))
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from data.sentences import TokenizedDocuments
 
 _RANDOM_NEXT_SHARE = 0.5
 _BALANCING_WALKS = 4
+_ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,17 @@ class PairSettings:
         if self.target_seq_length < 8:
             raise ValueError(f"target_seq_length={self.target_seq_length} must be at least 8: three tokens of a pair "
                              "are special (128 and 512 in the paper)")
+        if self.target_seq_length > np.iinfo(np.uint16).max:
+            raise ValueError(f"target_seq_length={self.target_seq_length} must be at most {np.iinfo(np.uint16).max}: "
+                             "shards keep lengths and positions in 16 bits (128 and 512 in the paper)")
         if not 0.0 <= self.short_seq_prob <= 1.0:
             raise ValueError(f"short_seq_prob={self.short_seq_prob} must lie between 0 and 1 (0.1 in the paper)")
         if self.duplicate_factor < 1:
             raise ValueError(f"duplicate_factor={self.duplicate_factor} must be at least 1")
+
+    def longest_sentence(self) -> int:
+        """Tokens of the longest sentences of which two fit into a sample; of longer ones truncation would lose most."""
+        return (self.target_seq_length - 3) // 2
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,7 @@ def _share_of_random_next(documents: TokenizedDocuments, settings: PairSettings,
     measured on the first walk a few times. If they are more than half of all, no other chunk gets a random next.
     """
     if len(documents.document_offsets) <= 2:
+        counts["blocks of one document, thus without a random next"] += len(documents.document_offsets) == 2
         return 0.0
     share = _RANDOM_NEXT_SHARE
     for _ in range(_BALANCING_WALKS):
@@ -162,17 +171,17 @@ def _walk(tokens: np.ndarray, documents: np.ndarray, key: np.uint64, share: floa
     for document in range(len(documents) - 1):
         place, last = documents[document], documents[document + 1]
         while place < last:
-            wanted = max_tokens
-            if uniform_at(key, 8 * place) < short_seq_prob:
-                wanted = 2 + below_at(key, 8 * place + 1, max_tokens - 1)
+            wanted, position = max_tokens, np.uint64(8 * place)
+            if uniform_at(key, position) < short_seq_prob:
+                wanted = 2 + below_at(key, position + _ONE, max_tokens - 1)
             after = place + 1
             while after < last and tokens[after] < tokens[place] + wanted:
                 after += 1
             size = after - place
-            num_first = 1 + below_at(key, 8 * place + 2, size - 1) if size > 1 else 1
+            num_first = 1 + below_at(key, position + _TWO, size - 1) if size > 1 else 1
             start[end], split[end], stop[end] = place, place + num_first, after
             owner[end], target[end] = document, wanted
-            is_random[end] = size == 1 or uniform_at(key, 8 * place + 3) < share
+            is_random[end] = size == 1 or uniform_at(key, position + _THREE) < share
             # After a random next the rest of the chunk is used again.
             place = split[end] if is_random[end] else after
             end += 1

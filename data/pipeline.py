@@ -7,26 +7,32 @@ was killed is simply started again.
 
 from __future__ import annotations
 
+import ctypes
 import json
-from collections import Counter
+import multiprocessing
+import os
+import re
+import signal
+import sys
+from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from bert.randomness import stream_key, uniform
-from bert.samples.manifest import ShardRecord, atomic_path, sha256_of, sha256_of_file, write_atomically
+from bert.samples.manifest import MANIFEST_NAME, ShardRecord, atomic_path, checksum_of_file, sha256_of, write_atomically
 from bert.samples.masking import MaskingRule
 from bert.samples.shard_formats import ShardWriter, arrow_columns
 from bert.text.token_strings import TokenStrings
 from bert.tokenization import FastTokenizer, Vocabulary
 from data.block_files import BlockSamples, read_block, write_block
-from data.corpus import Block, SourceFile, read_documents
+from data.corpus import Block, SourceFile, numbered_documents
 from data.pairs import draw_pairs, spans_to_table
 from data.sample_settings import SampleSettings
 from data.sentences import tokenize_documents
@@ -36,12 +42,19 @@ from data.word_boundaries import word_segmenter
 
 BLOCKS_FOLDER = ".blocks"
 FORMATS = ("parquet", "arrow")
+_SHARD_NAME = re.compile(r"(?:part\.|shard-)\d+\.(?:parquet|arrow)(?:_\d+)?")
 _ROWS_AT_ONCE = 8192
+_PR_SET_PDEATHSIG = 1  # of Linux
+_ROW_GROUP_BYTES = 256 << 20  # of all the shards together that a process writes at a time
+_VERSION = 3  # of the samples that the same settings give, so that no run is finished with those of another version
 
 
 @dataclass(frozen=True)
 class Job:
-    """What workers are given: the settings, the vocabulary file and its sha256, the blocks and the sink."""
+    """What workers are given: the settings, the vocabulary file and its sha256, the blocks and the sink.
+
+    num_other_files counts what lies among the sources but has a name of another kind.
+    """
 
     settings: SampleSettings
     vocab_file: str
@@ -51,11 +64,12 @@ class Job:
     sink: str
     output_format: str
     compression: str
+    num_other_files: int = 0
 
     def key(self) -> str:
         """Names the samples: hash of the settings, the vocabulary and the names, sizes and times of the sources."""
         sources = [(source.path, source.num_bytes, Path(source.path).stat().st_mtime_ns) for source in self.sources]
-        content = json.dumps([self.settings.record(), self.vocabulary_sha256, sources], sort_keys=True)
+        content = json.dumps([_VERSION, self.settings.record(), self.vocabulary_sha256, sources], sort_keys=True)
         return sha256_of(content.encode())[:16]
 
     def without_source(self) -> Job:
@@ -77,11 +91,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """A shard to write: its file name, its bin (None without bins), and the rows it is made of."""
+    """A shard to write: its file name, its number among those of its bin (None without bins), the rows it is made of.
+
+    Shards of one number are cut from much the same blocks.
+    """
 
     name: str
+    number: int
     bin_id: int | None
     pieces: tuple[Piece, ...]
+
+    def key(self, job: Job) -> str:
+        """Tells its bytes from those of another plan of the same name."""
+        return sha256_of(json.dumps([asdict(self), job.output_format, job.compression]).encode())
 
 
 @dataclass(frozen=True)
@@ -117,9 +139,10 @@ def make_block(job: Job, folder: Path, block: Block) -> dict:
     counts: Counter = Counter()
     tools = tools_of(job)
     tokenizer = tools.tokenizer
-    texts = _sampled(read_documents(block, counts), settings, index, counts)
+    texts = _sampled(numbered_documents(block, counts), settings, index, counts)
     segmenter = word_segmenter(settings.word_segmenter) if settings.word_segmenter else None
-    documents = tokenize_documents(texts, tokenizer, settings.language, counts, segmenter)
+    documents = tokenize_documents(texts, tokenizer, settings.language, counts, segmenter,
+                                   settings.pairs.longest_sentence())
     spans = draw_pairs(documents, settings.pairs, index, counts)
     bins = _bins_of(spans.lengths(), settings.bin_size)
     ids = np.concatenate([np.zeros(0, np.int64), *bins])
@@ -137,14 +160,17 @@ def _bins_of(lengths: np.ndarray, bin_size: int | None) -> list[np.ndarray]:
     return [np.flatnonzero(bin_of == bin_id) for bin_id in range(int(bin_of.max()) + 1 if len(lengths) else 0)]
 
 
-def _sampled(texts: Iterator[str], settings: SampleSettings, block: int, counts: Counter) -> Iterator[str]:
-    """The share `sample_ratio` of the documents, drawn by position."""
+def _sampled(texts: Iterator[tuple[int, str]], settings: SampleSettings, block: int,
+             counts: Counter) -> Iterator[tuple[int, str]]:
+    """The share `sample_ratio` of the documents, drawn by number."""
     key = stream_key(settings.pairs.seed, "documents", block)
-    for position, text in enumerate(texts):
-        if settings.sample_ratio == 1.0 or uniform(key, np.array([position]))[0] < settings.sample_ratio:
-            yield text
+    left_out = -1
+    for number, text in texts:
+        if settings.sample_ratio == 1.0 or uniform(key, np.array([number]))[0] < settings.sample_ratio:
+            yield number, text
         else:
-            counts["documents left out by sample_ratio"] += 1
+            counts["documents left out by sample_ratio"] += number != left_out
+            left_out = number
 
 
 def _block_path(folder: Path, index: int) -> Path:
@@ -161,46 +187,88 @@ def _text(path: Path, strings: TokenStrings) -> BlockText:
     return BlockText(*strings.spaced(_block(path).token_ids))
 
 
-def make_shard(job: Job, folder: Path, plan: ShardPlan) -> dict:
-    """Write one shard, unless it is there; returns {"shard": fields of its record, "masked tokens": their number}."""
-    record = folder / f"{plan.name}.json"
-    path = Path(job.sink, plan.name)
+def make_shards(job: Job, folder: Path, plans: tuple[ShardPlan, ...]) -> list[dict]:
+    """Write some shards that are cut from much the same blocks, so that each block is read once; what is there is kept.
+
+    Returns:
+        For each plan {"plan": its key, "shard": fields of its record, "masked tokens": their number}.
+    """
+    found = {plan.name: record for plan in plans if (record := _record_of(job, folder, plan)) is not None}
+    missing = [plan for plan in plans if plan.name not in found]
+    if missing:
+        found.update(_write_shards(job, folder, missing, _ROW_GROUP_BYTES // len(plans)))
+    return [found[plan.name] for plan in plans]
+
+
+def _record_of(job: Job, folder: Path, plan: ShardPlan) -> dict | None:
+    """The record of a shard that is there and whole."""
+    record, path = folder / f"{plan.name}.json", Path(job.sink, plan.name)
     if record.exists() and path.exists():
         found = json.loads(record.read_bytes())
-        if path.stat().st_size == found["shard"]["num_bytes"] and sha256_of_file(path) == found["shard"]["sha256"]:
+        if (found["plan"] == plan.key(job) and path.stat().st_size == found["shard"]["num_bytes"]
+                and checksum_of_file(path) == found["shard"]["xxh128"]):
             return found
-    num_samples = num_masked = 0
-    with atomic_path(path) as temporary:
-        with ShardWriter(temporary, job.output_format, plan.bin_id, job.compression) as writer:
-            for part, masked in _parts(job, folder, plan):
-                writer.write(part)
-                num_samples += len(part)
-                num_masked += masked
-        shard = ShardRecord(num_samples, temporary.stat().st_size, sha256_of_file(temporary), plan.bin_id)
-    result = {"shard": asdict(shard), "masked tokens": num_masked}
-    write_atomically(record, json.dumps(result).encode())
-    return result
+    return None
 
 
-def _parts(job: Job, folder: Path, plan: ShardPlan) -> Iterator[tuple[pa.Table, int]]:
-    """The rows of a shard as tables of some thousand rows, each with its number of masks."""
+def _write_shards(job: Job, folder: Path, plans: list[ShardPlan], row_group_bytes: int) -> dict[str, dict]:
+    num_samples, num_masked = Counter[int](), Counter[int]()
+    pieces = sorted((piece.block, index, piece.start, piece.stop) for index, plan in enumerate(plans)
+                    for piece in plan.pieces)
+    with ExitStack() as files:
+        paths = [files.enter_context(atomic_path(Path(job.sink, plan.name))) for plan in plans]
+        with ExitStack() as writing:
+            writers = [writing.enter_context(ShardWriter(path, job.output_format, plan.bin_id, job.compression,
+                                                         row_group_bytes))
+                       for path, plan in zip(paths, plans, strict=True)]
+            for block, index, start, stop in pieces:
+                for part, masked in _parts(job, folder, Piece(block, start, stop)):
+                    writers[index].write(part)
+                    num_samples[index] += len(part)
+                    num_masked[index] += masked
+        shards = [ShardRecord(num_samples[index], path.stat().st_size, checksum_of_file(path), plan.bin_id)
+                  for index, (path, plan) in enumerate(zip(paths, plans, strict=True))]
+    results = {plan.name: {"plan": plan.key(job), "shard": asdict(shard), "masked tokens": num_masked[index]}
+               for index, (plan, shard) in enumerate(zip(plans, shards, strict=True))}
+    for name, result in results.items():
+        write_atomically(folder / f"{name}.json", json.dumps(result).encode())
+    return results
+
+
+def cut_one(job: Job, folder: Path, plan: ShardPlan) -> None:
+    """Cut the first sample of a shard and throw it away: processes that are forked then have the compiled loops."""
+    first = plan.pieces[0]
+    next(_parts(job, folder, Piece(first.block, first.start, first.start + 1)))
+
+
+def _parts(job: Job, folder: Path, piece: Piece) -> Iterator[tuple[pa.Table, int]]:
+    """The rows of a piece as tables of some thousand rows, each with its number of masks."""
     tools = tools_of(job)
-    for piece in plan.pieces:
-        path = _block_path(folder, piece.block)
-        block = _block(path)
-        key = stream_key(job.settings.pairs.seed, "static masks", piece.block)
-        for start in range(piece.start, piece.stop, _ROWS_AT_ONCE):
-            rows = slice(start, min(start + _ROWS_AT_ONCE, piece.stop))
-            spans = block.spans.take(rows)
-            masks = None
-            if job.settings.masking == "static":
-                masks = draw_masks(block.token_ids, spans, block.ids[rows], tools.rule, key, block.continues)
-            if job.output_format == "parquet":
-                table = text_columns(_text(path, tools.strings), spans, masks, tools.strings)
-            else:
-                samples = spans_to_table(block.token_ids, spans, tools.tokenizer.vocabulary)
-                table = arrow_columns(masks.applied_to(samples) if masks else samples)
-            yield table, len(masks.positions) if masks else 0
+    path = _block_path(folder, piece.block)
+    block = _block(path)
+    key = stream_key(job.settings.pairs.seed, "static masks", piece.block)
+    for start in range(piece.start, piece.stop, _ROWS_AT_ONCE):
+        rows = slice(start, min(start + _ROWS_AT_ONCE, piece.stop))
+        spans = block.spans.take(rows)
+        masks = None
+        if job.settings.masking == "static":
+            masks = draw_masks(block.token_ids, spans, block.ids[rows], tools.rule, key, block.continues)
+        if job.output_format == "parquet":
+            table = text_columns(_text(path, tools.strings), spans, masks, tools.strings)
+        else:
+            samples = spans_to_table(block.token_ids, spans, tools.tokenizer.vocabulary)
+            table = arrow_columns(masks.applied_to(samples) if masks else samples)
+        yield table, len(masks.positions) if masks else 0
+
+
+def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
+    """Remove what a killed run with another number or format of shards, but the same samples, left in the sink."""
+    names = {plan.name for plan in plans}
+    others = [path for path in Path(job.sink).iterdir() if _SHARD_NAME.fullmatch(path.name) and path.name not in names]
+    if others:
+        Path(job.sink, MANIFEST_NAME).unlink(missing_ok=True)  # first, as it vouches for them
+    for path in others:
+        path.unlink()
 
 
 def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, output_format: str) -> list[ShardPlan]:
@@ -219,14 +287,14 @@ def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, 
         number_of_bin += 1
         suffix, shown = (f"_{number_of_bin}", number_of_bin) if binned else ("", None)
         if num_shards is None:
-            plans += [ShardPlan(f"part.{block}.{output_format}{suffix}", shown,
+            plans += [ShardPlan(f"part.{block}.{output_format}{suffix}", block, shown,
                                 _shifted((Piece(block, 0, count),), samples, bin_id))
                       for block, count in enumerate(counts) if count]
             continue
         total = sum(counts)
         number = min(num_shards, total)
         edges = [total * shard // number for shard in range(number + 1)] if number else []
-        plans += [ShardPlan(f"shard-{shard}.{output_format}{suffix}", shown, _shifted(pieces, samples, bin_id))
+        plans += [ShardPlan(f"shard-{shard}.{output_format}{suffix}", shard, shown, _shifted(pieces, samples, bin_id))
                   for shard, pieces in enumerate(cut(counts, edges))]
     return plans
 
@@ -255,14 +323,32 @@ def cut(counts: list[int], edges: list[int]) -> list[tuple[Piece, ...]]:
 
 
 def run_ordered(function, tasks: list, num_workers: int) -> Iterator:
-    """function(*task) for every task, in order, in `num_workers` processes (in this one if 1)."""
+    """function(*task) for every task, in order, in `num_workers` processes (in this one if 1), which end with it."""
     if num_workers <= 1 or len(tasks) <= 1:
         for task in tasks:
             yield function(*task)
         return
-    with ProcessPoolExecutor(min(num_workers, len(tasks)), mp_context=get_context("fork")) as pool:
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(min(num_workers, len(tasks)), multiprocessing.get_context("fork"), _begin_worker,
+                             (os.getpid(),)) as pool:
         try:
-            yield from pool.map(function, *zip(*tasks, strict=True))
+            futures = deque(pool.submit(function, *task) for task in tasks)
+            while futures:
+                yield futures.popleft().result()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            # Nothing is lost, as files get their names when they are whole. Futures are not cancelled: Python 3.11's
+            # pool fails on those that it finds when its processes end.
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            # A result of which a part was sent would be waited for, as long as this end of the pipe is open too.
+            pool._result_queue._writer.close()  # type: ignore[attr-defined]
             raise
+
+
+def _begin_worker(parent: int) -> None:
+    """A Ctrl-C is for the parent, which ends its workers; when it is killed, the system does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)

@@ -9,24 +9,36 @@ The shards depend on the source, the settings and the seed alone, not on the num
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shutil
-import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
-from bert.samples.manifest import MANIFEST_NAME, Manifest, ShardRecord, read_manifest, write_atomically, write_manifest
+from bert.samples.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    ShardRecord,
+    read_manifest,
+    shard_totals,
+    write_atomically,
+    write_manifest,
+)
 from bert.tokenization import Vocabulary
-from data.corpus import list_sources, plan_blocks
+from data.commands import command
+from data.corpus import find_sources, plan_blocks
 from data.pairs import PairSettings
 from data.pipeline import (
     BLOCKS_FOLDER,
     FORMATS,
     Job,
+    ShardPlan,
+    cut_one,
     make_block,
-    make_shard,
+    make_shards,
     plan_shards,
+    remove_other_shards,
 )
 from data.progress import progress
 from data.sample_settings import SampleSettings
@@ -59,7 +71,7 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     folder.mkdir(parents=True, exist_ok=True)
     light = job.without_source()
     tasks = [(light, folder, block) for block in job.blocks]
-    make_block(*tasks[0])  # here, so that the processes that are forked know the common words already
+    make_block(*tasks[0])  # here, so that the processes that are forked have its loops, and the common words
     results = list(progress(run(make_block, tasks), len(tasks), "samples", "blocks"))
     counts: Counter = Counter()
     for result in results:
@@ -73,11 +85,15 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     if num_shards is not None and min(files.values()) < num_shards:
         counts["bins of fewer samples, thus of fewer files, than --num-shards"] = sum(
             number < num_shards for number in files.values())
-    shard_tasks = [(light, folder, plan) for plan in plans]
-    made = list(progress(run(make_shard, shard_tasks), len(plans), "shards", "files"))
-    shards = {plan.name: ShardRecord(**result["shard"]) for plan, result in zip(plans, made, strict=True)}
+    remove_other_shards(light, plans)
+    made = _make_shards(light, folder, plans, run)
+    shards = {plan.name: ShardRecord(**made[plan.name]["shard"]) for plan in plans}
+    written = sum(record.num_samples for record in shards.values())
+    if written != counts["samples"]:
+        raise RuntimeError(f"{sink}: its shards hold {written} samples, its blocks {counts['samples']}; a file changed "
+                           "while they were made: remove the folder and start again")
     if job.settings.masking == "static":
-        counts["masked tokens"] = sum(result["masked tokens"] for result in made)
+        counts["masked tokens"] = sum(result["masked tokens"] for result in made.values())
     manifest = Manifest(shards, job.vocabulary_sha256, settings, _summary(job, counts, shards))
     write_manifest(sink, manifest)
     write_atomically(run_key, job.key().encode())
@@ -85,12 +101,23 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     return manifest
 
 
+def _make_shards(job: Job, folder: Path, plans: list[ShardPlan], run: Run) -> dict[str, dict]:
+    """What `make_shards` returns, by name."""
+    groups: dict[int, list[ShardPlan]] = defaultdict(list)
+    for plan in plans:
+        groups[plan.number].append(plan)
+    cut_one(job, folder, plans[0])
+    done = run(make_shards, [(job, folder, tuple(group)) for group in groups.values()])
+    results = (result for group, results in zip(groups.values(), done, strict=True)
+               for result in zip(group, results, strict=True))
+    return {plan.name: result for plan, result in progress(results, len(plans), "shards", "files")}
+
+
 def _summary(job: Job, counts: Counter, shards: dict[str, ShardRecord]) -> dict:
-    per_bin: Counter = Counter()
-    for record in shards.values():
-        per_bin[str(record.bin_id)] += record.num_samples
+    if job.num_other_files:
+        counts["files left out, as they are not named *.txt"] = job.num_other_files
     return {**dict(sorted(counts.items())), "source files": len(job.sources), "blocks": len(job.blocks),
-            "samples per bin": dict(per_bin), "shard bytes": sum(record.num_bytes for record in shards.values())}
+            **shard_totals(shards)}
 
 
 def _remove_leftovers(sink: Path) -> None:
@@ -112,8 +139,9 @@ def _check_sink(sink: Path, folder: Path) -> None:
     others = [path.name for path in sink.iterdir() if path.name == MANIFEST_NAME or ".parquet" in path.name
               or ".arrow" in path.name]
     if others:
-        raise ValueError(f"{sink}: holds {len(others)} files of other shards, e.g. {sorted(others)[0]}; a sink holds "
-                         "the shards of one run: give an empty --sink, or remove them")
+        raise ValueError(f"{sink}: holds {len(others)} files of other shards, e.g. {sorted(others)[0]}, made of other "
+                         "text, with other settings or by another version; a sink holds the shards of one run: give an "
+                         "empty --sink, or remove them")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -151,7 +179,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def job_of(arguments: argparse.Namespace) -> Job:
     """The job of a command line; ValueError names a bad value."""
-    sources = list_sources([os.path.abspath(folder) for name in _CORPORA for folder in getattr(arguments, name)])
+    sources, num_other_files = find_sources([os.path.abspath(folder) for name in _CORPORA
+                                             for folder in getattr(arguments, name)])
     if not sources:
         raise ValueError(f"no source given; name at least one of --{' --'.join(_CORPORA).replace('_', '-')}")
     for name in ("num_blocks", "block_size", "num_shards"):
@@ -159,6 +188,9 @@ def job_of(arguments: argparse.Namespace) -> Job:
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')}={value} must be at least 1")
     total = sum(source.num_bytes for source in sources)
+    if arguments.num_blocks and arguments.block_size:
+        raise ValueError(f"--num-blocks={arguments.num_blocks} and --block-size={arguments.block_size} both say how "
+                         "large blocks are; give one of them")
     block_bytes = arguments.block_size or _DEFAULT_BLOCK_BYTES
     if arguments.num_blocks:
         block_bytes = -(-total // arguments.num_blocks)
@@ -170,22 +202,22 @@ def job_of(arguments: argparse.Namespace) -> Job:
     vocabulary = Vocabulary.from_file(arguments.vocab_file)
     return Job(settings, os.path.abspath(arguments.vocab_file), vocabulary.sha256, sources,
                plan_blocks(sources, block_bytes), os.path.abspath(arguments.sink), arguments.output_format,
-               arguments.compression)
+               arguments.compression, num_other_files)
 
 
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     start = time.monotonic()
-    try:
-        with scheduler(arguments.scheduler, arguments.local_n_workers, arguments.scheduler_address) as run:
-            manifest = preprocess(job_of(arguments), arguments.num_shards, run)
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"error: {error}")
+    gc.freeze()  # the modules are neither gone through again and again, nor copied in processes that are forked
+    with (command(arguments.sink, "interrupted; the same command goes on where it was"),
+          scheduler(arguments.scheduler, arguments.local_n_workers, arguments.scheduler_address) as run):
+        manifest = preprocess(job_of(arguments), arguments.num_shards, run)
     seconds = time.monotonic() - start
-    print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.sink}, "
-          f"{manifest.counts['input bytes'] / 1e6:.1f} MB of text in {seconds:.1f} s")
-    for name, value in manifest.counts.items():
-        print(f"  {name}: {value}")
+    with command():
+        print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.sink}, "
+              f"{manifest.counts['input bytes'] / 1e6:.1f} MB of text in {seconds:.1f} s")
+        for name, value in manifest.counts.items():
+            print(f"  {name}: {value}")
 
 
 if __name__ == "__main__":

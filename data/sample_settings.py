@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 
 from data.pairs import PairSettings
 from data.word_boundaries import version_of
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class SampleSettings:
         if self.bin_size is not None and not 0 < self.bin_size <= self.pairs.target_seq_length:
             raise ValueError(f"bin_size={self.bin_size} must lie between 1 and target_seq_length="
                              f"{self.pairs.target_seq_length}; 64 is usual for 512")
+        if not _LANGUAGE.fullmatch(self.language):
+            raise ValueError(f"language={self.language!r} must be a code of ISO 639 in small letters, as 'en' or 'de', "
+                             "whose rules for sentences are used (those of most languages if there are none)")
         if self.masking not in ("static", "dynamic"):
             raise ValueError(f"masking={self.masking!r} must be 'static' or 'dynamic'")
         if not 0.0 < self.sample_ratio <= 1.0:

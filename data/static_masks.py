@@ -8,7 +8,7 @@ import numpy as np
 
 from bert.randomness import hash64
 from bert.samples.mask_loops import choose_in_pairs
-from bert.samples.masking import MaskingRule, check_width, choose_words, corrupt_with
+from bert.samples.masking import MaskingRule, choose_words, corrupt_with
 from bert.samples.table import SampleTable, StaticMasks, offsets_of
 from bert.text.compiled import compiled
 from data.pairs import Spans
@@ -54,9 +54,8 @@ def draw_masks(token_ids: np.ndarray, spans: Spans, ids_of_pairs: np.ndarray, ru
     """
     lengths, keys = spans.lengths(), hash64(key, ids_of_pairs)
     if rule.continuations is None:
-        check_width(int(lengths.max(initial=0)))
         counts = rule.num_predictions(lengths)
-        positions, offsets = np.empty(int(counts.sum()), np.int64), np.empty(len(spans) + 1, np.int64)
+        positions, offsets = np.empty(int(counts.sum()) + 1, np.int64), np.empty(len(spans) + 1, np.int64)
         choose_in_pairs(keys, spans.first_lengths(), lengths, counts, positions, offsets)
         positions = positions[:offsets[-1]]
     else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bert.samples.table import offsets_of
+from bert.samples.arrow_arrays import arrow_array
 from bert.text.compiled import SPARE_BYTES, compiled, copied_wide
 from bert.text.token_strings import TokenStrings, encode_positions, string_array
 from data.pairs import Spans
@@ -30,17 +30,26 @@ def text_columns(text: BlockText, spans: Spans, masks: DrawnMasks | None, string
     """One row per pair: A, B, is_random_next, num_tokens and, with masks, masked_lm_positions and masked_lm_labels."""
     starts = first_stops = stops = None
     if masks is not None:
-        starts, stops = masks.offsets[:-1], masks.offsets[1:]
-        in_first = masks.positions < np.repeat(spans.first_lengths(), np.diff(masks.offsets))
-        first_stops = starts + np.diff(offsets_of(in_first)[masks.offsets])
+        starts, stops, first_stops = masks.offsets[:-1], masks.offsets[1:], np.empty(len(spans), np.int64)
+        _find_second(masks.positions, masks.offsets, spans.first_lengths(), first_stops)
     columns = {"A": _column(text, spans.first_start, spans.first_stop, masks, starts, first_stops, strings),
                "B": _column(text, spans.second_start, spans.second_stop, masks, first_stops, stops, strings),
-               "is_random_next": pa.array(spans.is_random_next),
-               "num_tokens": pa.array(spans.lengths().astype(np.uint16))}
+               "is_random_next": arrow_array(spans.is_random_next),
+               "num_tokens": arrow_array(spans.lengths().astype(np.uint16))}
     if masks is not None:
         columns["masked_lm_positions"] = encode_positions(masks.positions, masks.offsets)
         columns["masked_lm_labels"] = strings.join(masks.labels, masks.offsets)
     return pa.table(columns)
+
+
+@compiled
+def _find_second(positions: np.ndarray, offsets: np.ndarray, first_lengths: np.ndarray, found: np.ndarray) -> None:
+    """Fill found with the first mask of each row that is not in A."""
+    for row in range(len(found)):
+        place = offsets[row]
+        while place < offsets[row + 1] and positions[place] < first_lengths[row]:
+            place += 1
+        found[row] = place
 
 
 def _column(block: BlockText, starts: np.ndarray, stops: np.ndarray, masks: DrawnMasks | None,
@@ -50,35 +59,23 @@ def _column(block: BlockText, starts: np.ndarray, stops: np.ndarray, masks: Draw
         mask_starts = mask_stops = np.zeros(len(starts), np.int64)
         tokens = shown = np.zeros(0, np.int64)
     else:
+        assert mask_starts is not None and mask_stops is not None
         tokens, shown = masks.tokens, masks.shown
-    offsets = np.empty(len(starts) + 1, np.int64)
-    _measure(block.offsets, starts, stops, tokens, shown, mask_starts, mask_stops, strings.table.offsets, offsets)
-    text = np.empty(offsets[-1] + SPARE_BYTES, np.uint8)
+    room = (block.offsets[stops] - block.offsets[starts]).sum() + np.diff(strings.table.offsets)[shown].sum()
+    text, offsets = np.empty(room + SPARE_BYTES, np.uint8), np.empty(len(starts) + 1, np.int64)
     _write(block.text, block.offsets, starts, stops, tokens, shown, mask_starts, mask_stops, strings.table.text,
-           strings.table.offsets, text)
+           strings.table.offsets, text, offsets)
     return string_array(offsets, text)
-
-
-@compiled
-def _measure(block_offsets: np.ndarray, starts: np.ndarray, stops: np.ndarray, tokens: np.ndarray, shown: np.ndarray,
-             mask_starts: np.ndarray, mask_stops: np.ndarray, token_offsets: np.ndarray, offsets: np.ndarray) -> None:
-    """Fill offsets with where the text of each row starts."""
-    offsets[0] = 0
-    for row in range(len(starts)):
-        size = block_offsets[stops[row]] - block_offsets[starts[row]] - 1
-        for mask in range(mask_starts[row], mask_stops[row]):
-            token = tokens[mask]
-            size += token_offsets[shown[mask] + 1] - token_offsets[shown[mask]]
-            size -= block_offsets[token + 1] - block_offsets[token] - 1
-        offsets[row + 1] = offsets[row] + size
 
 
 @compiled
 def _write(block_text: np.ndarray, block_offsets: np.ndarray, starts: np.ndarray, stops: np.ndarray,
            tokens: np.ndarray, shown: np.ndarray, mask_starts: np.ndarray, mask_stops: np.ndarray,
-           token_text: np.ndarray, token_offsets: np.ndarray, text: np.ndarray) -> None:
-    """Fill text with the rows: slices of the block's text, and what is shown where they are masked."""
-    end = 0
+           token_text: np.ndarray, token_offsets: np.ndarray, text: np.ndarray, offsets: np.ndarray) -> None:
+    """Fill text with the rows, slices of the block's text and what is shown where they are masked, and offsets with
+    where each starts."""
+    end = np.int64(0)
+    offsets[0] = 0
     for row in range(len(starts)):
         place = block_offsets[starts[row]]
         for mask in range(mask_starts[row], mask_stops[row]):
@@ -87,3 +84,4 @@ def _write(block_text: np.ndarray, block_offsets: np.ndarray, starts: np.ndarray
             end = copied_wide(text, end, token_text, token_offsets[shown[mask]], token_offsets[shown[mask] + 1])
             place = block_offsets[token + 1] - 1
         end = copied_wide(text, end, block_text, place, block_offsets[stops[row]] - 1)
+        offsets[row + 1] = end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -11,13 +12,15 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from data.compressed import CHUNK_BYTES, COMPRESSIONS, damage_named, read_chunks
-from data.encodings import Encoding, decode, detect
+from data.compressed import CHUNK_BYTES, COMPRESSIONS, damage_named, read_chunks, shown
+from data.encodings import decoded
+from data.folder_files import files_below
 
 FORMATS = ("txt", "jsonl", "parquet")
 SEPARATORS = ("file", "line", "blank-line")
 _SUFFIXES = {".txt": "txt", ".text": "txt", ".md": "txt", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
              ".pq": "parquet"}
+_SET_ASIDE = re.compile(r".*(~|\.(bak|orig|old|tmp|sw[op]))|#.*#", re.IGNORECASE | re.DOTALL)
 _MAX_ROW_CHARACTERS = 256 << 20  # of one line of jsonl, which has to be parsed as a whole
 _ROWS_AT_A_TIME = 16
 _MAX_PROBLEMS = 50
@@ -25,12 +28,13 @@ _MAX_PROBLEMS = 50
 
 @dataclass(frozen=True)
 class Input:
-    """A file, its name in document ids, its format and compression ("" or a suffix)."""
+    """A file, its name in document ids, its format and compression ("" or a suffix), whether it was named itself."""
 
     path: Path
     name: str
     kind: str
     compression: str
+    named: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,16 @@ class Findings:
 
     def bad_row(self, path: Path, row: int, reason: str) -> None:
         self.counts["bad rows"] += 1
+        self.problem(f"{shown(path)}:{row}: {reason}")
+
+    def problem(self, text: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:
-            self.problems.append(f"{path}:{row}: {reason}")
+            self.problems.append(text)
+
+
+def is_set_aside(name: Path) -> bool:
+    """Whether a file of a folder is hidden or an editor's backup."""
+    return any(part.startswith(".") for part in name.parts) or bool(_SET_ASIDE.fullmatch(name.name))
 
 
 def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[Input]:
@@ -62,31 +74,37 @@ def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[In
     Raises:
         ValueError: a path is missing, its format cannot be told, or there is no file at all.
     """
-    inputs = []
+    inputs: list[Input] = []
     for path in paths:
         if path.is_dir():
-            for file in sorted(file for file in path.rglob("*") if file.is_file()):
-                name = str(file.relative_to(path))
-                found = _input(file, name, kind)
-                if found is None or any(part.startswith(".") for part in Path(name).parts):
+            for file in files_below(path, findings.counts):
+                name = file.relative_to(path)
+                found = None if is_set_aside(name) else _input(file, str(name), kind, False)
+                if found is None:
                     findings.counts["files of other kinds left out"] += 1
                 else:
                     inputs.append(found)
         elif path.is_file():
             found = _input(path, path.name, kind)
             if found is None:
-                raise ValueError(f"input={path}: its name does not tell its format; name it with --format "
+                raise ValueError(f"input={shown(path)}: its name does not tell its format; name it with --format "
                                  f"{'|'.join(FORMATS)}")
             inputs.append(found)
         else:
-            raise ValueError(f"input={path}: no such file or folder")
+            raise ValueError(f"input={shown(path)}: no such file or folder")
     if not inputs:
-        raise ValueError(f"input={' '.join(map(str, paths))}: no file to read; names must end in "
+        raise ValueError(f"input={' '.join(map(shown, paths))}: no file to read; names must end in "
                          f"{' '.join(_SUFFIXES)}, perhaps with {' '.join(COMPRESSIONS)}, or tell the --format")
-    return inputs
+    once: dict[Path, Input] = {}
+    for found in sorted(inputs, key=lambda found: found.path.is_symlink()):  # the file itself, if it is there too
+        once.setdefault(found.path.resolve(), found)
+    kept = [found for found in inputs if once[found.path.resolve()] is found]
+    if len(kept) < len(inputs):
+        findings.counts["files named or linked twice, read once"] += len(inputs) - len(kept)
+    return kept
 
 
-def _input(path: Path, name: str, kind: str) -> Input | None:
+def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | None:
     compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
     bare = path.with_suffix("") if compression else path
     found = _SUFFIXES.get(bare.suffix.lower()) if kind == "auto" else kind
@@ -96,7 +114,7 @@ def _input(path: Path, name: str, kind: str) -> Input | None:
         compression = ""  # parquet is compressed inside
     for suffix in (compression, bare.suffix if bare.suffix.lower() in _SUFFIXES else ""):
         name = name[:len(name) - len(suffix)]
-    return Input(path, name, found, compression)
+    return Input(path, shown(name), found, compression, named)
 
 
 @dataclass(frozen=True)
@@ -111,7 +129,12 @@ class Reading:
 
 
 def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:
-    """The documents of a file in order, each in one or more pieces."""
+    """The documents of a file in order, each in one or more pieces.
+
+    Raises:
+        NotTextError: before the first of a txt file that is of another kind.
+        ValueError: the file is damaged, or not as it was told.
+    """
     if source.kind == "parquet":
         return _parquet_pieces(source, reading, findings)
     chunks = _text_chunks(source, reading, findings)
@@ -121,15 +144,18 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
 
 
 def _text_chunks(source: Input, reading: Reading, findings: Findings) -> Iterator[str]:
-    encoding = Encoding(reading.encoding, 0, "as told")
-    if reading.encoding == "auto":
-        encoding = detect(lambda: read_chunks(source.path, source.compression), reading.language)
-    findings.encodings[f"{encoding.name} ({encoding.found_by})"] += 1
-    before = findings.counts["undecodable bytes"]
-    yield from decode(read_chunks(source.path, source.compression), encoding, findings.counts)
-    lost = findings.counts["undecodable bytes"] - before
-    if lost and len(findings.problems) < _MAX_PROBLEMS:
-        findings.problems.append(f"{source.path}: {lost} bytes are not {encoding.name}")
+    counts: Counter = Counter()
+    try:
+        encoding, chunks = decoded(lambda: read_chunks(source.path, source.compression), reading.encoding,
+                                   reading.language, counts, check=source.kind == "txt")
+        findings.encodings[f"{encoding.name} ({encoding.found_by})"] += 1
+        yield from chunks
+    except UnicodeError as error:  # utf-16 and utf-32 want a byte order mark
+        raise ValueError(f"{shown(source.path)}: cannot be read as {reading.encoding} ({error}); use --encoding auto, "
+                         f"or {reading.encoding}-le or {reading.encoding}-be") from error
+    findings.counts.update(counts)
+    if counts["undecodable bytes"]:
+        findings.problem(f"{shown(source.path)}: {counts['undecodable bytes']} bytes are not {encoding.name}")
 
 
 def lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
@@ -231,8 +257,8 @@ def _parquet_pieces(source: Input, reading: Reading, findings: Findings) -> Iter
         wanted = [name for name in (reading.text_field, reading.id_field) if name]
         missing = [name for name in wanted if name not in file.schema_arrow.names]
         if missing:
-            raise ValueError(f"{source.path}: has no column {missing[0]!r}, only {file.schema_arrow.names}; name the "
-                             "right one with --text-field or --id-field")
+            raise ValueError(f"{shown(source.path)}: has no column {missing[0]!r}, only {file.schema_arrow.names}; "
+                             "name the right one with --text-field or --id-field")
         number = 0
         for batch in file.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=wanted, use_threads=False):
             for row in range(len(batch)):

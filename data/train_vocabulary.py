@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -20,22 +20,25 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bert.samples.manifest import write_atomically
 from bert.tokenization import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
-from data.corpus import list_sources, plan_blocks, read_documents
+from data.corpus import Block, list_sources, plan_blocks, read_documents
 
 _MAX_ALPHABET = 1000
+_BLOCK_BYTES = 1 << 22
 
 
-def train_vocabulary(folders: list[str], vocab_size: int, *, lowercase: bool = True,
-                     min_frequency: int = 2) -> Vocabulary:
+def train_vocabulary(folders: list[str], vocab_size: int, *, lowercase: bool = True, min_frequency: int = 2,
+                     sample_megabytes: float | None = None) -> Vocabulary:
     """A vocabulary of at most vocab_size tokens, the special ones first.
 
     The library's trainer breaks ties by the order in which it happens to meet the characters; giving it all of them
-    beforehand, sorted, makes its result a function of the text.
+    beforehand, sorted, makes its result a function of the text. With sample_megabytes it is trained on about so much
+    of the text, in blocks spread evenly over all of it.
 
     Raises:
-        ValueError: no text, or a size that does not even hold the characters.
+        ValueError: no text, nothing to sample, or a size that does not even hold the characters.
     """
-    alphabet, continuations = _characters(folders, lowercase)
+    blocks = _spread(plan_blocks(list_sources(folders), _BLOCK_BYTES), sample_megabytes)
+    alphabet, continuations = _characters(blocks, lowercase)
     fixed = [*SPECIAL_TOKENS, *continuations]
     if vocab_size < len(fixed) + len(alphabet):
         raise ValueError(f"vocab_size={vocab_size} must be at least {len(fixed) + len(alphabet)}: the special tokens "
@@ -43,7 +46,7 @@ def train_vocabulary(folders: list[str], vocab_size: int, *, lowercase: bool = T
     tokenizer = _tokenizer(lowercase)
     trainer = WordPieceTrainer(vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=fixed,
                                initial_alphabet=alphabet, limit_alphabet=len(alphabet), show_progress=False)
-    tokenizer.train_from_iterator(_texts(folders), trainer)
+    tokenizer.train_from_iterator(_texts(blocks), trainer)
     ids = tokenizer.get_vocab()
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
 
@@ -55,17 +58,26 @@ def _tokenizer(lowercase: bool) -> Tokenizer:
     return tokenizer
 
 
-def _texts(folders: list[str]) -> Iterator[str]:
-    for block in plan_blocks(list_sources(folders), 1 << 24):
+def _spread(blocks: Sequence[Block], megabytes: float | None) -> Sequence[Block]:
+    if megabytes is None:
+        return blocks
+    if megabytes <= 0:
+        raise ValueError(f"sample_megabytes={megabytes} must be more than 0; leave it out to use all of the text")
+    number = min(len(blocks), max(1, round(megabytes * 1e6 / _BLOCK_BYTES)))
+    return [blocks[index * len(blocks) // number] for index in range(number)]
+
+
+def _texts(blocks: Sequence[Block]) -> Iterator[str]:
+    for block in blocks:
         yield from read_documents(block, Counter())
 
 
-def _characters(folders: list[str], lowercase: bool) -> tuple[list[str], list[str]]:
+def _characters(blocks: Sequence[Block], lowercase: bool) -> tuple[list[str], list[str]]:
     """The most frequent characters, and those of them that continue a word (with ##); both sorted."""
     normalizer, splitter = BertNormalizer(lowercase=lowercase), BertPreTokenizer()
     counts: Counter[str] = Counter()
     inside: set[str] = set()
-    for text in _texts(folders):
+    for text in _texts(blocks):
         words = {word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))}
         for word in words:
             counts.update(word)
@@ -81,11 +93,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="vocab.txt")
     parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--min-frequency", type=int, default=2, help="least count of a pair that is merged")
+    parser.add_argument("--sample-megabytes", type=float, help="train on about so much of the text, spread evenly over "
+                        "it (default: all of it, over 6 minutes a gigabyte)")
     arguments = parser.parse_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     try:
         vocabulary = train_vocabulary(arguments.input, arguments.vocab_size, lowercase=arguments.lowercase,
-                                      min_frequency=arguments.min_frequency)
+                                      min_frequency=arguments.min_frequency,
+                                      sample_megabytes=arguments.sample_megabytes)
     except ValueError as error:
         sys.exit(f"error: {error}")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

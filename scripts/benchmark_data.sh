@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# LDDL 0.1.0 and this project's data pipeline side by side: CPU seconds, memory, padding. Some 40 minutes on two cores.
+# LDDL 0.1.0 and this project's data pipeline side by side: CPU seconds, memory, padding. Some 20 minutes on two cores.
 #
 #     bash scripts/benchmark_data.sh [--full]
 #
@@ -35,7 +35,7 @@ if [[ ! -d "$corpus/source" ]]; then
   "$python" -m data.benchmark_corpus --output-dir "$corpus" --megabytes "${sizes[-1]}"
 fi
 if [[ ! -e "$folder/vocab.txt" ]]; then
-  "$python" -m data.train_vocabulary --input "$corpus" --vocab-size 30000 --output "$folder/vocab.txt"
+  "$python" -m data.train_vocabulary --input "$corpus" --vocab-size 30000 --output "$folder/vocab.txt" --sample-megabytes 64
 fi
 "$python" -m data.benchmark --corpus "$corpus" --vocab-file "$folder/vocab.txt" --lddl-python "$venv/bin/python" \
   --folder "$folder" --output "$output" --sizes "${sizes[@]}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.samples.manifest import Manifest, ShardRecord, sha256_of, write_manifest
+from bert.samples.manifest import Manifest, ShardRecord, checksum_of, write_manifest
 from bert.samples.shard_formats import TokenStrings, table_to_arrow, table_to_parquet
 from bert.samples.table import SampleTable, StaticMasks, join_pairs, offsets_of
 from bert.tokenization import SPECIAL_TOKENS, Vocabulary
@@ -65,7 +65,7 @@ def write_shards(folder: Path, tables: list[SampleTable], bins: list[int] | None
         name = f"shard-{number}.{kind}" + ("" if bin_id is None else f"_{bin_id}")
         data = table_to_parquet(table, strings, bin_id) if kind == "parquet" else table_to_arrow(table)
         (folder / name).write_bytes(data)
-        records[name] = ShardRecord(len(table), data.size, sha256_of(data), bin_id)
+        records[name] = ShardRecord(len(table), data.size, checksum_of(data), bin_id)
     if manifest:
         write_manifest(folder, Manifest(records, vocabulary().sha256))
     return folder

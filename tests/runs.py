@@ -62,15 +62,16 @@ def run(config: PretrainingConfig, last_step: int, *, change=lambda step, feeds:
         progress = initialization.initialize_weights(config, program, device, start, said.append)
         outcome = None
         if train:
-            writer = CheckpointWriter(config.run.async_checkpoint)
-            keeper = runs.Keeper(config, program, device, start, said.append, writer)
-            trainer = Trainer(program, device, config, log, StopRequest() if stop is None else stop, save=keeper.save,
-                              evaluate=evaluate, restore=keeper.restore, writer=writer)  # fmt: skip
 
             def open_batches(step: int):
                 return tiny.updates(step, program.gradient_accumulation_steps, change=change)
 
-            outcome = trainer.run(open_batches, progress.step, last_step, progress.carried)
+            with CheckpointWriter(config.run.async_checkpoint) as writer:  # ends its save however the run ends
+                keeper = runs.Keeper(config, program, device, start, said.append, writer)
+                stop = StopRequest() if stop is None else stop
+                trainer = Trainer(program, device, config, log, stop, save=keeper.save, evaluate=evaluate,
+                                  restore=keeper.restore, writer=writer)  # fmt: skip
+                outcome = trainer.run(open_batches, progress.step, last_step, progress.carried)
         return Run(
             outcome,
             {name: read_variable(device.scope, name) for name in program.parameters},

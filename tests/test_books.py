@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,59 @@ def test_local_books_are_read_too(tmp_path):
     assert lines(tmp_path / "out") == ["book-a_b.txt " + one_line(BODY)]
     with pytest.raises(SystemExit, match="no such file"):
         download_books.main(["--outdir", str(tmp_path / "out"), "--local-books", str(tmp_path / "nowhere")])
+
+
+def test_names_that_are_not_utf8_are_shown_with_their_bytes(tmp_path):
+    (tmp_path / os.fsdecode(b"b\xff.txt")).write_text(BODY)
+    download_books.main(["--outdir", str(tmp_path / "out"), "--local-books", str(tmp_path)])
+    assert lines(tmp_path / "out") == [r"book-b\xff.txt " + one_line(BODY)]
+
+
+def test_suffixes_in_capitals_are_read_and_backups_are_left_out(tmp_path):
+    folder, other = tmp_path / "in", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    (folder / "more").symlink_to(other)
+    (other / "C2.TXT.GZ").write_bytes(gzip.compress(BODY.encode()))
+    for name in ("b.txt", "b.txt~", "b.txt.bak", ".b.txt.swp", "cover.png"):
+        (folder / name).write_text(BODY + name)
+    download_books.main(["--outdir", str(tmp_path / "out"), "--local-books", str(folder)])
+    assert [line.split(" ")[0] for line in lines(tmp_path / "out")] == ["book-b.txt", "book-C2.TXT.GZ"]
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert report["counts"]["files of other kinds left out"] == 4
+
+
+def test_what_is_no_text_is_refused_or_left_out_of_a_folder(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.txt").write_bytes(b"PK\x03\x04" + b"words " * 1000)
+    (tmp_path / "in/b.txt").write_text(BODY)
+    command = ["--outdir", str(tmp_path / "out"), "--local-books"]
+    with pytest.raises(SystemExit, match=r"in/a\.txt: is no text: it begins as zip.*--allow-missing"):
+        download_books.main([*command, str(tmp_path / "in/a.txt"), str(tmp_path / "in/b.txt")])
+    with serving({"/z.txt": Served(b"%PDF-1.4" + b"words " * 1000), "/b.txt": Served(BODY.encode())}) as url:
+        (tmp_path / "list").write_text(f"{url}/z.txt\n{url}/b.txt\n")
+        listed = ["--outdir", str(tmp_path / "listed"), "--url-list", str(tmp_path / "list")]
+        with pytest.raises(SystemExit, match=r"z\.txt: is no text: it begins as PDF does; .*--allow-missing"):
+            download_books.main(listed)
+        download_books.main([*listed, "--allow-missing"])
+    download_books.main([*command, str(tmp_path / "in")])
+    for output in (tmp_path / "out", tmp_path / "listed"):
+        report = json.loads((output / "report.json").read_text())
+        assert report["counts"]["files that are no text left out"] == 1 and ".txt: is no text" in report["failures"][0]
+        assert len(lines(output)) == 1
+    assert "in/a.txt: is no text" in capsys.readouterr().out
+
+
+def test_other_text_in_files_of_the_same_names_is_not_taken_for_done(tmp_path):
+    for name, text in (("d1", BODY), ("d2", BODY.replace("man", "hag")), ("d3", BODY)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(text)
+    command = ["--outdir", str(tmp_path / "out"), "--local-books"]
+    download_books.main([*command, str(tmp_path / "d1")])
+    with pytest.raises(SystemExit, match="source/en: holds other text already.*choose another folder"):
+        download_books.main([*command, str(tmp_path / "d2")])
+    download_books.main([*command, str(tmp_path / "d3")])  # the same text: nothing is left to do
+    assert lines(tmp_path / "out") == ["book-a.txt " + one_line(BODY)]
 
 
 @pytest.mark.parametrize(("content", "message"), [

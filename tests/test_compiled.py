@@ -38,11 +38,19 @@ def test_without_a_folder_for_machine_code_loops_are_compiled_each_time():
         assert compiled(lambda number: number + 1)(16) == 17
 
 
+@compiled
+def copy_all(target, source, bounds):
+    end = np.int64(0)
+    for piece in range(len(bounds) - 1):
+        end = copied_wide(target, end, source, bounds[piece], bounds[piece + 1])
+    return end
+
+
 def test_wide_copies_end_where_they_should():
     rng = np.random.default_rng(0)
-    source = rng.integers(0, 256, 1000).astype(np.uint8)
-    offsets = np.cumsum(rng.integers(0, 50, 30))
-    target, end = np.zeros(offsets[-1] + SPARE_BYTES, np.uint8), 0
-    for start, stop in zip(np.append(0, offsets[:-1]).tolist(), offsets.tolist(), strict=True):
-        end = copied_wide(target, end, source, start, stop)
-    assert end == offsets[-1] and (target[:end] == source[:end]).all()
+    bounds = np.cumsum(np.append(0, rng.integers(0, 3 * SPARE_BYTES, 30)))
+    source = rng.integers(1, 256, bounds[-1] + SPARE_BYTES).astype(np.uint8)
+    target = np.zeros(bounds[-1] + 2 * SPARE_BYTES, np.uint8)
+    assert copy_all(target, source, bounds) == bounds[-1]
+    assert (target[:bounds[-1]] == source[:bounds[-1]]).all()
+    assert not target[bounds[-1] + SPARE_BYTES:].any()

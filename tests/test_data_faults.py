@@ -1,7 +1,9 @@
 """Damaged shards, kills at random times, hostile text. A few of each; BERT_FULL_FAULTS=1 tries as many as the project
 promises (some minutes)."""
 
+import errno
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
 from bert.samples.shards import ShardDirectory
-from data import preprocess_bert_pretrain
+from data import balance_shards, download_wikipedia, preprocess_bert_pretrain
 from tests.corpora import random_table, vocabulary, write_shards, write_source, write_vocabulary
 from tests.test_preprocess import hashes
 
@@ -67,10 +69,9 @@ def test_no_flipped_bit_is_silent(shards, tmp_path, record_property):
     rng, expected = np.random.default_rng(1), read_all(shards)
     path = next(shards.glob("shard-1.*"))
     size = path.stat().st_size
-    if not (shards / MANIFEST_NAME).exists():  # pages have checksums of their own, Parquet's footer has none
-        size -= 8 + pq.ParquetFile(path).metadata.serialized_size
+    footer = 8 + pq.ParquetFile(path).metadata.serialized_size if path.suffix == ".parquet" else size
     for trial in range(times(40, 1000)):
-        place, bit = int(rng.integers(size)), 1 << int(rng.integers(8))
+        place, bit = size - 1 - int(rng.integers((size, footer)[trial % 2])), 1 << int(rng.integers(8))
         folder = damaged(shards, tmp_path / str(trial), lambda data, place=place, bit=bit: (
             data[:place] + bytes([data[place] ^ bit]) + data[place + 1:]))
         assert not is_silent(folder, expected), (place, bit)
@@ -192,3 +193,53 @@ def test_memory_does_not_grow_with_the_corpus_nor_with_a_line(tmp_path):
         peaks[name] = peak_megabytes(command(tmp_path / name, tmp_path / name / "out", 1, "--num-shards", "4"))
         assert read_manifest(tmp_path / name / "out").counts["input bytes"] == len(data)
     assert max(peaks.values()) < 1000 and peaks["large"] < peaks["small"] + 300, peaks
+
+
+@pytest.mark.parametrize(("module", "arguments", "rule"), [
+    ("balance_shards", "--indir shards --outdir vocab.txt --num-shards 2", "vocab.txt: is a file; .* name another"),
+    ("balance_shards", "--indir vocab.txt --outdir new --num-shards 2", "vocab.txt: no such directory; give"),
+    ("balance_shards", "--indir shards --outdir /proc/new --num-shards 2", "/proc/new: No such file .*; check that"),
+    ("inspect", "shards --vocab-file shards", "shards: Is a directory; check that the path"),
+    ("inspect", "shards --vocab-file absent.txt", "absent.txt: No such file or directory; check that the path"),
+    ("inspect", "shards --vocab-file vocab.txt --samples -1", "--samples=-1 must be at least 0"),
+    ("inspect", "shards --vocab-file vocab.txt --seed -1", "--seed=-1 must be at least 0"),
+    ("inspect", "shards --vocab-file vocab.txt --png absent/x.png", "absent/x.png: must be a file in a folder that"),
+    ("inspect", "shards --vocab-file vocab.txt --png x.foo", "x.foo: its name must end in .*.png.*; call it x.png"),
+    ("inspect", "shards --vocab-file vocab.txt > /dev/full", "standard output: No space left on device; free space"),
+    ("measure_loader", "shards vocab.txt --num-workers -4", "num_workers=-4 must be 0"),
+    ("measure_loader", "shards shards", "shards: Is a directory; check that the path"),
+])  # fmt: skip
+def test_what_the_system_refuses_is_a_sentence(tmp_path, module, arguments, rule):
+    write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])
+    write_vocabulary(tmp_path / "vocab.txt")
+    found = subprocess.run(["bash", "-c", f"{sys.executable} -m data.{module} {arguments}"], cwd=tmp_path, text=True,
+                           env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, check=False)
+    assert found.returncode == 1 and re.fullmatch(f"error: .*{rule}.*\n", found.stderr), found.stderr
+
+
+@pytest.mark.parametrize("module", ["balance_shards", "inspect", "measure_loader"])
+def test_a_reader_that_leaves_is_no_error(tmp_path, module):
+    shards = write_shards(tmp_path / "shards", [random_table(400, seed) for seed in range(3)])
+    vocab = write_vocabulary(tmp_path / "vocab.txt")
+    arguments = {"balance_shards": f"--indir {shards} --outdir {tmp_path / 'new'} --num-shards 2",
+                 "inspect": f"{shards} --vocab-file {vocab} --samples 900",
+                 "measure_loader": f"{shards} {vocab} --seconds 0"}[module]
+    found = subprocess.run(["bash", "-c", f"set -o pipefail; {sys.executable} -m data.{module} {arguments} | true"],
+                           cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert found.returncode == 0 and "Error" not in found.stderr, found.stderr
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    shards = write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])
+    monkeypatch.setattr(download_wikipedia, "extract", full_disk)
+    with pytest.raises(SystemExit, match="error: .*/wiki: No space left on device; free space"):
+        (tmp_path / "dump.xml").write_text("<mediawiki>")
+        download_wikipedia.main(["--outdir", str(tmp_path / "wiki"), "--local-dump", str(tmp_path / "dump.xml")])
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(SystemExit, match=r"error: .*/new/shard-0\.parquet: No space left .* free space"):
+        balance_shards.main(["--indir", str(shards), "--outdir", str(tmp_path / "new"), "--num-shards", "2"])
+    assert not list((tmp_path / "new").iterdir())

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -55,10 +56,19 @@ def test_a_file_stops_the_run_and_is_taken_away(tmp_path):
 
 def test_a_file_that_was_left_does_not_stop_the_next_run(tmp_path):
     (tmp_path / STOP_FILE).touch()
+    os.utime(tmp_path / STOP_FILE, (time.time() - 1,) * 2)
     stop, clock, said = watching(tmp_path)
     clock.now += 5
     assert not stop and list(tmp_path.iterdir()) == []
     assert said == [f"{tmp_path / 'STOP'} was left from an earlier run; removed"]
+
+
+def test_a_file_made_while_the_run_starts_stops_it(tmp_path):
+    stop, said = StopRequest(), []
+    (tmp_path / STOP_FILE).touch()
+    os.utime(tmp_path / STOP_FILE, (time.time() + 1,) * 2)
+    stop.watch(tmp_path, said.append)
+    assert stop and said == [] and list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_that_name_asks_too_and_a_missing_one_does_not(tmp_path):

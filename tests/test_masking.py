@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -104,18 +106,32 @@ def test_impossible_settings_are_refused(ratio, limit):
         MaskingRule.of(WORDS, masked_lm_ratio=ratio, max_predictions_per_seq=limit)
 
 
-@pytest.mark.parametrize("width", [9, 128, 300])
-def test_compiled_loops_choose_the_smallest_random_numbers(width):
-    """The definition, by sorting: the masks of a sample are the places of its smallest numbers."""
+def drawn(key: np.uint64, allowed: list[bool], count: int) -> list[int]:
+    """The definition: places are drawn until enough different ones are allowed, or those to leave out if they are
+    fewer."""
+    places = [place for place, free in enumerate(allowed) if free]
+    count = min(count, len(places))
+    leave_out = 2 * count > len(places)
+    found: set[int] = set()
+    for draw in itertools.count():
+        if len(found) == (len(places) - count if leave_out else count):
+            return sorted(set(places) - found) if leave_out else sorted(found)
+        place = (int(hash64(key, np.array([draw]))[0]) >> 32) * len(allowed) >> 32
+        if allowed[place]:
+            found.add(place)
+
+
+@pytest.mark.parametrize("width", [1, 9, 128, 300, 5000])
+def test_compiled_loops_choose_as_defined_whatever_the_padding(width):
     rng = np.random.default_rng(3)
-    keys, counts = hash64(KEY, np.arange(200)), rng.integers(0, width // 2, 200)
-    barred = rng.random((200, width)) < 0.3
-    rows, columns = np.empty((2, counts.sum()), np.int64)
-    number = choose_in_rows(keys, barred, counts, rows, columns)
-    expected = []
-    for row in range(200):
-        random = (hash64(keys[row], np.arange(width)) >> np.uint64(44)).astype(np.int64) << 12 | np.arange(width)
-        allowed = np.flatnonzero(~barred[row])
-        chosen = allowed[np.argsort(random[allowed])][:counts[row]]
-        expected += [(row, column) for column in sorted(chosen.tolist())]
-    assert list(zip(rows[:number].tolist(), columns[:number].tolist(), strict=True)) == expected
+    number = min(100, 30_000 // width)
+    keys, counts = hash64(KEY, np.arange(number)), rng.integers(0, width + 1, number)
+    lengths = rng.integers(0, width + 1, number)
+    separators = np.array([False, True, False])
+    ids = np.where(rng.random((number, width)) < 0.3, 1, 2)
+    expected = [(row, column) for row in range(number)
+                for column in drawn(keys[row], (~separators[ids[row, :lengths[row]]]).tolist(), counts[row])]
+    for padding in (0, 7):
+        rows, columns = np.empty((2, counts.sum() + 1), np.int64)
+        found = choose_in_rows(keys, separators, np.pad(ids, ((0, 0), (0, padding))), lengths, counts, rows, columns)
+        assert list(zip(rows[:found].tolist(), columns[:found].tolist(), strict=True)) == expected

@@ -1,5 +1,7 @@
 import hashlib
 import io
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,19 +15,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import data.train_vocabulary
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
 from bert.samples.shards import ShardDirectory
 from bert.tokenization import FastTokenizer, Vocabulary
-from data import preprocess_bert_pretrain
+from data import pipeline, preprocess_bert_pretrain
 from data.balance_shards import balance
-from data.corpus import MAX_DOCUMENT_BYTES, list_sources, plan_blocks, read_documents
+from data.corpus import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks, read_documents
 from data.pairs import PairSettings, make_pairs
+from data.pipeline import _sampled, run_ordered
+from data.sample_settings import SampleSettings
 from data.schedulers import scheduler
-from data.sentences import TokenizedDocuments, split_sentences, tokenize_documents
+from data.sentences import TokenizedDocuments, tokenize_documents
 from data.train_vocabulary import train_vocabulary
 from tests.corpora import vocabulary, write_source, write_vocabulary
 
 WORDS = vocabulary()
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +69,26 @@ def test_output_does_not_depend_on_the_number_of_workers(corpus, tmp_path, flags
     first = hashes(tmp_path / "1")
     assert len(first) > 3 and first == hashes(tmp_path / "2") == hashes(tmp_path / "3")
     ShardDirectory(tmp_path / "1", WORDS, 64).verify()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_shards_of_several_row_groups_do_not_depend_on_which_are_left_to_write(corpus, tmp_path, kind):
+    flags = ("--bin-size", "16", "--num-shards", "2", "--masking", "static", "--output-format", kind)
+    write = pipeline._write_shards
+
+    def killed(job, folder, plans, row_group_bytes):
+        write(job, folder, plans, row_group_bytes)
+        largest = max(plans, key=lambda plan: Path(job.sink, plan.name).stat().st_size)
+        (folder / f"{largest.name}.json").unlink()
+        raise RuntimeError("killed before the last shard of the group was whole")
+
+    with mock.patch.object(pipeline, "_ROW_GROUP_BYTES", 8000):
+        run(corpus, tmp_path / "whole", *flags)
+        with mock.patch.object(pipeline, "_write_shards", killed), pytest.raises(RuntimeError):
+            run(corpus, tmp_path / "again", *flags)
+        run(corpus, tmp_path / "again", *flags)
+    run(corpus, tmp_path / "one group", *flags)
+    assert hashes(tmp_path / "whole") == hashes(tmp_path / "again") != hashes(tmp_path / "one group")
 
 
 def test_dask_workers_write_the_same_bytes(corpus, tmp_path):
@@ -202,18 +228,10 @@ def test_a_block_of_one_document_has_no_random_next():
     assert counts["lone sentences dropped for want of a second document"] >= 1
 
 
-def test_sentences_join_to_the_text_and_a_lone_quotation_mark_does_not_swallow_pages():
-    text = 'He said: "The sea. ' + "The old boats wait under the bridges of the river. " * 2000 + 'Fish wait." Sea!'
-    sentences = split_sentences(text)
-    assert "".join(sentences) == text
-    assert max(map(len, sentences)) <= 5000 and len(sentences) > 1900
-    assert split_sentences("") == [] and "".join(split_sentences("\u6d77" * 12_000, "zh")) == "\u6d77" * 12_000
-
-
 def test_no_document_or_empty_ones_give_no_sample():
     tokenizer = FastTokenizer(WORDS)
     for texts in ([], ["", "  ", "\x00"]):
-        documents = tokenize_documents(texts, tokenizer, "en", Counter())
+        documents = tokenize_documents(enumerate(texts), tokenizer, "en", Counter())
         assert len(make_pairs(documents, WORDS, PairSettings(40), 0, Counter())) == 0
 
 
@@ -290,7 +308,7 @@ def test_a_killed_run_is_simply_started_again(corpus, tmp_path):
     command = [sys.executable, "-m", "data.preprocess_bert_pretrain", "--text", str(corpus / "text"), "--sink",
                str(tmp_path / "killed"), "--vocab-file", str(corpus / "vocab.txt"), "--target-seq-length", "64",
                "--block-size", "3000", "--local-n-workers", "1", *flags]  # fmt: skip
-    process = subprocess.Popen(command, cwd=Path(preprocess_bert_pretrain.__file__).parent.parent,
+    process = subprocess.Popen(command, cwd=ROOT,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and not list((tmp_path / "killed").glob(".blocks/*/1.json")):
@@ -299,6 +317,136 @@ def test_a_killed_run_is_simply_started_again(corpus, tmp_path):
     process.wait()
     run(corpus, tmp_path / "killed", *flags)
     assert hashes(tmp_path / "killed") == hashes(tmp_path / "whole")
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from data import pipeline, preprocess_bert_pretrain
+from data.pipeline import tools_of
+made = pipeline.make_block
+
+def make_block(job, folder, block):
+    print("at work", flush=True)  # the words of this block are new to the tokenizer when the signal comes
+    return made(job, folder, block)
+
+preprocess_bert_pretrain.make_block = make_block
+preprocess_bert_pretrain.main(sys.argv[1:])
+"""
+
+
+def test_a_run_that_was_interrupted_is_simply_started_again(corpus, tmp_path):
+    flags = ("--num-shards", "3", "--masking", "static", "--local-n-workers", "2", "--block-size", "1000")
+    run(corpus, tmp_path / "whole", *flags)
+    command = [sys.executable, "-c", INTERRUPTED, "--text", str(corpus / "text"), "--sink", str(tmp_path / "out"),
+               "--vocab-file", str(corpus / "vocab.txt"), "--target-seq-length", "64", *flags]
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    for _ in range(4):
+        process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted; the same command goes on" in errors
+    assert "Traceback" not in errors
+    run(corpus, tmp_path / "out", *flags)
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")
+
+
+def signal_oneself(number):
+    os.kill(os.getpid(), signal.SIGINT)
+    return number
+
+
+def test_workers_leave_a_ctrl_c_to_their_parent():
+    assert list(run_ordered(signal_oneself, [(1,), (2,), (3,)], 2)) == [1, 2, 3]
+
+
+def fail_at_seven(number):
+    if number == 7:
+        raise ValueError("seven")
+    return bytes(9000)  # more than a pipe takes at once
+
+
+def test_results_that_were_sent_in_part_do_not_keep_a_failure_waiting():
+    for _ in range(20):
+        with pytest.raises(ValueError, match="seven"):
+            list(run_ordered(fail_at_seven, [(number,) for number in range(60)], 4))
+
+
+def test_workers_end_with_their_parent():
+    program = ("import os, time\nfrom data.pipeline import run_ordered\n"
+               "def work(number):\n    print(os.getpid(), flush=True)\n    time.sleep(600)\n"
+               "list(run_ordered(work, [(1,), (2,)], 2))")
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    workers = [int(process.stdout.readline()) for _ in range(2)]
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes()
+              for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("others", [
+    ["--num-shards", "7"], ["--num-shards", "2"], [], ["--num-shards", "4", "--compression", "zstd"],
+    ["--num-shards", "4", "--output-format", "arrow"],
+])  # fmt: skip
+def test_a_killed_run_may_be_started_again_with_other_shards(corpus, tmp_path, others):
+    run(corpus, tmp_path / "whole", *others)
+    with (mock.patch.object(preprocess_bert_pretrain, "write_manifest", side_effect=InterruptedError("killed")),
+          pytest.raises(SystemExit, match="killed")):
+        run(corpus, tmp_path / "out", "--num-shards", "4")
+    assert list((tmp_path / "out").glob("shard-3.parquet"))
+    run(corpus, tmp_path / "out", *others)
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")
+
+
+def test_pieces_of_a_long_line_are_one_document(tmp_path):
+    line = " ".join(["The river runs to the sea. Old boats wait."] * 30)
+    (tmp_path / "0.txt").write_text("".join(f"id{number} {line}\n" for number in range(3)))
+    counts: Counter = Counter()
+    with mock.patch("data.corpus.MAX_DOCUMENT_BYTES", 200):
+        blocks = plan_blocks(list_sources([tmp_path]), 2000)
+        found = [list(numbered_documents(block, counts)) for block in blocks]
+    assert len(blocks) == 2 and counts["pieces cut from long lines"] > 10
+    assert [sorted({number for number, _ in texts}) for texts in found] == [[0, 1], [0, 1]]
+    assert counts["documents read"] == 4  # the second one in both blocks
+    documents = tokenize_documents(found[0], FastTokenizer(WORDS), "en", Counter())
+    assert len(documents.document_offsets) == 3
+    kept = list(_sampled(iter(found[0]), SampleSettings(PairSettings(40), 2000, sample_ratio=0.5), 0, Counter()))
+    assert {number for number, _ in kept} != {0, 1} and [pair for pair in found[0] if pair[0] in dict(kept)] == kept
+
+
+def test_links_are_followed_and_other_files_are_counted(corpus, tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "3.txt").write_text("id The sea.\n")
+    (tmp_path / "near" / "source").mkdir(parents=True)
+    for name in ("1.txt", "01.txt", "\u00b2.txt", "2.txt.gz", ".3.txt"):
+        (tmp_path / "near" / "source" / name).write_text("id The river runs to sea. Old boats wait.\n")
+    (tmp_path / "near" / "source" / "more").symlink_to(tmp_path / "far")
+    (tmp_path / "near" / "source" / "round").symlink_to(tmp_path / "near")
+    found = [Path(source.path).name for source in list_sources([tmp_path / "near"])]
+    assert found == ["01.txt", "1.txt", "3.txt", "\u00b2.txt"]
+    run(corpus, tmp_path / "out", "--wikipedia", str(tmp_path / "near"))
+    assert read_manifest(tmp_path / "out").counts["files left out, as they are not named *.txt"] == 1
+
+
+def test_folders_that_link_to_each_other_are_read_once(tmp_path):
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text("id The sea.\n")
+        for other in set("abcd") - {name}:
+            (tmp_path / name / f"to-{other}").symlink_to(tmp_path / other)
+    assert len(list_sources([tmp_path])) == 4
+
+
+def test_a_source_given_twice_is_refused(tmp_path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "1.txt").write_text("id The sea.\n")
+    for folders in ([tmp_path, tmp_path], [tmp_path, tmp_path / "source"]):
+        with pytest.raises(ValueError, match="the same file as"):
+            list_sources(folders)
 
 
 def test_a_finished_run_is_not_repeated_and_another_one_is_refused(corpus, tmp_path):
@@ -311,7 +459,9 @@ def test_a_finished_run_is_not_repeated_and_another_one_is_refused(corpus, tmp_p
 
 
 @pytest.mark.parametrize(("flags", "rule"), [
-    (["--target-seq-length", "4"], "at least 8"), (["--bin-size", "65"], "bin_size=65"),
+    (["--target-seq-length", "4"], "at least 8"), (["--target-seq-length", "65536"], "at most 65535"),
+    (["--num-blocks", "2"], "give one of them"), (["--language", "klingon"], "ISO 639"),
+    (["--bin-size", "65"], "bin_size=65"),
     (["--duplicate-factor", "0"], "duplicate_factor=0"), (["--short-seq-prob", "2"], "short_seq_prob=2.0"),
     (["--sample-ratio", "0"], "sample_ratio=0.0"), (["--num-shards", "0"], "--num-shards=0"),
     (["--books", "/nowhere"], "/nowhere: no such directory"), (["--vocab-file", "/nowhere"], "/nowhere"),
@@ -377,6 +527,20 @@ def test_the_same_text_gives_the_same_vocabulary(corpus):
         assert {"river", "bridges"} <= set(one.tokens)
     with pytest.raises(ValueError, match="vocab_size=20 must be at least"):
         train_vocabulary([str(corpus / "text")], 20)
+
+
+def test_a_vocabulary_can_be_trained_on_a_part_spread_over_the_text(tmp_path):
+    folder = tmp_path / "source" / "en"
+    folder.mkdir(parents=True)
+    for number, word in enumerate(("alder", "birch", "cedar", "maple")):  # nearly two blocks each
+        (folder / f"{number}.txt").write_text("".join(f"id {word}\n" for _ in range(900)))
+    with mock.patch.object(data.train_vocabulary, "_BLOCK_BYTES", 4096):
+        found = train_vocabulary([str(tmp_path)], 100, sample_megabytes=0.0082).tokens
+        assert {"alder", "cedar"} <= set(found) and not {"birch", "maple"} & set(found)
+        whole = train_vocabulary([str(tmp_path)], 100, sample_megabytes=99)
+        assert {"alder", "birch", "cedar", "maple"} <= set(whole.tokens)
+        with pytest.raises(ValueError, match="sample_megabytes=0 must be more than 0"):
+            train_vocabulary([str(tmp_path)], 100, sample_megabytes=0)
 
 
 def test_a_trained_vocabulary_tokenises_its_text_without_unknowns(corpus):

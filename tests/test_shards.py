@@ -1,6 +1,7 @@
 import io
 import itertools
 import json
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -8,10 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME
-from bert.samples.shard_formats import TokenStrings, table_to_parquet
+from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, read_manifest, write_manifest
+from bert.samples.shard_formats import TokenStrings, arrow_columns, columns_to_arrow, table_to_arrow, table_to_parquet
 from bert.samples.shards import ShardDirectory
 from bert.samples.table import SampleTable
+from data.balance_shards import balance
 from tests.corpora import random_table, vocabulary, write_shards
 
 WORDS = vocabulary()
@@ -117,6 +119,44 @@ def test_hdf5_shards_are_read(tmp_path):
         shards.load(0)
 
 
+def changed(place, value):
+    def change(array):
+        array[place] = value
+        return array
+    return change
+
+
+@pytest.mark.parametrize(("name", "change", "rule"), [
+    ("masked_lm_ids", lambda array: array[:, :3], r"masked_lm_ids has the shape \(13, 3\), masked_lm_positions"),
+    ("input_ids", lambda array: array[:12], r"input_mask has the shape \(13, 32\), input_ids \(12, 32\)"),
+    ("input_ids", lambda array: array.astype(np.float32), "input_ids are of type float32, they must be integers"),
+    ("input_ids", lambda array: array[0, 0], r"input_ids has the shape \(\)"),
+    ("input_ids", changed((5, 2), 106), r"sample 5: input_ids is 106 at place 2; ids must lie in 0\.\.105, as in voc"),
+    ("input_ids", changed((5, 2), -1), "sample 5: input_ids is -1 at place 2"),
+    ("masked_lm_ids", changed((5, 0), 106), "sample 5: masked_lm_ids is 106 at place 0; .*use the vocabulary"),
+    ("masked_lm_positions", changed((4, 0), -3), "sample 4: masked_lm_positions is -3 at place 0; .* inside"),
+    ("masked_lm_positions", changed((4, 0), 31), "sample 4: masked_lm_positions is 31 at place 0; .* inside"),
+    ("masked_lm_positions", changed((4, 3), 1), "sample 4: masked_lm_positions is 0 at place 2; after a 0"),
+    ("input_mask", changed((7, 0), 0), "sample 7: input_mask is 0 at place 0; it must be ones, then zeros"),
+    ("input_mask", changed((7, 1), 2), "sample 7: input_mask is 2 at place 1"),
+    ("segment_ids", lambda array: 1 - array, "sample 0: segment_ids is 1 at place 0; they must be 0 for"),
+    ("segment_ids", changed(8, 0), "sample 8: the number of tokens with segment_ids 0 is .* must follow with 1"),
+    ("segment_ids", changed(8, 2), "sample 8: segment_ids is 2 at place 0"),
+    ("next_sentence_labels", changed(3, 2), r"sample 3: next_sentence_labels is 2; it must be 0 or 1"),
+    ("next_sentence_labels", lambda array: array[:, None].repeat(2, 1), r"next_sentence_labels has the shape .13, 2"),
+])  # fmt: skip
+def test_rows_of_hdf5_shards_are_checked(tmp_path, name, change, rule):
+    table = random_table(13, 1, masked=True)
+    write_hdf5(tmp_path / "a.hdf5", table)
+    with h5py.File(tmp_path / "a.hdf5", "a") as file:
+        values = file[name][:]
+        del file[name]
+        file.create_dataset(name, data=change(values))
+    with pytest.raises(ValueError, match=rule) as error:
+        ShardDirectory(tmp_path, WORDS, 32).verify()
+    assert str(error.value).startswith(f"{tmp_path / 'a.hdf5'}: ") and str(error.value).endswith("make it again")
+
+
 def five_shards(folder, manifest=True):
     return write_shards(folder, [random_table(11, seed) for seed in range(5)], manifest=manifest)
 
@@ -218,6 +258,69 @@ def test_a_shard_that_breaks_a_rule_is_refused(tmp_path, rule):
     assert "part.0.parquet" in str(error.value)
 
 
+@pytest.mark.parametrize(("column", "kind"), [("input_ids", pa.large_list(pa.float32())),
+                                              ("input_ids", pa.large_list(pa.bool_())), ("first_length", pa.int32()),
+                                              ("is_random_next", pa.uint8()), ("first_length", None)])
+def test_arrow_shards_of_other_types_are_refused(tmp_path, column, kind):
+    write_shards(tmp_path, [random_table(9)], kind="arrow", manifest=False)
+    path = tmp_path / "shard-0.arrow"
+    table = pa.ipc.open_file(path).read_all()
+    if kind is None:
+        table = table.drop_columns([column])
+    else:
+        place = table.column_names.index(column)
+        table = table.set_column(place, column, table.column(place).cast(kind))
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(ValueError, match=rf"shard-0\.arrow: column '{column}' is"):
+        ShardDirectory(tmp_path, WORDS, 30).verify()
+
+
+def put(array, place, value):
+    array[place] = value
+
+
+@pytest.mark.parametrize(("change", "rule"), [
+    (lambda table: put(table.token_ids, 2, 106), "input_ids reach from 2 to 106, vocabulary has 106 tokens; .* below"),
+    (lambda table: put(table.token_ids, 2, -5), "input_ids reach from -5 to 105, vocabulary has 106 tokens"),
+    (lambda table: put(table.masks.labels, 0, 999), "masked_lm_labels reach from .* to 999, .* the vocabulary the"),
+    (lambda table: put(table.masks.positions, 0, 200), "sample 0: masked position 200 is not inside its .* again"),
+    (lambda table: put(table.token_ids, table.offsets[4], 9), "sample 4: its .* are not .CLS. A .SEP. and B .SEP."),
+    (lambda table: put(table.token_ids, table.offsets[4] - 1, 9), "sample 3: its .* are not .CLS. A .SEP. and B"),
+    (lambda table: put(table.first_lengths, 6, table.first_lengths[6] ^ 1), "sample 6: its .* first_length=.* again"),
+    (lambda table: put(table.first_lengths, 6, 1), "sample 6: its .* first_length=1 are not"),
+    (lambda table: put(table.first_lengths, 6, 500), "sample 6: its .* first_length=500 are not"),
+    (lambda table: put(table.offsets, 3, table.offsets[4] + 1), "shard-0.arrow"),
+    (lambda table: put(table.masks.offsets, 2, table.masks.offsets[1]), "sample 1: 0 masked_lm_positions but 2"),
+])  # fmt: skip
+def test_an_arrow_shard_without_a_manifest_is_checked(tmp_path, change, rule):
+    table = random_table(13, 1, masked=True)
+    masks = replace(table.masks, labels=table.masks.labels.astype(np.int32))
+    table = replace(table, token_ids=table.token_ids.astype(np.int32), masks=masks)
+    label_offsets = masks.offsets.copy()
+    change(table)
+    columns = arrow_columns(table)
+    labels = arrow_columns(replace(table, masks=replace(table.masks, offsets=label_offsets)))["masked_lm_labels"]
+    columns = columns.set_column(columns.column_names.index("masked_lm_labels"), "masked_lm_labels", labels)
+    (tmp_path / "shard-0.arrow").write_bytes(columns_to_arrow(columns))
+    with pytest.raises(ValueError, match=rule) as error:
+        ShardDirectory(tmp_path, WORDS, 600).verify()
+    assert "shard-0.arrow" in str(error.value)
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_tokens_of_an_arrow_shard_that_belong_to_no_sample_are_refused(tmp_path, place):
+    table = random_table(13, 1)
+    offsets = table.offsets.copy()
+    offsets[place] += 1 if place == 0 else -1
+    good = bytes(table_to_arrow(table))
+    assert good.count(table.offsets.tobytes()) == 1
+    (tmp_path / "shard-0.arrow").write_bytes(good.replace(table.offsets.tobytes(), offsets.tobytes()))
+    rule = f"column 'input_ids': 0 rows are missing, the others hold values {offsets[0]} to {offsets[-1]} of"
+    with pytest.raises(ValueError, match=rule):
+        ShardDirectory(tmp_path, WORDS, 30)
+
+
 def test_samples_longer_than_the_model_are_refused_before_training(tmp_path):
     for kind in ("parquet", "arrow"):
         write_shards(tmp_path / kind, [random_table(50, longest=30)], kind=kind)
@@ -254,3 +357,77 @@ def test_a_directory_without_shards_names_the_remedy(tmp_path):
     write_shards(tmp_path, [random_table(5).rows(0, 0)])
     with pytest.raises(ValueError, match="hold no sample"):
         ShardDirectory(tmp_path, WORDS, 30)
+
+
+def parts_of(folder, numbers, bins=None):
+    """part.N.parquet[_B] of 11 samples each, without any record, as LDDL writes them."""
+    write_shards(folder / "made", [random_table(11, seed) for seed in range(len(numbers))], bins, manifest=False)
+    for path, number in zip(sorted((folder / "made").iterdir()), numbers, strict=True):
+        path.rename(folder / f"part.{number}.parquet{path.name.partition('.parquet')[2]}")
+    (folder / "made").rmdir()
+    return folder
+
+
+def doubled(folder):
+    parts_of(folder, [0, 1, 2])
+    (folder / "part.3.parquet").write_bytes((folder / "part.1.parquet").read_bytes())
+
+
+def listed_but_gone(folder):
+    parts_of(folder, [0, 1, 2])
+    counts = {f"part.{number}.parquet": 11 for number in range(4)}
+    (folder / NUM_SAMPLES_NAME).write_text(json.dumps(counts))
+
+
+@pytest.mark.parametrize(("make", "rule"), [
+    (lambda folder: parts_of(folder, [0, 2, 3, 4]), "shard number 1 is missing .*restore it"),
+    (lambda folder: (parts_of(folder, [0, 1]), five_shards(folder, manifest=False)),
+     r"holds part\.1\.parquet and shard-4\.parquet, .* each sample would count twice: move"),
+    (doubled, r"part\.3\.parquet: the same bytes as part\.1\.parquet"),
+    (listed_but_gone, r"1 of the 4 shards in \.num_samples\.json are missing, the first being part\.3\.parquet"),
+], ids=["gap", "parts beside shards", "doubled", "listed but gone"])  # fmt: skip
+def test_the_balancer_refuses_what_the_loader_refuses(tmp_path, make, rule):
+    make(tmp_path)
+    with pytest.raises(ValueError, match=rule):
+        ShardDirectory(tmp_path, WORDS, 30)
+    with pytest.raises(ValueError, match=rule):
+        balance(tmp_path, tmp_path / "out", 2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_may_have_no_sample_of_a_bin(tmp_path):
+    parts_of(tmp_path / "in", [0, 1, 2, 2], bins=[0, 0, 1, 1])
+    assert len(ShardDirectory(tmp_path / "in", WORDS, 30).shards) == 4
+    assert balance(tmp_path / "in", tmp_path / "out", 2).counts["samples"] == 44
+
+
+def test_the_balancers_manifest_tells_of_its_output(tmp_path):
+    source = five_shards(tmp_path / "in")
+    given = read_manifest(source)
+    write_manifest(source, Manifest(given.shards, given.vocabulary_sha256, {"compression": "snappy", "seed": 7},
+                                    {"shard bytes": 1, "documents read": 99}))
+    for compression in ("none", "zstd"):
+        made = balance(source, tmp_path / compression, 2, compression)
+        sizes = [path.stat().st_size for path in (tmp_path / compression).glob("*.parquet")]
+        assert made.counts == {"documents read": 99, "samples": 55, "samples per bin": {"None": 55},
+                               "shard bytes": sum(sizes)}
+        assert made.settings == {"compression": compression, "num_shards": 2, "output_format": "parquet", "seed": 7}
+        assert read_manifest(tmp_path / compression) == made
+
+
+@pytest.mark.parametrize(("version", "rule"), [
+    (1, r"made by an older version of this program.*: make the shards again.*or compare their sha256 .* move it"),
+    (3, r"made by a newer version of this program, which reads version 2: read the shards with the newer one"),
+    ("x", "not a manifest of this program"),
+])  # fmt: skip
+def test_a_manifest_of_another_version_is_called_that(tmp_path, version, rule):
+    path = five_shards(tmp_path) / MANIFEST_NAME
+    content = json.loads(path.read_bytes())
+    for record in content["shards"].values():
+        record["sha256"] = 2 * record.pop("xxh128")
+    path.write_text(json.dumps({**content, "version": version}))
+    with pytest.raises(ValueError, match=rule) as error:
+        ShardDirectory(tmp_path, WORDS, 30)
+    assert ("not a manifest" in str(error.value)) == (version == "x")
+    path.unlink()
+    assert len(ShardDirectory(tmp_path, WORDS, 30).shards) == 5

@@ -1,4 +1,5 @@
 import string
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -28,6 +29,16 @@ def test_fast_tokeniser_agrees_with_the_reference(text, lowercase):
     words = vocabulary()
     expected = reference_tokenizer(words, lowercase).encode(text, add_special_tokens=False).ids
     assert FastTokenizer(words, lowercase).encode(text) == expected
+
+
+def test_words_that_were_being_added_when_it_was_interrupted_are_forgotten():
+    words = vocabulary()
+    tokenizer = FastTokenizer(words)
+    tokenizer.encode("The river")
+    with (mock.patch.object(FastTokenizer, "_tokenize_rows", side_effect=KeyboardInterrupt),
+          pytest.raises(KeyboardInterrupt)):
+        tokenizer.encode("runs to the sea")
+    assert tokenizer.encode("The river runs to the sea") == FastTokenizer(words).encode("The river runs to the sea")
 
 
 @settings(max_examples=200, deadline=None)

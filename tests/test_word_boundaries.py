@@ -137,7 +137,7 @@ def test_no_text_is_tokenised_differently_by_the_cuts(parts):
 
 def test_boundaries_stay_with_their_tokens_where_sentences_are_empty():
     texts = ["", "\x00。我们", "  ", "图书馆。\u200b。石头"]
-    documents = tokenize_documents(texts, TOKENIZER, "zh", Counter(), word_segmenter("jieba"))
+    documents = tokenize_documents(enumerate(texts), TOKENIZER, "zh", Counter(), word_segmenter("jieba"))
     shown = [WORDS.tokens[token] + "~" * bool(more) for token, more in zip(documents.token_ids, documents.continues,
                                                                            strict=True)]
     assert "".join(shown) == "。我们~图书~馆~。。石头~"

@@ -118,7 +118,6 @@ def _mark(lengths: np.ndarray, first_lengths: np.ndarray, types: np.ndarray, att
 
 def _padded_predictions(positions: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     size = max(1, -(-len(labels) // MASKED_PADDING_MULTIPLE)) * MASKED_PADDING_MULTIPLE
-    padding = (0, size - len(labels))
-    return {"masked_lm_positions": np.pad(positions.astype(np.int64), padding),
-            "masked_lm_labels": np.pad(labels.astype(np.int64), padding),
-            "masked_lm_weights": np.pad(np.ones(len(labels), np.float32), padding)}
+    padded, weights = np.zeros((2, size), np.int64), np.zeros(size, np.float32)
+    padded[0, :len(labels)], padded[1, :len(labels)], weights[:len(labels)] = positions, labels, 1.0
+    return {"masked_lm_positions": padded[0], "masked_lm_labels": padded[1], "masked_lm_weights": weights}

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from bert.text.compiled import compiled
+from bert.text.compiled import compiled, inner
 
-MAX_WIDTH = (1 << 12) - 1
-_COLUMN_MASK = np.uint64(MAX_WIDTH)
-_BARRED = np.uint32(0xFFFFFFFF)
-_BUCKET_SHIFT = np.uint32(25)
-_NUM_BUCKETS = 128
-_ONE = np.uint64(1)
+_ONE, _HALF = np.uint64(1), np.uint64(32)
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 _SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-@compiled
+@inner
 def hash_at(key: np.uint64, position: np.uint64) -> np.uint64:
     """`bert.randomness.hash64` of one position."""
     state = (position + _ONE) * _INCREMENT + key
@@ -27,33 +22,36 @@ def hash_at(key: np.uint64, position: np.uint64) -> np.uint64:
     return state ^ (state >> _SHIFT_3)
 
 
-@compiled
-def uniform_at(key: np.uint64, position: int) -> float:
+@inner
+def uniform_at(key: np.uint64, position: np.uint64) -> float:
     """`bert.randomness.uniform` of one position."""
-    return float(hash_at(key, np.uint64(position)) >> np.uint64(11)) * 2.0**-53
+    return float(hash_at(key, position) >> np.uint64(11)) * 2.0**-53
 
 
-@compiled
-def below_at(key: np.uint64, position: int, bound: int) -> int:
+@inner
+def below_at(key: np.uint64, position: np.uint64, bound: int) -> int:
     """`bert.randomness.integers_below` of one position."""
     return min(int(uniform_at(key, position) * bound), bound - 1)
 
 
 @compiled
-def choose_in_rows(keys: np.ndarray, barred: np.ndarray, counts: np.ndarray, rows: np.ndarray,
-                   columns: np.ndarray) -> int:
-    """The counts[r] places of each row with the smallest random numbers, from left to right; returns how many.
+def choose_in_rows(keys: np.ndarray, separators: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray,
+                   counts: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> int:
+    """Draw counts[r] places of each row that hold no separator, from left to right; returns how many.
 
     Args:
-        keys: uint64 [b]; barred: bool [b, s], places not to choose; counts: int64 [b].
-        rows, columns: int64 [at least the sum of counts], filled.
+        keys: uint64 [b]; separators: bool [vocabulary size]; input_ids: integers [b, s]; lengths, counts: int64 [b].
+        rows, columns: int64 [one more than the sum of counts], filled.
     """
-    numbers, members = np.empty(barred.shape[1], np.uint32), np.empty(barred.shape[1], np.uint32)
-    buckets = np.zeros(_NUM_BUCKETS, np.int64)
+    width = input_ids.shape[1]
+    barred, taken = np.empty(width, np.bool_), np.zeros(width, np.bool_)
     end = 0
     for row in range(len(keys)):
+        length = min(width, lengths[row])
+        for column in range(length):
+            barred[column] = separators[input_ids[row, column]]
         begin = end
-        end += _choose(keys[row], barred[row], counts[row], numbers, members, buckets, columns[end:])
+        end += _choose(keys[row], barred[:length], counts[row], taken, columns[end:])
         rows[begin:end] = row
     return end
 
@@ -64,72 +62,48 @@ def choose_in_pairs(keys: np.ndarray, first_lengths: np.ndarray, lengths: np.nda
     """As `choose_in_rows`, for pairs [CLS] A [SEP] B [SEP] whose A ends before place first_lengths - 1.
 
     Args:
-        positions: int64 [at least the sum of counts], filled; offsets: int64 [b + 1], filled: where each row's start.
+        positions: int64 [one more than the sum of counts], filled; offsets: int64 [b + 1], filled: where each row's
+            start.
     """
     width = 0
     for length in lengths:
         width = max(width, length)
-    numbers, members = np.empty(width, np.uint32), np.empty(width, np.uint32)
-    buckets = np.zeros(_NUM_BUCKETS, np.int64)
-    barred = np.zeros(width, np.bool_)
+    barred, taken = np.zeros(width, np.bool_), np.zeros(width, np.bool_)
     barred[0] = True
     offsets[0] = 0
     for row in range(len(keys)):
         length, middle = lengths[row], first_lengths[row] - 1
         barred[middle] = barred[length - 1] = True
         begin = offsets[row]
-        offsets[row + 1] = begin + _choose(keys[row], barred[:length], counts[row], numbers, members, buckets,
-                                           positions[begin:])
+        offsets[row + 1] = begin + _choose(keys[row], barred[:length], counts[row], taken, positions[begin:])
         barred[middle] = barred[length - 1] = False
 
 
-@compiled
-def _choose(key: np.uint64, barred: np.ndarray, count: int, numbers: np.ndarray, members: np.ndarray,
-            buckets: np.ndarray, columns: np.ndarray) -> int:
-    """One row. The numbers are counted by their first bits; so only those of one bucket have to be compared."""
-    width, allowed = len(barred), 0
-    for column in range(width):
-        number = (hash_at(key, np.uint64(column)) >> np.uint64(32)) & ~_COLUMN_MASK
-        numbers[column] = np.uint32(number | np.uint64(column))
-    for column in range(width):
-        if barred[column]:
-            numbers[column] = _BARRED
-        else:
-            buckets[numbers[column] >> _BUCKET_SHIFT] += 1
-            allowed += 1
+@inner
+def _choose(key: np.uint64, barred: np.ndarray, count: int, taken: np.ndarray, columns: np.ndarray) -> int:
+    """One row: places are drawn until `count` different ones are found, or those to leave out if they are fewer.
+
+    Args:
+        taken: bool [at least as long as `barred`], False, and again afterwards; columns: room for one more than count.
+    """
+    length, allowed = np.uint64(len(barred)), 0
+    for column in range(length):
+        allowed += not barred[column]
     count = min(count, allowed)
-    limit, below = 0, 0
-    while limit < _NUM_BUCKETS - 1 and below + buckets[limit] < count:
-        below += buckets[limit]
-        limit += 1
-    largest = _smallest_of_bucket(numbers, width, np.uint32(limit), count - below, members)
-    buckets[:] = 0
+    leave_out = 2 * count > allowed
+    missing, draw = allowed - count if leave_out else count, np.uint64(0)
+    while missing > 0:
+        column = ((hash_at(key, draw) >> _HALF) * length) >> _HALF
+        draw += _ONE
+        if not barred[column] and not taken[column]:
+            taken[column] = True
+            missing -= 1
     found = 0
-    for column in range(width):
-        if numbers[column] <= largest and found < count:
-            columns[found] = column
-            found += 1
+    for column in range(length):
+        columns[found] = column  # stays if the place is chosen
+        found += (taken[column] != leave_out) & (not barred[column])
+        taken[column] = False
     return found
-
-
-@compiled
-def _smallest_of_bucket(numbers: np.ndarray, width: int, bucket: np.uint32, rank: int,
-                        members: np.ndarray) -> np.uint32:
-    """The rank-th smallest number of a bucket, counted from 1; `members` is room for them."""
-    size = 0
-    for column in range(width):
-        if numbers[column] >> _BUCKET_SHIFT == bucket:
-            members[size] = numbers[column]
-            size += 1
-    best = np.uint32(0)
-    for _ in range(rank):
-        place = 0
-        for other in range(1, size):
-            if members[other] < members[place]:
-                place = other
-        best = members[place]
-        members[place] = _BARRED
-    return best
 
 
 @compiled

@@ -12,7 +12,7 @@ from typing import Optional, Tuple
 import numpy as np
 
 from bert.randomness import hash64
-from bert.samples.mask_loops import MAX_WIDTH, choose_in_rows, corrupt_all
+from bert.samples.mask_loops import choose_in_rows, corrupt_all
 from bert.tokenization import Vocabulary
 
 _MASK_SHARE, _RANDOM_SHARE = 0.8, 0.1
@@ -54,8 +54,9 @@ class MaskingRule:
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
         """int64: masks for samples of `lengths` tokens, special ones counted; exact unless whole words are masked."""
-        wanted = np.rint(np.asarray(lengths) * self.masked_lm_ratio).astype(np.int64)
-        return np.minimum(np.clip(wanted, 1, self.max_predictions_per_seq), np.maximum(np.asarray(lengths) - 3, 0))
+        lengths = np.asarray(lengths)
+        wanted = np.maximum(np.rint(lengths * self.masked_lm_ratio).astype(np.int64), 1)
+        return np.minimum(np.minimum(wanted, self.max_predictions_per_seq), np.maximum(lengths - 3, 0))
 
 
 def choose_positions(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, input_ids: np.ndarray,
@@ -70,33 +71,19 @@ def choose_positions(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, 
     Returns:
         (rows int64 [n], columns int64 [n]), by row and then by column.
     """
-    barred = rule.separators[input_ids]
-    barred |= np.arange(input_ids.shape[1])[None, :] >= np.asarray(lengths)[:, None]
     if rule.continuations is not None:
+        barred = rule.separators[input_ids]
+        barred |= np.arange(input_ids.shape[1])[None, :] >= np.asarray(lengths)[:, None]
         return choose_words(rule, key, sample_ids, barred, rule.continuations[input_ids], lengths)
-    return choose_tokens(rule, key, sample_ids, barred, lengths)
-
-
-def choose_tokens(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, barred: np.ndarray,
-                  lengths: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """As `choose_positions` for a rule of single tokens, of which only the places never masked matter: barred
-    bool [b, s]."""
-    check_width(barred.shape[1])
     counts = rule.num_predictions(lengths)
-    rows, columns = np.empty((2, int(counts.sum())), np.int64)
-    number = choose_in_rows(hash64(key, sample_ids), barred, counts, rows, columns)
+    rows, columns = np.empty((2, int(counts.sum()) + 1), np.int64)
+    number = choose_in_rows(hash64(key, sample_ids), rule.separators, input_ids, np.asarray(lengths), counts, rows,
+                            columns)
     return rows[:number], columns[:number]
-
-
-def check_width(width: int) -> None:
-    """ValueError if masks cannot be drawn for sequences of so many tokens."""
-    if width > MAX_WIDTH:
-        raise ValueError(f"sequences of {width} tokens: masks are drawn for at most {MAX_WIDTH}; use shorter ones")
 
 
 def _random_numbers(key: np.uint64, sample_ids: np.ndarray, width: int) -> np.ndarray:
     """uint32 [b, width], below 2**31."""
-    check_width(width)
     columns = np.arange(width, dtype=np.uint32)
     return (hash64(hash64(key, sample_ids)[:, None], columns[None, :]) >> np.uint64(33)).astype(np.uint32)
 

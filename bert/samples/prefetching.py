@@ -10,6 +10,7 @@ from typing import TypeVar
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
+_AT_ONCE = 8  # tasks handed to a thread together: handing over costs as much as a small batch
 
 
 def prefetched(function: Callable[[_Task], _Result], tasks: Iterable[_Task],
@@ -24,13 +25,30 @@ def prefetched(function: Callable[[_Task], _Result], tasks: Iterable[_Task],
     remaining = iter(tasks)
     executor = ThreadPoolExecutor(num_workers, thread_name_prefix="batches")
     pending: deque[Future] = deque()
+
+    def submit() -> None:
+        if group := list(itertools.islice(remaining, _AT_ONCE)):
+            pending.append(executor.submit(_results_of, function, group))
+
     try:
-        for task in itertools.islice(remaining, 2 * num_workers + 2):
-            pending.append(executor.submit(function, task))
+        for _ in range(num_workers + 1):
+            submit()
         while pending:
-            result = pending.popleft().result()
-            for task in itertools.islice(remaining, 1):
-                pending.append(executor.submit(function, task))
-            yield result
+            results, error = pending.popleft().result()
+            submit()
+            yield from results
+            if error is not None:
+                raise error
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _results_of(function: Callable[[_Task], _Result], tasks: list[_Task]) -> tuple[list[_Result], BaseException | None]:
+    """The results of the tasks before the first one that fails, and its exception."""
+    results: list[_Result] = []
+    try:
+        for task in tasks:
+            results.append(function(task))
+    except BaseException as error:
+        return results, error
+    return results, None

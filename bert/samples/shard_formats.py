@@ -1,4 +1,4 @@
-"""Bytes of one shard <-> SampleTable, for LDDL's parquet schema, our own Arrow schema and the older HDF5 files.
+"""Bytes of one shard <-> SampleTable, for LDDL's parquet schema and our own Arrow schema.
 
 All functions work on whole columns; none loops over samples. Arrow's own threads are never used: a process that has
 started pyarrow 17's thread pool now and then aborts when it exits ("terminate called without an active exception").
@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert.samples.arrow_arrays import arrow_array, numpy_array
 from bert.samples.table import SampleTable, StaticMasks, join_pairs, offsets_of, ragged_indices
 from bert.text.token_strings import TokenStrings, decode_positions, encode_positions
 from bert.tokenization import Vocabulary
 
 _ROW_GROUP_BYTES = 256 << 20
 _MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
-HDF5_DATASETS = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids",
-                 "next_sentence_labels")
 
 
 def table_to_parquet(table: SampleTable, strings: TokenStrings, bin_id: Optional[int] = None,
@@ -32,8 +31,8 @@ def table_to_parquet(table: SampleTable, strings: TokenStrings, bin_id: Optional
     columns = {
         "A": strings.join(table.token_ids[ragged_indices(starts + 1, first)], offsets_of(first)),
         "B": strings.join(table.token_ids[ragged_indices(starts + table.first_lengths, second)], offsets_of(second)),
-        "is_random_next": pa.array(table.is_random_next),
-        "num_tokens": pa.array(lengths.astype(np.uint16)),
+        "is_random_next": arrow_array(table.is_random_next),
+        "num_tokens": arrow_array(lengths.astype(np.uint16)),
     }
     if table.masks:
         columns["masked_lm_positions"] = encode_positions(table.masks.positions, table.masks.offsets)
@@ -52,12 +51,15 @@ def columns_to_parquet(columns: pa.Table, bin_id: Optional[int] = None, compress
 class ShardWriter:
     """Writes a shard part by part, in LDDL's schema ("parquet") or our own ("arrow").
 
-    Like LDDL's files, one of parquet has one row group, but for those of more than 256 MB, so that memory is bounded.
+    Like LDDL's files, one of parquet has one row group, but for those of more than `row_group_bytes`, so that memory is
+    bounded.
     """
 
-    def __init__(self, sink: object, output_format: str, bin_id: Optional[int], compression: str) -> None:
+    def __init__(self, sink: object, output_format: str, bin_id: Optional[int], compression: str,
+                 row_group_bytes: int = _ROW_GROUP_BYTES) -> None:
         self._sink = str(sink) if isinstance(sink, Path) else sink
         self._format, self._bin_id, self._compression = output_format, bin_id, compression
+        self._row_group_bytes = row_group_bytes
         self._writer: Any = None
         self._pending: List[pa.Table] = []
 
@@ -73,9 +75,9 @@ class ShardWriter:
     def write(self, columns: pa.Table) -> None:
         """Add rows; the first part fixes the schema."""
         if self._bin_id is not None and self._format == "parquet":
-            columns = columns.append_column("bin_id", pa.array(np.full(len(columns), self._bin_id, np.int64)))
+            columns = columns.append_column("bin_id", arrow_array(np.full(len(columns), self._bin_id, np.int64)))
         self._pending.append(columns)
-        if sum(table.nbytes for table in self._pending) > _ROW_GROUP_BYTES:
+        if sum(table.nbytes for table in self._pending) > self._row_group_bytes:
             self._flush()
 
     def _flush(self) -> None:
@@ -124,7 +126,7 @@ def parquet_to_table(source: pa.Buffer, strings: TokenStrings) -> SampleTable:
     first_ids, first_offsets = strings.split(columns["A"], "A")
     second_ids, second_offsets = strings.split(columns["B"], "B")
     first, second = np.diff(first_offsets), np.diff(second_offsets)
-    lengths = columns["num_tokens"].to_numpy().astype(np.int64)
+    lengths = numpy_array(columns["num_tokens"], "num_tokens").astype(np.int64)
     wrong = np.flatnonzero(first + second + 3 != lengths)
     if len(wrong):
         row = int(wrong[0])
@@ -137,18 +139,22 @@ def parquet_to_table(source: pa.Buffer, strings: TokenStrings) -> SampleTable:
     if masked:
         positions, mask_offsets = decode_positions(columns["masked_lm_positions"])
         labels, label_offsets = strings.split(columns["masked_lm_labels"], "masked_lm_labels")
-        _check_masks(positions, mask_offsets, label_offsets, lengths)
+        _check_mask_counts(mask_offsets, label_offsets)
+        _check_positions(positions, mask_offsets, lengths)
         masks = StaticMasks(mask_offsets, positions, labels)
     return SampleTable(ids, offsets, (first + 2).astype(np.int32),
-                       columns["is_random_next"].to_numpy(zero_copy_only=False), masks)
+                       numpy_array(columns["is_random_next"], "is_random_next"), masks)
 
 
-def _check_masks(positions: np.ndarray, offsets: np.ndarray, label_offsets: np.ndarray, lengths: np.ndarray) -> None:
+def _check_mask_counts(offsets: np.ndarray, label_offsets: np.ndarray) -> None:
     wrong = np.flatnonzero(np.diff(offsets) != np.diff(label_offsets))
     if len(wrong):
         row = int(wrong[0])
         raise ValueError(f"sample {row}: {np.diff(offsets)[row]} masked_lm_positions but "
                          f"{np.diff(label_offsets)[row]} masked_lm_labels; they must be as many: make the shard again")
+
+
+def _check_positions(positions: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
     owners = np.repeat(np.arange(len(lengths)), np.diff(offsets))
     outside = np.flatnonzero((positions >= lengths[owners]) | (positions == 0))
     if len(outside):
@@ -165,8 +171,8 @@ def table_to_arrow(table: SampleTable) -> pa.Buffer:
 def arrow_columns(table: SampleTable) -> pa.Table:
     """The columns of a shard in our own schema."""
     columns = {"input_ids": _lists(table.token_ids, table.offsets),
-               "first_length": pa.array(table.first_lengths.astype(np.uint16)),
-               "is_random_next": pa.array(table.is_random_next)}
+               "first_length": arrow_array(table.first_lengths.astype(np.uint16)),
+               "is_random_next": arrow_array(table.is_random_next)}
     if table.masks:
         columns["masked_lm_positions"] = _lists(table.masks.positions.astype(np.uint16), table.masks.offsets)
         columns["masked_lm_labels"] = _lists(table.masks.labels, table.masks.offsets)
@@ -188,56 +194,66 @@ def read_arrow(source: pa.NativeFile) -> pa.Table:
 
 
 def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.Array:
-    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(np.ascontiguousarray(values)))
+    return pa.LargeListArray.from_arrays(arrow_array(offsets), arrow_array(values))
 
 
 def arrow_to_table(source: pa.Buffer) -> SampleTable:
-    """The shard that `table_to_arrow` wrote; its arrays are views of `source`. ArrowInvalid if it is damaged."""
+    """The shard that `table_to_arrow` wrote; its arrays are views of `source`. ArrowInvalid or ValueError if its
+    structure is damaged; of its values `check_values` tells."""
     table = read_arrow(pa.BufferReader(source))
+    _check_arrow_schema(table.schema)
     table.validate(full=True)  # a damaged file could lead outside of its buffers
     table = table.combine_chunks()
     columns = {name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
                for name, column in zip(table.column_names, table.columns, strict=False)}
 
     def flat(name: str) -> tuple[np.ndarray, np.ndarray]:
-        return columns[name].offsets.to_numpy(), columns[name].values.to_numpy()
+        offsets, values = numpy_array(columns[name].offsets, name), numpy_array(columns[name].values, name)
+        if columns[name].null_count or offsets[0] or offsets[-1] != len(values):
+            raise ValueError(f"column {name!r}: {columns[name].null_count} rows are missing, the others hold values "
+                             f"{offsets[0]} to {offsets[-1]} of {len(values)}; no row may be missing and each value "
+                             "belongs to one: make the shard again")
+        return offsets, values
 
     offsets, ids = flat("input_ids")
     masks = None
     if "masked_lm_positions" in columns:
         masks = StaticMasks(*flat("masked_lm_positions"), flat("masked_lm_labels")[1])
-    return SampleTable(ids, offsets, columns["first_length"].to_numpy().astype(np.int32),
-                       columns["is_random_next"].to_numpy(zero_copy_only=False), masks)
+        _check_mask_counts(masks.offsets, flat("masked_lm_labels")[0])
+    return SampleTable(ids, offsets, numpy_array(columns["first_length"], "first_length").astype(np.int32),
+                       numpy_array(columns["is_random_next"], "is_random_next"), masks)
 
 
-def hdf5_to_table(path: Path, vocabulary: Vocabulary) -> SampleTable:
-    """Read an older HDF5 shard (padded matrices, static masks).
+def check_values(table: SampleTable, vocabulary: Vocabulary) -> None:
+    """ValueError if a sample is not [CLS] A [SEP] B [SEP] of ids of the vocabulary, or has a mask outside of it."""
+    masks = table.masks
+    for name, ids in (("input_ids", table.token_ids), *((("masked_lm_labels", masks.labels),) if masks else ())):
+        if len(ids) and int(ids.view(f"u{ids.itemsize}").max()) >= len(vocabulary):  # a negative id is a large one
+            raise ValueError(f"{name} reach from {ids.min()} to {ids.max()}, {vocabulary.source} has {len(vocabulary)} "
+                             "tokens; ids must be below that: use the vocabulary the shard was made with, or make the "
+                             "shard again if it is damaged")
+    starts, ends, lengths = table.offsets[:-1], table.offsets[1:], table.lengths()
+    wrong = np.flatnonzero((table.first_lengths < 2) | (table.first_lengths >= lengths))
+    if not len(wrong):
+        cls_id, sep_id = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
+        wrong = np.flatnonzero((table.token_ids[starts] != cls_id) | (table.token_ids[ends - 1] != sep_id)
+                               | (table.token_ids[starts + table.first_lengths - 1] != sep_id))
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(f"sample {row}: its {lengths[row]} tokens with first_length={table.first_lengths[row]} are "
+                         "not [CLS] A [SEP] and B [SEP], as they must be; the shard is damaged, or made with another "
+                         "vocabulary: make it again")
+    if masks:
+        _check_positions(masks.positions, masks.offsets, lengths)
 
-    Positions of masked_lm_positions after a row's last mask are 0, which is [CLS] and never masked.
-    """
-    import h5py  # only users of such shards need it
 
-    with h5py.File(path, "r") as file:
-        missing = [name for name in HDF5_DATASETS if name not in file]
-        if missing:
-            raise ValueError(f"{path}: has no dataset {missing[0]!r} (it has {', '.join(file)}); an HDF5 shard has "
-                             f"{', '.join(HDF5_DATASETS)}")
-        ids, mask, segments, positions, labels, random_next = (file[name][:] for name in HDF5_DATASETS)
-    if len({len(array) for array in (ids, mask, segments, positions, labels, random_next)}) != 1:
-        raise ValueError(f"{path}: its datasets differ in length; each must have one row per sample: make it again")
-    lengths = mask.astype(np.int64).sum(axis=1)
-    real = np.arange(ids.shape[1])[None, :] < lengths[:, None]
-    if not (mask.astype(bool) == real).all():
-        raise ValueError(f"{path}: input_mask must be ones, then zeros, in every row; the shard is damaged")
-    masked = positions > 0
-    label_ids = labels[masked]
-    for name, values in (("input_ids", ids), ("masked_lm_ids", label_ids)):
-        if values.size and (int(values.max()) >= len(vocabulary) or int(values.min()) < 0):
-            raise ValueError(f"{path}: {name} reach from {values.min()} to {values.max()}, but {vocabulary.source} "
-                             f"has {len(vocabulary)} tokens: use the vocabulary the shard was made with")
-    dtype = vocabulary.id_dtype()
-    first = ((segments == 0) & real).sum(axis=1).astype(np.int32)
-    offsets = offsets_of(masked.sum(axis=1))
-    _check_masks(positions[masked], offsets, offsets, lengths)
-    return SampleTable(ids[real].astype(dtype), offsets_of(lengths), first, random_next.reshape(-1).astype(bool),
-                       StaticMasks(offsets, positions[masked].astype(np.uint16), label_ids.astype(dtype)))
+def _check_arrow_schema(schema: pa.Schema) -> None:
+    numbers = [pa.large_list(kind) for kind in (pa.uint16(), pa.int32())]
+    wanted = {"input_ids": numbers, "first_length": [pa.uint16()], "is_random_next": [pa.bool_()]}
+    if any(name in schema.names for name in _MASK_COLUMNS):
+        wanted.update(masked_lm_positions=numbers[:1], masked_lm_labels=numbers)
+    for name, kinds in wanted.items():
+        if name not in schema.names or schema.field(name).type not in kinds:
+            found = schema.field(name).type if name in schema.names else "missing"
+            raise ValueError(f"column {name!r} is {found}, it must be {' or '.join(map(str, kinds))}; the shard is "
+                             "damaged or of another program: make it with data.preprocess_bert_pretrain")

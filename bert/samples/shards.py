@@ -16,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.samples.manifest import NUM_SAMPLES_NAME, Manifest, read_manifest, sha256_of
+from bert.samples.arrow_arrays import numpy_array
+from bert.samples.hdf5_shards import describe_hdf5, hdf5_to_table
+from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, checksum_of, read_manifest
 from bert.samples.shard_formats import (
     TokenStrings,
     arrow_to_table,
     check_parquet_schema,
-    hdf5_to_table,
+    check_values,
     parquet_to_table,
 )
 from bert.samples.table import SampleTable
@@ -30,6 +32,8 @@ from bert.tokenization import Vocabulary
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)(?P<number>\d+)\.(?P<kind>parquet|arrow)(?:_(?P<bin>\d+))?")
 _HDF5_NAME = re.compile(r".*\.(?:hdf5|h5)")
 _TAIL_BYTES = 4096
+# What the libraries raise at damaged bytes; KeyError and RuntimeError are h5py's.
+_DAMAGE = (OSError, pa.ArrowException, ValueError, KeyError, AttributeError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,14 @@ class ShardDirectory:
         self.max_seq_length = max_seq_length
         self._strings = TokenStrings(vocabulary)
         self.manifest: Optional[Manifest] = read_manifest(self.directory)
-        shards = _list_shards(self.directory)
-        self._check_names(shards)
+        shards = list_shards(self.directory)
+        self._recorded = recorded_counts(self.directory, self.manifest)
+        check_names(self.directory, shards, self._recorded)
+        self._check_vocabulary()
         self.shards: Tuple[Shard, ...] = tuple(self._describe(shard) for shard in shards)
         self._check_counts()
-        _check_agreement(self.directory, self.shards)
-        _check_duplicates(self.shards)
+        check_agreement(self.directory, self.shards)
+        check_duplicates(self.shards)
 
     @property
     def masked(self) -> bool:
@@ -87,14 +93,16 @@ class ShardDirectory:
         try:
             if shard.kind == "hdf5":
                 if record:
-                    self._check_bytes(shard, shard.path.read_bytes(), record.sha256)
+                    self._check_bytes(shard, shard.path.read_bytes(), record.xxh128)
                 table = hdf5_to_table(shard.path, self.vocabulary)
             else:
                 data = pa.py_buffer(shard.path.read_bytes())
                 if record:
-                    self._check_bytes(shard, data, record.sha256)
-                table = (parquet_to_table(data, self._strings) if shard.kind == "parquet" else arrow_to_table(data))
-        except (OSError, pa.ArrowException, ValueError) as error:
+                    self._check_bytes(shard, data, record.xxh128)
+                table = parquet_to_table(data, self._strings) if shard.kind == "parquet" else arrow_to_table(data)
+                if shard.kind == "arrow":
+                    check_values(table, self.vocabulary)
+        except _DAMAGE as error:
             raise ValueError(f"{shard.path}: {error}") from error
         if len(table) != shard.num_samples:
             raise ValueError(f"{shard.path}: holds {len(table)} samples, {shard.num_samples} when it was opened; "
@@ -111,8 +119,8 @@ class ShardDirectory:
             return self.load(index).lengths()
         try:
             with pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
-                return file.read(["num_tokens"], use_threads=False).column(0).to_numpy().astype(np.int64)
-        except (OSError, pa.ArrowException) as error:
+                return _num_tokens(file).astype(np.int64)
+        except (OSError, pa.ArrowException, ValueError) as error:
             raise ValueError(f"{shard.path}: {error}") from error
 
     def verify(self) -> None:
@@ -121,50 +129,20 @@ class ShardDirectory:
             self.load(index)
 
     @staticmethod
-    def _check_bytes(shard: Shard, data: Union[bytes, pa.Buffer], sha256: str) -> None:
-        found = sha256_of(data)
-        if found != sha256:
-            raise ValueError(f"its sha256 is {found[:12]}..., the manifest says {sha256[:12]}...; the file has changed "
-                             "since it was made: copy it again or make it again")
+    def _check_bytes(shard: Shard, data: Union[bytes, pa.Buffer], checksum: str) -> None:
+        found = checksum_of(data)
+        if found != checksum:
+            raise ValueError(f"its XXH128 is {found[:12]}..., the manifest says {checksum[:12]}...; the file has "
+                             "changed since it was made: copy it again or make it again")
 
-    def _check_names(self, shards: List[Shard]) -> None:
-        found = {shard.name for shard in shards}
-        for source, names in self._recorded_counts().items():
-            missing, extra = sorted(set(names) - found), sorted(found - set(names))
-            if missing:
-                raise ValueError(f"{self.directory}: {len(missing)} of the {len(names)} shards in {source} are "
-                                 f"missing, the first being {missing[0]}; restore them or make the shards again")
-            if extra:
-                raise ValueError(f"{self.directory}: {len(extra)} shards are not in {source}, the first being "
-                                 f"{extra[0]}; a directory holds the shards of one run: remove what does not belong")
-        if not self._recorded_counts():
-            numbers = sorted({shard.number for shard in shards})
-            if numbers != list(range(len(numbers))):
-                gap = next(index for index, number in enumerate(numbers) if index != number)
-                raise ValueError(f"{self.directory}: shard number {gap} is missing (found {len(numbers)}, the last "
-                                 f"{numbers[-1]}); numbers run from 0 without gaps: restore it")
+    def _check_vocabulary(self) -> None:
         if self.manifest and self.manifest.vocabulary_sha256 not in (None, self.vocabulary.sha256):
             raise ValueError(f"{self.directory}: made with a vocabulary of sha256 "
                              f"{self.manifest.vocabulary_sha256[:12]}..., but {self.vocabulary.source} has "
                              f"{self.vocabulary.sha256[:12]}...; train with the vocabulary the shards were made with")
 
-    def _recorded_counts(self) -> Dict[str, Dict[str, int]]:
-        """File name -> number of samples, by the record that says so."""
-        records = {}
-        if self.manifest:
-            records["manifest.json"] = {name: record.num_samples for name, record in self.manifest.shards.items()}
-        path = self.directory / NUM_SAMPLES_NAME
-        if path.exists():
-            try:
-                records[NUM_SAMPLES_NAME] = {str(name): int(count) for name, count in
-                                             json.loads(path.read_bytes()).items()}
-            except (ValueError, AttributeError, TypeError) as error:
-                raise ValueError(f"{path}: not a JSON object of file name and count ({error}); remove it or run "
-                                 "data.balance_shards again") from error
-        return records
-
     def _check_counts(self) -> None:
-        for source, names in self._recorded_counts().items():
+        for source, names in self._recorded.items():
             for shard in self.shards:
                 if names[shard.name] != shard.num_samples:
                     raise ValueError(f"{shard.path}: holds {shard.num_samples} samples, {source} says "
@@ -182,7 +160,7 @@ class ShardDirectory:
         reader = {"parquet": _describe_parquet, "arrow": _describe_arrow, "hdf5": _describe_hdf5}[shard.kind]
         try:
             described = reader(shard)
-        except (OSError, pa.ArrowException, ValueError, KeyError, AttributeError) as error:
+        except _DAMAGE as error:
             raise ValueError(f"{shard.path}: {error}") from error
         if described.max_num_tokens > self.max_seq_length:
             raise ValueError(_too_long(shard.path, described.max_num_tokens, self.max_seq_length))
@@ -194,7 +172,8 @@ def _too_long(path: Path, longest: int, max_seq_length: int) -> str:
             f"set max_seq_length to at least {longest}, or make shards with --target-seq-length {max_seq_length}")
 
 
-def _list_shards(directory: Path) -> List[Shard]:
+def list_shards(directory: Path) -> List[Shard]:
+    """The shards of a directory by their names alone, in order of bin and number; FileNotFoundError without any."""
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such directory; give the directory that holds the shards")
     shards = []
@@ -213,14 +192,56 @@ def _list_shards(directory: Path) -> List[Shard]:
     return sorted(shards, key=lambda shard: (-1 if shard.bin_id is None else shard.bin_id, shard.number, shard.name))
 
 
+def recorded_counts(directory: Path, manifest: Optional[Manifest]) -> Dict[str, Dict[str, int]]:
+    """What the records beside the shards say: name of the record -> file name -> number of samples."""
+    records = {}
+    if manifest:
+        records[MANIFEST_NAME] = {name: record.num_samples for name, record in manifest.shards.items()}
+    path = directory / NUM_SAMPLES_NAME
+    if path.exists():
+        try:
+            records[NUM_SAMPLES_NAME] = {str(name): int(count) for name, count in
+                                         json.loads(path.read_bytes()).items()}
+        except (ValueError, AttributeError, TypeError) as error:
+            raise ValueError(f"{path}: not a JSON object of file name and count ({error}); remove it") from error
+    return records
+
+
+def check_names(directory: Path, shards: List[Shard], recorded: Dict[str, Dict[str, int]]) -> None:
+    """ValueError if a shard is missing or one too many: by the records or, without any, by the numbers of the names."""
+    found = {shard.name for shard in shards}
+    for source, names in recorded.items():
+        missing, extra = sorted(set(names) - found), sorted(found - set(names))
+        if missing:
+            raise ValueError(f"{directory}: {len(missing)} of the {len(names)} shards in {source} are missing, the "
+                             f"first being {missing[0]}; restore them or make the shards again")
+        if extra:
+            raise ValueError(f"{directory}: {len(extra)} shards are not in {source}, the first being {extra[0]}; a "
+                             "directory holds the shards of one run: remove what does not belong")
+    styles = {shard.name[:5]: shard.name for shard in shards if shard.kind != "hdf5"}
+    if len(styles) > 1:
+        raise ValueError(f"{directory}: holds {styles['part.']} and {styles['shard']}, parts of a run beside balanced "
+                         "shards, which are the same samples; a directory holds one of the two, or each sample would "
+                         "count twice: move the part.* or the shard-* files elsewhere")
+    numbers = sorted({shard.number for shard in shards})
+    if not recorded and numbers != list(range(len(numbers))):
+        gap = next(index for index, number in enumerate(numbers) if index != number)
+        raise ValueError(f"{directory}: shard number {gap} is missing (found {len(numbers)}, the last {numbers[-1]}); "
+                         "numbers run from 0 without gaps: restore it or make the shards again")
+
+
 def _describe_parquet(shard: Shard) -> Shard:
     with pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
         masked = check_parquet_schema(file.schema_arrow)
         metadata = file.metadata
         # Not by the footer's statistics: nothing vouches for them, and damaged ones end the process, not the reading.
-        lengths = file.read(["num_tokens"], use_threads=False).column(0).to_numpy()
+        lengths = _num_tokens(file)
         longest = lengths.max() if len(lengths) else 0
         return replace(shard, num_samples=metadata.num_rows, max_num_tokens=int(longest), masked=masked)
+
+
+def _num_tokens(file: pq.ParquetFile) -> np.ndarray:
+    return numpy_array(file.read(["num_tokens"], use_threads=False).column(0).combine_chunks(), "num_tokens")
 
 
 def _describe_arrow(shard: Shard) -> Shard:
@@ -231,13 +252,10 @@ def _describe_arrow(shard: Shard) -> Shard:
 
 
 def _describe_hdf5(shard: Shard) -> Shard:
-    import h5py
-
-    with h5py.File(shard.path, "r") as file:
-        return replace(shard, num_samples=int(file["input_ids"].shape[0]), masked=True)
+    return replace(shard, num_samples=describe_hdf5(shard.path), masked=True)
 
 
-def _check_agreement(directory: Path, shards: Tuple[Shard, ...]) -> None:
+def check_agreement(directory: Path, shards: Tuple[Shard, ...]) -> None:
     """One kind of file, all masked or none, all with a bin or none."""
     first = shards[0]
     for shard in shards[1:]:
@@ -252,7 +270,7 @@ def _check_agreement(directory: Path, shards: Tuple[Shard, ...]) -> None:
                          "empty")
 
 
-def _check_duplicates(shards: Tuple[Shard, ...]) -> None:
+def check_duplicates(shards: Tuple[Shard, ...]) -> None:
     """The same file under two names. Files of one size whose ends (Parquet's footer) agree are compared whole."""
     seen: Dict[Tuple[int, bytes], Shard] = {}
     for shard in shards:
@@ -263,6 +281,7 @@ def _check_duplicates(shards: Tuple[Shard, ...]) -> None:
             file.seek(max(0, size - _TAIL_BYTES))
             tail = hashlib.sha256(file.read()).digest()
         other = seen.setdefault((size, tail), shard)
-        if other is not shard and sha256_of(other.path.read_bytes()) == sha256_of(shard.path.read_bytes()):
+        if other is not shard and checksum_of(other.path.read_bytes()) == checksum_of(shard.path.read_bytes()):
             raise ValueError(f"{shard.path}: the same bytes as {other.name}; every sample would count twice: remove "
-                             "one and run data.balance_shards on the rest")
+                             f"one and what lists it ({MANIFEST_NAME}, {NUM_SAMPLES_NAME}), number the rest without "
+                             "gaps and run data.balance_shards on them")

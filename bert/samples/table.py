@@ -7,6 +7,8 @@ from typing import Sequence
 
 import numpy as np
 
+from bert.text.compiled import compiled, copied
+
 
 def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """int64 [sum(lengths)]: the ranges start, start + 1, ... of every row, one after the other."""
@@ -107,12 +109,23 @@ def join_pairs(first_ids: np.ndarray, first_lengths: np.ndarray, second_ids: np.
     """Flat rows [CLS] A [SEP] B [SEP] from flat A and B: (token ids [T], offsets int64 [n + 1])."""
     offsets = offsets_of(first_lengths + second_lengths + 3)
     ids = np.empty(offsets[-1], first_ids.dtype)
-    ids[offsets[:-1]] = cls_id
-    ids[offsets[:-1] + 1 + first_lengths] = sep_id
-    ids[offsets[1:] - 1] = sep_id
-    ids[ragged_indices(offsets[:-1] + 1, first_lengths)] = first_ids
-    ids[ragged_indices(offsets[:-1] + 2 + first_lengths, second_lengths)] = second_ids
+    _join(first_ids, first_lengths, second_ids, second_lengths, cls_id, sep_id, ids)
     return ids, offsets
+
+
+@compiled
+def _join(first_ids: np.ndarray, first_lengths: np.ndarray, second_ids: np.ndarray, second_lengths: np.ndarray,
+          cls_id: int, sep_id: int, ids: np.ndarray) -> None:
+    end = first = second = 0
+    for row in range(len(first_lengths)):
+        ids[end] = cls_id
+        end = copied(ids, end + 1, first_ids, first, first + first_lengths[row])
+        ids[end] = sep_id
+        end = copied(ids, end + 1, second_ids, second, second + second_lengths[row])
+        ids[end] = sep_id
+        end += 1
+        first += first_lengths[row]
+        second += second_lengths[row]
 
 
 def concatenate(tables: Sequence[SampleTable]) -> SampleTable:

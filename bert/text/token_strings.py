@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import cached_property
 from typing import Optional, Tuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from bert.samples.table import offsets_of, ragged_indices
 from bert.text.compiled import SPARE_BYTES
 from bert.text.string_loops import arrays_saved, join_rows, spaced_offsets, spaced_text, split_rows, text_offsets
-from bert.text.token_table import token_table
+from bert.text.token_table import ShortTokens, short_tokens, token_table
 from bert.tokenization import Vocabulary
 
 _HEADER_BYTES = 128
@@ -23,6 +24,11 @@ class TokenStrings:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.table = token_table(vocabulary.tokens)
+
+    @cached_property
+    def _short(self) -> ShortTokens:
+        """Only reading needs it."""
+        return short_tokens(self.table)
 
     def spaced(self, ids: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """(text uint8, byte offsets int64 [T + 1]): all tokens, each with a space behind it, and SPARE_BYTES."""
@@ -47,7 +53,7 @@ class TokenStrings:
         bounds, data = _buffers(texts)
         ids = np.empty((int(bounds[-1] - bounds[0]) + len(texts)) // 2 + 1, self.vocabulary.id_dtype())
         offsets = np.empty(len(texts) + 1, np.int64)
-        row, start, stop = split_rows(data, bounds, self.table, ids, offsets)
+        row, start, stop = split_rows(data, bounds, self.table, self._short, ids, offsets)
         if row >= 0:
             word = data[start:stop].tobytes().decode("utf-8", "replace")
             raise ValueError(f"column {column!r}, sample {row}: token {word!r} is not in {self.vocabulary.source} "

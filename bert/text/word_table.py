@@ -10,12 +10,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert.text.compiled import HASH_PRIME, HASH_START, compiled, copied, hash_of, slot_of
-from bert.text.token_table import TokenTable, find_token
+from bert.text.compiled import HASH_PRIME, HASH_START, compiled, copied, hash_of, inner, slot_of
+from bert.text.token_table import HASH_FACTOR, TokenTable, eight_bytes, find_token
 
 MAX_WORD_CHARACTERS = 100
 _ROW_BITS = np.uint64(32)
 _WHITE_SPACE = b" \t\n\r"
+_ONE, _EIGHT = np.uint64(1), np.uint64(8)
+_ONES, _HIGHS, _LOWS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
+_CASE = np.uint64(0x20) * _ONES  # what tells a small letter from a capital
+
+
+def _reaching(first: str) -> np.uint64:
+    """What to add to eight ASCII characters, so that those from `first` on get their highest bit."""
+    return np.uint64(0x80 - ord(first)) * _ONES
+
+
+_FROM_0, _BEYOND_9, _FROM_CAPITAL_A, _BEYOND_CAPITAL_Z, _FROM_A, _BEYOND_Z = map(_reaching, "0:A[a{")
 _CONTINUED = HASH_START
 with np.errstate(over="ignore"):
     for _byte in b"##":
@@ -27,10 +38,12 @@ class Words(NamedTuple):
 
     Attributes:
         slots: uint64 [a power of two], open addressing: half a word's hash and in the low 32 bits its row + 1, or 0.
+        keys: uint64, of a short plain word its bytes as a number, as `_short_word` gives them, of all others 0.
         text: uint8, the words' bytes; offsets: int64, where each starts.
     """
 
     slots: np.ndarray
+    keys: np.ndarray
     text: np.ndarray
     offsets: np.ndarray
 
@@ -46,10 +59,9 @@ def byte_classes() -> np.ndarray:
     return classes
 
 
-@compiled
+@inner
 def is_lone(text: np.ndarray, place: int, stop: int) -> bool:
     """Whether a character of three bytes stands here that is a word by itself."""
-    place = int(np.int64(place))
     if stop - place < 3:
         return False
     first, second, third = np.int64(text[place]), np.int64(text[place + 1]), np.int64(text[place + 2])
@@ -75,6 +87,7 @@ def look_up(text: np.ndarray, boundaries: np.ndarray, lower: np.ndarray, classes
         (num_rows, place, segment, num_words) as they are then; place is n at the end.
     """
     mask = len(words.slots) - 1
+    case = _CASE if lower[65] != 65 else np.uint64(0)
     while segment < len(boundaries) - 1:
         stop = boundaries[segment + 1]
         if place == boundaries[segment]:
@@ -83,11 +96,15 @@ def look_up(text: np.ndarray, boundaries: np.ndarray, lower: np.ndarray, classes
             if classes[text[place]] == 0:
                 place += 1
                 continue
-            end, state = _word(text, place, stop, classes, lower)
+            key, end = _short_word(text, place, stop, classes, case)
+            if key != 0:
+                state = key * HASH_FACTOR
+            else:
+                end, state = _word(text, place, stop, classes, lower)
             slot = slot_of(state, mask)
             entry = words.slots[slot]
-            while entry != 0 and not ((entry ^ state) >> _ROW_BITS == 0
-                                      and _is_word(words, _row_of(entry), text, place, end, lower)):
+            while entry != 0 and not ((entry ^ state) >> _ROW_BITS == 0 and words.keys[_row_of(entry)] == key and
+                                      (key != 0 or _is_word(words, _row_of(entry), text, place, end, lower))):
                 slot = (slot + 1) & mask
                 entry = words.slots[slot]
             row = _row_of(entry)
@@ -99,6 +116,7 @@ def look_up(text: np.ndarray, boundaries: np.ndarray, lower: np.ndarray, classes
                 row = num_rows
                 for byte in range(end - place):
                     words.text[start + byte] = lower[text[place + byte]]
+                words.keys[row] = key
                 num_rows += 1
                 words.offsets[num_rows] = start + end - place
                 words.slots[slot] = _entry(state, row)
@@ -110,36 +128,68 @@ def look_up(text: np.ndarray, boundaries: np.ndarray, lower: np.ndarray, classes
     return num_rows, place, segment, num_words
 
 
-@compiled
+@inner
+def _short_word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, case: np.uint64) -> tuple[np.uint64, int]:
+    """(key, end) of the word at `place` if it has at most 7 bytes and is a mark or all letters and digits of ASCII; its
+    key is its bytes, those of `case` set in capitals, the first one lowest, zeros behind. (0, place) if it is not."""
+    if classes[text[place]] == 2:
+        return np.uint64(text[place]), place + 1
+    value = _eight_bytes_at_most(text, place)
+    ascii_only = value & _LOWS
+    letters = ascii_only | _CASE
+    plain = ((letters + _FROM_A) ^ (letters + _BEYOND_Z)) | ((ascii_only + _FROM_0) ^ (ascii_only + _BEYOND_9))
+    ends = (~plain | value) & _HIGHS
+    if stop - place < 8:
+        ends |= np.uint64(0x80) << np.uint64(8 * (stop - place))
+    if ends == 0:
+        return np.uint64(0), place
+    before = ((ends & (~ends + _ONE)) >> np.uint64(7)) - _ONE  # all bits of the bytes before the first that ends it
+    end = place + int(np.int64(((before & _ONES) * _ONES) >> np.uint64(56)))
+    if end == place or (end < stop and classes[text[end]] & 1):  # not a word's end, but a part of it of another kind
+        return np.uint64(0), place
+    capitals = (ascii_only + _FROM_CAPITAL_A) ^ (ascii_only + _BEYOND_CAPITAL_Z)
+    return (value | ((capitals & _HIGHS) >> np.uint64(2) & case)) & before, end
+
+
+@inner
+def _eight_bytes_at_most(text: np.ndarray, place: int) -> np.uint64:
+    """As `eight_bytes`, zeros behind the end of the text."""
+    if place + 8 <= len(text):
+        return eight_bytes(text, place)
+    found = np.uint64(0)
+    for byte in range(np.uint64(len(text) - place)):
+        found |= np.uint64(text[np.uint64(place) + byte]) << (byte * _EIGHT)
+    return found
+
+
+@inner
 def _word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, lower: np.ndarray) -> tuple[int, np.uint64]:
-    """(end, hash) of the word that starts at `place`."""
+    """(end, hash) of the word that starts at `place` and is no short one."""
     kind = classes[text[place]]
     end = place + 1
     state = (HASH_START ^ np.uint64(lower[text[place]])) * HASH_PRIME
-    if kind == 2:
-        return end, state
     if kind == 3 and is_lone(text, place, stop):
         return place + 3, hash_of(state, text, end, place + 3)
     for following in range(np.uint64(end), np.uint64(stop)):
         byte = text[following]
         kind = classes[byte]
-        if kind != 1 and (kind != 3 or is_lone(text, following, stop)):
+        if kind != 1 and (kind != 3 or is_lone(text, np.int64(following), stop)):
             return int(np.int64(following)), state
         state = (state ^ np.uint64(lower[byte])) * HASH_PRIME
     return stop, state
 
 
-@compiled
+@inner
 def _entry(state: np.uint64, row: int) -> np.uint64:
     return ((state >> _ROW_BITS) << _ROW_BITS) | np.uint64(row + 1)
 
 
-@compiled
+@inner
 def _row_of(entry: np.uint64) -> int:
     return int(np.int64(entry & np.uint64(0xFFFFFFFF))) - 1
 
 
-@compiled
+@inner
 def _is_word(words: Words, row: int, text: np.ndarray, start: int, stop: int, lower: np.ndarray) -> bool:
     begin = words.offsets[row]
     if words.offsets[row + 1] - begin != stop - start:
@@ -156,7 +206,9 @@ def enter_all(words: Words, num_rows: int) -> None:
     """Enter all rows into the empty slots."""
     mask = len(words.slots) - 1
     for row in range(num_rows):
-        state = hash_of(HASH_START, words.text, words.offsets[row], words.offsets[row + 1])
+        state = words.keys[row] * HASH_FACTOR
+        if words.keys[row] == 0:
+            state = hash_of(HASH_START, words.text, words.offsets[row], words.offsets[row + 1])
         slot = slot_of(state, mask)
         while words.slots[slot] != 0:
             slot = (slot + 1) & mask
@@ -195,7 +247,7 @@ def word_pieces(words: Words, first_row: int, num_rows: int, table: TokenTable, 
     return num_pieces
 
 
-@compiled
+@inner
 def _is_plain(text: np.ndarray, start: int, stop: int) -> bool:
     for place in range(start, stop):
         if text[place] < 33 or text[place] > 126:
@@ -203,7 +255,7 @@ def _is_plain(text: np.ndarray, start: int, stop: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def _longest_token(table: TokenTable, text: np.ndarray, start: int, place: int, stop: int) -> tuple[int, int]:
     """(id, end) of the longest token at `place` of a word that starts at `start`; (-1, place) if there is none."""
     found, end = -1, place
@@ -230,7 +282,7 @@ def count_tokens(rows: np.ndarray, lengths: np.ndarray) -> int:
 def spell_out(rows: np.ndarray, first_words: np.ndarray, pieces: np.ndarray, starts: np.ndarray, lengths: np.ndarray,
               ids: np.ndarray, offsets: np.ndarray) -> None:
     """Fill ids with the tokens of all words, offsets with where those of each segment start."""
-    end = 0
+    end = np.int64(0)
     for segment in range(len(first_words) - 1):
         offsets[segment] = end
         for word in range(first_words[segment], first_words[segment + 1]):

@@ -133,6 +133,7 @@ def _persistent_overflow(trials: Trials) -> None:
         else:
             raise AssertionError("it went on for ever")
         assert max(list_steps(config.checkpoint_dir())) <= 6
+        assert not [thread for thread in threading.enumerate() if thread.name == "checkpoint"], "a save is in flight"
 
 
 SPIKES = ("alert", "rollback", "rollback, interrupted", "rollback of an interval", "off")

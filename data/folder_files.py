@@ -1,0 +1,41 @@
+"""The files below a folder, by links too: nothing is met twice, and what cannot be read is an error."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+
+def files_below(folder: Path, counts: Counter, hidden: bool = True) -> list[Path]:
+    """The files below a folder, also by links to folders, sorted; a folder that is met twice is read once.
+
+    Without `hidden`, what is hidden is left out, and so is all below it.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    files: list[Path] = []
+    seen: set[str] = set()
+    waiting = [folder]
+    while waiting:  # a folder's own place comes before links to it
+        for root, names, others in os.walk(waiting.pop(0), onerror=_raise):
+            if not hidden:
+                names[:], others = ([name for name in found if not name.startswith(".")] for found in (names, others))
+            names.sort()
+            real = os.path.realpath(root)
+            if real in seen:
+                counts["links to folders that were read already"] += 1
+                names.clear()
+                continue
+            seen.add(real)
+            waiting += [Path(root, name) for name in names if os.path.islink(os.path.join(root, name))]
+            found = [Path(root, name) for name in others if os.path.isfile(os.path.join(root, name))]
+            files += found
+            if len(found) < len(others):
+                counts["broken links, pipes and devices left out"] += len(others) - len(found)
+    return sorted(files)
+
+
+def _raise(error: OSError) -> None:
+    raise error
