@@ -7,16 +7,10 @@ was killed is simply started again.
 
 from __future__ import annotations
 
-import ctypes
 import json
-import multiprocessing
-import os
 import re
-import signal
-import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -44,7 +38,6 @@ BLOCKS_FOLDER = ".blocks"
 FORMATS = ("parquet", "arrow")
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)\d+\.(?:parquet|arrow)(?:_\d+)?")
 _ROWS_AT_ONCE = 8192
-_PR_SET_PDEATHSIG = 1  # of Linux
 _ROW_GROUP_BYTES = 256 << 20  # of all the shards together that a process writes at a time
 _VERSION = 3  # of the samples that the same settings give, so that no run is finished with those of another version
 
@@ -320,35 +313,3 @@ def cut(counts: list[int], edges: list[int]) -> list[tuple[Piece, ...]]:
             first += 1
         result.append(tuple(pieces))
     return result
-
-
-def run_ordered(function, tasks: list, num_workers: int) -> Iterator:
-    """function(*task) for every task, in order, in `num_workers` processes (in this one if 1), which end with it."""
-    if num_workers <= 1 or len(tasks) <= 1:
-        for task in tasks:
-            yield function(*task)
-        return
-    others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(min(num_workers, len(tasks)), multiprocessing.get_context("fork"), _begin_worker,
-                             (os.getpid(),)) as pool:
-        try:
-            futures = deque(pool.submit(function, *task) for task in tasks)
-            while futures:
-                yield futures.popleft().result()
-        except BaseException:
-            # Nothing is lost, as files get their names when they are whole. Futures are not cancelled: Python 3.11's
-            # pool fails on those that it finds when its processes end.
-            for process in set(multiprocessing.active_children()) - others:
-                process.terminate()
-            # A result of which a part was sent would be waited for, as long as this end of the pipe is open too.
-            pool._result_queue._writer.close()  # type: ignore[attr-defined]
-            raise
-
-
-def _begin_worker(parent: int) -> None:
-    """A Ctrl-C is for the parent, which ends its workers; when it is killed, the system does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)

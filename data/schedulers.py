@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from data.pipeline import run_ordered
+from data.workers import run_ordered
 
 SCHEDULERS = ("local", "dask", "slurm")
 Run = Callable[[Callable[..., Any], list], Iterator]

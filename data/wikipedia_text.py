@@ -17,7 +17,6 @@ from pathlib import Path
 
 from bert.samples.manifest import sha256_of, write_atomically
 from data.meter import ByteMeter
-from data.pipeline import run_ordered
 from data.source_files import (
     MAX_FILE_BYTES,
     PART_SUFFIX,
@@ -30,6 +29,7 @@ from data.source_files import (
 )
 from data.wikipedia_dump import DumpError, Page, Span, SpanReader, check_end, parse_page, plan_spans, read_namespaces
 from data.wikitext import Site, prose_of
+from data.workers import run_ordered
 
 REPORT_NAME = "report.json"
 _SPAN_BYTES = 16 << 20

@@ -23,7 +23,7 @@ from data import pipeline, preprocess_bert_pretrain
 from data.balance_shards import balance
 from data.corpus import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks, read_documents
 from data.pairs import PairSettings, make_pairs
-from data.pipeline import _sampled, run_ordered
+from data.pipeline import _sampled
 from data.sample_settings import SampleSettings
 from data.schedulers import scheduler
 from data.sentences import TokenizedDocuments, tokenize_documents
@@ -350,42 +350,6 @@ def test_a_run_that_was_interrupted_is_simply_started_again(corpus, tmp_path):
     assert "Traceback" not in errors
     run(corpus, tmp_path / "out", *flags)
     assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")
-
-
-def signal_oneself(number):
-    os.kill(os.getpid(), signal.SIGINT)
-    return number
-
-
-def test_workers_leave_a_ctrl_c_to_their_parent():
-    assert list(run_ordered(signal_oneself, [(1,), (2,), (3,)], 2)) == [1, 2, 3]
-
-
-def fail_at_seven(number):
-    if number == 7:
-        raise ValueError("seven")
-    return bytes(9000)  # more than a pipe takes at once
-
-
-def test_results_that_were_sent_in_part_do_not_keep_a_failure_waiting():
-    for _ in range(20):
-        with pytest.raises(ValueError, match="seven"):
-            list(run_ordered(fail_at_seven, [(number,) for number in range(60)], 4))
-
-
-def test_workers_end_with_their_parent():
-    program = ("import os, time\nfrom data.pipeline import run_ordered\n"
-               "def work(number):\n    print(os.getpid(), flush=True)\n    time.sleep(600)\n"
-               "list(run_ordered(work, [(1,), (2,)], 2))")
-    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    workers = [int(process.stdout.readline()) for _ in range(2)]
-    process.kill()
-    process.wait()
-    deadline = time.monotonic() + 30
-    while any(Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes()
-              for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("others", [

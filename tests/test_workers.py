@@ -1,0 +1,114 @@
+"""Tasks on several processes: the order, and every way in which one of them may end."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import bert.framework  # noqa: F401  (Paddle's handlers of signals, which a process that is forked inherits)
+from data.workers import run_ordered
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def tasks(count: int) -> list[tuple[int]]:
+    return [(number,) for number in range(count)]
+
+
+def twice(number):
+    time.sleep(0.02 * (number % 3 == 0))
+    return os.getpid(), 2 * number
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5, 50])
+@pytest.mark.parametrize("count", [0, 1, 2, 20])
+def test_results_come_in_order_from_as_many_processes(num_workers, count):
+    results = list(run_ordered(twice, tasks(count), num_workers))
+    assert [result for _, result in results] == [2 * number for number in range(count)]
+    pids = {pid for pid, _ in results}
+    if num_workers == 1 or count < 2:
+        assert pids <= {os.getpid()}
+    else:
+        assert os.getpid() not in pids and len(pids) <= num_workers
+    assert not multiprocessing.active_children()
+
+
+def signal_oneself(number):
+    os.kill(os.getpid(), signal.SIGINT)
+    return number
+
+
+def test_workers_leave_a_ctrl_c_to_their_parent():
+    assert list(run_ordered(signal_oneself, tasks(3), 2)) == [0, 1, 2]
+
+
+def fail_at_seven(number):
+    if number == 7:
+        raise ValueError("seven")
+    return bytes(90_000)  # more than a pipe takes at once
+
+
+def test_a_failure_ends_the_others_whatever_they_are_sending():
+    """Two hundred times, with Paddle in the process: its handler of SIGTERM may wait for ever for a lock of malloc."""
+    for _ in range(200):
+        with pytest.raises(ValueError, match="seven") as caught:
+            list(run_ordered(fail_at_seven, tasks(60), 4))
+    assert "fail_at_seven" in caught.value.__notes__[0]  # where it was
+    assert not multiprocessing.active_children()
+
+
+class Unsendable(Exception):
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+
+def fail_unsendably(number):
+    raise Unsendable("this", "that")
+
+
+def test_an_error_that_cannot_be_sent_comes_as_its_text():
+    with pytest.raises(RuntimeError, match="this and that"):
+        list(run_ordered(fail_unsendably, tasks(2), 2))
+
+
+def end_at_three(number, how):
+    if number == 3:
+        how()
+    return number
+
+
+@pytest.mark.parametrize("how,message", [
+    (lambda: os.kill(os.getpid(), signal.SIGKILL), r"by signal 9 \(Killed\), .*fewer workers"),
+    (lambda: os._exit(5), "with status 5"),
+])  # fmt: skip
+def test_a_worker_that_is_lost_is_an_error_and_not_a_wait(how, message):
+    with pytest.raises(ChildProcessError, match=f"a worker process ended {message}"):
+        list(run_ordered(end_at_three, [(number, how) for number in range(9)], 2))
+    assert not multiprocessing.active_children()
+
+
+def test_a_caller_that_leaves_ends_the_workers():
+    results = run_ordered(twice, tasks(1000), 2)
+    assert next(results)[1] == 0
+    results.close()
+    assert not multiprocessing.active_children()
+
+
+def test_workers_end_with_their_parent():
+    program = ("import os, time\nfrom data.workers import run_ordered\n"
+               "def work(number):\n    os.write(1, b'%d\\n' % os.getpid())\n    time.sleep(600)\n"
+               "list(run_ordered(work, [(1,), (2,)], 2))")
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    workers = [int(process.stdout.readline()) for _ in range(2)]
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes()
+              for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
