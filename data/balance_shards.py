@@ -37,6 +37,7 @@ from bert.samples.shards import (
     recorded_counts,
 )
 from data.commands import command
+from data.folder_lock import only_writer
 from data.pipeline import Piece, cut
 from data.progress import progress
 
@@ -51,10 +52,7 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
     """
     if num_shards < 1:
         raise ValueError(f"num_shards={num_shards} must be at least 1")
-    if outdir.exists() and not outdir.is_dir():
-        raise ValueError(f"{outdir}: is a file; balanced shards go to an empty directory of their own: name another")
-    if outdir.resolve() == indir.resolve() or (outdir.is_dir() and any(outdir.iterdir())):
-        raise ValueError(f"{outdir}: is the input or not empty; balanced shards go to an empty directory of their own")
+    check_outdir(indir, outdir)
     source = read_manifest(indir)
     parts = _list_parts(indir, source)
     kept = [bin_id for bin_id, some in parts.items()
@@ -81,6 +79,14 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
                                           "compression": compression})
     write_manifest(outdir, manifest)
     return manifest
+
+
+def check_outdir(indir: Path, outdir: Path) -> None:
+    """ValueError unless shards may be written there: to a folder that is missing or empty."""
+    if outdir.exists() and not outdir.is_dir():
+        raise ValueError(f"{outdir}: is a file; balanced shards go to an empty directory of their own: name another")
+    if outdir.resolve() == indir.resolve() or (outdir.is_dir() and any(outdir.iterdir())):
+        raise ValueError(f"{outdir}: is the input or not empty; balanced shards go to an empty directory of their own")
 
 
 def _manifest(source: Manifest | None, shards: dict[str, ShardRecord], settings: dict) -> Manifest:
@@ -165,7 +171,9 @@ def main(argv: list[str] | None = None) -> None:
                         help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)")
     arguments = parser.parse_args(argv)
     with command(arguments.outdir):
-        manifest = balance(arguments.indir, arguments.outdir, arguments.num_shards, arguments.compression)
+        check_outdir(arguments.indir, arguments.outdir)  # before the lock, which makes it
+        with only_writer(arguments.outdir):
+            manifest = balance(arguments.indir, arguments.outdir, arguments.num_shards, arguments.compression)
     with command():
         print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.outdir}")
 

@@ -31,6 +31,7 @@ from data.compressed import COMPRESSIONS, read_chunks, shown
 from data.download import digests_of, fetch
 from data.encodings import NotTextError, decoded
 from data.folder_files import files_below
+from data.folder_lock import only_writer
 from data.meter import megabytes
 from data.progress import progress
 from data.source_files import (
@@ -209,15 +210,16 @@ def main(argv: list[str] | None = None) -> None:
         counts: Counter = Counter()
         files = local_files(arguments.local_books, counts) if arguments.local_books else []
         optional = set(files).difference(arguments.local_books or ())
-        if arguments.url_list:
-            found, failures = download_books(read_list(arguments.url_list), arguments.outdir / "download")
-            files += found
-        if failures and not arguments.allow_missing:
-            raise ValueError(f"{len(failures)} books could not be downloaded, e.g. {failures[0]}; start again to try "
-                             "them again, correct the list, or go on without them: --allow-missing")
-        if arguments.allow_missing:
-            optional.update(files)
-        report = write_books(files, optional, arguments.outdir, arguments.lang, failures, counts)
+        with only_writer(arguments.outdir):
+            if arguments.url_list:
+                found, failures = download_books(read_list(arguments.url_list), arguments.outdir / "download")
+                files += found
+            if failures and not arguments.allow_missing:
+                raise ValueError(f"{len(failures)} books could not be downloaded, e.g. {failures[0]}; start again to "
+                                 "try them again, correct the list, or go on without them: --allow-missing")
+            if arguments.allow_missing:
+                optional.update(files)
+            report = write_books(files, optional, arguments.outdir, arguments.lang, failures, counts)
     print(f"{report['documents']} books, {megabytes(report['bytes'])} below {shown(arguments.outdir)}")
     for name, value in report["counts"].items():
         print(f"  {name}: {value}")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from data.commands import command
 from data.download import fetch
+from data.folder_lock import only_writer
 from data.meter import megabytes
 from data.source_files import check_language
 from data.transfer import PATIENT, DownloadError, Patience, Remote
@@ -131,12 +132,12 @@ def main(argv: list[str] | None = None) -> None:
             raise ValueError(f"local_dump={dump}: no such file; give a dump, *.xml.bz2 or *.xml")
         if arguments.download_only:
             return
-        arguments.outdir.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(arguments.outdir).free
-        print(f"extracting {megabytes(dump.stat().st_size)}, {arguments.local_n_workers} processes; "
-              f"{megabytes(free)} of disk are free", flush=True)
-        job = Extraction(dump, arguments.outdir, check_language(arguments.lang), arguments.min_characters)
-        report = extract(job, arguments.local_n_workers)
+        with only_writer(arguments.outdir):
+            free = shutil.disk_usage(arguments.outdir).free
+            print(f"extracting {megabytes(dump.stat().st_size)}, {arguments.local_n_workers} processes; "
+                  f"{megabytes(free)} of disk are free", flush=True)
+            job = Extraction(dump, arguments.outdir, check_language(arguments.lang), arguments.min_characters)
+            report = extract(job, arguments.local_n_workers)
     print(f"{report['documents']} articles, {megabytes(report['bytes'])} in {len(report['files'])} files in "
           f"{job.folder()}")
     for name, value in report["counts"].items():

@@ -24,6 +24,7 @@ from data.commands import command
 from data.compressed import shown
 from data.deduplication import MODES, SeenDocuments, TextDigest
 from data.encodings import NotTextError, check_encoding
+from data.folder_lock import only_writer
 from data.meter import ByteMeter, megabytes
 from data.source_files import (
     SourceWriter,
@@ -272,7 +273,8 @@ def main(argv: list[str] | None = None) -> None:
                           arguments.id_field)
         settings = ImportSettings(reading, arguments.format, arguments.deduplicate, arguments.near_threshold,
                                   arguments.held_out_fraction, arguments.min_characters)
-        report = import_text(arguments.input, arguments.output_dir, settings)
+        with only_writer(arguments.output_dir):
+            report = import_text(arguments.input, arguments.output_dir, settings)
     for part, facts in report["parts"].items():
         print(f"{part}: {facts['documents']} documents, {megabytes(facts['bytes'])} in {facts['files']} files below "
               f"{shown(arguments.output_dir)}")

@@ -28,6 +28,7 @@ from bert.samples.manifest import (
 from bert.tokenization import Vocabulary
 from data.commands import command
 from data.corpus import find_sources, plan_blocks
+from data.folder_lock import only_writer
 from data.pairs import PairSettings
 from data.pipeline import (
     BLOCKS_FOLDER,
@@ -211,7 +212,9 @@ def main(argv: list[str] | None = None) -> None:
     gc.freeze()  # the modules are neither gone through again and again, nor copied in processes that are forked
     with (command(arguments.sink, "interrupted; the same command goes on where it was"),
           scheduler(arguments.scheduler, arguments.local_n_workers, arguments.scheduler_address) as run):
-        manifest = preprocess(job_of(arguments), arguments.num_shards, run)
+        job = job_of(arguments)
+        with only_writer(Path(job.sink)):
+            manifest = preprocess(job, arguments.num_shards, run)
     seconds = time.monotonic() - start
     with command():
         print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.sink}, "

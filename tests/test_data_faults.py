@@ -243,3 +243,32 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match=r"error: .*/new/shard-0\.parquet: No space left .* free space"):
         balance_shards.main(["--indir", str(shards), "--outdir", str(tmp_path / "new"), "--num-shards", "2"])
     assert not list((tmp_path / "new").iterdir())
+
+
+@pytest.mark.parametrize(("module", "arguments"), [
+    ("preprocess_bert_pretrain", "--text text --sink out --vocab-file vocab.txt --target-seq-length 64"),
+    ("balance_shards", "--indir shards --outdir out --num-shards 2"),
+    ("import_text", "--input text/en --output-dir out"),
+    ("download_books", "--local-books text/en --outdir out"),
+    ("download_wikipedia", "--local-dump vocab.txt --outdir out"),
+])  # fmt: skip
+def test_a_folder_has_one_writer(tmp_path, module, arguments):
+    """The second is refused while the first lives; its lock leaves nothing that would keep the next one away."""
+    write_vocabulary(tmp_path / "vocab.txt")
+    write_source(tmp_path / "text" / "en", num_documents=20)
+    write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])
+    first = subprocess.Popen([sys.executable, "-c", "import time\nfrom pathlib import Path\n"
+                              "from data.folder_lock import only_writer\n"
+                              f"with only_writer(Path({str(tmp_path / 'out')!r})):\n    print(flush=True)\n"
+                              "    time.sleep(600)"], cwd=REPOSITORY, stdout=subprocess.PIPE)  # fmt: skip
+    assert first.stdout is not None and first.stdout.readline()
+    run = [sys.executable, "-m", f"data.{module}", *arguments.split()]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    refused = subprocess.run(run, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
+    assert refused.returncode == 1 and "out: another run is writing to it; wait" in refused.stderr, refused.stderr
+    assert not list((tmp_path / "out").iterdir())
+    first.kill()
+    first.wait()
+    after = subprocess.run(run, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
+    assert "another run" not in after.stderr
+    assert after.returncode == (module == "download_wikipedia"), after.stderr  # its dump is none
