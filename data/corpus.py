@@ -52,13 +52,17 @@ def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...],
     counted: unfinished downloads, checkpoints of notebooks.
 
     Raises:
-        ValueError: a folder is missing, or holds no text; a file is below two of the folders.
+        ValueError: a folder is missing, holds no text, or holds text that was held out beside that for training; a
+            file is below two of the folders.
     """
     sources: list[SourceFile] = []
     num_others = 0
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise ValueError(f"{folder}: no such directory; give the folder that holds source/<language>/N.txt")
+        if all((folder / part / "source").is_dir() for part in ("train", "held_out")):
+            raise ValueError(f"{folder}: holds {folder}/held_out, which is not for training, beside {folder}/train; "
+                             "give one of the two")
         files = files_below(folder / "source" if (folder / "source").is_dir() else folder, Counter(), hidden=False)
         found = [SourceFile(str(path), path.stat().st_size) for path in files if path.name.endswith(_SUFFIX)]
         num_others += len(files) - len(found)

@@ -413,6 +413,14 @@ def test_a_source_given_twice_is_refused(tmp_path):
             list_sources(folders)
 
 
+def test_text_that_was_held_out_is_not_read_by_accident(tmp_path):
+    for part in ("train", "held_out"):
+        write_source(tmp_path / part / "source" / "en", num_documents=3)
+    with pytest.raises(ValueError, match="held_out, which is not for training, .*; give one of the two"):
+        list_sources([tmp_path])
+    assert all("train" in Path(source.path).parts for source in list_sources([tmp_path / "train"]))
+
+
 def test_a_finished_run_is_not_repeated_and_another_one_is_refused(corpus, tmp_path):
     run(corpus, tmp_path / "out")
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
