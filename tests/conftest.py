@@ -2,6 +2,8 @@
 
 import bert  # noqa: F401, I001
 
+import ctypes
+import gc
 import sys
 from pathlib import Path
 
@@ -22,6 +24,15 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="takes minutes: run with -m slow"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memory_given_back():
+    """After each file: what Paddle's programs held would grow to gigabytes, and every fork copies its page tables."""
+    yield
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture

@@ -36,8 +36,8 @@ FLOAT16 = PrecisionSettings(amp=True)
 NUM_STEPS = 20
 
 _initialized: list[Group] = []
-# A program is a pure function of its settings, and half of a session's time.
-build = lru_cache(maxsize=None)(build_training_program)
+# A program is a pure function of its settings, and half of a session's time; it takes some 20 MB.
+build = lru_cache(maxsize=12)(build_training_program)
 
 
 def join(group: Group) -> None:
