@@ -13,79 +13,129 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # of Linux
+_PATIENCE = 10.0  # seconds for a process that has nothing left to do
 
 
 def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> Iterator:
     """function(*task) for every task, in order, in `num_workers` processes (in this one if 1), which end with it.
 
-    The first task that fails ends the others where they are: what they write must get its name when it is whole.
+    The first task that fails ends the others where they are: what they write must get its name when it is whole. To be
+    used by one thread, the main one if a Ctrl-C is to end it; tasks start no processes.
 
     Raises:
         ChildProcessError: a process was ended by the system, or crashed.
-        Exception: what the function raised, with the traceback of its process as a note.
+        BaseException: what the function raised, with the traceback of its process as a note.
     """
     if num_workers <= 1 or len(tasks) <= 1:
         for task in tasks:
             yield function(*task)
         return
-    workers: dict[Connection, BaseProcess] = {}
+    workers = _Workers(function, tasks)
+    results: dict[int, Any] = {}
     try:
-        for _ in range(min(num_workers, len(tasks))):
-            _start(workers, function, tasks)
-        idle, results = list(workers), {}
-        begun = 0
+        workers.start(min(num_workers, len(tasks)))
         for index in range(len(tasks)):
             while index not in results:
-                while idle and begun < len(tasks):
-                    _send(workers, idle.pop(), begun)
-                    begun += 1
-                for connection in wait(list(workers)):
-                    number, result, error = _receive(workers, connection)  # type: ignore[arg-type]
-                    if error is not None:
-                        raise error
-                    results[number] = result
-                    idle.append(connection)  # type: ignore[arg-type]
+                results.update(workers.next_results())
             yield results.pop(index)
     finally:
-        for process in workers.values():
+        workers.end()
+
+
+class _Workers:
+    """Processes, each at one task at a time; one for which no task is left ends."""
+
+    def __init__(self, function: Callable[..., Any], tasks: list) -> None:
+        self._function, self._tasks = function, tasks
+        self._num_begun = 0
+        self._busy: dict[Connection, BaseProcess] = {}
+        self._ending: list[BaseProcess] = []
+
+    def start(self, number: int) -> None:
+        with _interrupts_held():
+            for _ in range(number):
+                self._fork()
+        for connection in list(self._busy):
+            self._begin_next(connection)
+
+    def _fork(self) -> None:
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        arguments = (self._function, self._tasks, theirs, [*self._busy, ours], os.getpid())
+        process = context.Process(target=_work, args=arguments, daemon=True)
+        process.start()
+        theirs.close()  # so that the end of the process is the end of the pipe
+        self._busy[ours] = process
+
+    def _begin_next(self, connection: Connection) -> None:
+        if self._num_begun == len(self._tasks):
+            self._ending.append(self._busy.pop(connection))
+            connection.close()
+            return
+        try:
+            connection.send(self._num_begun)
+        except OSError:
+            raise _lost(self._busy[connection]) from None
+        self._num_begun += 1
+
+    def next_results(self) -> dict[int, Any]:
+        """Results by the number of their task, as soon as there is one."""
+        results = {}
+        for connection in wait(list(self._busy)):
+            assert isinstance(connection, Connection)
+            try:
+                answer = connection.recv_bytes()
+            except (EOFError, OSError):  # nothing more, or half a result
+                raise _lost(self._busy[connection]) from None
+            number, result, failure = pickle.loads(answer)
+            if failure is not None:
+                raise failure
+            results[number] = result
+            self._begin_next(connection)
+        return results
+
+    def end(self) -> None:
+        for process in self._busy.values():
             process.kill()  # no handler that the caller has set may keep them
-        for connection, process in workers.items():
-            process.join()
+        for process in (*self._busy.values(), *self._ending):
+            _join(process)
+        for connection in self._busy:
             connection.close()
 
 
-def _start(workers: dict[Connection, BaseProcess], function: Callable[..., Any], tasks: list) -> None:
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(function, tasks, theirs, [*workers, ours], os.getpid()), daemon=True)
-    process.start()
-    theirs.close()  # so that the end of the process is the end of the pipe
-    workers[ours] = process
-
-
-def _send(workers: dict[Connection, BaseProcess], connection: Connection, index: int) -> None:
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A Ctrl-C that comes within is raised at the end. Amid a fork Python would drop it, and a child die of it."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
-        connection.send(index)
-    except OSError:
-        raise _lost(workers[connection]) from None
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
-def _receive(workers: dict[Connection, BaseProcess], connection: Connection) -> tuple[int, Any, Exception | None]:
-    try:
-        return connection.recv()
-    except (EOFError, OSError):  # nothing more, or half a result
-        raise _lost(workers[connection]) from None
+def _join(process: BaseProcess) -> None:
+    process.join(_PATIENCE)
+    process.kill()
+    process.join()
 
 
 def _lost(process: BaseProcess) -> ChildProcessError:
-    process.join()
+    _join(process)
     code = process.exitcode or 0
     cause = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with status {code}"
     remedy = "as the system does when memory runs out: use fewer workers, " if code == -signal.SIGKILL else ""
@@ -107,20 +157,20 @@ def _work(function: Callable[..., Any], tasks: list, connection: Connection, oth
             index = connection.recv()
         except (EOFError, OSError):
             return
-        result, failure = None, None
         try:
-            result = function(*tasks[index])
-        except Exception as error:  # whatever it is, it is the caller's
-            failure = _portable(error)
-        connection.send((index, result, failure))
+            answer = pickle.dumps((index, function(*tasks[index]), None))
+        except BaseException as error:  # whatever it is, it is the caller's
+            answer = pickle.dumps((index, None, _portable(error)))
+        connection.send_bytes(answer)
 
 
-def _portable(error: Exception) -> Exception:
-    """The error with its traceback as a note; one that cannot be sent, by its text."""
-    note = "".join(traceback.format_exception(error))
+def _portable(error: BaseException) -> BaseException:
+    """The error with its traceback as a note; one that cannot be sent as it is, by its text."""
     try:
         copy = pickle.loads(pickle.dumps(error))
     except Exception:
-        copy = RuntimeError(str(error))
-    copy.add_note(note)
+        copy = None
+    if type(copy) is not type(error):
+        copy = (ValueError if isinstance(error, ValueError) else RuntimeError)(str(error))
+    copy.add_note("".join(traceback.format_exception(error)))
     return copy

@@ -19,6 +19,7 @@ import pytest
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
 from bert.samples.shards import ShardDirectory
 from data import balance_shards, download_wikipedia, preprocess_bert_pretrain
+from data.folder_lock import only_writer
 from tests.corpora import random_table, vocabulary, write_shards, write_source, write_vocabulary
 from tests.test_preprocess import hashes
 
@@ -272,3 +273,21 @@ def test_a_folder_has_one_writer(tmp_path, module, arguments):
     after = subprocess.run(run, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
     assert "another run" not in after.stderr
     assert after.returncode == (module == "download_wikipedia"), after.stderr  # its dump is none
+
+
+def test_a_folder_that_nothing_was_written_to_is_not_left(tmp_path):
+    with pytest.raises(ValueError, match="bad input"), only_writer(tmp_path / "new" / "deep"):
+        raise ValueError("bad input")
+    assert not (tmp_path / "new").exists()
+    with only_writer(tmp_path / "new" / "deep"):
+        (tmp_path / "new" / "file").write_text("kept")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
+
+
+def test_a_run_waits_a_moment_for_the_workers_of_one_that_was_killed(tmp_path):
+    dying = subprocess.Popen([sys.executable, "-c", "import fcntl, os, sys, time\n"
+                              "fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\nprint(flush=True)\n"
+                              "time.sleep(0.5)", str(tmp_path)], stdout=subprocess.PIPE)  # fmt: skip
+    assert dying.stdout is not None and dying.stdout.readline()
+    with only_writer(tmp_path):
+        assert dying.poll() is not None or dying.wait(1) == 0

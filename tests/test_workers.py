@@ -1,5 +1,6 @@
 """Tasks on several processes: the order, and every way in which one of them may end."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -72,13 +73,78 @@ class Unsendable(Exception):
         super().__init__(f"{first} and {second}")
 
 
-def fail_unsendably(number):
-    raise Unsendable("this", "that")
+class UnsendableValue(Unsendable, ValueError):
+    pass
 
 
-def test_an_error_that_cannot_be_sent_comes_as_its_text():
-    with pytest.raises(RuntimeError, match="this and that"):
-        list(run_ordered(fail_unsendably, tasks(2), 2))
+def fail_with(number, kind, *arguments):
+    raise kind(*arguments)
+
+
+@pytest.mark.parametrize("kind,arguments,expected,message", [
+    (Unsendable, ("this", "that"), RuntimeError, "^this and that"),
+    (UnsendableValue, ("this", "that"), ValueError, "^this and that"),
+    (SystemExit, (3,), SystemExit, "^3"),
+    (KeyboardInterrupt, (), KeyboardInterrupt, None),
+])  # fmt: skip
+def test_whatever_a_task_raises_is_raised(kind, arguments, expected, message):
+    with pytest.raises(expected, match=message) as caught:
+        list(run_ordered(fail_with, [(number, kind, *arguments) for number in range(2)], 2))
+    assert type(caught.value) is expected
+
+
+def test_what_the_system_refused_a_task_keeps_its_number_and_path():
+    arguments = (errno.ENOSPC, "No space left on device", "/somewhere")
+    with pytest.raises(OSError) as caught:
+        list(run_ordered(fail_with, [(number, OSError, *arguments) for number in range(2)], 2))
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "/somewhere")
+
+
+class FailsToLoad:
+    def __reduce__(self):
+        return fail_with, (0, EOFError, "at loading")
+
+
+@pytest.mark.parametrize("make,expected", [(FailsToLoad, EOFError), (lambda: lambda: None, Exception)])
+def test_a_result_that_cannot_be_sent_or_loaded_is_an_error(make, expected):
+    with pytest.raises(expected, match="at loading|pickle"):
+        list(run_ordered(lambda number: make(), tasks(3), 2))
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("num_workers", [2, 64])
+def test_a_ctrl_c_while_workers_are_started_is_not_lost(num_workers):
+    program = ("import time\nfrom data.workers import run_ordered\n"
+               "def work(number):\n    time.sleep(600)\n"
+               "try:\n    print(flush=True)\n    list(run_ordered(work, [(number,) for number in range(99)], "
+               f"{num_workers}))\nexcept KeyboardInterrupt:\n    print('interrupted')")
+    for trial in range(8):
+        process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                                   stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+        process.stdout.readline()
+        time.sleep(0.01 * trial)
+        os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+        assert (output, errors) == ("interrupted\n", ""), trial
+
+
+def end_if_idle(number, folder):
+    """The first task waits until the process of the others was killed, after it had nothing left to do."""
+    if number:
+        (folder / "pid").write_text(str(os.getpid()))
+        return number
+    while not (folder / "pid").exists() or not (folder / "pid").read_text():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    try:
+        os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    return number
+
+
+def test_the_end_of_a_worker_without_work_is_no_failure(tmp_path):
+    assert list(run_ordered(end_if_idle, [(0, tmp_path), (1, tmp_path)], 2)) == [0, 1]
 
 
 def end_at_three(number, how):
