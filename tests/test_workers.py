@@ -68,22 +68,18 @@ def test_no_handler_of_signals_keeps_a_worker():
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=300)
 
 
-class Unsendable(Exception):
-    def __init__(self, first, second):
-        super().__init__(f"{first} and {second}")
-
-
-class UnsendableValue(Unsendable, ValueError):
-    pass
-
-
 def fail_with(number, kind, *arguments):
     raise kind(*arguments)
 
 
+def unsendable(base: type[Exception]) -> type[Exception]:
+    """A kind of exception that no other process can find."""
+    return type("Unsendable", (base,), {})
+
+
 @pytest.mark.parametrize("kind,arguments,expected,message", [
-    (Unsendable, ("this", "that"), RuntimeError, "^this and that"),
-    (UnsendableValue, ("this", "that"), ValueError, "^this and that"),
+    (unsendable(Exception), ("this and that",), RuntimeError, "^this and that"),
+    (unsendable(ValueError), ("this and that",), ValueError, "^this and that"),
     (SystemExit, (3,), SystemExit, "^3"),
     (KeyboardInterrupt, (), KeyboardInterrupt, None),
 ])  # fmt: skip
