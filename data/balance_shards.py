@@ -19,6 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert.samples.manifest import (
+    MANIFEST_NAME,
+    NUM_SAMPLES_NAME,
+    UNFINISHED_NAME,
     Manifest,
     ShardRecord,
     checksum_of,
@@ -59,7 +62,7 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
             if any(part.num_samples for part in some)]  # LDDL's loader fails at a bin of none
     tasks = [task for number, bin_id in enumerate(kept)
              for task in _plan(None if bin_id is None else number, parts[bin_id], num_shards)]
-    outdir.mkdir(parents=True, exist_ok=True)
+    _begin(outdir)
     shards: dict[str, ShardRecord] = {}
     reader = _Reader(source)
     for name, bin_id, paths, pieces in progress(tasks, len(tasks), "shards", "files"):
@@ -78,15 +81,27 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
     manifest = _manifest(source, shards, {"num_shards": num_shards, "output_format": "parquet",
                                           "compression": compression})
     write_manifest(outdir, manifest)
+    (outdir / UNFINISHED_NAME).unlink()
     return manifest
 
 
 def check_outdir(indir: Path, outdir: Path) -> None:
-    """ValueError unless shards may be written there: to a folder that is missing or empty."""
+    """ValueError unless shards may be written there: to a folder that is missing, empty or left by a stopped run."""
     if outdir.exists() and not outdir.is_dir():
         raise ValueError(f"{outdir}: is a file; balanced shards go to an empty directory of their own: name another")
-    if outdir.resolve() == indir.resolve() or (outdir.is_dir() and any(outdir.iterdir())):
+    begun = (outdir / UNFINISHED_NAME).is_file()  # of a stopped preprocessing it is a folder
+    if outdir.resolve() == indir.resolve() or (outdir.is_dir() and any(outdir.iterdir()) and not begun):
         raise ValueError(f"{outdir}: is the input or not empty; balanced shards go to an empty directory of their own")
+
+
+def _begin(outdir: Path) -> None:
+    """Make the folder, without what a stopped run left there."""
+    outdir.mkdir(parents=True, exist_ok=True)
+    if (outdir / UNFINISHED_NAME).exists():
+        for path in (outdir / MANIFEST_NAME, outdir / NUM_SAMPLES_NAME, *outdir.glob(".*.tmp"),
+                     *outdir.glob("shard-*.parquet*")):
+            path.unlink(missing_ok=True)
+    (outdir / UNFINISHED_NAME).touch()
 
 
 def _manifest(source: Manifest | None, shards: dict[str, ShardRecord], settings: dict) -> Manifest:

@@ -20,7 +20,15 @@ import numpy as np
 import pyarrow as pa
 
 from bert.randomness import stream_key, uniform
-from bert.samples.manifest import MANIFEST_NAME, ShardRecord, atomic_path, checksum_of_file, sha256_of, write_atomically
+from bert.samples.manifest import (
+    MANIFEST_NAME,
+    UNFINISHED_NAME,
+    ShardRecord,
+    atomic_path,
+    checksum_of_file,
+    sha256_of,
+    write_atomically,
+)
 from bert.samples.masking import MaskingRule
 from bert.samples.shard_formats import ShardWriter, arrow_columns
 from bert.text.token_strings import TokenStrings
@@ -34,7 +42,6 @@ from data.static_masks import draw_masks
 from data.text_columns import BlockText, text_columns
 from data.word_boundaries import word_segmenter
 
-BLOCKS_FOLDER = ".blocks"
 FORMATS = ("parquet", "arrow")
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)\d+\.(?:parquet|arrow)(?:_\d+)?")
 _ROWS_AT_ONCE = 8192
@@ -70,7 +77,7 @@ class Job:
         return replace(self, sources=(), blocks=())
 
     def block_folder(self) -> Path:
-        return Path(self.sink, BLOCKS_FOLDER, self.key())
+        return Path(self.sink, UNFINISHED_NAME, self.key())
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bert.samples.manifest import (
     MANIFEST_NAME,
+    UNFINISHED_NAME,
     Manifest,
     ShardRecord,
     read_manifest,
@@ -31,7 +32,6 @@ from data.corpus import find_sources, plan_blocks
 from data.folder_lock import only_writer
 from data.pairs import PairSettings
 from data.pipeline import (
-    BLOCKS_FOLDER,
     FORMATS,
     Job,
     ShardPlan,
@@ -123,7 +123,7 @@ def _summary(job: Job, counts: Counter, shards: dict[str, ShardRecord]) -> dict:
 
 def _remove_leftovers(sink: Path) -> None:
     """What only an unfinished run needs, and the temporary files of killed ones."""
-    shutil.rmtree(sink / BLOCKS_FOLDER, ignore_errors=True)
+    shutil.rmtree(sink / UNFINISHED_NAME, ignore_errors=True)
     for path in sink.glob(".*.tmp"):
         path.unlink()
 

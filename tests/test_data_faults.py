@@ -110,7 +110,7 @@ def test_a_wrong_schema_is_refused_before_the_first_step(tmp_path, column, fault
 @pytest.mark.parametrize(("fault", "rule"), [
     ("missing", "missing"), ("doubled", "not in|same bytes"), ("replaced", "manifest says|holds"),
     ("stale counts", "says"), ("foreign", "not in"), ("empty", "0 bytes"), ("folder empty", "no shards"),
-    ("renamed", "missing"),
+    ("renamed", "missing"), ("unfinished", "not all there: a run is making them"),
 ])  # fmt: skip
 def test_a_directory_that_changed_is_refused_before_the_first_step(tmp_path, fault, rule):
     folder = write_shards(tmp_path / "shards", [random_table(20 + seed, seed) for seed in range(3)])
@@ -124,6 +124,11 @@ def test_a_directory_that_changed_is_refused_before_the_first_step(tmp_path, fau
     elif fault == "stale counts":
         (folder / MANIFEST_NAME).unlink()
         (folder / NUM_SAMPLES_NAME).write_text('{"shard-0.parquet": 20, "shard-1.parquet": 12, "shard-2.parquet": 22}')
+    elif fault == "unfinished":
+        (folder / "shard-2.parquet").unlink()
+        (folder / MANIFEST_NAME).unlink()
+        (folder / NUM_SAMPLES_NAME).unlink()
+        (folder / ".unfinished").mkdir()
     elif fault == "empty":
         path.write_bytes(b"")
     elif fault == "folder empty":
@@ -243,7 +248,9 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(SystemExit, match=r"error: .*/new/shard-0\.parquet: No space left .* free space"):
         balance_shards.main(["--indir", str(shards), "--outdir", str(tmp_path / "new"), "--num-shards", "2"])
-    assert not list((tmp_path / "new").iterdir())
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [".unfinished"]
+    with pytest.raises(ValueError, match="new: its shards are not all there"):
+        ShardDirectory(tmp_path / "new", WORDS, 60)
 
 
 @pytest.mark.parametrize(("module", "arguments"), [

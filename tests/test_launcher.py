@@ -318,7 +318,7 @@ def test_shards_that_are_there_are_not_made_unless_unfinished(tmp_path):
     (tmp_path / "one/part.0.parquet").write_text("")
     plan = parse_launch_arguments([*["-"] * 16, str(tmp_path / "one")])
     assert prepare_shards(plan, plan.phases[0], lambda words: 1 / 0) == 0
-    (tmp_path / "one/.blocks").mkdir()
+    (tmp_path / "one/.unfinished").mkdir()
     with pytest.raises(ValueError, match="no text to make them from"):
         prepare_shards(plan, plan.phases[0], lambda words: 0)
 

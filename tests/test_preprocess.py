@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import data.train_vocabulary
-from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
+from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest, write_atomically
 from bert.samples.shards import ShardDirectory
 from bert.tokenization import FastTokenizer, Vocabulary
-from data import pipeline, preprocess_bert_pretrain
+from data import balance_shards, pipeline, preprocess_bert_pretrain
 from data.balance_shards import balance
 from data.corpus import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks, read_documents
 from data.pairs import PairSettings, make_pairs
@@ -311,7 +311,7 @@ def test_a_killed_run_is_simply_started_again(corpus, tmp_path):
     process = subprocess.Popen(command, cwd=ROOT,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and not list((tmp_path / "killed").glob(".blocks/*/1.json")):
+    while time.monotonic() < deadline and not list((tmp_path / "killed").glob(".unfinished/*/1.json")):
         time.sleep(0.005)
     process.kill()
     process.wait()
@@ -475,6 +475,29 @@ def test_balancing_keeps_every_sample_and_its_input(corpus, tmp_path, flags):
     assert sorted(map(str, rows(tmp_path / "shards"))) == sorted(map(str, rows(tmp_path / "parts")))
     assert (tmp_path / "shards" / NUM_SAMPLES_NAME).exists()
     ShardDirectory(tmp_path / "shards", WORDS, 64).verify()
+
+
+def test_a_balancing_that_was_stopped_is_simply_started_again(corpus, tmp_path, monkeypatch):
+    run(corpus, tmp_path / "parts")
+    balance(tmp_path / "parts", tmp_path / "whole", 3)
+    written = []
+
+    def stop_at_the_third(path, data):
+        written.append(path)
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        write_atomically(path, data)
+
+    monkeypatch.setattr(balance_shards, "write_atomically", stop_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        balance(tmp_path / "parts", tmp_path / "out", 5)
+    with pytest.raises(ValueError, match="out: its shards are not all there: .* start the command .* again"):
+        ShardDirectory(tmp_path / "out", vocabulary(), 128)
+    monkeypatch.undo()
+    balance(tmp_path / "parts", tmp_path / "out", 3)
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
+        path.name for path in (tmp_path / "whole").iterdir())
 
 
 def test_balancing_refuses_what_it_cannot_do(corpus, tmp_path):

@@ -134,7 +134,7 @@ def test_three_runs_without_progress_are_the_last(tmp_path):
 
 
 @pytest.mark.parametrize("made", ["out/bert-base-uncased/phase1/40", "out/bert-base-uncased/phase2/3",
-                                  "shards/.blocks/7", "shards/shard-0.parquet"])
+                                  "shards/.unfinished/7", "shards/shard-0.parquet"])
 def test_a_checkpoint_or_a_shard_is_progress(tmp_path, made):
     job, found = {"SLURM_JOB_ID": "17"}, tiny_plan(tmp_path)
     for _ in range(3):

@@ -139,18 +139,26 @@ def test_an_extraction_stopped_anywhere_ends_in_the_same_files(dump, tmp_path, m
 def test_a_killed_extraction_ends_in_the_same_files(tmp_path, number):
     """kill -9 at a random time, again and again, until a run is quick enough."""
     rng = random.Random(number)
-    dump = write_dump(tmp_path / "testwiki.xml.bz2", [page(n, article(n, 30)) for n in range(1, 600)], 20)
+    dump = write_dump(tmp_path / "testwiki.xml.bz2", [page(n, article(n, 30)) for n in range(1, 1200)], 20)
     extract(job(dump, tmp_path / "whole", span_bytes=4000), 1)
     code = ("import sys; from pathlib import Path; from data.wikipedia_text import Extraction, extract\n"
             "print('ready', flush=True)\n"
             "extract(Extraction(Path(sys.argv[1]), Path(sys.argv[2]), span_bytes=4000, max_file_bytes=4000), 2)")
-    kills = 0
-    while True:
-        process = subprocess.Popen([sys.executable, "-c", code, str(dump), str(tmp_path / "cut")], cwd=REPOSITORY,
+
+    def begin(folder):
+        process = subprocess.Popen([sys.executable, "-c", code, str(dump), str(folder)], cwd=REPOSITORY,
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         process.stdout.readline()
+        return process
+
+    start = time.monotonic()
+    assert begin(tmp_path / "undisturbed").wait() == 0
+    seconds = time.monotonic() - start  # with the start of Python, so a run may end before it is killed
+    kills = 0
+    while True:
+        process = begin(tmp_path / "cut")
         try:
-            if process.wait(rng.uniform(0.02, 0.3) * (1 + kills / 4)) == 0:
+            if process.wait(rng.uniform(0.02, 0.3 if not kills else 1.0) * seconds * (1 + kills / 4)) == 0:
                 break
         except subprocess.TimeoutExpired:
             assert not (tmp_path / "cut/source/en").exists() or texts(tmp_path / "cut/source") \

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from bert.launching.launch_plan import LaunchPlan
 from bert.pretraining_config import PretrainingConfig
-from bert.samples.manifest import MANIFEST_NAME
+from bert.samples.manifest import MANIFEST_NAME, UNFINISHED_NAME
 
-UNFINISHED = ".blocks"  # what data.preprocess_bert_pretrain keeps in its sink until all shards are written
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
 
 
@@ -24,7 +23,7 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_t
         ValueError: there is no text either.
     """
     folder, source = config.data.input_dir, plan.preparation.wikipedia_source
-    if _has_files(folder) and not (folder / UNFINISHED).exists():
+    if _has_files(folder) and not (folder / UNFINISHED_NAME).exists():
         return 0
     if plan.num_nodes > 1 and not only_this_node:
         raise ValueError(f"input_dir={folder} has no shards; make them on one node first (--num-nodes 1), in a folder "

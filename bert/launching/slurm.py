@@ -15,7 +15,7 @@ from typing import NamedTuple
 from bert.cli import EXIT_USAGE, usage_errors
 from bert.launching.launch_plan import PRECISIONS, LaunchPlan, parse_launch_arguments
 from bert.launching.launcher import EXIT_STOPPED, Runner, has_checkpoint, is_done, prepare_data, pretraining
-from bert.launching.preparation import UNFINISHED
+from bert.samples.manifest import UNFINISHED_NAME
 
 MAX_RUNS_WITHOUT_PROGRESS = 3
 _NOT_GIVEN = ("", "none", "None")
@@ -198,7 +198,7 @@ def _state(plan: LaunchPlan) -> list[list[str]]:
     for config in plan.phases:
         checkpoints = config.checkpoint_dir()
         steps = [child.name for child in checkpoints.iterdir()] if has_checkpoint(checkpoints) else []
-        num_parts = sum(1 for folder in (config.data.input_dir, config.data.input_dir / UNFINISHED)
+        num_parts = sum(1 for folder in (config.data.input_dir, config.data.input_dir / UNFINISHED_NAME)
                         if folder.is_dir() for _ in folder.iterdir())
         folders.append([*sorted(name for name in steps if name.isdigit()), f"{num_parts} files of shards"])
     return folders

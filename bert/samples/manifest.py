@@ -15,6 +15,7 @@ import xxhash
 
 MANIFEST_NAME = "manifest.json"
 NUM_SAMPLES_NAME = ".num_samples.json"
+UNFINISHED_NAME = ".unfinished"  # lies beside shards until all of them are written, and the manifest
 MANIFEST_FORMAT = "bert-on-paddle shards"
 MANIFEST_VERSION = 2
 

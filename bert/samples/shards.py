@@ -18,7 +18,14 @@ import pyarrow.parquet as pq
 
 from bert.samples.arrow_arrays import numpy_array
 from bert.samples.hdf5_shards import describe_hdf5, hdf5_to_table
-from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, checksum_of, read_manifest
+from bert.samples.manifest import (
+    MANIFEST_NAME,
+    NUM_SAMPLES_NAME,
+    UNFINISHED_NAME,
+    Manifest,
+    checksum_of,
+    read_manifest,
+)
 from bert.samples.shard_formats import (
     TokenStrings,
     arrow_to_table,
@@ -173,9 +180,17 @@ def _too_long(path: Path, longest: int, max_seq_length: int) -> str:
 
 
 def list_shards(directory: Path) -> List[Shard]:
-    """The shards of a directory by their names alone, in order of bin and number; FileNotFoundError without any."""
+    """The shards of a directory by their names alone, in order of bin and number.
+
+    Raises:
+        FileNotFoundError: no such directory, or no shard in it.
+        ValueError: they are still being made.
+    """
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such directory; give the directory that holds the shards")
+    if (directory / UNFINISHED_NAME).exists() and not (directory / MANIFEST_NAME).exists():
+        raise ValueError(f"{directory}: its shards are not all there: a run is making them, or was stopped; wait for "
+                         "it, or start the command that makes them again, which goes on")
     shards = []
     for path in sorted(directory.iterdir()):
         match = _SHARD_NAME.fullmatch(path.name)
