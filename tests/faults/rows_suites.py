@@ -73,7 +73,7 @@ ROWS = [
     Row(12, "shards: flipped bits, truncation, wrong schema", "none is read as data",
         suite("test_data_faults.py", only="flipped or truncation or schema"), 168, 3900,
         ("shards are not checked",), slow=True),
-    Row(13, "shards missing, doubled, replaced, renamed, stale counts", "detected before step 0",
+    Row(13, "shards missing, doubled, replaced, renamed, unfinished, stale counts", "detected before step 0",
         suite("test_data_faults.py", only="directory_that_changed"), 8, 8, ("folders of shards are not checked",),
         slow=True),
     Row(21, "preprocessing killed", "a rerun gives the same bytes", suite("test_data_faults.py", only="killed_again"),
