@@ -198,7 +198,7 @@ BROKEN: dict[str, list[Replacement]] = {
                                    ("bert.checkpoint:check_continues", _nothing)],
     "optimizer state is not restored": [("bert.checkpoint:restore", _zero_moments)],
     "shards are not checked": [("bert.samples.shards:ShardDirectory._check_bytes", _nothing)],
-    "folders of shards are not checked": [("bert.samples.shards:ShardDirectory._check_names", _nothing),
+    "folders of shards are not checked": [("bert.samples.shards:check_names", _nothing),
                                           ("bert.samples.shards:ShardDirectory._check_counts", _nothing)],
     "choices of preprocessing depend on the process": [("bert.randomness:stream_key", _by_process)],
     "text is taken as it comes": [("data.encodings:detect", _always_utf8)],

@@ -106,6 +106,12 @@ def test_a_protection_comes_back(tmp_path):
     assert checkpoint_files.verify is real
 
 
+@pytest.mark.parametrize("name", sabotage.BROKEN)
+def test_every_protection_is_still_where_it_is_taken_away(name):
+    with sabotage.applied(name):
+        pass
+
+
 def test_a_report_keeps_the_rows_that_were_not_run(tmp_path):
     path = tmp_path / "new" / "report"
     write_report(path, [Outcome(5, "flips", 2000, 2000, 0, 1.5), Outcome(1, "kills", 4, 4, 0, 9.0)])
