@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from bert.samples.manifest import write_atomically
+from bert.samples.manifest import UNFINISHED_NAME, write_atomically
 from data.commands import command
 from data.compressed import COMPRESSIONS, read_chunks, shown
 from data.download import digests_of, fetch
@@ -48,7 +48,6 @@ from data.text_inputs import is_set_aside
 from data.transfer import PATIENT, DownloadError, Patience, Remote
 
 REPORT_NAME = "report.json"
-_UNFINISHED = ".unfinished"
 _MAX_BOOK_BYTES = 256 << 20
 _MAX_EXAMPLES = 50
 _MIN_CHARACTERS = 1000  # shorter ones are notices, not books
@@ -118,7 +117,7 @@ def write_books(files: list[Path], optional: set[Path], output: Path, language: 
     if done is not None and final.is_dir():
         return done
     check_free(final)
-    work = fresh_folder(output / _UNFINISHED)
+    work = fresh_folder(output / UNFINISHED_NAME)
     if failures:
         counts["dropped: not downloaded"] = len(failures)
     failures = list(failures)

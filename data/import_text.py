@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bert.samples.manifest import write_atomically
+from bert.samples.manifest import UNFINISHED_NAME, write_atomically
 from data.commands import command
 from data.compressed import shown
 from data.deduplication import MODES, SeenDocuments, TextDigest
@@ -49,7 +49,6 @@ from data.text_inputs import (
 )
 
 REPORT_NAME = "report.json"
-_UNFINISHED = ".unfinished"
 _SPOOL_BYTES = 8 << 20  # a longer document waits on the disk until it is known whether it is wanted
 _LARGE_BYTES = 50 << 20
 _COPY_BYTES = 1 << 20
@@ -132,7 +131,7 @@ def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> di
         return _finish(output, begun, finals)
     for final in finals.values():
         check_free(final)
-    work = fresh_folder(output / _UNFINISHED)
+    work = fresh_folder(output / UNFINISHED_NAME)
     seen = SeenDocuments(work / "seen.sqlite", settings.deduplicate, settings.near_threshold) \
         if settings.deduplicate else None
     writers = {part: SourceWriter(work / (part or "all")) for part in finals}
@@ -162,7 +161,7 @@ def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> di
 
 def _begun_report(output: Path, settings: ImportSettings, inputs: list[Input]) -> dict | None:
     """The report of a run that was killed while it put its files into their places; only this was left to do."""
-    path = output / _UNFINISHED / REPORT_NAME
+    path = output / UNFINISHED_NAME / REPORT_NAME
     if not path.exists():
         return None
     report = json.loads(path.read_bytes())
@@ -171,7 +170,7 @@ def _begun_report(output: Path, settings: ImportSettings, inputs: list[Input]) -
 
 
 def _finish(output: Path, report: dict, finals: dict[str, Path]) -> dict:
-    work = output / _UNFINISHED
+    work = output / UNFINISHED_NAME
     for part, final in finals.items():
         if (work / (part or "all")).exists():
             publish(work / (part or "all"), final)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from bert.samples.manifest import sha256_of, write_atomically
+from bert.samples.manifest import UNFINISHED_NAME, sha256_of, write_atomically
 from data.meter import ByteMeter
 from data.source_files import (
     MAX_FILE_BYTES,
@@ -35,7 +35,6 @@ REPORT_NAME = "report.json"
 _SPAN_BYTES = 16 << 20
 _XML_SPAN_BYTES = 64 << 20
 _VERSION = 1  # of the extraction; raise it when its result changes
-_UNFINISHED = ".unfinished"
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Extraction:
     def work_folder(self) -> Path:
         """Where the spans' files are until all are there; another dump or other settings have another one."""
         stamp = [self.settings(), self.dump.stat().st_mtime_ns]
-        return self.output / _UNFINISHED / sha256_of(json.dumps(stamp, sort_keys=True).encode())[:16]
+        return self.output / UNFINISHED_NAME / sha256_of(json.dumps(stamp, sort_keys=True).encode())[:16]
 
 
 def extract(job: Extraction, num_workers: int) -> dict:
@@ -81,7 +80,7 @@ def extract(job: Extraction, num_workers: int) -> dict:
     report_path = job.output / REPORT_NAME
     done = _read_report(report_path)
     if done is not None and done.get("settings") == job.settings() and _is_whole(job, done):
-        shutil.rmtree(job.output / _UNFINISHED, ignore_errors=True)
+        shutil.rmtree(job.output / UNFINISHED_NAME, ignore_errors=True)
         return done
     check_free(job.folder())
     site = Site.of(read_namespaces(job.dump))
@@ -109,7 +108,7 @@ def extract(job: Extraction, num_workers: int) -> dict:
     prepared = _number(folder, files, numbered)
     write_atomically(report_path, (json.dumps(report, indent=1) + "\n").encode())  # believed once the files are there
     publish(prepared, job.folder())
-    shutil.rmtree(job.output / _UNFINISHED)
+    shutil.rmtree(job.output / UNFINISHED_NAME)
     return report
 
 

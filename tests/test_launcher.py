@@ -321,6 +321,8 @@ def test_shards_that_are_there_are_not_made_unless_unfinished(tmp_path):
     (tmp_path / "one/.unfinished").mkdir()
     with pytest.raises(ValueError, match="no text to make them from"):
         prepare_shards(plan, plan.phases[0], lambda words: 0)
+    (tmp_path / "one/manifest.json").write_text("{}")  # vouches for all; only tidying up was left to do
+    assert prepare_shards(plan, plan.phases[0], lambda words: 1 / 0) == 0
 
 
 def test_an_unset_variable_is_named(monkeypatch):

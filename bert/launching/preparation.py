@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bert.launching.launch_plan import LaunchPlan
 from bert.pretraining_config import PretrainingConfig
-from bert.samples.manifest import MANIFEST_NAME, UNFINISHED_NAME
+from bert.samples.manifest import MANIFEST_NAME, is_unfinished
 
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
 
@@ -23,7 +23,7 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_t
         ValueError: there is no text either.
     """
     folder, source = config.data.input_dir, plan.preparation.wikipedia_source
-    if _has_files(folder) and not (folder / UNFINISHED_NAME).exists():
+    if _has_files(folder) and not is_unfinished(folder):
         return 0
     if plan.num_nodes > 1 and not only_this_node:
         raise ValueError(f"input_dir={folder} has no shards; make them on one node first (--num-nodes 1), in a folder "

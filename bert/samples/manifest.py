@@ -15,7 +15,7 @@ import xxhash
 
 MANIFEST_NAME = "manifest.json"
 NUM_SAMPLES_NAME = ".num_samples.json"
-UNFINISHED_NAME = ".unfinished"  # lies beside shards until all of them are written, and the manifest
+UNFINISHED_NAME = ".unfinished"  # what a run keeps in its output until all of it is written
 MANIFEST_FORMAT = "bert-on-paddle shards"
 MANIFEST_VERSION = 2
 
@@ -105,6 +105,11 @@ def write_manifest(directory: Union[str, Path], manifest: Manifest) -> None:
     write_atomically(Path(directory) / NUM_SAMPLES_NAME, json.dumps(counts).encode())
     content = {"format": MANIFEST_FORMAT, "version": MANIFEST_VERSION, **asdict(manifest)}
     write_atomically(Path(directory) / MANIFEST_NAME, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+
+def is_unfinished(directory: Path) -> bool:
+    """Whether the shards of a directory are still being made, or the run that made them was stopped before its end."""
+    return (directory / UNFINISHED_NAME).exists() and not (directory / MANIFEST_NAME).exists()
 
 
 def read_manifest(directory: Union[str, Path]) -> Optional[Manifest]:

@@ -21,9 +21,9 @@ from bert.samples.hdf5_shards import describe_hdf5, hdf5_to_table
 from bert.samples.manifest import (
     MANIFEST_NAME,
     NUM_SAMPLES_NAME,
-    UNFINISHED_NAME,
     Manifest,
     checksum_of,
+    is_unfinished,
     read_manifest,
 )
 from bert.samples.shard_formats import (
@@ -188,7 +188,7 @@ def list_shards(directory: Path) -> List[Shard]:
     """
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such directory; give the directory that holds the shards")
-    if (directory / UNFINISHED_NAME).exists() and not (directory / MANIFEST_NAME).exists():
+    if is_unfinished(directory):
         raise ValueError(f"{directory}: its shards are not all there: a run is making them, or was stopped; wait for "
                          "it, or start the command that makes them again, which goes on")
     shards = []
