@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
-from bert.config import OptimizerSettings, PrecisionSettings
-from bert.distributed import Group, gloo_on_cpu, remove_stream_operators
-from bert.framework import paddle, static, unique_name
-from bert.objectives import Objective
-from bert.optimization import create_optimizer
+from bert.config.base import OptimizerSettings, PrecisionSettings
+from bert.model.objectives import Objective
+from bert.model.optimization import create_optimizer
 from bert.randomness import stream_key
+from bert.runtime.distributed import Group, gloo_on_cpu, remove_stream_operators
+from bert.runtime.paddle_api import paddle, static, unique_name
 
 # The sums of the objective's `metric_names` between two log lines (float64, one persistable vector), so that no pass
 # waits for the host.
@@ -116,8 +116,14 @@ def build_prediction_program(objective: Objective, *, seed: int = 0) -> Predicti
         network.eval()
         outputs = objective.outputs(feed, network)
     _seed_initializers(startup, seed)
-    return PredictionProgram(objective, main, startup, tuple(feed), {name: v.name for name, v in outputs.items()},
-                             tuple(sorted(p.name for p in main.all_parameters())))  # fmt: skip
+    return PredictionProgram(
+        objective,
+        main,
+        startup,
+        tuple(feed),
+        {name: v.name for name, v in outputs.items()},
+        tuple(sorted(p.name for p in main.all_parameters())),
+    )
 
 
 def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_accumulation_steps: int):
@@ -170,7 +176,7 @@ def _decorate(inner, precision: PrecisionSettings):
 
 
 def _optimizer_state(optimizer) -> dict[str, str]:
-    """"<parameter>/<accumulator>" -> variable, for everything an update reads and writes beside the parameters."""
+    """ "<parameter>/<accumulator>" -> variable, for everything an update reads and writes beside the parameters."""
     state = {}
     for accumulator, variables in optimizer._accumulators.items():
         for parameter, variable in variables.items():

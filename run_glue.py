@@ -2,8 +2,8 @@
 
 import sys
 
-from bert.cli import dump_yaml, parse_arguments, usage_errors
-from bert.glue.config import ENTRY
+from bert.config.command_line import dump_yaml, parse_arguments, usage_errors
+from bert.finetuning.glue.config import ENTRY
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -14,8 +14,8 @@ def main(argv: list[str] | None = None) -> int:
     with usage_errors():
         arguments.config.check_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
-        from bert import finetuning
-        from bert.glue import task as glue
+        from bert.finetuning import run as finetuning
+        from bert.finetuning.glue import task as glue
 
         return finetuning.run(arguments.config, glue.open_task)
 

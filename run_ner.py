@@ -2,8 +2,8 @@
 
 import sys
 
-from bert.cli import dump_yaml, parse_arguments, usage_errors
-from bert.token_classification.config import ENTRY
+from bert.config.command_line import dump_yaml, parse_arguments, usage_errors
+from bert.finetuning.ner.config import ENTRY
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -14,8 +14,8 @@ def main(argv: list[str] | None = None) -> int:
     with usage_errors():
         arguments.config.check_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
-        from bert import finetuning
-        from bert.token_classification import task as token_classification
+        from bert.finetuning import run as finetuning
+        from bert.finetuning.ner import task as token_classification
 
         return finetuning.run(arguments.config, token_classification.open_task)
 

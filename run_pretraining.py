@@ -4,10 +4,10 @@ import contextlib
 import os
 import sys
 
-from bert.cli import PRETRAINING, dump_yaml, parse_arguments, usage_errors
-from bert.estimates import dry_run_report
-from bert.launching.launch_progress import QUIET_STEPS
-from bert.logs import RunLog
+from bert.config.command_line import PRETRAINING, dump_yaml, parse_arguments, usage_errors
+from bert.launching.progress import QUIET_STEPS
+from bert.planning.estimates import dry_run_report
+from bert.reporting.logs import RunLog
 
 EXIT_DIVERGED = 3
 
@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.show_config:
         print(dump_yaml(config), end="")
     if arguments.switches["dry_run"]:
-        from bert.distributed import group_from_environment
+        from bert.runtime.distributed import group_from_environment
 
         with usage_errors():
             print(dry_run_report(config, group_from_environment("cpu").world_size))
@@ -31,11 +31,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(config) -> int:
     # Paddle takes a second to load: not for --help, --dry-run or an error in the settings.
-    from bert import checkpoint_files, distributed, initialization, pretraining, runs
-    from bert.checkpoint_writer import CheckpointWriter
-    from bert.interruption import EXIT_INTERRUPTED, StopRequest
-    from bert.pretraining_data import evaluation_unigram_entropy
-    from bert.training import RanksDiffer, Trainer, TrainingDiverged
+    from bert.checkpoints import files as checkpoint_files
+    from bert.checkpoints.writer import CheckpointWriter
+    from bert.pretraining import task as pretraining
+    from bert.runtime import distributed
+    from bert.samples.loader import evaluation_unigram_entropy
+    from bert.training import initialization
+    from bert.training import run as runs
+    from bert.training.interruption import EXIT_INTERRUPTED, StopRequest
+    from bert.training.trainer import RanksDiffer, Trainer, TrainingDiverged
     from program import build_evaluation_program
 
     stop = StopRequest()  # first: a STOP file made from now on is meant for this run
@@ -47,8 +51,13 @@ def run(config) -> int:
         log = None
         if group.is_main:
             stack.enter_context(checkpoint_files.run_lock(config.checkpoint_dir()))
-            log = RunLog(run_dir, config.run.report_file, total_steps=config.run.max_steps,
-                         visualdl=config.hardware.visualdl, show_steps=QUIET_STEPS not in os.environ)  # fmt: skip
+            log = RunLog(
+                run_dir,
+                config.run.report_file,
+                total_steps=config.run.max_steps,
+                visualdl=config.hardware.visualdl,
+                show_steps=QUIET_STEPS not in os.environ,
+            )
             stack.callback(log.close)
             (run_dir / "config.yaml").write_text(dump_yaml(config))
         say = runs.say_to(log)
@@ -62,25 +71,42 @@ def run(config) -> int:
             say(f"unigram entropy of the held-out labels: {entropy:.4f} nats")
         if log:
             log.first_step = progress.step
-            log.parameters({**start.settings, "world_size": group.world_size, "cpu_threads_per_rank": threads,
-                            "peak_tflops_per_rank": device.peak_tflops, "unigram_entropy": entropy,
-                            "training_data": data.train.describe()})  # fmt: skip
+            log.parameters(
+                {
+                    **start.settings,
+                    "world_size": group.world_size,
+                    "cpu_threads_per_rank": threads,
+                    "peak_tflops_per_rank": device.peak_tflops,
+                    "unigram_entropy": entropy,
+                    "training_data": data.train.describe(),
+                }
+            )
         evaluation = build_evaluation_program(program.objective)
         runs.prepare_to_stop(config, group, stop, say)
         writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
         keeper = runs.Keeper(config, program, device, start, say, writer)
         watchdog = runs.watchdog(config, group)
-        trainer = Trainer(program, device, config, log, stop, save=keeper.save,
-                          evaluate=pretraining.evaluator(config, evaluation, data, device),
-                          restore=keeper.restore, writer=writer, watchdog=watchdog)  # fmt: skip
+        trainer = Trainer(
+            program,
+            device,
+            config,
+            log,
+            stop,
+            save=keeper.save,
+            evaluate=pretraining.evaluator(config, evaluation, data, device),
+            restore=keeper.restore,
+            writer=writer,
+            watchdog=watchdog,
+        )
         if progress.step >= config.run.max_steps and not config.run.benchmark:
             say(f"phase {config.run.phase} is done: step {progress.step} of {config.run.max_steps}")
             if not device.collective.any(group.is_main and not (config.stage_dir() / "summary.json").exists()):
                 return 0
         try:
             with watchdog:
-                outcome = trainer.run(data.loader.batches, progress.step, runs.last_step(config, progress.step),
-                                      progress.carried)  # fmt: skip
+                outcome = trainer.run(
+                    data.loader.batches, progress.step, runs.last_step(config, progress.step), progress.carried
+                )
         except (TrainingDiverged, RanksDiffer) as error:
             print(f"error: {error}", file=sys.stderr)
             return EXIT_DIVERGED

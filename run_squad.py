@@ -2,8 +2,8 @@
 
 import sys
 
-from bert.cli import dump_yaml, parse_arguments, usage_errors
-from bert.squad.config import ENTRY
+from bert.config.command_line import dump_yaml, parse_arguments, usage_errors
+from bert.finetuning.squad.config import ENTRY
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -15,8 +15,8 @@ def main(argv: list[str] | None = None) -> int:
     with usage_errors():
         config.check_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
-        from bert import finetuning
-        from bert.squad import task as squad
+        from bert.finetuning import run as finetuning
+        from bert.finetuning.squad import task as squad
 
         return squad.talk(config) if config.run.interactive else finetuning.run(config, squad.open_squad)
 

@@ -5,5 +5,7 @@ and a process that loads it first cannot decompress afterwards (gzip, zipfile, s
 """
 
 import zlib  # noqa: F401
+from pathlib import Path
 
 __version__ = "0.1.0"
+REPOSITORY = Path(__file__).resolve().parent.parent

@@ -18,31 +18,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert.command_errors import command
+from bert.files import checksum_of, only_writer, write_atomically
+from bert.reporting.progress import progress
+from bert.samples.formats import check_parquet_schema
 from bert.samples.manifest import (
     MANIFEST_NAME,
     NUM_SAMPLES_NAME,
     UNFINISHED_NAME,
     Manifest,
     ShardRecord,
-    checksum_of,
     read_manifest,
     shard_totals,
-    write_atomically,
     write_manifest,
 )
-from bert.samples.shard_formats import check_parquet_schema
-from bert.samples.shards import (
-    Shard,
-    check_agreement,
-    check_duplicates,
-    check_names,
-    list_shards,
-    recorded_counts,
-)
-from data.commands import command
-from data.folder_lock import only_writer
-from data.pipeline import Piece, cut
-from data.progress import progress
+from bert.samples.shards import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
+from data.preprocessing.pipeline import Piece, cut
 
 
 def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snappy") -> Manifest:
@@ -58,28 +49,42 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
     check_outdir(indir, outdir)
     source = read_manifest(indir)
     parts = _list_parts(indir, source)
-    kept = [bin_id for bin_id, some in parts.items()
-            if any(part.num_samples for part in some)]  # LDDL's loader fails at a bin of none
-    tasks = [task for number, bin_id in enumerate(kept)
-             for task in _plan(None if bin_id is None else number, parts[bin_id], num_shards)]
+    kept = [
+        bin_id for bin_id, some in parts.items() if any(part.num_samples for part in some)
+    ]  # LDDL's loader fails at a bin of none
+    tasks = [
+        task
+        for number, bin_id in enumerate(kept)
+        for task in _plan(None if bin_id is None else number, parts[bin_id], num_shards)
+    ]
     _begin(outdir)
     shards: dict[str, ShardRecord] = {}
     reader = _Reader(source)
     for name, bin_id, paths, pieces in progress(tasks, len(tasks), "shards", "files"):
-        table = pa.concat_tables([reader.read(paths[piece.block]).slice(piece.start, piece.stop - piece.start)
-                                  for piece in pieces])
+        table = pa.concat_tables(
+            [reader.read(paths[piece.block]).slice(piece.start, piece.stop - piece.start) for piece in pieces]
+        )
         if bin_id is not None and "bin_id" in table.column_names:
             place = table.column_names.index("bin_id")
-            table = table.set_column(place, table.schema.field(place),
-                                     [pa.array(np.full(len(table), bin_id, np.int64))])
+            table = table.set_column(
+                place, table.schema.field(place), [pa.array(np.full(len(table), bin_id, np.int64))]
+            )
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, row_group_size=max(1, len(table)), compression=compression, use_dictionary=False,
-                       write_statistics=["num_tokens"], write_page_checksum=True)
+        pq.write_table(
+            table,
+            sink,
+            row_group_size=max(1, len(table)),
+            compression=compression,
+            use_dictionary=False,
+            write_statistics=["num_tokens"],
+            write_page_checksum=True,
+        )
         data = sink.getvalue()
         write_atomically(outdir / name, data)
         shards[name] = ShardRecord(len(table), data.size, checksum_of(data), bin_id)
-    manifest = _manifest(source, shards, {"num_shards": num_shards, "output_format": "parquet",
-                                          "compression": compression})
+    manifest = _manifest(
+        source, shards, {"num_shards": num_shards, "output_format": "parquet", "compression": compression}
+    )
     write_manifest(outdir, manifest)
     (outdir / UNFINISHED_NAME).unlink()
     return manifest
@@ -98,8 +103,12 @@ def _begin(outdir: Path) -> None:
     """Make the folder, without what a stopped run left there."""
     outdir.mkdir(parents=True, exist_ok=True)
     if (outdir / UNFINISHED_NAME).exists():
-        for path in (outdir / MANIFEST_NAME, outdir / NUM_SAMPLES_NAME, *outdir.glob(".*.tmp"),
-                     *outdir.glob("shard-*.parquet*")):
+        for path in (
+            outdir / MANIFEST_NAME,
+            outdir / NUM_SAMPLES_NAME,
+            *outdir.glob(".*.tmp"),
+            *outdir.glob("shard-*.parquet*"),
+        ):
             path.unlink(missing_ok=True)
     (outdir / UNFINISHED_NAME).touch()
 
@@ -119,9 +128,11 @@ def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[S
     shards = list_shards(indir)
     other = next((shard for shard in shards if shard.kind != "parquet"), None)
     if other is not None:
-        raise ValueError(f"{other.path}: is no parquet file; only part.N.parquet and shard-N.parquet can be cut anew: "
-                         "remove it, or make as many shards as you want with data.preprocess_bert_pretrain "
-                         "--num-shards")
+        raise ValueError(
+            f"{other.path}: is no parquet file; only part.N.parquet and shard-N.parquet can be cut anew: "
+            "remove it, or make as many shards as you want with data.preprocess_bert_pretrain "
+            "--num-shards"
+        )
     check_names(indir, shards, recorded_counts(indir, source))
     described = tuple(_describe(shard) for shard in shards)
     check_agreement(indir, described)
@@ -141,8 +152,9 @@ def _describe(shard: Shard) -> Shard:
         raise ValueError(f"{shard.path}: {error}") from error
 
 
-def _plan(bin_id: int | None, parts: list[Shard],
-          num_shards: int) -> Iterator[tuple[str, int | None, list[Path], tuple[Piece, ...]]]:
+def _plan(
+    bin_id: int | None, parts: list[Shard], num_shards: int
+) -> Iterator[tuple[str, int | None, list[Path], tuple[Piece, ...]]]:
     counts = [part.num_samples for part in parts]
     total = sum(counts)
     if total < num_shards:
@@ -182,8 +194,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--indir", type=Path, required=True)
     parser.add_argument("--outdir", type=Path, required=True)
     parser.add_argument("--num-shards", type=int, required=True, help="files per bin")
-    parser.add_argument("--compression", choices=("none", "snappy", "zstd", "lz4"), default="snappy",
-                        help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)")
+    parser.add_argument(
+        "--compression",
+        choices=("none", "snappy", "zstd", "lz4"),
+        default="snappy",
+        help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)",
+    )
     arguments = parser.parse_args(argv)
     with command(arguments.outdir):
         check_outdir(arguments.indir, arguments.outdir)  # before the lock, which makes it

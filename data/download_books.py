@@ -25,16 +25,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from bert.samples.manifest import UNFINISHED_NAME, write_atomically
-from data.commands import command
-from data.compressed import COMPRESSIONS, read_chunks, shown
-from data.download import digests_of, fetch
-from data.encodings import NotTextError, decoded
-from data.folder_files import files_below
-from data.folder_lock import only_writer
-from data.meter import megabytes
-from data.progress import progress
-from data.source_files import (
+from bert.command_errors import command
+from bert.files import only_writer, shown, write_atomically
+from bert.reporting.byte_progress import megabytes
+from bert.reporting.progress import progress
+from bert.samples.manifest import UNFINISHED_NAME
+from data.fetching.download import digests_of, fetch
+from data.fetching.transfer import PATIENT, DownloadError, Patience, Remote
+from data.text.compression import COMPRESSIONS, read_chunks
+from data.text.encodings import NotTextError, decoded
+from data.text.folder_files import files_below
+from data.text.gutenberg import book_of
+from data.text.readers import is_set_aside
+from data.text.source_writer import (
     SourceWriter,
     check_free,
     check_language,
@@ -43,9 +46,6 @@ from data.source_files import (
     fresh_folder,
     publish,
 )
-from data.strip_gutenberg import book_of
-from data.text_inputs import is_set_aside
-from data.transfer import PATIENT, DownloadError, Patience, Remote
 
 REPORT_NAME = "report.json"
 _MAX_BOOK_BYTES = 256 << 20
@@ -103,16 +103,19 @@ def download_books(books: list[Book], folder: Path, patience: Patience = PATIENT
     return files, failures
 
 
-def write_books(files: list[Path], optional: set[Path], output: Path, language: str, failures: list[str],
-                counts: Counter) -> dict:
+def write_books(
+    files: list[Path], optional: set[Path], output: Path, language: str, failures: list[str], counts: Counter
+) -> dict:
     """The books' text below output/source/<language>, and the report; failures and counts are of the steps before.
 
     Raises:
         ValueError: no file holds a book, one that is not optional holds no text, or the output holds other text.
     """
     final = output / "source" / check_language(language)
-    settings = {"language": language,
-                "files": sorted(f"{digests_of(path, 'sha256')[0]} {shown(path.name)}" for path in files)}
+    settings = {
+        "language": language,
+        "files": sorted(f"{digests_of(path, 'sha256')[0]} {shown(path.name)}" for path in files),
+    }
     done = _finished(output, settings)
     if done is not None and final.is_dir():
         return done
@@ -128,8 +131,10 @@ def write_books(files: list[Path], optional: set[Path], output: Path, language: 
                 text, found = book_of(_text_of(path, language, counts))
             except NotTextError as error:
                 if path not in optional:
-                    raise ValueError(f"{shown(path)}: {error}; remove the file, and from the list its address, or go "
-                                     "on without such: --allow-missing") from error
+                    raise ValueError(
+                        f"{shown(path)}: {error}; remove the file, and from the list its address, or go "
+                        "on without such: --allow-missing"
+                    ) from error
                 counts["files that are no text left out"] += 1
                 failures.append(f"{shown(path)}: {error}; left out")
                 continue
@@ -145,10 +150,17 @@ def write_books(files: list[Path], optional: set[Path], output: Path, language: 
             writer.write(line)
     if not writer.files:
         shutil.rmtree(work)
-        raise ValueError(f"{len(files)} files hold no book of {_MIN_CHARACTERS} characters or more ({dict(counts)}); "
-                         "give the addresses of plain text")
-    report = {"settings": settings, "counts": dict(sorted(counts.items())), "failures": failures,
-              "documents": counts["books"], "bytes": sum(file.num_bytes for file in writer.files)}
+        raise ValueError(
+            f"{len(files)} files hold no book of {_MIN_CHARACTERS} characters or more ({dict(counts)}); "
+            "give the addresses of plain text"
+        )
+    report = {
+        "settings": settings,
+        "counts": dict(sorted(counts.items())),
+        "failures": failures,
+        "documents": counts["books"],
+        "bytes": sum(file.num_bytes for file in writer.files),
+    }
     write_atomically(output / REPORT_NAME, (json.dumps(report, indent=1) + "\n").encode())
     publish(work / "books", final)
     shutil.rmtree(work)
@@ -193,8 +205,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--url-list", type=Path, metavar="LIST", help="one address per line")
     parser.add_argument("--local-books", type=Path, nargs="+", metavar="PATH", help="files and folders that you have")
     parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
-    parser.add_argument("--allow-missing", action="store_true",
-                        help="go on without addresses that fail and files that are no text")
+    parser.add_argument(
+        "--allow-missing", action="store_true", help="go on without addresses that fail and files that are no text"
+    )
     return parser
 
 
@@ -202,9 +215,11 @@ def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     with command(arguments.outdir, "interrupted; the same command goes on with what was downloaded"):
         if not arguments.url_list and not arguments.local_books:
-            raise ValueError("BookCorpus, which BERT was trained on, is gone: there is no official copy of it any "
-                             "more. Give a list of books with --url-list, your own with --local-books, or train on "
-                             "Wikipedia alone (see --help)")
+            raise ValueError(
+                "BookCorpus, which BERT was trained on, is gone: there is no official copy of it any "
+                "more. Give a list of books with --url-list, your own with --local-books, or train on "
+                "Wikipedia alone (see --help)"
+            )
         failures: list[str] = []
         counts: Counter = Counter()
         files = local_files(arguments.local_books, counts) if arguments.local_books else []
@@ -214,8 +229,10 @@ def main(argv: list[str] | None = None) -> None:
                 found, failures = download_books(read_list(arguments.url_list), arguments.outdir / "download")
                 files += found
             if failures and not arguments.allow_missing:
-                raise ValueError(f"{len(failures)} books could not be downloaded, e.g. {failures[0]}; start again to "
-                                 "try them again, correct the list, or go on without them: --allow-missing")
+                raise ValueError(
+                    f"{len(failures)} books could not be downloaded, e.g. {failures[0]}; start again to "
+                    "try them again, correct the list, or go on without them: --allow-missing"
+                )
             if arguments.allow_missing:
                 optional.update(files)
             report = write_books(files, optional, arguments.outdir, arguments.lang, failures, counts)

@@ -15,9 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from data.archives import extract_zip
-from data.download import fetch
-from data.transfer import PATIENT, Patience, Remote
+from data.fetching.archives import extract_zip
+from data.fetching.download import fetch
+from data.fetching.transfer import PATIENT, Patience, Remote
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/"
 _MRPC_ADDRESS = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
@@ -77,13 +77,18 @@ def _write_mrpc(folder: Path, train_path: Path, test_path: Path, held_out_path: 
     dev = [row for row in rows if tuple(row.split("\t")[1:3]) in held_out]
     train = [row for row in rows if tuple(row.split("\t")[1:3]) not in held_out]
     if len(dev) != len(held_out) or not train:
-        raise ValueError(f"{train_path}: holds {len(dev)} of the {len(held_out)} pairs of {held_out_path.name}; the "
-                         "two do not belong together: remove both and start again")
+        raise ValueError(
+            f"{train_path}: holds {len(dev)} of the {len(held_out)} pairs of {held_out_path.name}; the "
+            "two do not belong together: remove both and start again"
+        )
     _, *test = _lines(test_path)
     numbered = ["\t".join([str(number), *row.split("\t")[1:]]) for number, row in enumerate(test)]
     folder.mkdir()
-    for name, content in (("train", [header, *train]), ("dev", [header, *dev]),
-                          ("test", ["\t".join(["index", *header.split("\t")[1:]]), *numbered])):
+    for name, content in (
+        ("train", [header, *train]),
+        ("dev", [header, *dev]),
+        ("test", ["\t".join(["index", *header.split("\t")[1:]]), *numbered]),
+    ):
         (folder / f"{name}.tsv").write_bytes(("\n".join(content) + "\n").encode())
 
 

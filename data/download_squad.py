@@ -11,8 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from data.download import fetch
-from data.transfer import PATIENT, Patience, Remote
+from data.fetching.download import fetch
+from data.fetching.transfer import PATIENT, Patience, Remote
 
 FILES = {
     "1.1": {
@@ -27,13 +27,19 @@ FILES = {
 _ADDRESS = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 
 
-def download_squad(version: str, folder: Path, mirrors: list[str] | None = None,
-                   patience: Patience = PATIENT) -> list[Path]:
+def download_squad(
+    version: str, folder: Path, mirrors: list[str] | None = None, patience: Patience = PATIENT
+) -> list[Path]:
     """The verified files of a version in folder/vVERSION; mirrors are folders that hold files of the same names."""
     bases = [mirror.rstrip("/") + "/" for mirror in mirrors or [_ADDRESS]]
-    return [fetch(Remote(tuple(base + name for base in bases), f"sha256:{sha256}", num_bytes),
-                  folder / f"v{version}" / name, patience).path
-            for name, (sha256, num_bytes) in FILES[version].items()]
+    return [
+        fetch(
+            Remote(tuple(base + name for base in bases), f"sha256:{sha256}", num_bytes),
+            folder / f"v{version}" / name,
+            patience,
+        ).path
+        for name, (sha256, num_bytes) in FILES[version].items()
+    ]
 
 
 def main(argv: list[str] | None = None) -> None:

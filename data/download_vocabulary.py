@@ -12,9 +12,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from bert.tokenization import Vocabulary
-from data.download import fetch
-from data.transfer import PATIENT, Patience, Remote
+from bert.tokenization.vocabulary import Vocabulary
+from data.fetching.download import fetch
+from data.fetching.transfer import PATIENT, Patience, Remote
 
 _UNCASED = ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508)
 _CASED = ("eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02", 213_450)
@@ -27,12 +27,15 @@ VOCABULARIES = {
     "bert-base-multilingual-cased": ("fe0fda7c425b48c516fc8f160d594c8022a0808447475c1a7c6d6479763f310c", 995_526),
     "bert-base-multilingual-uncased": ("87b44292b452f6c05afa49b2e488e7eedf79ea4f4c39db6f2f4b37764228ef3f", 871_891),
 }
-_ADDRESSES = ("https://huggingface.co/google-bert/{name}/resolve/main/vocab.txt",
-              "https://bj.bcebos.com/paddle-hapi/models/bert/{name}-vocab.txt")
+_ADDRESSES = (
+    "https://huggingface.co/google-bert/{name}/resolve/main/vocab.txt",
+    "https://bj.bcebos.com/paddle-hapi/models/bert/{name}-vocab.txt",
+)
 
 
-def download_vocabulary(name: str, folder: Path, mirrors: list[str] | None = None,
-                        patience: Patience = PATIENT) -> Path:
+def download_vocabulary(
+    name: str, folder: Path, mirrors: list[str] | None = None, patience: Patience = PATIENT
+) -> Path:
     """The verified vocabulary as folder/NAME-vocab.txt; mirrors are folders that hold files of that name."""
     sha256, num_bytes = VOCABULARIES[name]
     patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in mirrors or []] or _ADDRESSES

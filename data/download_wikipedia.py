@@ -18,17 +18,17 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from data.commands import command
-from data.download import fetch
-from data.folder_lock import only_writer
-from data.meter import megabytes
-from data.source_files import check_language
-from data.transfer import PATIENT, DownloadError, Patience, Remote
-from data.wikipedia_text import Extraction, extract
+from bert.command_errors import command
+from bert.files import only_writer
+from bert.reporting.byte_progress import megabytes
+from data.fetching.download import fetch
+from data.fetching.transfer import PATIENT, DownloadError, Patience, Remote
+from data.text.source_writer import check_language
+from data.wikipedia.articles import Extraction, extract
 
 _PINNED_DATES = {"en": "20200101"}
 _PINNED_DUMPS = {  # what MLPerf's BERT is trained on
-    "enwiki-20200101-pages-articles-multistream.xml.bz2": ("md5:00d47075e0f583fb7c0791fac1c57cb3", 17_751_214_669),
+    "enwiki-20200101-pages-articles-multistream.xml.bz2": ("md5:00d47075e0f583fb7c0791fac1c57cb3", 17_751_214_669)
 }
 _WIKIMEDIA = "https://dumps.wikimedia.org/{wiki}/{date}/"
 _ARCHIVE = "https://archive.org/download/{wiki}-{date}/"
@@ -38,8 +38,9 @@ _TEXT_PER_DUMP_BYTE = 0.85  # rough, English
 def dump_name(language: str, date: str) -> str:
     """File name of a dump; ValueError if the date is none."""
     if not re.fullmatch(r"20\d{6}", date):
-        raise ValueError(f"dump_date={date!r} must be YYYYMMDD, a date listed at "
-                         f"https://dumps.wikimedia.org/{_wiki(language)}/")
+        raise ValueError(
+            f"dump_date={date!r} must be YYYYMMDD, a date listed at https://dumps.wikimedia.org/{_wiki(language)}/"
+        )
     return f"{_wiki(language)}-{date}-pages-articles-multistream.xml.bz2"
 
 
@@ -54,7 +55,7 @@ def addresses(language: str, date: str, mirrors: list[str]) -> list[str]:
 
 
 def published_checksum(name: str, folders: list[str], patience: Patience) -> str:
-    """"sha1:..." of a dump from the list that is published with it.
+    """ "sha1:..." of a dump from the list that is published with it.
 
     Raises:
         DownloadError: there is no such list, or the dump is not in it.
@@ -62,12 +63,15 @@ def published_checksum(name: str, folders: list[str], patience: Patience) -> str
     sums = name.replace("-pages-articles-multistream.xml.bz2", "-sha1sums.txt")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            path = fetch(Remote(tuple(base + sums for base in folders), max_bytes=1 << 20), Path(folder, sums),
-                         patience).path
+            path = fetch(
+                Remote(tuple(base + sums for base in folders), max_bytes=1 << 20), Path(folder, sums), patience
+            ).path
         except DownloadError as error:
-            raise DownloadError(f"{error}\nWithout its list of checksums the dump cannot be verified. Wikimedia keeps "
-                                "dumps for some months: choose a --dump-date that it lists, or give the --checksum "
-                                "yourself") from error
+            raise DownloadError(
+                f"{error}\nWithout its list of checksums the dump cannot be verified. Wikimedia keeps "
+                "dumps for some months: choose a --dump-date that it lists, or give the --checksum "
+                "yourself"
+            ) from error
         for line in path.read_text("utf-8", errors="replace").splitlines():
             digest, _, file = line.partition(" ")
             if file.strip() == name and re.fullmatch("[0-9a-f]{40}", digest):
@@ -75,13 +79,22 @@ def published_checksum(name: str, folders: list[str], patience: Patience) -> str
     raise DownloadError(f"{sums}: does not list {name}; the dump is not finished yet: choose an earlier --dump-date")
 
 
-def download_dump(language: str, date: str | None, folder: Path, *, mirrors: list[str], checksum: str | None = None,
-                  patience: Patience = PATIENT) -> Path:
+def download_dump(
+    language: str,
+    date: str | None,
+    folder: Path,
+    *,
+    mirrors: list[str],
+    checksum: str | None = None,
+    patience: Patience = PATIENT,
+) -> Path:
     """The verified dump in `folder`."""
     date = date or _PINNED_DATES.get(language)
     if date is None:
-        raise ValueError(f"lang={language}: no dump is pinned for this language; name one with --dump-date, from the "
-                         f"list at https://dumps.wikimedia.org/{_wiki(language)}/")
+        raise ValueError(
+            f"lang={language}: no dump is pinned for this language; name one with --dump-date, from the "
+            f"list at https://dumps.wikimedia.org/{_wiki(language)}/"
+        )
     name = dump_name(language, date)
     folders = addresses(language, date, mirrors)
     size = None
@@ -101,8 +114,11 @@ def download_dump(language: str, date: str | None, folder: Path, *, mirrors: lis
 def _tell_room(folder: Path, dump_bytes: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     needed, free = dump_bytes * (1 + _TEXT_PER_DUMP_BYTE), shutil.disk_usage(folder).free
-    print(f"needs about {megabytes(needed)} of disk, dump and text; {folder} has {megabytes(free)}"
-          + ("" if free > needed else ": this will not be enough"), flush=True)
+    print(
+        f"needs about {megabytes(needed)} of disk, dump and text; {folder} has {megabytes(free)}"
+        + ("" if free > needed else ": this will not be enough"),
+        flush=True,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,9 +127,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lang", default="en", help="language code of the Wikipedia")
     parser.add_argument("--dump-date", metavar="YYYYMMDD", help="default for en: 20200101; none for other languages")
     parser.add_argument("--local-dump", type=Path, metavar="FILE", help="a dump (*.xml.bz2 or *.xml) that you have")
-    parser.add_argument("--mirror", action="append", default=[], metavar="URL",
-                        help="instead of Wikimedia and the Internet Archive: URL/<lang>wiki/<date>/ holds the dump; "
-                             "may be repeated")
+    parser.add_argument(
+        "--mirror",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="instead of Wikimedia and the Internet Archive: URL/<lang>wiki/<date>/ holds the dump; may be repeated",
+    )
     parser.add_argument("--checksum", help="sha256:, sha1: or md5: of the dump, instead of the published one")
     parser.add_argument("--download-only", action="store_true", help="do not extract")
     parser.add_argument("--min-characters", type=int, default=1, help="drop articles with less text")
@@ -126,20 +146,30 @@ def main(argv: list[str] | None = None) -> None:
     with command(arguments.outdir, "interrupted; the same command goes on where it was"):
         dump = arguments.local_dump
         if dump is None:
-            dump = download_dump(arguments.lang, arguments.dump_date, arguments.outdir / "download",
-                                 mirrors=arguments.mirror, checksum=arguments.checksum)
+            dump = download_dump(
+                arguments.lang,
+                arguments.dump_date,
+                arguments.outdir / "download",
+                mirrors=arguments.mirror,
+                checksum=arguments.checksum,
+            )
         elif not dump.is_file():
             raise ValueError(f"local_dump={dump}: no such file; give a dump, *.xml.bz2 or *.xml")
         if arguments.download_only:
             return
         with only_writer(arguments.outdir):
             free = shutil.disk_usage(arguments.outdir).free
-            print(f"extracting {megabytes(dump.stat().st_size)}, {arguments.local_n_workers} processes; "
-                  f"{megabytes(free)} of disk are free", flush=True)
+            print(
+                f"extracting {megabytes(dump.stat().st_size)}, {arguments.local_n_workers} processes; "
+                f"{megabytes(free)} of disk are free",
+                flush=True,
+            )
             job = Extraction(dump, arguments.outdir, check_language(arguments.lang), arguments.min_characters)
             report = extract(job, arguments.local_n_workers)
-    print(f"{report['documents']} articles, {megabytes(report['bytes'])} in {len(report['files'])} files in "
-          f"{job.folder()}")
+    print(
+        f"{report['documents']} articles, {megabytes(report['bytes'])} in {len(report['files'])} files in "
+        f"{job.folder()}"
+    )
     for name, value in report["counts"].items():
         print(f"  {name}: {value}")
 

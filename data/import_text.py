@@ -19,24 +19,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bert.samples.manifest import UNFINISHED_NAME, write_atomically
-from data.commands import command
-from data.compressed import shown
-from data.deduplication import MODES, SeenDocuments, TextDigest
-from data.encodings import NotTextError, check_encoding
-from data.folder_lock import only_writer
-from data.meter import ByteMeter, megabytes
-from data.source_files import (
-    SourceWriter,
-    WrittenFile,
-    check_free,
-    check_language,
-    document_id,
-    fresh_folder,
-    publish,
-    utf8,
-)
-from data.text_inputs import (
+from bert.command_errors import command
+from bert.files import only_writer, shown, write_atomically
+from bert.reporting.byte_progress import ByteMeter, megabytes
+from bert.samples.manifest import UNFINISHED_NAME
+from data.text.deduplication import MODES, SeenDocuments, TextDigest
+from data.text.encodings import NotTextError, check_encoding
+from data.text.readers import (
     FORMATS,
     SEPARATORS,
     Findings,
@@ -46,6 +35,16 @@ from data.text_inputs import (
     list_inputs,
     read_pieces,
     total_bytes,
+)
+from data.text.source_writer import (
+    SourceWriter,
+    WrittenFile,
+    check_free,
+    check_language,
+    document_id,
+    fresh_folder,
+    publish,
+    utf8,
 )
 
 REPORT_NAME = "report.json"
@@ -132,8 +131,11 @@ def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> di
     for final in finals.values():
         check_free(final)
     work = fresh_folder(output / UNFINISHED_NAME)
-    seen = SeenDocuments(work / "seen.sqlite", settings.deduplicate, settings.near_threshold) \
-        if settings.deduplicate else None
+    seen = (
+        SeenDocuments(work / "seen.sqlite", settings.deduplicate, settings.near_threshold)
+        if settings.deduplicate
+        else None
+    )
     writers = {part: SourceWriter(work / (part or "all")) for part in finals}
     duplicates: list[str] = []
     try:
@@ -151,9 +153,11 @@ def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> di
     empty = [part for part, writer in writers.items() if not writer.files]
     if empty:
         shutil.rmtree(work)
-        raise ValueError(f"{len(inputs)} files gave no document{' for ' + empty[0] if empty[0] else ''}: "
-                         f"{dict(findings.counts)} {findings.problems[:3]}; check --format, --text-field and "
-                         "--held-out-fraction")
+        raise ValueError(
+            f"{len(inputs)} files gave no document{' for ' + empty[0] if empty[0] else ''}: "
+            f"{dict(findings.counts)} {findings.problems[:3]}; check --format, --text-field and "
+            "--held-out-fraction"
+        )
     report = _report(settings, inputs, findings, duplicates, {part: writer.files for part, writer in writers.items()})
     write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
     return _finish(output, report, finals)
@@ -213,12 +217,22 @@ def _grown(document: _Document | None, piece: Piece, near: bool, work: Path) -> 
 
 def _warn_if_large(source: Input, document: _Document, settings: ImportSettings) -> None:
     if source.kind == "txt" and settings.reading.separator == "file" and document.num_bytes > _LARGE_BYTES:
-        print(f"{shown(source.path)}: one document of {megabytes(document.num_bytes)}; if it holds many, name what "
-              "separates them: --document-separator line or blank-line", file=sys.stderr, flush=True)
+        print(
+            f"{shown(source.path)}: one document of {megabytes(document.num_bytes)}; if it holds many, name what "
+            "separates them: --document-separator line or blank-line",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
-def _place(document: _Document, settings: ImportSettings, findings: Findings, seen: SeenDocuments | None,
-           writers: dict[str, SourceWriter], duplicates: list[str]) -> None:
+def _place(
+    document: _Document,
+    settings: ImportSettings,
+    findings: Findings,
+    seen: SeenDocuments | None,
+    writers: dict[str, SourceWriter],
+    duplicates: list[str],
+) -> None:
     """Write the document where it belongs, or count why not."""
     counts = findings.counts
     counts["documents read"] += 1
@@ -236,14 +250,31 @@ def _place(document: _Document, settings: ImportSettings, findings: Findings, se
     document.write(writers[settings.part_of(document.digest.sha256())])
 
 
-def _report(settings: ImportSettings, inputs: list[Input], findings: Findings, duplicates: list[str],
-            files: dict[str, list[WrittenFile]]) -> dict:
-    parts = {part or "all": {"documents": sum(file.documents for file in found),
-                             "bytes": sum(file.num_bytes for file in found), "files": len(found)}
-             for part, found in files.items()}
-    return {"settings": asdict(settings), "input files": len(inputs), "input bytes": total_bytes(inputs),
-            "encodings": dict(sorted(findings.encodings.items())), "counts": dict(sorted(findings.counts.items())),
-            "parts": parts, "problems": findings.problems, "duplicates": duplicates}
+def _report(
+    settings: ImportSettings,
+    inputs: list[Input],
+    findings: Findings,
+    duplicates: list[str],
+    files: dict[str, list[WrittenFile]],
+) -> dict:
+    parts = {
+        part or "all": {
+            "documents": sum(file.documents for file in found),
+            "bytes": sum(file.num_bytes for file in found),
+            "files": len(found),
+        }
+        for part, found in files.items()
+    }
+    return {
+        "settings": asdict(settings),
+        "input files": len(inputs),
+        "input bytes": total_bytes(inputs),
+        "encodings": dict(sorted(findings.encodings.items())),
+        "counts": dict(sorted(findings.counts.items())),
+        "parts": parts,
+        "problems": findings.problems,
+        "duplicates": duplicates,
+    }
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -251,15 +282,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--input", type=Path, nargs="+", required=True, metavar="PATH", help="files and folders")
     parser.add_argument("--output-dir", type=Path, required=True)
     parser.add_argument("--format", choices=("auto", *FORMATS), default="auto", help="default: by the files' names")
-    parser.add_argument("--document-separator", choices=SEPARATORS, default="file",
-                        help="of txt: a document is a file (default), a line, or what stands between blank lines")
+    parser.add_argument(
+        "--document-separator",
+        choices=SEPARATORS,
+        default="file",
+        help="of txt: a document is a file (default), a line, or what stands between blank lines",
+    )
     parser.add_argument("--encoding", default="auto", help="of txt and jsonl (default: detected, file by file)")
     parser.add_argument("--text-field", default="text", help="of jsonl and parquet")
     parser.add_argument("--id-field", help="of jsonl and parquet (default: the file's name and the row's number)")
     parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
     parser.add_argument("--deduplicate", choices=MODES, help="drop documents that were seen before, or nearly so")
-    parser.add_argument("--near-threshold", type=float, default=0.8,
-                        help="share of common five-word sequences (0.5 to 1, default 0.8), estimated to about 0.04")
+    parser.add_argument(
+        "--near-threshold",
+        type=float,
+        default=0.8,
+        help="share of common five-word sequences (0.5 to 1, default 0.8), estimated to about 0.04",
+    )
     parser.add_argument("--held-out-fraction", type=float, default=0.0, help="share of documents for D/held_out")
     parser.add_argument("--min-characters", type=int, default=1, help="drop shorter documents")
     return parser
@@ -268,15 +307,24 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     with command(arguments.output_dir, "interrupted; no text was left half-made, start again"):
-        reading = Reading(arguments.lang, arguments.encoding, arguments.document_separator, arguments.text_field,
-                          arguments.id_field)
-        settings = ImportSettings(reading, arguments.format, arguments.deduplicate, arguments.near_threshold,
-                                  arguments.held_out_fraction, arguments.min_characters)
+        reading = Reading(
+            arguments.lang, arguments.encoding, arguments.document_separator, arguments.text_field, arguments.id_field
+        )
+        settings = ImportSettings(
+            reading,
+            arguments.format,
+            arguments.deduplicate,
+            arguments.near_threshold,
+            arguments.held_out_fraction,
+            arguments.min_characters,
+        )
         with only_writer(arguments.output_dir):
             report = import_text(arguments.input, arguments.output_dir, settings)
     for part, facts in report["parts"].items():
-        print(f"{part}: {facts['documents']} documents, {megabytes(facts['bytes'])} in {facts['files']} files below "
-              f"{shown(arguments.output_dir)}")
+        print(
+            f"{part}: {facts['documents']} documents, {megabytes(facts['bytes'])} in {facts['files']} files below "
+            f"{shown(arguments.output_dir)}"
+        )
     for name, value in {**report["counts"], **report["encodings"]}.items():
         print(f"  {name}: {value}")
     for line in (*report["problems"], *report["duplicates"]):

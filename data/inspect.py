@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bert.command_errors import command
 from bert.samples.shards import ShardDirectory
 from bert.samples.table import SampleTable
-from bert.tokenization import CONTINUATION_PREFIX, Vocabulary
-from data.commands import command
-from data.shard_statistics import ShardStatistics, statistics_of
+from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
+from data.preprocessing.statistics import ShardStatistics, statistics_of
 
 _MAX_TOKENS = (1 << 16) - 1
 _BAR_CHARACTERS = 50
@@ -28,14 +28,18 @@ _BAR_CHARACTERS = 50
 def report(directory: ShardDirectory, statistics: ShardStatistics) -> str:
     """All figures as text."""
     counts, shards = statistics.counts, directory.shards
-    lines = [f"{directory.directory}: {len(shards)} {shards[0].kind} shards, {counts['samples']:,} samples, "
-             f"{statistics.num_tokens():,} tokens, {sum(shard.path.stat().st_size for shard in shards) / 1e6:.1f} MB",
-             f"manifest: {'yes' if directory.manifest else 'no'}; static masks: {'yes' if directory.masked else 'no'}",
-             f"random next: {statistics.share('random next'):.2%}; samples that occur before: {counts['duplicates']:,}"]
+    lines = [
+        f"{directory.directory}: {len(shards)} {shards[0].kind} shards, {counts['samples']:,} samples, "
+        f"{statistics.num_tokens():,} tokens, {sum(shard.path.stat().st_size for shard in shards) / 1e6:.1f} MB",
+        f"manifest: {'yes' if directory.manifest else 'no'}; static masks: {'yes' if directory.masked else 'no'}",
+        f"random next: {statistics.share('random next'):.2%}; samples that occur before: {counts['duplicates']:,}",
+    ]
     if counts["masks"]:
-        lines.append(f"masked: {counts['masks'] / statistics.num_tokens():.2%} of the tokens, of these "
-                     f"{statistics.share('masks shown as [MASK]', 'masks'):.1%} shown as [MASK], "
-                     f"{statistics.share('masks left unchanged', 'masks'):.1%} unchanged")
+        lines.append(
+            f"masked: {counts['masks'] / statistics.num_tokens():.2%} of the tokens, of these "
+            f"{statistics.share('masks shown as [MASK]', 'masks'):.1%} shown as [MASK], "
+            f"{statistics.share('masks left unchanged', 'masks'):.1%} unchanged"
+        )
     lines += ["", *_bins(statistics), "", *_histogram(statistics.lengths), ""]
     lines += [f"padding {where}: {share:.1%}" for where, share in statistics.padding().items()]
     return "\n".join([*lines, "", *_vocabulary(directory.vocabulary, statistics)])
@@ -46,8 +50,10 @@ def _bins(statistics: ShardStatistics) -> list[str]:
     for bin_id, sizes in statistics.shard_sizes.items():
         lengths = statistics.lengths_of_bins[bin_id]
         span = f"{min(lengths):>11}  {max(lengths)}" if lengths else "          -  -"
-        lines.append(f"{'-' if bin_id is None else bin_id:>3}  {len(sizes):>5}  {sum(sizes):>7}  "
-                     f"{min(sizes)}-{max(sizes)}  {span}")
+        lines.append(
+            f"{'-' if bin_id is None else bin_id:>3}  {len(sizes):>5}  {sum(sizes):>7}  "
+            f"{min(sizes)}-{max(sizes)}  {span}"
+        )
     return lines
 
 
@@ -60,8 +66,14 @@ def _histogram(lengths: Counter) -> list[str]:
     for length, count in lengths.items():
         bars[(length - 1) // width] += count
     highest = max(bars.values())
-    return ["tokens      samples", *(f"{bar * width + 1:>4}-{(bar + 1) * width:<4} {bars[bar]:>9}  "
-            + "#" * round(_BAR_CHARACTERS * bars[bar] / highest) for bar in range(max(bars) + 1))]
+    return [
+        "tokens      samples",
+        *(
+            f"{bar * width + 1:>4}-{(bar + 1) * width:<4} {bars[bar]:>9}  "
+            + "#" * round(_BAR_CHARACTERS * bars[bar] / highest)
+            for bar in range(max(bars) + 1)
+        ),
+    ]
 
 
 def _vocabulary(vocabulary: Vocabulary, statistics: ShardStatistics) -> list[str]:
@@ -69,18 +81,20 @@ def _vocabulary(vocabulary: Vocabulary, statistics: ShardStatistics) -> list[str
     words = vocabulary.replacement_ids()
     continued = tokens[vocabulary.continuations()].sum()
     common = " ".join(vocabulary.tokens[index] for index in words[np.argsort(-tokens[words], kind="stable")[:12]])
-    return [f"vocabulary: {int((tokens[words] > 0).sum()):,} of {len(words):,} words occur, "
-            f"{int((tokens[words] < 10).sum()):,} fewer than 10 times; most frequent: {common}",
-            f"[UNK]: {tokens[vocabulary.id_of('[UNK]')] / total:.3%} of the tokens; {CONTINUATION_PREFIX}...: "
-            f"{continued / total:.1%}"]
+    return [
+        f"vocabulary: {int((tokens[words] > 0).sum()):,} of {len(words):,} words occur, "
+        f"{int((tokens[words] < 10).sum()):,} fewer than 10 times; most frequent: {common}",
+        f"[UNK]: {tokens[vocabulary.id_of('[UNK]')] / total:.3%} of the tokens; {CONTINUATION_PREFIX}...: "
+        f"{continued / total:.1%}",
+    ]
 
 
 def sample_text(table: SampleTable, row: int, vocabulary: Vocabulary) -> str:
     """A sample as text: words joined again, masks as [shown|true]."""
-    low, high = table.offsets[row:row + 2]
+    low, high = table.offsets[row : row + 2]
     tokens = [vocabulary.tokens[index] for index in table.token_ids[low:high]]
     if table.masks:
-        first, last = table.masks.offsets[row:row + 2]
+        first, last = table.masks.offsets[row : row + 2]
         for position, label in zip(table.masks.positions[first:last], table.masks.labels[first:last], strict=True):
             tokens[position] = f"[{tokens[position].strip('[]')}|{vocabulary.tokens[label]}]"
     text = " ".join(tokens).replace(" " + CONTINUATION_PREFIX, "")
@@ -98,8 +112,9 @@ def random_samples(directory: ShardDirectory, number: int, seed: int) -> list[st
             table = directory.load(int(index))
         except ValueError:
             continue
-        found.append(f"{directory.shards[index].name} " + sample_text(table, int(rng.integers(len(table))),
-                                                                      directory.vocabulary))
+        found.append(
+            f"{directory.shards[index].name} " + sample_text(table, int(rng.integers(len(table))), directory.vocabulary)
+        )
     return found
 
 

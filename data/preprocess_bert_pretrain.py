@@ -16,6 +16,9 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from bert.command_errors import command
+from bert.files import only_writer, write_atomically
+from bert.reporting.progress import progress
 from bert.samples.manifest import (
     MANIFEST_NAME,
     UNFINISHED_NAME,
@@ -23,15 +26,11 @@ from bert.samples.manifest import (
     ShardRecord,
     read_manifest,
     shard_totals,
-    write_atomically,
     write_manifest,
 )
-from bert.tokenization import Vocabulary
-from data.commands import command
-from data.corpus import find_sources, plan_blocks
-from data.folder_lock import only_writer
-from data.pairs import PairSettings
-from data.pipeline import (
+from bert.tokenization.vocabulary import Vocabulary
+from data.preprocessing.pairs import PairSettings
+from data.preprocessing.pipeline import (
     FORMATS,
     Job,
     ShardPlan,
@@ -41,10 +40,10 @@ from data.pipeline import (
     plan_shards,
     remove_other_shards,
 )
-from data.progress import progress
-from data.sample_settings import SampleSettings
-from data.schedulers import SCHEDULERS, Run, scheduler
-from data.word_boundaries import SEGMENTERS
+from data.preprocessing.schedulers import SCHEDULERS, Run, scheduler
+from data.preprocessing.settings import SampleSettings
+from data.text.source_reader import find_sources, plan_blocks
+from data.text.word_boundaries import SEGMENTERS
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
 _DEFAULT_BLOCK_BYTES = 4 << 20
@@ -54,18 +53,27 @@ _RUN_KEY = ".run_key"  # tells a finished run from another one; holds names and 
 def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     """Make all shards of a job in its sink, the manifest last; work that an earlier, killed run finished is kept.
 
-    `run` is what `data.schedulers.scheduler` gives.
+    `run` is what `data.preprocessing.schedulers.scheduler` gives.
 
     Raises:
         ValueError: the sink holds other shards, or the source gives no sample.
     """
     sink, folder = Path(job.sink), job.block_folder()
     done = read_manifest(sink)
-    settings = {**job.settings.record(), "num_shards": num_shards, "output_format": job.output_format,
-                "compression": job.compression}
+    settings = {
+        **job.settings.record(),
+        "num_shards": num_shards,
+        "output_format": job.output_format,
+        "compression": job.compression,
+    }
     run_key = sink / _RUN_KEY
-    if (done is not None and done.settings == settings and _is_whole(sink, done) and run_key.exists()
-            and run_key.read_text() == job.key()):
+    if (
+        done is not None
+        and done.settings == settings
+        and _is_whole(sink, done)
+        and run_key.exists()
+        and run_key.read_text() == job.key()
+    ):
         _remove_leftovers(sink)
         return done
     _check_sink(sink, folder)
@@ -77,22 +85,28 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     counts: Counter = Counter()
     for result in results:
         counts.update(result["counts"])
-    plans = plan_shards([result["samples"] for result in results], job.settings.bin_size is not None, num_shards,
-                        job.output_format)
+    plans = plan_shards(
+        [result["samples"] for result in results], job.settings.bin_size is not None, num_shards, job.output_format
+    )
     if not plans:
-        raise ValueError(f"{len(job.sources)} source files with {counts['documents read']} documents gave no sample; "
-                         f"a sample needs two sentences or a second document: {dict(counts)}")
+        raise ValueError(
+            f"{len(job.sources)} source files with {counts['documents read']} documents gave no sample; "
+            f"a sample needs two sentences or a second document: {dict(counts)}"
+        )
     files = Counter(plan.bin_id for plan in plans)
     if num_shards is not None and min(files.values()) < num_shards:
         counts["bins of fewer samples, thus of fewer files, than --num-shards"] = sum(
-            number < num_shards for number in files.values())
+            number < num_shards for number in files.values()
+        )
     remove_other_shards(light, plans)
     made = _make_shards(light, folder, plans, run)
     shards = {plan.name: ShardRecord(**made[plan.name]["shard"]) for plan in plans}
     written = sum(record.num_samples for record in shards.values())
     if written != counts["samples"]:
-        raise RuntimeError(f"{sink}: its shards hold {written} samples, its blocks {counts['samples']}; a file changed "
-                           "while they were made: remove the folder and start again")
+        raise RuntimeError(
+            f"{sink}: its shards hold {written} samples, its blocks {counts['samples']}; a file changed "
+            "while they were made: remove the folder and start again"
+        )
     if job.settings.masking == "static":
         counts["masked tokens"] = sum(result["masked tokens"] for result in made.values())
     manifest = Manifest(shards, job.vocabulary_sha256, settings, _summary(job, counts, shards))
@@ -109,16 +123,23 @@ def _make_shards(job: Job, folder: Path, plans: list[ShardPlan], run: Run) -> di
         groups[plan.number].append(plan)
     cut_one(job, folder, plans[0])
     done = run(make_shards, [(job, folder, tuple(group)) for group in groups.values()])
-    results = (result for group, results in zip(groups.values(), done, strict=True)
-               for result in zip(group, results, strict=True))
+    results = (
+        result
+        for group, results in zip(groups.values(), done, strict=True)
+        for result in zip(group, results, strict=True)
+    )
     return {plan.name: result for plan, result in progress(results, len(plans), "shards", "files")}
 
 
 def _summary(job: Job, counts: Counter, shards: dict[str, ShardRecord]) -> dict:
     if job.num_other_files:
         counts["files left out, as they are not named *.txt"] = job.num_other_files
-    return {**dict(sorted(counts.items())), "source files": len(job.sources), "blocks": len(job.blocks),
-            **shard_totals(shards)}
+    return {
+        **dict(sorted(counts.items())),
+        "source files": len(job.sources),
+        "blocks": len(job.blocks),
+        **shard_totals(shards),
+    }
 
 
 def _remove_leftovers(sink: Path) -> None:
@@ -129,27 +150,39 @@ def _remove_leftovers(sink: Path) -> None:
 
 
 def _is_whole(sink: Path, manifest: Manifest) -> bool:
-    return all((sink / name).is_file() and (sink / name).stat().st_size == record.num_bytes
-               for name, record in manifest.shards.items())
+    return all(
+        (sink / name).is_file() and (sink / name).stat().st_size == record.num_bytes
+        for name, record in manifest.shards.items()
+    )
 
 
 def _check_sink(sink: Path, folder: Path) -> None:
     """Refuse a sink with shards that this run did not begin."""
     if folder.exists() or not sink.is_dir():
         return
-    others = [path.name for path in sink.iterdir() if path.name == MANIFEST_NAME or ".parquet" in path.name
-              or ".arrow" in path.name]
+    others = [
+        path.name
+        for path in sink.iterdir()
+        if path.name == MANIFEST_NAME or ".parquet" in path.name or ".arrow" in path.name
+    ]
     if others:
-        raise ValueError(f"{sink}: holds {len(others)} files of other shards, e.g. {sorted(others)[0]}, made of other "
-                         "text, with other settings or by another version; a sink holds the shards of one run: give an "
-                         "empty --sink, or remove them")
+        raise ValueError(
+            f"{sink}: holds {len(others)} files of other shards, e.g. {sorted(others)[0]}, made of other "
+            "text, with other settings or by another version; a sink holds the shards of one run: give an "
+            "empty --sink, or remove them"
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in _CORPORA:
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="DIR", action="append", default=[],
-                            help="source folder: DIR/<language>/N.txt, one document per line, id first")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            metavar="DIR",
+            action="append",
+            default=[],
+            help="source folder: DIR/<language>/N.txt, one document per line, id first",
+        )
     parser.add_argument("--sink", required=True, metavar="DIR", help="where the shards go")
     parser.add_argument("--vocab-file", required=True)
     parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="uncased vocabulary")
@@ -161,8 +194,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bin-size", type=int, help="bin samples by number of tokens (default: no bins)")
     parser.add_argument("--masking", nargs="?", const="static", default="dynamic", choices=("static", "dynamic"))
     parser.add_argument("--whole-word-masking", action="store_true", help="static masks cover whole words")
-    parser.add_argument("--word-segmenter", choices=SEGMENTERS, help="finds the words of Chinese text for "
-                        "--whole-word-masking; needs requirements-chinese.txt (default: each character is a word)")
+    parser.add_argument(
+        "--word-segmenter",
+        choices=SEGMENTERS,
+        help="finds the words of Chinese text for "
+        "--whole-word-masking; needs requirements-chinese.txt (default: each character is a word)",
+    )
     parser.add_argument("--masked-lm-ratio", type=float, default=0.15)
     parser.add_argument("--max-predictions-per-seq", type=int, help="limit of static masks per sample (default: none)")
     parser.add_argument("--duplicate-factor", type=int, default=1, help="times each document is used")
@@ -170,18 +207,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=12345)
     parser.add_argument("--num-shards", type=int, help="balanced shards (per bin); default: one part per block")
     parser.add_argument("--output-format", choices=FORMATS, default="parquet")
-    parser.add_argument("--compression", choices=("none", "snappy", "zstd", "lz4"), default="snappy",
-                        help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)")
+    parser.add_argument(
+        "--compression",
+        choices=("none", "snappy", "zstd", "lz4"),
+        default="snappy",
+        help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)",
+    )
     parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes, or Slurm jobs")
-    parser.add_argument("--scheduler", choices=SCHEDULERS, default="local", help="see data/schedulers.py")
+    parser.add_argument("--scheduler", choices=SCHEDULERS, default="local", help="see data/preprocessing/schedulers.py")
     parser.add_argument("--scheduler-address", help="of a Dask scheduler that runs already")
     return parser
 
 
 def job_of(arguments: argparse.Namespace) -> Job:
     """The job of a command line; ValueError names a bad value."""
-    sources, num_other_files = find_sources([os.path.abspath(folder) for name in _CORPORA
-                                             for folder in getattr(arguments, name)])
+    sources, num_other_files = find_sources(
+        [os.path.abspath(folder) for name in _CORPORA for folder in getattr(arguments, name)]
+    )
     if not sources:
         raise ValueError(f"no source given; name at least one of --{' --'.join(_CORPORA).replace('_', '-')}")
     for name in ("num_blocks", "block_size", "num_shards"):
@@ -190,35 +232,60 @@ def job_of(arguments: argparse.Namespace) -> Job:
             raise ValueError(f"--{name.replace('_', '-')}={value} must be at least 1")
     total = sum(source.num_bytes for source in sources)
     if arguments.num_blocks and arguments.block_size:
-        raise ValueError(f"--num-blocks={arguments.num_blocks} and --block-size={arguments.block_size} both say how "
-                         "large blocks are; give one of them")
+        raise ValueError(
+            f"--num-blocks={arguments.num_blocks} and --block-size={arguments.block_size} both say how "
+            "large blocks are; give one of them"
+        )
     block_bytes = arguments.block_size or _DEFAULT_BLOCK_BYTES
     if arguments.num_blocks:
         block_bytes = -(-total // arguments.num_blocks)
-    pairs = PairSettings(arguments.target_seq_length, arguments.short_seq_prob, arguments.duplicate_factor,
-                         arguments.seed)
-    settings = SampleSettings(pairs, block_bytes, arguments.bin_size, arguments.masking, arguments.whole_word_masking,
-                              arguments.masked_lm_ratio, arguments.max_predictions_per_seq, arguments.sample_ratio,
-                              arguments.lowercase, arguments.language, arguments.word_segmenter)
+    pairs = PairSettings(
+        arguments.target_seq_length, arguments.short_seq_prob, arguments.duplicate_factor, arguments.seed
+    )
+    settings = SampleSettings(
+        pairs,
+        block_bytes,
+        arguments.bin_size,
+        arguments.masking,
+        arguments.whole_word_masking,
+        arguments.masked_lm_ratio,
+        arguments.max_predictions_per_seq,
+        arguments.sample_ratio,
+        arguments.lowercase,
+        arguments.language,
+        arguments.word_segmenter,
+    )
     vocabulary = Vocabulary.from_file(arguments.vocab_file)
-    return Job(settings, os.path.abspath(arguments.vocab_file), vocabulary.sha256, sources,
-               plan_blocks(sources, block_bytes), os.path.abspath(arguments.sink), arguments.output_format,
-               arguments.compression, num_other_files)
+    return Job(
+        settings,
+        os.path.abspath(arguments.vocab_file),
+        vocabulary.sha256,
+        sources,
+        plan_blocks(sources, block_bytes),
+        os.path.abspath(arguments.sink),
+        arguments.output_format,
+        arguments.compression,
+        num_other_files,
+    )
 
 
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     start = time.monotonic()
     gc.freeze()  # the modules are neither gone through again and again, nor copied in processes that are forked
-    with (command(arguments.sink, "interrupted; the same command goes on where it was"),
-          scheduler(arguments.scheduler, arguments.local_n_workers, arguments.scheduler_address) as run):
+    with (
+        command(arguments.sink, "interrupted; the same command goes on where it was"),
+        scheduler(arguments.scheduler, arguments.local_n_workers, arguments.scheduler_address) as run,
+    ):
         job = job_of(arguments)
         with only_writer(Path(job.sink)):
             manifest = preprocess(job, arguments.num_shards, run)
     seconds = time.monotonic() - start
     with command():
-        print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.sink}, "
-              f"{manifest.counts['input bytes'] / 1e6:.1f} MB of text in {seconds:.1f} s")
+        print(
+            f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.sink}, "
+            f"{manifest.counts['input bytes'] / 1e6:.1f} MB of text in {seconds:.1f} s"
+        )
         for name, value in manifest.counts.items():
             print(f"  {name}: {value}")
 

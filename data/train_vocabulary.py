@@ -1,6 +1,6 @@
 """Train a WordPiece vocabulary: the same text always gives the same vocab.txt.
 
-    python -m data.train_vocabulary --input D/train/source --vocab-size 4096 --output vocab.txt
+python -m data.train_vocabulary --input D/train/source --vocab-size 4096 --output vocab.txt
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from bert.samples.manifest import write_atomically
-from bert.tokenization import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
-from data.corpus import Block, list_sources, plan_blocks, read_documents
+from bert.files import write_atomically
+from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
+from data.text.source_reader import Block, list_sources, plan_blocks, read_documents
 
 _MAX_ALPHABET = 1000
 _BLOCK_BYTES = 1 << 22
 
 
-def train_vocabulary(folders: list[str], vocab_size: int, *, lowercase: bool = True, min_frequency: int = 2,
-                     sample_megabytes: float | None = None) -> Vocabulary:
+def train_vocabulary(
+    folders: list[str],
+    vocab_size: int,
+    *,
+    lowercase: bool = True,
+    min_frequency: int = 2,
+    sample_megabytes: float | None = None,
+) -> Vocabulary:
     """A vocabulary of at most vocab_size tokens, the special ones first.
 
     The library's trainer breaks ties by the order in which it happens to meet the characters; giving it all of them
@@ -41,11 +47,19 @@ def train_vocabulary(folders: list[str], vocab_size: int, *, lowercase: bool = T
     alphabet, continuations = _characters(blocks, lowercase)
     fixed = [*SPECIAL_TOKENS, *continuations]
     if vocab_size < len(fixed) + len(alphabet):
-        raise ValueError(f"vocab_size={vocab_size} must be at least {len(fixed) + len(alphabet)}: the special tokens "
-                         f"and the {len(alphabet)} characters of the text, at and after the beginning of a word")
+        raise ValueError(
+            f"vocab_size={vocab_size} must be at least {len(fixed) + len(alphabet)}: the special tokens "
+            f"and the {len(alphabet)} characters of the text, at and after the beginning of a word"
+        )
     tokenizer = _tokenizer(lowercase)
-    trainer = WordPieceTrainer(vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=fixed,
-                               initial_alphabet=alphabet, limit_alphabet=len(alphabet), show_progress=False)
+    trainer = WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=fixed,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
     tokenizer.train_from_iterator(_texts(blocks), trainer)
     ids = tokenizer.get_vocab()
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
@@ -93,14 +107,22 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="vocab.txt")
     parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--min-frequency", type=int, default=2, help="least count of a pair that is merged")
-    parser.add_argument("--sample-megabytes", type=float, help="train on about so much of the text, spread evenly over "
-                        "it (default: all of it, over 6 minutes a gigabyte)")
+    parser.add_argument(
+        "--sample-megabytes",
+        type=float,
+        help="train on about so much of the text, spread evenly over "
+        "it (default: all of it, over 6 minutes a gigabyte)",
+    )
     arguments = parser.parse_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     try:
-        vocabulary = train_vocabulary(arguments.input, arguments.vocab_size, lowercase=arguments.lowercase,
-                                      min_frequency=arguments.min_frequency,
-                                      sample_megabytes=arguments.sample_megabytes)
+        vocabulary = train_vocabulary(
+            arguments.input,
+            arguments.vocab_size,
+            lowercase=arguments.lowercase,
+            min_frequency=arguments.min_frequency,
+            sample_megabytes=arguments.sample_megabytes,
+        )
     except ValueError as error:
         sys.exit(f"error: {error}")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

@@ -32,10 +32,10 @@ if [[ ! -e "$venv/.complete" ]]; then
   touch "$venv/.complete"
 fi
 if [[ ! -d "$corpus/source" ]]; then
-  "$python" -m data.benchmark_corpus --output-dir "$corpus" --megabytes "${sizes[-1]}"
+  "$python" -m tests.benchmarks.documentation_corpus --output-dir "$corpus" --megabytes "${sizes[-1]}"
 fi
 if [[ ! -e "$folder/vocab.txt" ]]; then
   "$python" -m data.train_vocabulary --input "$corpus" --vocab-size 30000 --output "$folder/vocab.txt" --sample-megabytes 64
 fi
-"$python" -m data.benchmark --corpus "$corpus" --vocab-file "$folder/vocab.txt" --lddl-python "$venv/bin/python" \
+"$python" -m tests.benchmarks.compare_data --corpus "$corpus" --vocab-file "$folder/vocab.txt" --lddl-python "$venv/bin/python" \
   --folder "$folder" --output "$output" --sizes "${sizes[@]}"

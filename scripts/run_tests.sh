@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lint, types, shell scripts, tests. Arguments go to pytest: `bash scripts/run_tests.sh tests/test_cli.py -k flag`;
+# Lint, types, shell scripts, tests. Arguments go to pytest: `bash scripts/run_tests.sh tests/config/test_command_line.py -k flag`;
 # `-m slow` runs the long ones.
 set -euo pipefail
 

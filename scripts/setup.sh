@@ -32,7 +32,7 @@ runtime_requirements() {
 }
 
 has_requirements() {
-  (cd "${REPOSITORY}" && "$1" -m bert.launching.environment "$2")
+  (cd "${REPOSITORY}" && "$1" -m bert.doctor.requirements "$2")
 }
 
 find_python() {

@@ -5,11 +5,10 @@ import bert  # noqa: F401, I001
 import ctypes
 import gc
 import sys
-from pathlib import Path
 
 import pytest
+from bert import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 if str(REPOSITORY) not in sys.path:
     sys.path.insert(0, str(REPOSITORY))
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from bert import REPOSITORY
+
 DOCKERFILE = REPOSITORY / "Dockerfile"
 BASH = shutil.which("bash")
 
@@ -62,8 +63,12 @@ def test_the_context_holds_what_is_copied_and_nothing_else():
     """.dockerignore names what may pass; what is not copied (results, .git, environments) stays outside."""
     lines = [line for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     assert lines[0] == "*"
-    passing = {path.relative_to(REPOSITORY).parts[0]
-               for line in lines if line.startswith("!") for path in REPOSITORY.glob(line[1:])}
+    passing = {
+        path.relative_to(REPOSITORY).parts[0]
+        for line in lines
+        if line.startswith("!")
+        for path in REPOSITORY.glob(line[1:])
+    }
     assert passing == {path.relative_to(REPOSITORY).parts[0] for path in copied()}
     assert all(REPOSITORY.glob(line[1:]) for line in lines if line.startswith("!"))
 
@@ -88,19 +93,35 @@ def test_it_does_not_run_as_root_and_its_entry_point_can_be_run():
 
 def bash(script: str, *arguments: str, cwd: Path = REPOSITORY, **environment: str) -> subprocess.CompletedProcess:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BERT_")}
-    return subprocess.run([BASH, str(REPOSITORY / "scripts/docker" / script), *arguments], cwd=cwd, check=False,
-                          capture_output=True, text=True, env={**clean, **environment})  # fmt: skip
+    return subprocess.run(
+        [BASH, str(REPOSITORY / "scripts/docker" / script), *arguments],
+        cwd=cwd,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**clean, **environment},
+    )
 
 
-@pytest.mark.parametrize("kind,base,paddle", [
-    ("ngc", "nvcr.io/nvidia/paddlepaddle:24.12-py3", "base"),
-    ("cuda", "nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04", "gpu"),
-    ("cpu", "python:3.11-slim-bookworm", "cpu"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind,base,paddle",
+    [
+        ("ngc", "nvcr.io/nvidia/paddlepaddle:24.12-py3", "base"),
+        ("cuda", "nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04", "gpu"),
+        ("cpu", "python:3.11-slim-bookworm", "cpu"),
+    ],
+)
 def test_build_commands_and_their_table_in_the_dockerfile(kind, base, paddle):
     words = shlex.split(bash("build.sh", kind, "--dry-run", "--pull").stdout)
-    assert words == ["docker", "build", f"--build-arg=BASE={base}", f"--build-arg=PADDLE={paddle}",
-                     f"--tag=bert-on-paddle:{kind}", "--pull", "."]  # fmt: skip
+    assert words == [
+        "docker",
+        "build",
+        f"--build-arg=BASE={base}",
+        f"--build-arg=PADDLE={paddle}",
+        f"--tag=bert-on-paddle:{kind}",
+        "--pull",
+        ".",
+    ]
     assert re.search(rf"^#\s+{re.escape(base)}( \(default\))?\s+{paddle}\b", DOCKERFILE.read_text(), re.M)
 
 
@@ -129,12 +150,27 @@ def launched(*arguments: str, cwd: Path, **environment: str) -> list[str]:
 
 def test_launching_mounts_limits_and_passes_words_unchanged(tmp_path):
     (tmp_path / "old runs").mkdir()
-    words = launched("python", "run_pretraining.py", "--output-dir", "a b; $HOME", cwd=tmp_path, BERT_DATA="my data",
-                     BERT_RESULTS="/elsewhere", BERT_CHECKPOINTS="old runs", BERT_GPUS="none")  # fmt: skip
+    words = launched(
+        "python",
+        "run_pretraining.py",
+        "--output-dir",
+        "a b; $HOME",
+        cwd=tmp_path,
+        BERT_DATA="my data",
+        BERT_RESULTS="/elsewhere",
+        BERT_CHECKPOINTS="old runs",
+        BERT_GPUS="none",
+    )
     assert words[:4] == ["docker", "run", "--rm", "--init"]
-    assert {f"--volume={tmp_path}/my data:/data", "--volume=/elsewhere:/workspace/bert/results",
-            f"--volume={tmp_path}/old runs:/checkpoints:ro", "--shm-size=8g", "--ulimit=memlock=-1",
-            "--stop-timeout=120", f"--user={os.getuid()}:{os.getgid()}"} < set(words)  # fmt: skip
+    assert {
+        f"--volume={tmp_path}/my data:/data",
+        "--volume=/elsewhere:/workspace/bert/results",
+        f"--volume={tmp_path}/old runs:/checkpoints:ro",
+        "--shm-size=8g",
+        "--ulimit=memlock=-1",
+        "--stop-timeout=120",
+        f"--user={os.getuid()}:{os.getgid()}",
+    } < set(words)
     assert words[-5:] == ["bert-on-paddle:cpu", "python", "run_pretraining.py", "--output-dir", "a b; $HOME"]
     assert not any(word.startswith("--gpus") for word in words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old runs"]  # a dry run makes nothing
@@ -185,8 +221,12 @@ def test_scripts_are_clean(script):
     shellcheck = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(Path(sys.executable).parent))
     if shellcheck is None:
         pytest.skip("shellcheck not found: pip install -r requirements-test.txt")
-    done = subprocess.run([shellcheck, "--external-sources", str(script), str(REPOSITORY / "run.sub")],
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [shellcheck, "--external-sources", str(script), str(REPOSITORY / "run.sub")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -203,13 +243,20 @@ def test_the_package_step_of_the_cpu_image_works_in_a_fresh_environment(tmp_path
     assert moved != step
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     clean |= {"PADDLE": "cpu", "PATH": f"{environment}/bin:{os.environ['PATH']}", "PIP_CONSTRAINT": ""}
-    done = subprocess.run([BASH, "-euo", "pipefail", "-c", moved], env=clean, capture_output=True, text=True,
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        [BASH, "-euo", "pipefail", "-c", moved], env=clean, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert subprocess.run([environment / "bin/pip", "check"], env=clean, check=False).returncode == 0
     (command,) = of("CMD")
-    doctor = subprocess.run([*json.loads(command), "--output-dir", str(tmp_path / "out"), "--json"], cwd=REPOSITORY,
-                            env=clean, capture_output=True, text=True, check=False)  # fmt: skip
+    doctor = subprocess.run(
+        [*json.loads(command), "--output-dir", str(tmp_path / "out"), "--json"],
+        cwd=REPOSITORY,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     answer = json.loads(doctor.stdout)
     levels = {finding["name"]: finding["level"] for finding in answer["findings"]}
     assert levels["packages"] == "ok" and levels["Paddle"] == "ok" and answer["fit"], doctor.stdout

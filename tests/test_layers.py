@@ -7,42 +7,105 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from bert import REPOSITORY
 
 PADDLE_FREE = 0
 LAYER = {
     # Paddle and its wrapper
-    "bert.framework": 1,
+    "bert.runtime.paddle_api": 1,
     # pieces
-    "bert.modeling": 2, "bert.losses": 2, "bert.optimization": 2, "bert.objectives": 2, "bert.distributed": 2,
-    "bert.machine.hardware": 2,
-    "bert.program_memory": 2, "bert.program_record": 2,
+    "bert.model.modeling": 2,
+    "bert.model.losses": 2,
+    "bert.model.optimization": 2,
+    "bert.model.objectives": 2,
+    "bert.runtime.distributed": 2,
+    "bert.runtime.hardware": 2,
+    "tests.gpu.program_memory": 2,
+    "tests.gpu.program_record": 2,
     # whole programs, the loop, state
-    "program": 3, "bert.guards": 3, "bert.training": 3, "bert.inference": 3, "bert.checkpoint": 3,
+    "program": 3,
+    "bert.training.divergence": 3,
+    "bert.training.trainer": 3,
+    "bert.training.evaluation": 3,
+    "bert.checkpoints.state": 3,
     # runs put together
-    "bert.runs": 4, "bert.initialization": 4, "bert.pretraining": 4, "bert.finetuning": 4,
-    "bert.exporting": 4, "bert.serving": 4,
-    "bert.squad.task": 4, "bert.question_answering": 4, "bert.glue.task": 4, "bert.token_classification.task": 4,
+    "bert.training.run": 4,
+    "bert.training.initialization": 4,
+    "bert.pretraining.task": 4,
+    "bert.finetuning.run": 4,
+    "bert.inference.exporting": 4,
+    "bert.inference.predictor": 4,
+    "bert.finetuning.squad.task": 4,
+    "bert.inference.question_answering": 4,
+    "bert.finetuning.glue.task": 4,
+    "bert.finetuning.ner.task": 4,
 }
 ENTRY_POINT = 5
 MUST_BE_PADDLE_FREE = (
-    "bert.architecture", "bert.checkpoint_files", "bert.checkpoint_sources", "bert.checkpoint_writer", "bert.cli",
-    "bert.config", "bert.conversion.converting", "bert.conversion.onnx_graph", "bert.doctor", "bert.estimates",
-    "bert.feature_cache", "bert.finetuning_config", "bert.finetuning_data", "bert.flags", "bert.glue.config",
-    "bert.glue.features", "bert.glue.metrics", "bert.glue.reading", "bert.glue.submission", "bert.glue.tasks",
-    "bert.interruption", "bert.launching.environment", "bert.launching.finetuning_launcher",
+    "bert.config.architecture",
+    "bert.checkpoints.files",
+    "bert.conversion.reading",
+    "bert.checkpoints.writer",
+    "bert.config.command_line",
+    "bert.config.base",
+    "bert.conversion.converting",
+    "bert.conversion.onnx_graph",
+    "bert.doctor.checks",
+    "bert.planning.estimates",
+    "bert.finetuning.feature_cache",
+    "bert.finetuning.config",
+    "bert.finetuning.loader",
+    "bert.config.flags",
+    "bert.finetuning.glue.config",
+    "bert.finetuning.glue.features",
+    "bert.finetuning.glue.metrics",
+    "bert.finetuning.glue.reading",
+    "bert.finetuning.glue.submission",
+    "bert.finetuning.glue.tasks",
+    "bert.training.interruption",
+    "bert.doctor.requirements",
+    "bert.launching.finetuning",
     "bert.launching.finetuning_quickstart",
-    "bert.launching.launch_plan", "bert.launching.launch_report", "bert.launching.launcher",
-    "bert.launching.preparation", "bert.launching.quickstart", "bert.launching.rendezvous", "bert.launching.slurm",
-    "bert.logs", "bert.machine.machine_facts", "bert.machine.topology", "bert.planning.planner",
-    "bert.planning.planner_check", "bert.planning.planner_flags", "bert.planning.planner_hardware",
-    "bert.planning.planner_operators", "bert.pretraining_config", "bert.pretraining_data", "bert.randomness",
-    "bert.recipes", "bert.report", "bert.reporting.curves", "bert.reporting.report_document",
-    "bert.reporting.report_reading", "bert.samples.masking", "bert.samples.shards", "bert.samples.table",
-    "bert.squad.config", "bert.squad.examples", "bert.squad.features", "bert.squad.launch", "bert.squad.metrics",
-    "bert.squad.predictions", "bert.text.token_offsets", "bert.token_classification.config",
-    "bert.token_classification.data", "bert.token_classification.features", "bert.token_classification.tags",
-    "bert.tokenization", "bert.watchdog")
+    "bert.launching.plan",
+    "bert.launching.report",
+    "bert.launching.launcher",
+    "bert.launching.preparation",
+    "bert.launching.quickstart",
+    "bert.launching.rendezvous",
+    "bert.launching.slurm",
+    "bert.reporting.logs",
+    "bert.doctor.facts",
+    "bert.runtime.topology",
+    "bert.planning.planner",
+    "tests.benchmarks.planner_check",
+    "bert.planning.flags",
+    "bert.planning.hardware",
+    "bert.planning.operators",
+    "bert.pretraining.config",
+    "bert.samples.loader",
+    "bert.randomness",
+    "bert.pretraining.recipes",
+    "bert.reporting.report",
+    "bert.reporting.curves",
+    "bert.reporting.report_document",
+    "bert.reporting.report_reading",
+    "bert.samples.masking",
+    "bert.samples.shards",
+    "bert.samples.table",
+    "bert.finetuning.squad.config",
+    "bert.finetuning.squad.examples",
+    "bert.finetuning.squad.features",
+    "bert.launching.squad",
+    "bert.finetuning.squad.metrics",
+    "bert.finetuning.squad.predictions",
+    "bert.tokenization.offsets",
+    "bert.finetuning.ner.config",
+    "bert.finetuning.ner.conll",
+    "bert.finetuning.ner.features",
+    "bert.finetuning.ner.tags",
+    "bert.tokenization.wordpiece",
+    "bert.training.watchdog",
+)
 
 
 def module_name(path: Path) -> str:
@@ -92,14 +155,18 @@ def reachable(module: str) -> set[str]:
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_point_down(module):
     upward = sorted(name for name in imports(module) if layer(name) > layer(module))
-    assert not upward, (f"{module} (layer {layer(module)}) imports {upward} from above; a new module that needs Paddle "
-                        "must be given its layer in tests/test_layers.py")
+    assert not upward, (
+        f"{module} (layer {layer(module)}) imports {upward} from above; a new module that needs Paddle "
+        "must be given its layer in tests/test_layers.py"
+    )
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_only_the_framework_module_imports_paddle(module):
     direct = [name for name in imported_names(MODULES[module]) if name.split(".")[0] == "paddle"]
-    assert not direct or module == "bert.framework", f"{module} must take {direct} from bert.framework"
+    assert not direct or module == "bert.runtime.paddle_api", (
+        f"{module} must take {direct} from bert.runtime.paddle_api"
+    )
 
 
 @pytest.mark.parametrize("module", [*MUST_BE_PADDLE_FREE, *(name for name in MODULES if name.startswith("data."))])
@@ -120,7 +187,7 @@ def test_data_imports_only_itself_and_the_paddle_free_layer(module):
 
 
 def test_the_framework_module_loads_zlib_before_paddle():
-    names = imported_names(MODULES["bert.framework"]) if "bert.framework" in MODULES else []
+    names = imported_names(MODULES["bert.runtime.paddle_api"]) if "bert.runtime.paddle_api" in MODULES else []
     package = imported_names(MODULES["bert"])
     first_paddle = min(index for index, name in enumerate(names) if name.startswith("paddle"))
     assert "zlib" in package or "zlib" in names[:first_paddle]

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 
-from bert.config import OptimizerSettings, PrecisionSettings
-from bert.framework import paddle
-from bert.interruption import StopRequest
-from bert.objectives import PretrainingObjective
-from bert.optimization import COUNTERS, LEARNING_RATE
-from bert.training import Trainer, TrainingDiverged
+from bert.config.base import OptimizerSettings, PrecisionSettings
+from bert.model.objectives import PretrainingObjective
+from bert.model.optimization import COUNTERS, LEARNING_RATE
+from bert.runtime.paddle_api import paddle
+from bert.training.interruption import StopRequest
+from bert.training.trainer import Trainer, TrainingDiverged
 from program import TRAINING_METRICS, build_training_program
+from tests.support import tiny
 
 GOLDEN = Path(__file__).parent / "golden" / "losses.json"
 ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
@@ -63,8 +63,10 @@ def test_with_accumulation_the_update_is_in_the_conditional_block_only(precision
     assert sometimes[:num_parameters] == expected
     assert sometimes[-num_parameters:] == ["fill_constant"] * num_parameters
     order = [op for op in sometimes if op in once]
-    first = {"float16": ["check_finite_and_unscale", "update_loss_scaling"],
-             "fixed_scale": ["check_finite_and_unscale"]}.get(precision, [])  # fmt: skip
+    first = {
+        "float16": ["check_finite_and_unscale", "update_loss_scaling"],
+        "fixed_scale": ["check_finite_and_unscale"],
+    }.get(precision, [])
     assert order == [*first, *["squared_l2_norm"] * num_parameters, *["lamb"] * num_parameters]
 
 
@@ -102,8 +104,10 @@ def test_building_reads_no_clock_and_no_environment():
     """Two builds are the same program, so two ranks and two processes have the same one."""
     settings = (PretrainingObjective(tiny.MODEL_WITH_DROPOUT), tiny.LAMB, tiny.FLOAT16, tiny.ONE_RANK)
     tiny.join(tiny.ONE_RANK)
-    one, two = (build_training_program(*settings, gradient_accumulation_steps=2, num_scheduled_steps=9, seed=5)
-                for _ in range(2))  # fmt: skip
+    one, two = (
+        build_training_program(*settings, gradient_accumulation_steps=2, num_scheduled_steps=9, seed=5)
+        for _ in range(2)
+    )
     assert one.parameters == two.parameters and one.optimizer_state == two.optimizer_state
     for left, right in ((one.main, two.main), (one.startup, two.startup)):
         assert [operators(block) for block in left.blocks] == [operators(block) for block in right.blocks]
@@ -123,9 +127,15 @@ def test_nothing_that_outlives_an_update_is_unknown():
     session = tiny.Session(precision=tiny.FLOAT16, passes=2)
     session.update(batch_of(0, 2))
     program = session.program
-    known = {*program.parameters, *program.optimizer_state.values(), *OBSERVED, "learning_rate_table",
-             program.loss_scale, *program.loss_scale_counters,
-             "learning_rate_0"}  # Paddle's own: every update reads ours, see above  # fmt: skip
+    known = {
+        *program.parameters,
+        *program.optimizer_state.values(),
+        *OBSERVED,
+        "learning_rate_table",
+        program.loss_scale,
+        *program.loss_scale_counters,
+        "learning_rate_0",
+    }  # Paddle's own: every update reads ours, see above
     for name, value in session.persistables().items():
         if name in known:
             continue
@@ -195,8 +205,15 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
     session = tiny.Session(precision=settings)
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5, num_steps_per_checkpoint=1, log_freq=3)
     saved: list[int] = []
-    trainer = Trainer(session.program, session.device(), config, None, StopRequest(),
-                      save=lambda step, epoch, carried: saved.append(step), evaluate=None)  # fmt: skip
+    trainer = Trainer(
+        session.program,
+        session.device(),
+        config,
+        None,
+        StopRequest(),
+        save=lambda step, epoch, carried: saved.append(step),
+        evaluate=None,
+    )
     batches = tiny.updates(0, change=lambda step, passes: passes if step < 2 else [tiny.overflowing(p) for p in passes])
     before = []
 
@@ -216,8 +233,15 @@ def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
     """2^20 takes 20 halvings: more skipped updates in a row than the limit, and no divergence."""
     session = tiny.Session(precision=tiny.FLOAT16)
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5)
-    trainer = Trainer(session.program, session.device(), config, None, StopRequest(),
-                      save=lambda step, epoch, carried: None, evaluate=None)  # fmt: skip
+    trainer = Trainer(
+        session.program,
+        session.device(),
+        config,
+        None,
+        StopRequest(),
+        save=lambda step, epoch, carried: None,
+        evaluate=None,
+    )
     batches = tiny.updates(0, change=lambda step, p: p if step > 8 else [tiny.overflowing(feed) for feed in p])
     outcome = trainer.run(lambda step: batches, 0, 12)
     assert outcome.finished is False and outcome.step == 12

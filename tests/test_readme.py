@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from bert import REPOSITORY
+
 COMMANDS = [
     line.split("   #")[0].strip()
     for block in re.findall(r"```bash\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
@@ -48,8 +49,15 @@ def clone(tmp_path_factory):
 def run(line: str, folder: Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess:
     """The line in a shell whose `python` is the one of these tests."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(["bash", "-c", line], cwd=folder, timeout=timeout, capture_output=True, text=True,
-                          env={**os.environ, "PATH": path, **environment}, check=False)
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path, **environment},
+        check=False,
+    )
 
 
 @pytest.mark.slow
@@ -79,8 +87,10 @@ def test_the_quickstart_learns_leaves_its_files_and_says_when_it_is_done(clone):
 
 @pytest.mark.slow
 def test_a_phase_by_hand_continues(clone):
-    launch = ("python -m paddle.distributed.launch --nproc_per_node 2 run_pretraining.py --config "
-              "results/quickstart/phase1.yaml --output-dir results/by_hand --report-file results/by_hand/report.json")
+    launch = (
+        "python -m paddle.distributed.launch --nproc_per_node 2 run_pretraining.py --config "
+        "results/quickstart/phase1.yaml --output-dir results/by_hand --report-file results/by_hand/report.json"
+    )
     for last in (20, 40):
         done = run(command(f"{launch} --max-steps {last}"), clone)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -90,16 +100,22 @@ def test_a_phase_by_hand_continues(clone):
 
 @pytest.mark.slow
 def test_the_quickstarts_model_goes_out_and_comes_back(clone):
-    for start, written in (("python run_convert.py --from results/quickstart/", "for_transformers/model.safetensors"),
-                           ("python run_convert.py --from results/for_transformers", "converted/manifest.json"),
-                           ("python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 --to "
-                            "results/served --format", "served/model.pdmodel"),
-                           ("python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 --to "
-                            "results/served_onnx", "served_onnx/model.onnx")):
+    for start, written in (
+        ("python run_convert.py --from results/quickstart/", "for_transformers/model.safetensors"),
+        ("python run_convert.py --from results/for_transformers", "converted/manifest.json"),
+        (
+            "python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 --to results/served --format",
+            "served/model.pdmodel",
+        ),
+        (
+            "python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 --to results/served_onnx",
+            "served_onnx/model.onnx",
+        ),
+    ):
         done = run(command(start), clone)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         assert (clone / "results" / written).is_file() and "what changed on the way" in done.stdout
-    example = re.search(r"```python\n(from bert.serving.*?)```", (clone / "README.md").read_text(), re.S)
+    example = re.search(r"```python\n(from bert.inference.predictor.*?)```", (clone / "README.md").read_text(), re.S)
     assert example is not None
     shown = run(f"python -c {shlex.quote(example.group(1))}", clone)
     assert shown.returncode == 0 and "(2, 128)" in shown.stdout, shown.stderr[-2000:]
@@ -110,8 +126,13 @@ def test_visualdl_serves_the_curves(clone):
     command("visualdl --logdir results --port")  # the same with another folder
     line = command("visualdl --logdir results/quickstart").split()
     port = "8741"
-    server = subprocess.Popen([str(Path(sys.executable).parent / line[0]), *line[1:], "--port", port], cwd=clone,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    server = subprocess.Popen(
+        [str(Path(sys.executable).parent / line[0]), *line[1:], "--port", port],
+        cwd=clone,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         deadline = time.monotonic() + 60
         tags = ""
@@ -136,9 +157,11 @@ def test_own_text_to_shards_and_a_plan(clone):
     for number, document in enumerate(documents):
         (clone / f"mine/raw/{number}.txt").write_text(document.split(" ", 1)[1])
     preprocess = "python -m data.preprocess_bert_pretrain --text mine/"
-    for start in ("python -m data.import_text", "python -m data.train_vocabulary",
-                  *(f"{preprocess}{part}/source --sink mine/phase{phase}"
-                    for phase in (1, 2) for part in ("train", "held_out"))):
+    for start in (
+        "python -m data.import_text",
+        "python -m data.train_vocabulary",
+        *(f"{preprocess}{part}/source --sink mine/phase{phase}" for phase in (1, 2) for part in ("train", "held_out")),
+    ):
         done = run(command(start), clone)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     plan = run(command("bash scripts/run_pretraining.sh --config base") + " --dry-run", clone)
@@ -146,9 +169,14 @@ def test_own_text_to_shards_and_a_plan(clone):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["bash scripts/run_pretraining.sh --config large --dry-run",
-                                   "bash scripts/run_pretraining.sh --config dgxa100-80g_8gpu_amp",
-                                   "bash scripts/run_pretraining.sh $(source"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        "bash scripts/run_pretraining.sh --config large --dry-run",
+        "bash scripts/run_pretraining.sh --config dgxa100-80g_8gpu_amp",
+        "bash scripts/run_pretraining.sh $(source",
+    ],
+)
 def test_the_published_recipes_resolve(start, clone):
     line = command(start)
     plan = run(line if "--dry-run" in line else f"{line} --dry-run", clone)
@@ -171,14 +199,21 @@ def test_questions_are_answered(clone):
     typed = "Anna Lindqvist opened her bakery in 1987.\n\nWho opened the bakery?\n"
     talk = run(f"printf '{typed}' | {command('python run_squad.py --interactive')}", clone)
     assert talk.returncode == 0 and "%]" in talk.stdout, talk.stderr[-3000:]
-    (snippet,) = re.findall(r"```python\n(from bert.question_answering.*?)```", (clone / "README.md").read_text(), re.S)
+    (snippet,) = re.findall(
+        r"```python\n(from bert.inference.question_answering.*?)```", (clone / "README.md").read_text(), re.S
+    )
     assert run(f"python -c '{snippet}'", clone).returncode == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["bash scripts/run_squad.sh --config squad_base",
-                                   "bash scripts/run_squad.sh --config dgxa100-80g_8gpu_amp",
-                                   "bash scripts/run_squad.sh $(source"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        "bash scripts/run_squad.sh --config squad_base",
+        "bash scripts/run_squad.sh --config dgxa100-80g_8gpu_amp",
+        "bash scripts/run_squad.sh $(source",
+    ],
+)
 def test_the_recipes_of_squad_resolve(start, clone):
     weights = clone / "results/bert-large-uncased/phase2/1563"  # what the preset names, a pre-training away
     weights.mkdir(parents=True, exist_ok=True)
@@ -191,8 +226,10 @@ def test_the_recipes_of_squad_resolve(start, clone):
 @pytest.mark.slow
 def test_sentences_are_judged_and_entities_found(clone):
     """Runs after the quickstart of pre-training, and starts from what it left."""
-    for line, stage in (("bash scripts/run_glue.sh", "sentiment/glue-custom"),
-                        ("bash scripts/run_glue.sh --config quickstart_entities", "entities/ner")):
+    for line, stage in (
+        ("bash scripts/run_glue.sh", "sentiment/glue-custom"),
+        ("bash scripts/run_glue.sh --config quickstart_entities", "entities/ner"),
+    ):
         TRIED.add(line)
         trained = run(line, clone, timeout=900)
         assert trained.returncode == 0, trained.stdout[-3000:] + trained.stderr[-3000:]
@@ -206,10 +243,12 @@ def test_sentences_are_judged_and_entities_found(clone):
 
 @pytest.mark.slow
 def test_the_recipes_of_glue_resolve(clone):
-    for start, data in (("bash scripts/run_glue.sh mrpc", "global_batch_size: 32"),
-                        ("bash scripts/run_glue.sh --config mnli_large", "global_batch_size: 128"),
-                        ("bash scripts/run_glue.sh --config conll2003", "document_context: true"),
-                        ("python run_glue.py --task-name AX", "do_predict: true")):
+    for start, data in (
+        ("bash scripts/run_glue.sh mrpc", "global_batch_size: 32"),
+        ("bash scripts/run_glue.sh --config mnli_large", "global_batch_size: 128"),
+        ("bash scripts/run_glue.sh --config conll2003", "document_context: true"),
+        ("python run_glue.py --task-name AX", "do_predict: true"),
+    ):
         vocabulary = f"--vocab-file {clone}/results/quickstart/data/vocab.txt --device cpu --show-config"
         shown = run(f"{command(start)} {vocabulary}", clone, BERT_PREP_WORKING_DIR="/data")
         assert shown.returncode == 0 and data in shown.stdout, shown.stderr
@@ -224,14 +263,14 @@ def test_plans_are_printed(clone):
     assert all(line in shown for line in one.stdout.splitlines() if line.startswith(quoted))
     both = run(command("bash scripts/run_pretraining.sh --config large --plan"), clone)
     assert both.returncode == 0 and "together" in both.stdout, both.stderr
-    checked = run(command("python -m bert.planning.planner_check"), clone)
+    checked = run(command("python -m tests.benchmarks.planner_check"), clone)
     assert checked.returncode == 0 and checked.stdout in shown, "the README's table is not what the planner says"
 
 
 @pytest.mark.slow
 def test_reports_of_the_quickstart_are_written(clone):
     """Runs after the quickstart."""
-    for line in [line for line in COMMANDS if line.startswith("python -m bert.report")]:
+    for line in [line for line in COMMANDS if line.startswith("python -m bert.reporting")]:
         TRIED.add(line)
         written = run(line, clone)
         assert written.returncode == 0, written.stderr

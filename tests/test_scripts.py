@@ -9,19 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from bert.launching.environment import differences, pins
-from bert.launching.launch_plan import POSITIONAL, parse_launch_arguments
-from bert.recipes import PRESETS
+from bert import REPOSITORY
+from bert.doctor.requirements import differences, pins
+from bert.launching.plan import POSITIONAL, parse_launch_arguments
+from bert.pretraining.recipes import PRESETS
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 SCRIPTS = sorted([*(REPOSITORY / "scripts").rglob("*.sh"), REPOSITORY / ".ci/run"])
 SHELLCHECK = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(Path(sys.executable).parent))
 
 
 def bash(command, **environment):
     environment = {"PATH": "/usr/bin:/bin", "BERT_PYTHON": sys.executable, **environment}
-    return subprocess.run([shutil.which("bash"), "-c", command], cwd=REPOSITORY, env=environment, capture_output=True,
-                          text=True, timeout=120, check=False)
+    return subprocess.run(
+        [shutil.which("bash"), "-c", command],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
@@ -29,13 +36,17 @@ def test_scripts_parse_and_pass_shellcheck(script):
     subprocess.run(["bash", "-n", script], check=True)
     if SHELLCHECK is None:
         pytest.skip("shellcheck is not installed")
-    found = subprocess.run([SHELLCHECK, "--external-sources", script], cwd=REPOSITORY, capture_output=True, text=True,
-                           check=False)
+    found = subprocess.run(
+        [SHELLCHECK, "--external-sources", script], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
     assert found.returncode == 0, found.stdout
 
 
-@pytest.mark.parametrize("script", [script for script in SCRIPTS if "configs" not in script.parts
-                                    and script.name != "setup.sh"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "script",
+    [script for script in SCRIPTS if "configs" not in script.parts and script.name != "setup.sh"],
+    ids=lambda path: path.name,
+)
 def test_scripts_stop_at_the_first_failure(script):
     assert "set -euo pipefail" in script.read_text()
 
@@ -65,7 +76,10 @@ def test_shell_presets_are_the_presets(name):
         for section in ("model", "data", "optimizer", "precision", "hardware"):
             assert getattr(config, section) == getattr(recipe, section)
         assert (config.run.max_steps, config.run.seed, config.run.num_steps_per_checkpoint) == (
-            recipe.run.max_steps, recipe.run.seed, recipe.run.num_steps_per_checkpoint)
+            recipe.run.max_steps,
+            recipe.run.seed,
+            recipe.run.num_steps_per_checkpoint,
+        )
 
 
 @pytest.mark.parametrize(("name", "precision"), [("dgxa100-80g_8gpu_amp", "amp"), ("dgxa100-80g_8gpu_tf32", "tf32")])

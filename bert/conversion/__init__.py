@@ -6,5 +6,5 @@
     settings  model_description                                            config.json and its relatives -> BertConfig
     writers   writing                                                      our names -> a directory others can load
 
-`bert.checkpoint_sources.read_pretrained` puts the reading half together.
+`bert.conversion.reading.read_pretrained` puts the reading half together.
 """

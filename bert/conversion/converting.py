@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.checkpoint_sources import PretrainedWeights, read_pretrained
 from bert.conversion import downloading, vocabularies, writing
 from bert.conversion.raw import ConversionError
+from bert.conversion.reading import PretrainedWeights, read_pretrained
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,15 @@ class Report:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict:
-        return {"source": str(self.source), "source_format": self.source_format, "to_format": self.to_format,
-                "task": self.task, "tensors": self.num_tensors, "parameters": self.num_parameters,
-                "notes": list(self.notes)}
+        return {
+            "source": str(self.source),
+            "source_format": self.source_format,
+            "to_format": self.to_format,
+            "task": self.task,
+            "tensors": self.num_tensors,
+            "parameters": self.num_parameters,
+            "notes": list(self.notes),
+        }
 
 
 def convert(request: Request) -> Report:
@@ -60,14 +66,16 @@ def read(request: Request) -> tuple[Path, PretrainedWeights, writing.Model, list
     """(where the source was found, what was read, what shall be written, what there is to say so far)."""
     writing.check_target(request.target)
     source = downloading.resolve(request.source)
-    pretrained = read_pretrained(source, config_file=request.config_file, fused_qkv=request.fused_qkv,
-                                 allow_unknown=request.allow_unknown)
+    pretrained = read_pretrained(
+        source, config_file=request.config_file, fused_qkv=request.fused_qkv, allow_unknown=request.allow_unknown
+    )
     notes = list(pretrained.notes)
     return source, pretrained, model_of(pretrained, request, source, notes), notes
 
 
-def report_of(source: Path, pretrained: PretrainedWeights, to_format: str,
-              model: writing.Model) -> Callable[[Sequence[str]], Report]:
+def report_of(
+    source: Path, pretrained: PretrainedWeights, to_format: str, model: writing.Model
+) -> Callable[[Sequence[str]], Report]:
     """The report once the last notes are known."""
     sizes = [array.size for array in model.parameters.values()]
     return lambda notes: Report(source, pretrained.format, to_format, model.task, len(sizes), sum(sizes), tuple(notes))
@@ -76,8 +84,10 @@ def report_of(source: Path, pretrained: PretrainedWeights, to_format: str,
 def model_of(pretrained: PretrainedWeights, request: Request, source: Path, notes: list[str]) -> writing.Model:
     """What was read, as what shall be written: the heads of one task, a vocabulary, a model description."""
     if pretrained.config is None:
-        raise ConversionError(f"{source} has no model description beside it, and the number of attention heads cannot "
-                              "be told from weights; name the bert_config.json: --config-file")
+        raise ConversionError(
+            f"{source} has no model description beside it, and the number of attention heads cannot "
+            "be told from weights; name the bert_config.json: --config-file"
+        )
     parameters, heads, from_paddlenlp = dict(pretrained.parameters), pretrained.heads, pretrained.format == "paddlenlp"
     if from_paddlenlp and request.task == "question-answering" and "classifier.weight" in parameters:
         heads = tuple("question-answering head" if head == "classifier" else head for head in heads)
@@ -85,8 +95,9 @@ def model_of(pretrained: PretrainedWeights, request: Request, source: Path, note
             parameters[f"qa_outputs.{kind}"] = parameters.pop(f"classifier.{kind}")
     task = writing.choose_task(heads, pretrained.task, request.task, every_model_has_a_pooler=from_paddlenlp)
     parameters = writing.parameters_for(task, parameters, notes)
-    tokens = vocabularies.find_tokens(pretrained.folder, request.vocab_file or pretrained.vocab_file, request.lowercase,
-                                      notes)
+    tokens = vocabularies.find_tokens(
+        pretrained.folder, request.vocab_file or pretrained.vocab_file, request.lowercase, notes
+    )
     if tokens is not None:
         vocabularies.check_ids(tokens, pretrained.config.vocab_size, notes)
     texts = vocabularies.read_reader_settings(pretrained.folder) if task == "question-answering" else {}
@@ -95,7 +106,12 @@ def model_of(pretrained: PretrainedWeights, request: Request, source: Path, note
 
 def table(report: Report) -> str:
     """The report as people read it."""
-    rows = [("from", f"{report.source} ({report.source_format})"), ("to", report.to_format), ("for", report.task),
-            ("tensors", f"{report.num_tensors:,}"), ("parameters", f"{report.num_parameters:,}")]
+    rows = [
+        ("from", f"{report.source} ({report.source_format})"),
+        ("to", report.to_format),
+        ("for", report.task),
+        ("tensors", f"{report.num_tensors:,}"),
+        ("parameters", f"{report.num_parameters:,}"),
+    ]
     lines = [f"{name:<12}{value}" for name, value in rows]
     return "\n".join([*lines, "what changed on the way:", *(f"  {note}" for note in report.notes)])

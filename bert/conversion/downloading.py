@@ -22,20 +22,26 @@ def resolve(source: str) -> Path:
         return path
     mistyped = "/" in source and path.parent.is_dir()
     if mistyped or not _NAME.fullmatch(source) or source.startswith("."):
-        raise ConversionError(f"{source or repr(source)} does not exist; name a checkpoint directory, a file of "
-                              "weights, or a model that PaddleNLP knows by name")
+        raise ConversionError(
+            f"{source or repr(source)} does not exist; name a checkpoint directory, a file of "
+            "weights, or a model that PaddleNLP knows by name"
+        )
     try:
         with warnings.catch_warnings():  # of the libraries that PaddleNLP imports
             warnings.simplefilter("ignore")
             from paddlenlp.utils.download import resolve_file_path  # imports Paddle: only when a name is asked for
     except ImportError:
-        raise ConversionError(f"{source} does not exist here, and names of models need PaddleNLP to be fetched; "
-                              "install paddlenlp==2.8.1, or download the files yourself") from None
+        raise ConversionError(
+            f"{source} does not exist here, and names of models need PaddleNLP to be fetched; "
+            "install paddlenlp==2.8.1, or download the files yourself"
+        ) from None
     try:
         files = [resolve_file_path(source, names) for names in _FILES]
     except Exception as error:  # its own kinds, and those of four libraries for downloading
-        raise ConversionError(f"{source} does not exist here, and PaddleNLP could not fetch a model of that name "
-                              f"({type(error).__name__}: {' '.join(str(error).split())[:200]})") from None
+        raise ConversionError(
+            f"{source} does not exist here, and PaddleNLP could not fetch a model of that name "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        ) from None
     if not files[0]:
         raise ConversionError(f"{source} is no path here and no name of a model that PaddleNLP has")
     return Path(files[0]).parent

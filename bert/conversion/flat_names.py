@@ -15,9 +15,11 @@ from bert.conversion.raw import ConversionError, RawTensors
 
 IS_FLAT = re.compile(r"(embedding|linear|layer_norm)_(\d{1,6})\.([wb])_0")
 _DECODER_BIAS = re.compile(r"(bert_lm_prediction_head|create_parameter)_\d+\.[wb]_0")
-_TRAINING = re.compile(r".*_(moment[12]|beta[12]_pow_acc|fp32_master|velocity)_\d+(\.\w+)?|"
-                       r"learning_rate_\d+|loss_scaling_\d+|num_(good|bad)_steps_\d+|gradient_merge_\w+|.*@GradientMerge|"
-                       r"@LR_DECAY_COUNTER@")
+_TRAINING = re.compile(
+    r".*_(moment[12]|beta[12]_pow_acc|fp32_master|velocity)_\d+(\.\w+)?|"
+    r"learning_rate_\d+|loss_scaling_\d+|num_(good|bad)_steps_\d+|gradient_merge_\w+|.*@GradientMerge|"
+    r"@LR_DECAY_COUNTER@"
+)
 _ATTENTION = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense")
 FUSED_LAYOUTS = ("blocks", "heads:NUMBER")
 
@@ -34,8 +36,10 @@ def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.nda
     kinds, bias, training = _by_kind(raw)
     layers, rest = divmod(len(kinds["layer_norm"]) - 1, 2)
     if len(kinds["embedding"]) != 3 or layers < 1:
-        raise ConversionError(f"{raw.source}: {len(kinds['embedding'])} embeddings and {len(kinds['layer_norm'])} "
-                              "layer normalisations are not those of a BERT (3, and 1 + 2 a layer)")
+        raise ConversionError(
+            f"{raw.source}: {len(kinds['embedding'])} embeddings and {len(kinds['layer_norm'])} "
+            "layer normalisations are not those of a BERT (3, and 1 + 2 a layer)"
+        )
     hidden = kinds["embedding"][0]["w"].shape[-1]
     fused = kinds["linear"][0]["w"].shape == (hidden, 3 * hidden)
     places = _places(layers, fused, bool(rest), len(kinds["linear"]), raw)
@@ -47,8 +51,9 @@ def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.nda
                 found[f"{name}.bias"] = parts["b"]
     if rest:
         if bias is None:
-            raise ConversionError(f"{raw.source} has the masked-LM head's normalisation but not its bias; it is "
-                                  "not whole")
+            raise ConversionError(
+                f"{raw.source} has the masked-LM head's normalisation but not its bias; it is not whole"
+            )
         found[our_names.DECODER_BIAS] = bias
     if fused:
         _split_fused(found, layers, fused_qkv, raw)
@@ -57,8 +62,10 @@ def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.nda
     if "classifier.weight" in found and found["classifier.weight"].shape[1] == 2:
         for kind in ("weight", "bias"):
             found[f"qa_outputs.{kind}"] = found.pop(f"classifier.{kind}")
-        notes.append("the classifier of two outputs is taken for the question-answering head, the only one that "
-                     "NVIDIA's Paddle BERT has")
+        notes.append(
+            "the classifier of two outputs is taken for the question-answering head, the only one that "
+            "NVIDIA's Paddle BERT has"
+        )
     return found, layers, notes
 
 
@@ -77,8 +84,10 @@ def _by_kind(raw: RawTensors) -> tuple[dict[str, list[dict[str, np.ndarray]]], n
         else:
             foreign.append(name)
     if foreign or len(bias) > 1:
-        raise ConversionError(f"{raw.source} holds tensors with no place in NVIDIA's BERT: "
-                              f"{', '.join(sorted(foreign)[:5]) or 'several biases of a decoder'}")
+        raise ConversionError(
+            f"{raw.source} holds tensors with no place in NVIDIA's BERT: "
+            f"{', '.join(sorted(foreign)[:5]) or 'several biases of a decoder'}"
+        )
     for kind, layers in numbered.items():
         for number, parts in layers.items():
             if "w" not in parts or (kind != "embedding" and "b" not in parts):
@@ -103,8 +112,10 @@ def _places(layers: int, fused: bool, with_masked_lm: bool, num_linear: int, raw
     if with_masked_lm or num_linear == len(linear) + len(heads):
         linear += heads
     if num_linear != len(linear):
-        raise ConversionError(f"{raw.source}: {num_linear} linear layers do not make a BERT of {layers} layers "
-                              f"(expected {len(linear)}); its structure is not the known one")
+        raise ConversionError(
+            f"{raw.source}: {num_linear} linear layers do not make a BERT of {layers} layers "
+            f"(expected {len(linear)}); its structure is not the known one"
+        )
     kinds = ("word_embeddings", "position_embeddings", "token_type_embeddings")
     return {"embedding": [f"bert.embeddings.{kind}" for kind in kinds], "linear": linear, "layer_norm": norms}
 
@@ -112,9 +123,11 @@ def _places(layers: int, fused: bool, with_masked_lm: bool, num_linear: int, raw
 def _split_fused(found: dict[str, np.ndarray], layers: int, layout: str | None, raw: RawTensors) -> None:
     """Replace each fused matrix by the three of which it was made."""
     if layout is None:
-        raise ConversionError(f"{raw.source} was trained with fused attention (--fuse-mha): query, key and value are "
-                              "one matrix, and the file does not say in which order its columns lie. Name it: "
-                              "--fused-qkv blocks, or --fused-qkv heads:NUMBER with the number of attention heads")
+        raise ConversionError(
+            f"{raw.source} was trained with fused attention (--fuse-mha): query, key and value are "
+            "one matrix, and the file does not say in which order its columns lie. Name it: "
+            "--fused-qkv blocks, or --fused-qkv heads:NUMBER with the number of attention heads"
+        )
     match = re.fullmatch(r"blocks|heads:([1-9]\d{0,4})", layout)
     if not match:
         raise ConversionError(f"fused_qkv={layout} must be one of {' or '.join(FUSED_LAYOUTS)}")
@@ -124,8 +137,9 @@ def _split_fused(found: dict[str, np.ndarray], layers: int, layout: str | None, 
         for kind in ("weight", "bias"):
             fused = found.pop(f"{prefix}fused.{kind}")
             if fused.shape[-1] % (3 * num_heads):
-                raise ConversionError(f"fused_qkv={layout}: {num_heads} heads must divide the width of the model, "
-                                      f"{fused.shape[-1] // 3}")
+                raise ConversionError(
+                    f"fused_qkv={layout}: {num_heads} heads must divide the width of the model, {fused.shape[-1] // 3}"
+                )
             parts = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
             for turn, part in enumerate(("query", "key", "value")):
                 found[f"{prefix}{part}.{kind}"] = parts[..., turn, :].reshape(*fused.shape[:-1], -1)
@@ -137,8 +151,10 @@ def _check_shapes(found: dict[str, np.ndarray], layers: int, raw: RawTensors) ->
     for name, array in found.items():
         wanted = expected_shape(name, vocab, hidden, inner)
         if not fits(array, wanted):
-            raise ConversionError(f"{raw.source}: what should be {name} has shape {list(array.shape)}, must be "
-                                  f"{[size or 'any' for size in wanted]}; its layers stand in no known order")
+            raise ConversionError(
+                f"{raw.source}: what should be {name} has shape {list(array.shape)}, must be "
+                f"{[size or 'any' for size in wanted]}; its layers stand in no known order"
+            )
 
 
 def fits(array: np.ndarray, wanted: tuple[int | None, ...]) -> bool:

@@ -41,8 +41,10 @@ def recognise_dialect(raw: RawTensors) -> str:
     if any("attention.self.query.weight" in name for name in names):
         return "native" if _lies_as_ours(raw) else "huggingface"
     some = ", ".join(sorted(names)[:3]) or "nothing"
-    raise ConversionError(f"{raw.source} holds no BERT encoder that is known here (its tensors: {some}, ...); known "
-                          "are this project's, Hugging Face's, PaddleNLP's, NVIDIA's and Google's names of BERT")
+    raise ConversionError(
+        f"{raw.source} holds no BERT encoder that is known here (its tensors: {some}, ...); known "
+        "are this project's, Hugging Face's, PaddleNLP's, NVIDIA's and Google's names of BERT"
+    )
 
 
 _FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dense_act.weight")
@@ -61,9 +63,11 @@ def _lies_as_ours(raw: RawTensors) -> bool:
     if raw.container == "torch":
         return False
     if by_metadata is None:
-        raise ConversionError(f"{raw.source}: its feed-forward block is square and the file does not say which library "
-                              "wrote it, so [in, out] and [out, in] cannot be told apart; save it with the metadata "
-                              "format=pt (PyTorch) or format=pd (Paddle)")
+        raise ConversionError(
+            f"{raw.source}: its feed-forward block is square and the file does not say which library "
+            "wrote it, so [in, out] and [out, in] cannot be told apart; save it with the metadata "
+            "format=pt (PyTorch) or format=pd (Paddle)"
+        )
     return by_metadata
 
 
@@ -90,8 +94,9 @@ def to_ours(raw: RawTensors, fused_qkv: str | None = None) -> Mapped:
         if name in meanings:
             meaning = meanings[name]
             if meaning.name in parameters:
-                raise ConversionError(f"{raw.source} holds {meaning.name} twice, under two spellings ({name} is one); "
-                                      "remove one of them")
+                raise ConversionError(
+                    f"{raw.source} holds {meaning.name} twice, under two spellings ({name} is one); remove one of them"
+                )
             parameters[meaning.name] = array.T if meaning.transposed and array.ndim == 2 else array
         elif our_names.BUFFERS.fullmatch(name):
             buffers.append(name)
@@ -132,8 +137,10 @@ def _check_tied(raw: RawTensors, tied: list[str], parameters: dict[str, np.ndarr
         if kept is None and original == DECODER_BIAS:
             parameters[original] = array
         elif kept is None or array.shape != kept.shape or array.tobytes() != kept.tobytes():
-            raise ConversionError(f"{raw.source}: {name} must equal {original}, to which this network ties it, and "
-                                  "does not; an untied decoder cannot be represented here")
+            raise ConversionError(
+                f"{raw.source}: {name} must equal {original}, to which this network ties it, and "
+                "does not; an untied decoder cannot be represented here"
+            )
         else:
             notes.append(f"left out: {name}, equal to {original}")
 
@@ -147,15 +154,18 @@ def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: li
             array = widen_bfloat16(array)
             converted["bfloat16"] = converted.get("bfloat16", 0) + 1
         if array.dtype.kind != "f":
-            raise ConversionError(f"{raw.source}: {name} is {array.dtype}, must be a float; this is no parameter of a "
-                                  "BERT")
+            raise ConversionError(
+                f"{raw.source}: {name} is {array.dtype}, must be a float; this is no parameter of a BERT"
+            )
         if array.dtype != np.float32:
             converted[str(array.dtype)] = converted.get(str(array.dtype), 0) + 1
         with np.errstate(over="ignore"):
             result[name] = np.ascontiguousarray(array, dtype=np.float32)
         if not np.isfinite(result[name]).all():
-            raise ConversionError(f"{raw.source}: {name} holds NaN or infinity; the training that wrote it had "
-                                  "diverged, or the file is damaged: use an earlier checkpoint")
+            raise ConversionError(
+                f"{raw.source}: {name} holds NaN or infinity; the training that wrote it had "
+                "diverged, or the file is damaged: use an earlier checkpoint"
+            )
     notes += [f"{count} tensors in {dtype}, converted to float32" for dtype, count in converted.items()]
     return result
 
@@ -163,8 +173,9 @@ def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: li
 # ---- the padded vocabulary ----------------------------------------------------------------------------------------
 
 
-def pad_vocabulary(parameters: Mapping[str, np.ndarray], vocab_size: int, padded_size: int,
-                   notes: list[str]) -> dict[str, np.ndarray]:
+def pad_vocabulary(
+    parameters: Mapping[str, np.ndarray], vocab_size: int, padded_size: int, notes: list[str]
+) -> dict[str, np.ndarray]:
     """Rows for the padding, if there are none yet.
 
     Raises:
@@ -176,9 +187,11 @@ def pad_vocabulary(parameters: Mapping[str, np.ndarray], vocab_size: int, padded
             continue
         rows = len(result[name]) if result[name].ndim else 0
         if rows not in (vocab_size, padded_size):
-            raise ConversionError(f"{name} has {rows} rows, must have {vocab_size} (vocab_size) or {padded_size} (that "
-                                  "rounded up to a multiple of 8); the weights and the model description do not belong "
-                                  "together")
+            raise ConversionError(
+                f"{name} has {rows} rows, must have {vocab_size} (vocab_size) or {padded_size} (that "
+                "rounded up to a multiple of 8); the weights and the model description do not belong "
+                "together"
+            )
         if rows < padded_size:
             widths = ((0, padded_size - rows),) + ((0, 0),) * (result[name].ndim - 1)
             result[name] = np.pad(result[name], widths, constant_values=np.float32(value))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert import checkpoint_files
+from bert.checkpoints import files as checkpoint_files
 from bert.conversion.model_description import CONFIG_FILES
 from bert.conversion.raw import ConversionError, regular_file
 
@@ -31,8 +31,14 @@ _IN_FOLDER = (
     (("model_state.pdparams",), "paddle"),
     (("pytorch_model.bin.index.json", "pytorch_model.bin"), "torch"),
 )
-_BY_SUFFIX = (("*.safetensors", "safetensors"), ("*.pdparams", "paddle"), ("*.index", "tensorflow"), ("*.pt", "torch"),
-              ("*.pth", "torch"), ("*.bin", "torch"))
+_BY_SUFFIX = (
+    ("*.safetensors", "safetensors"),
+    ("*.pdparams", "paddle"),
+    ("*.index", "tensorflow"),
+    ("*.pt", "torch"),
+    ("*.pth", "torch"),
+    ("*.bin", "torch"),
+)
 
 
 def locate(path: Path) -> Located:
@@ -60,13 +66,17 @@ def locate(path: Path) -> Located:
 
 def _holds_weights(folder: Path) -> bool:
     patterns = [pattern for pattern, _ in _BY_SUFFIX]
-    return (folder / checkpoint_files.MANIFEST).exists() or any(any(folder.glob(pattern)) for pattern in patterns) \
+    return (
+        (folder / checkpoint_files.MANIFEST).exists()
+        or any(any(folder.glob(pattern)) for pattern in patterns)
         or any((folder / name).is_file() for names, _ in _IN_FOLDER for name in names)
+    )
 
 
 def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
     found: list[tuple[Path, str]] = [
-        (folder / name, container) for names, container in _IN_FOLDER for name in names if (folder / name).is_file()]
+        (folder / name, container) for names, container in _IN_FOLDER for name in names if (folder / name).is_file()
+    ]
     for pattern, container in () if found else _BY_SUFFIX:
         matches = sorted(p for p in folder.glob(pattern) if p.is_file() and not p.name.endswith(_OPTIMIZER))
         if len(matches) > 1:
@@ -75,8 +85,10 @@ def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
         found += [(match, container) for match in matches]
     if not found:
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:5]) or "nothing"
-        raise ConversionError(f"{folder} holds no weights that are known (*.safetensors, pytorch_model.bin, "
-                              f"*.pdparams, *.index of TensorFlow; it holds: {names}); name the file itself")
+        raise ConversionError(
+            f"{folder} holds no weights that are known (*.safetensors, pytorch_model.bin, "
+            f"*.pdparams, *.index of TensorFlow; it holds: {names}); name the file itself"
+        )
     others = [p.name for p, container in found[1:] if container != found[0][1]]
     if others:
         notes.append(f"{folder} also holds {', '.join(others)}, not read: {found[0][0].name} is taken")
@@ -105,8 +117,10 @@ def _file(path: Path) -> tuple[Path, str]:
         return path, "torch" if b"\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19" in start else "paddle"
     if len(start) > 8 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") < size:
         return path, "safetensors"
-    raise ConversionError(f"{path} is no file of weights that is known (it begins with {start[:8]!r}); known are "
-                          ".safetensors, PyTorch's .bin and .pt, Paddle's .pdparams, TensorFlow's .index")
+    raise ConversionError(
+        f"{path} is no file of weights that is known (it begins with {start[:8]!r}); known are "
+        ".safetensors, PyTorch's .bin and .pt, Paddle's .pdparams, TensorFlow's .index"
+    )
 
 
 def is_there(path: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from bert.architecture import BertConfig
+from bert.config.architecture import BertConfig
 from bert.conversion import our_names
 from bert.conversion.flat_names import expected_shape, fits
 from bert.conversion.raw import ConversionError, regular_file
@@ -17,11 +17,23 @@ from bert.conversion.raw import ConversionError, regular_file
 LABELS_FILE = "labels.json"
 CONFIG_FILES = ("bert_config.json", "config.json", "model_config.json")
 _LARGEST = 8 << 20
-_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_tanh": "gelu_tanh",
-                "relu": "relu"}
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_tanh": "gelu_tanh",
+    "relu": "relu",
+}
 # Settings of networks that are not this one, with the only value that leaves it this one.
-_MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False, "fuse": False,
-            "model_type": "bert", "is_encoder_decoder": False, "pool_act": "tanh"}
+_MUST_BE = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "fuse": False,
+    "model_type": "bert",
+    "is_encoder_decoder": False,
+    "pool_act": "tanh",
+}
 # What each library's classes are called, by head. The first of each is what is written.
 ARCHITECTURES = {
     "pretraining": ("BertForPreTraining", "BertForPretraining"),
@@ -59,8 +71,9 @@ def read_description(path: Path) -> Description:
         raise ConversionError(f"{path} must be JSON with the model's sizes ({type(error).__name__}: {error})") from None
     for key, value in _MUST_BE.items():
         if values.get(key, value) != value:
-            raise ConversionError(f"{key}={values[key]!r} in {path} must be {json.dumps(value)}; such a network is not "
-                                  "built here")
+            raise ConversionError(
+                f"{key}={values[key]!r} in {path} must be {json.dumps(value)}; such a network is not built here"
+            )
     if "hidden_size" not in values or "num_hidden_layers" not in values:
         raise ConversionError(f"{path} must give hidden_size and num_hidden_layers; it is no description of a BERT")
     activation = values.get("hidden_act", "gelu")
@@ -135,20 +148,23 @@ def check_sizes(parameters: Mapping[str, np.ndarray], num_layers: int, config: B
         wrong.append(f"{num_layers} layers, num_hidden_layers is {config.num_hidden_layers}")
     rows = {"position_embeddings": config.max_position_embeddings, "token_type_embeddings": config.type_vocab_size}
     for name, array in parameters.items():
-        wanted = expected_shape(name, len(parameters[our_names.WORD_EMBEDDINGS]), config.hidden_size,
-                                config.intermediate_size)
+        wanted = expected_shape(
+            name, len(parameters[our_names.WORD_EMBEDDINGS]), config.hidden_size, config.intermediate_size
+        )
         kind = name.split(".")[2] if name.startswith("bert.embeddings.") else ""
         if kind in rows:
             wanted = (rows[kind], config.hidden_size)
         if not fits(array, wanted):
             wrong.append(f"{name} is {list(array.shape)}, must be {[size or 'any' for size in wanted]}")
     if wrong:
-        raise ConversionError(f"{source} and its model description do not belong together:\n  "
-                              + "\n  ".join(wrong[:20]))
+        raise ConversionError(
+            f"{source} and its model description do not belong together:\n  " + "\n  ".join(wrong[:20])
+        )
 
 
-def describe(config: BertConfig, task: str, labels: tuple[str, ...] | None, num_outputs: int | None,
-             class_name: str) -> dict[str, Any]:
+def describe(
+    config: BertConfig, task: str, labels: tuple[str, ...] | None, num_outputs: int | None, class_name: str
+) -> dict[str, Any]:
     """config.json for Hugging Face or PaddleNLP; `class_name` is the library's class for the task."""
     values: dict[str, Any] = {"architectures": [class_name], **json.loads(config.to_json())}
     if task in ("sequence-classification", "token-classification") and num_outputs:

@@ -49,8 +49,9 @@ def make_array(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
         raise ConversionError("an array that is not made of bytes and a dtype")
     count = count_elements(shape)
     if count * dtype.dtype.itemsize != len(data):
-        raise ConversionError(f"an array of shape {list(shape)} and {dtype.dtype} with {len(data)} bytes; they must "
-                              "agree")
+        raise ConversionError(
+            f"an array of shape {list(shape)} and {dtype.dtype} with {len(data)} bytes; they must agree"
+        )
     return np.frombuffer(data, dtype.dtype).reshape(shape, order=order)
 
 
@@ -93,7 +94,8 @@ def tuple_of(items: Any = ()) -> tuple:
 def ordered_dict(pairs: Any = ()) -> dict:
     """collections.OrderedDict: its items follow, or come as a list of pairs."""
     if not isinstance(pairs, (list, tuple)) or not all(
-            isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], (str, int)) for pair in pairs):
+        isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], (str, int)) for pair in pairs
+    ):
         raise ConversionError("an OrderedDict that is not made of names and values")
     return dict(pairs)
 
@@ -105,7 +107,10 @@ BUILDERS: Builders = {
     ("collections", "OrderedDict"): ordered_dict,
     ("builtins", "tuple"): tuple_of,
     ("__builtin__", "tuple"): tuple_of,
-    **{(f"numpy.{core}.multiarray", name): builder for core in ("core", "_core")
-       for name, builder in (("_reconstruct", PickledArray), ("scalar", scalar))},
+    **{
+        (f"numpy.{core}.multiarray", name): builder
+        for core in ("core", "_core")
+        for name, builder in (("_reconstruct", PickledArray), ("scalar", scalar))
+    },
     **{(f"numpy.{core}.numeric", "_frombuffer"): frombuffer for core in ("core", "_core")},
 }

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from bert.architecture import BertConfig
+from bert.config.architecture import BertConfig
 from bert.conversion import layout
 from bert.conversion.raw import ConversionError
 from bert.conversion.writing import Model
 
 OPSET, IR_VERSION = 17, 8
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
-_MASKED_SCORE = -1e4  # as bert.modeling adds it
+_MASKED_SCORE = -1e4  # as bert.model.modeling adds it
 _LARGEST = 2_000_000_000  # bytes in one protocol buffer
 
 
@@ -52,8 +52,14 @@ class _Graph:
         return self.node("Add", product, self.parameter(f"{name}.bias"))
 
     def norm(self, x: str, name: str) -> str:
-        return self.node("LayerNormalization", x, self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias"),
-                         axis=-1, epsilon=self.config.layer_norm_eps)
+        return self.node(
+            "LayerNormalization",
+            x,
+            self.parameter(f"{name}.weight"),
+            self.parameter(f"{name}.bias"),
+            axis=-1,
+            epsilon=self.config.layer_norm_eps,
+        )
 
     def activation(self, x: str) -> str:
         if self.config.hidden_act == "relu":
@@ -74,10 +80,16 @@ class _Graph:
         prefix = "bert.embeddings"
         words = self.node("Gather", self.parameter(f"{prefix}.word_embeddings.weight"), "input_ids")
         types = self.node("Gather", self.parameter(f"{prefix}.token_type_embeddings.weight"), "token_type_ids")
-        length = self.node("Slice", self.node("Shape", "input_ids"), self.constant([1], "int64"),
-                           self.constant([2], "int64"))
-        positions = self.node("Slice", self.parameter(f"{prefix}.position_embeddings.weight"),
-                              self.constant([0], "int64"), length, self.constant([0], "int64"))
+        length = self.node(
+            "Slice", self.node("Shape", "input_ids"), self.constant([1], "int64"), self.constant([2], "int64")
+        )
+        positions = self.node(
+            "Slice",
+            self.parameter(f"{prefix}.position_embeddings.weight"),
+            self.constant([0], "int64"),
+            length,
+            self.constant([0], "int64"),
+        )
         summed = self.node("Add", self.node("Add", words, types), positions)
         return self.norm(summed, f"{prefix}.LayerNorm")
 
@@ -85,8 +97,9 @@ class _Graph:
         """[b, 1, 1, s]: 0 for tokens, -10,000 for padding."""
         mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
         padded = self.node("Sub", self.number(1.0), mask)
-        return self.node("Unsqueeze", self.node("Mul", padded, self.number(_MASKED_SCORE)),
-                         self.constant([1, 2], "int64"))
+        return self.node(
+            "Unsqueeze", self.node("Mul", padded, self.number(_MASKED_SCORE)), self.constant([1, 2], "int64")
+        )
 
     def heads(self, x: str, name: str, order: Sequence[int]) -> str:
         """A projection of [b, s, hidden], split into heads and transposed."""
@@ -101,8 +114,11 @@ class _Graph:
         value = self.heads(hidden, f"{prefix}.attention.self.value", (0, 2, 1, 3))
         scores = self.node("Add", self.node("MatMul", query, key), bias)
         context = self.node("MatMul", self.node("Softmax", scores, axis=-1), value)
-        context = self.node("Reshape", self.node("Transpose", context, perm=(0, 2, 1, 3)),
-                            self.constant([0, 0, self.config.hidden_size], "int64"))
+        context = self.node(
+            "Reshape",
+            self.node("Transpose", context, perm=(0, 2, 1, 3)),
+            self.constant([0, 0, self.config.hidden_size], "int64"),
+        )
         attended = self.linear(context, f"{prefix}.attention.output.dense")
         hidden = self.norm(self.node("Add", hidden, attended), f"{prefix}.attention.output.LayerNorm")
         expanded = self.activation(self.linear(hidden, f"{prefix}.intermediate.dense"))
@@ -127,8 +143,10 @@ def outputs_of(task: str, with_pooler: bool) -> dict[str, tuple[str | int, ...]]
         "token-classification": {"logits": ("s", "labels")},
     }
     if task not in shapes:
-        raise ConversionError(f"task={task} is not one that is served ({', '.join(shapes)}); choose with --task, e.g. "
-                              "--task encoder for its hidden states")
+        raise ConversionError(
+            f"task={task} is not one that is served ({', '.join(shapes)}); choose with --task, e.g. "
+            "--task encoder for its hidden states"
+        )
     return shapes[task]
 
 
@@ -167,13 +185,20 @@ def _results(graph: _Graph, task: str, hidden: str, outputs: Mapping[str, tuple]
 
 def _model(graph: _Graph, outputs: Mapping[str, tuple], onnx: Any) -> Any:
     helper, kinds = onnx.helper, onnx.TensorProto
-    sizes = {"s": "sequence", "hidden": graph.config.hidden_size,
-             "labels": len(graph.parameters.get("classifier.bias", ()))}
+    sizes = {
+        "s": "sequence",
+        "hidden": graph.config.hidden_size,
+        "labels": len(graph.parameters.get("classifier.bias", ())),
+    }
     inputs = [helper.make_tensor_value_info(name, kinds.INT64, ["batch", "sequence"]) for name in INPUTS]
-    results = [helper.make_tensor_value_info(name, kinds.FLOAT, ["batch", *(sizes[size] for size in shape)])
-               for name, shape in outputs.items()]
-    constants = [onnx.numpy_helper.from_array(np.require(array, requirements="C"), name)
-                 for name, array in graph.constants.items()]
+    results = [
+        helper.make_tensor_value_info(name, kinds.FLOAT, ["batch", *(sizes[size] for size in shape)])
+        for name, shape in outputs.items()
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(np.require(array, requirements="C"), name)
+        for name, array in graph.constants.items()
+    ]
     body = helper.make_graph(graph.nodes, "bert", inputs, results, constants)
     built = helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="bert-on-paddle")
     built.ir_version = IR_VERSION

@@ -8,10 +8,23 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-EMBEDDINGS = ("word_embeddings.weight", "position_embeddings.weight", "token_type_embeddings.weight",
-              "LayerNorm.weight", "LayerNorm.bias")
-_LAYER_PARTS = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
-                "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm")
+EMBEDDINGS = (
+    "word_embeddings.weight",
+    "position_embeddings.weight",
+    "token_type_embeddings.weight",
+    "LayerNorm.weight",
+    "LayerNorm.bias",
+)
+_LAYER_PARTS = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+    "output.LayerNorm",
+)
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 DECODER_BIAS = "cls.predictions.bias"
 
@@ -19,19 +32,29 @@ DECODER_BIAS = "cls.predictions.bias"
 HEADS: dict[str, tuple[str, ...]] = {
     "pooler": ("bert.pooler.dense.weight", "bert.pooler.dense.bias"),
     "masked-LM head": (
-        "cls.predictions.transform.dense.weight", "cls.predictions.transform.dense.bias",
-        "cls.predictions.transform.LayerNorm.weight", "cls.predictions.transform.LayerNorm.bias", DECODER_BIAS),
+        "cls.predictions.transform.dense.weight",
+        "cls.predictions.transform.dense.bias",
+        "cls.predictions.transform.LayerNorm.weight",
+        "cls.predictions.transform.LayerNorm.bias",
+        DECODER_BIAS,
+    ),
     "next-sentence head": ("cls.seq_relationship.weight", "cls.seq_relationship.bias"),
     "question-answering head": ("qa_outputs.weight", "qa_outputs.bias"),
     "classifier": ("classifier.weight", "classifier.bias"),
 }
 
 # The same tensor a second time, or a constant: dropped on reading, once the duplicate is seen to be one.
-TIED = {"cls.predictions.decoder.weight": WORD_EMBEDDINGS, "cls.predictions.decoder_weight": WORD_EMBEDDINGS,
-        "cls.predictions.decoder.bias": DECODER_BIAS, "cls.predictions.decoder_bias": DECODER_BIAS}
+TIED = {
+    "cls.predictions.decoder.weight": WORD_EMBEDDINGS,
+    "cls.predictions.decoder_weight": WORD_EMBEDDINGS,
+    "cls.predictions.decoder.bias": DECODER_BIAS,
+    "cls.predictions.decoder_bias": DECODER_BIAS,
+}
 BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
-TENSORFLOW_TRAINING = re.compile(r"(.*/(adam|lamb)_[mv](_\d+)?|global_step|.*/Adam(_\d+)?|.*/LAMB(_\d+)?|"
-                                 r"beta[12]_power|loss_scale|good_steps|signal_early_stopping/.*)")
+TENSORFLOW_TRAINING = re.compile(
+    r"(.*/(adam|lamb)_[mv](_\d+)?|global_step|.*/Adam(_\d+)?|.*/LAMB(_\d+)?|"
+    r"beta[12]_power|loss_scale|good_steps|signal_early_stopping/.*)"
+)
 
 
 @dataclass(frozen=True)
@@ -88,13 +111,21 @@ def _with_gamma_and_beta(name: str) -> str:
 
 
 _PADDLENLP = (
-    (".attention.self.query.", ".self_attn.q_proj."), (".attention.self.key.", ".self_attn.k_proj."),
-    (".attention.self.value.", ".self_attn.v_proj."), (".attention.output.dense.", ".self_attn.out_proj."),
-    (".attention.output.LayerNorm.", ".norm1."), (".intermediate.dense.", ".linear1."),
-    (".output.dense.", ".linear2."), (".output.LayerNorm.", ".norm2."), (".encoder.layer.", ".encoder.layers."),
-    ("embeddings.LayerNorm.", "embeddings.layer_norm."), ("transform.LayerNorm.", "layer_norm."),
-    ("transform.dense.", "transform."), ("qa_outputs.", "classifier."),
-    ("cls.predictions.bias", "cls.predictions.decoder_bias"))
+    (".attention.self.query.", ".self_attn.q_proj."),
+    (".attention.self.key.", ".self_attn.k_proj."),
+    (".attention.self.value.", ".self_attn.v_proj."),
+    (".attention.output.dense.", ".self_attn.out_proj."),
+    (".attention.output.LayerNorm.", ".norm1."),
+    (".intermediate.dense.", ".linear1."),
+    (".output.dense.", ".linear2."),
+    (".output.LayerNorm.", ".norm2."),
+    (".encoder.layer.", ".encoder.layers."),
+    ("embeddings.LayerNorm.", "embeddings.layer_norm."),
+    ("transform.LayerNorm.", "layer_norm."),
+    ("transform.dense.", "transform."),
+    ("qa_outputs.", "classifier."),
+    ("cls.predictions.bias", "cls.predictions.decoder_bias"),
+)
 
 
 def paddlenlp_name(name: str) -> str:
@@ -113,11 +144,15 @@ def paddlenlp_names(name: str) -> Iterator[str]:
         yield theirs.removeprefix("bert.")
 
 
-_TENSORFLOW_HEADS = {"cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
-                     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
-                     DECODER_BIAS: "cls/predictions/output_bias",
-                     "qa_outputs.weight": "cls/squad/output_weights", "qa_outputs.bias": "cls/squad/output_bias",
-                     "classifier.weight": "output_weights", "classifier.bias": "output_bias"}
+_TENSORFLOW_HEADS = {
+    "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
+    "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
+    DECODER_BIAS: "cls/predictions/output_bias",
+    "qa_outputs.weight": "cls/squad/output_weights",
+    "qa_outputs.bias": "cls/squad/output_bias",
+    "classifier.weight": "output_weights",
+    "classifier.bias": "output_bias",
+}
 
 
 def tensorflow_names(name: str) -> Iterator[str]:
@@ -130,11 +165,15 @@ def tensorflow_names(name: str) -> Iterator[str]:
     yield theirs.replace(".", "/")
 
 
-def dictionary(num_layers: int, spell: Callable[[str], Iterable[str]],
-               is_transposed: Callable[[str], bool]) -> dict[str, Meaning]:
+def dictionary(
+    num_layers: int, spell: Callable[[str], Iterable[str]], is_transposed: Callable[[str], bool]
+) -> dict[str, Meaning]:
     """Foreign name -> its meaning, for a model of so many layers."""
-    return {theirs: Meaning(name, is_linear(name) and is_transposed(name))
-            for name in all_names(num_layers) for theirs in spell(name)}
+    return {
+        theirs: Meaning(name, is_linear(name) and is_transposed(name))
+        for name in all_names(num_layers)
+        for theirs in spell(name)
+    }
 
 
 def tensorflow_is_transposed(name: str) -> bool:

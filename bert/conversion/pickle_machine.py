@@ -33,13 +33,48 @@ class _Mark:
 
 _MARK = _Mark()
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_VALUES = frozenset(("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING",
-                     "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE",
-                     "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"))
+_VALUES = frozenset(
+    (
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "FLOAT",
+        "BINFLOAT",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+        "BYTEARRAY8",
+        "UNICODE",
+        "BINUNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE8",
+    )
+)
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_HANDLED = frozenset(("LIST", "TUPLE", "DICT", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "GLOBAL", "STACK_GLOBAL",
-                      "REDUCE", "BUILD", "BINPERSID"))
+_HANDLED = frozenset(
+    (
+        "LIST",
+        "TUPLE",
+        "DICT",
+        "APPEND",
+        "APPENDS",
+        "SETITEM",
+        "SETITEMS",
+        "GLOBAL",
+        "STACK_GLOBAL",
+        "REDUCE",
+        "BUILD",
+        "BINPERSID",
+    )
+)
 _NOTHING = frozenset(("PROTO", "FRAME"))
 
 
@@ -68,10 +103,20 @@ class PickleMachine:
                 self._execute(opcode.name, argument, position)
         except ConversionError as error:
             raise ConversionError(f"{self.source}: {error}") from None
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError,
-                UnicodeError) as error:
-            raise ConversionError(f"{self.source} is damaged, or no pickle of tensors ({type(error).__name__}: "
-                                  f"{str(error)[:200]}); fetch or make it again") from None
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+            UnicodeError,
+        ) as error:
+            raise ConversionError(
+                f"{self.source} is damaged, or no pickle of tensors ({type(error).__name__}: "
+                f"{str(error)[:200]}); fetch or make it again"
+            ) from None
         raise ConversionError(f"{self.source} ends in the middle of a pickle; fetch or make it again")
 
     def _execute(self, name: str, argument: Any, position: int | None) -> None:
@@ -93,8 +138,10 @@ class PickleMachine:
             self.stack.append(_MARK)
         elif name not in _NOTHING:
             if name not in _HANDLED:
-                raise ConversionError(f"instruction {name} at byte {position} has no place in a pickle of tensors; it "
-                                      "was not made by a library that is read here, and nothing in it was run")
+                raise ConversionError(
+                    f"instruction {name} at byte {position} has no place in a pickle of tensors; it "
+                    "was not made by a library that is read here, and nothing in it was run"
+                )
             getattr(self, "_" + name.lower())(argument)
 
     # -- collections
@@ -147,8 +194,10 @@ class PickleMachine:
 
     def _mention(self, module: Any, name: Any) -> None:
         if not isinstance(module, str) or not isinstance(name, str) or (module, name) not in self.builders:
-            raise ConversionError(f"refers to {str(module)[:80]}.{str(name)[:80]}, which no checkpoint needs and which "
-                                  "could run code; it was refused, and nothing in the file was run")
+            raise ConversionError(
+                f"refers to {str(module)[:80]}.{str(name)[:80]}, which no checkpoint needs and which "
+                "could run code; it was refused, and nothing in the file was run"
+            )
         self.stack.append(Symbol((module, name)))
 
     def _reduce(self, _: Any) -> None:

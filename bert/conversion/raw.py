@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.checkpoint_files import CheckpointError
+from bert.checkpoints.files import CheckpointError
 
 
 class ConversionError(CheckpointError):
@@ -55,5 +55,7 @@ def check_volume(tensors: Mapping[str, np.ndarray], path: Path, file_bytes: int)
     """
     total = sum(array.nbytes for array in tensors.values())
     if total > 3 * file_bytes:
-        raise ConversionError(f"{path} has {file_bytes} bytes and tensors of {total}: they overlap, as in no "
-                              "checkpoint; it is damaged or hostile")
+        raise ConversionError(
+            f"{path} has {file_bytes} bytes and tensors of {total}: they overlap, as in no "
+            "checkpoint; it is damaged or hostile"
+        )

@@ -9,8 +9,17 @@ from safetensors import SafetensorError, deserialize
 from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, regular_file
 
 _DTYPES: dict[str, str | np.dtype] = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BFLOAT16, "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
-    "U8": "|u1", "BOOL": "|b1"}
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": BFLOAT16,
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
 _LARGEST_INDEX = 64 << 20
 
 
@@ -29,8 +38,10 @@ def read_safetensors(path: Path) -> RawTensors:
     tensors = {}
     for name, entry in entries:
         if entry["dtype"] not in _DTYPES:
-            raise ConversionError(f"{path}: {name} has dtype {entry['dtype']}; float32, float16 and bfloat16 are read: "
-                                  "save the model in one of them")
+            raise ConversionError(
+                f"{path}: {name} has dtype {entry['dtype']}; float32, float16 and bfloat16 are read: "
+                "save the model in one of them"
+            )
         tensors[name] = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
     return RawTensors(tensors, path, "safetensors", _metadata(data))
 
@@ -52,8 +63,9 @@ def shards_of(index: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConversionError(f"{index} is not an index of shards ({type(error).__name__}: {error}); it must hold "
-                              "a weight_map") from None
+        raise ConversionError(
+            f"{index} is not an index of shards ({type(error).__name__}: {error}); it must hold a weight_map"
+        ) from None
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
             raise ConversionError(f"{index} names the shard {name!r}; shards must lie beside their index")
@@ -68,8 +80,9 @@ def merge(parts: list[RawTensors], index: Path) -> RawTensors:
     tensors: dict[str, np.ndarray] = {}
     for part in parts:
         if twice := sorted(tensors.keys() & part.tensors.keys()):
-            raise ConversionError(f"{part.source} holds {twice[0]} again, which an earlier shard has; fetch the "
-                                  "shards anew")
+            raise ConversionError(
+                f"{part.source} holds {twice[0]} again, which an earlier shard has; fetch the shards anew"
+            )
         tensors.update(part.tensors)
     notes = tuple(note for part in parts for note in part.notes)
     return RawTensors(tensors, index, parts[0].container, parts[0].metadata, notes)

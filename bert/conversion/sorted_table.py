@@ -1,8 +1,8 @@
 """The sorted table of LevelDB, in which TensorFlow keeps the index of a checkpoint: keys and values in blocks.
 
-    blocks ... | metaindex block | index block | footer of 48 bytes
-    block:  entries | restart points (uint32 each) | their number | compression (1 byte) | masked CRC-32C (4)
-    entry:  shared, unshared, value length (varints) | the key's unshared end | value
+blocks ... | metaindex block | index block | footer of 48 bytes
+block:  entries | restart points (uint32 each) | their number | compression (1 byte) | masked CRC-32C (4)
+entry:  shared, unshared, value length (varints) | the key's unshared end | value
 """
 
 from collections.abc import Iterator

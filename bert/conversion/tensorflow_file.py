@@ -15,8 +15,14 @@ from bert.conversion.our_names import TENSORFLOW_TRAINING
 from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, check_volume, regular_file
 from bert.conversion.sorted_table import read_table, read_varint
 
-_DTYPES: dict[int, np.dtype] = {1: np.dtype("<f4"), 2: np.dtype("<f8"), 3: np.dtype("<i4"), 9: np.dtype("<i8"),
-                                14: BFLOAT16, 19: np.dtype("<f2")}
+_DTYPES: dict[int, np.dtype] = {
+    1: np.dtype("<f4"),
+    2: np.dtype("<f8"),
+    3: np.dtype("<i4"),
+    9: np.dtype("<i8"),
+    14: BFLOAT16,
+    19: np.dtype("<f2"),
+}
 _LARGEST_INDEX = 256 << 20
 _KERAS = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -49,8 +55,10 @@ def read_tensorflow(index: Path) -> RawTensors:
     except (ConversionError, IndexError, ValueError) as error:
         raise ConversionError(f"{index}: {error}; fetch it again") from None
     if _KERAS in entries:
-        raise ConversionError(f"{index} is a checkpoint of TensorFlow 2's objects, whose tensors have no names of a "
-                              "BERT; export it with tf.compat.v1.train.Saver, or to Hugging Face's format first")
+        raise ConversionError(
+            f"{index} is a checkpoint of TensorFlow 2's objects, whose tensors have no names of a "
+            "BERT; export it with tf.compat.v1.train.Saver, or to Hugging Face's format first"
+        )
     wanted = {name: entry for name, entry in parsed.items() if not TENSORFLOW_TRAINING.fullmatch(name)}
     shards = _open_shards(index, num_shards, {entry.shard for entry in wanted.values()})
     tensors = {}

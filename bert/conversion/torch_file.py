@@ -20,10 +20,17 @@ from bert.conversion.pickle_machine import Builders, Built, PickleMachine
 from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, check_volume
 
 _STORAGES: dict[str, np.dtype] = {
-    "FloatStorage": np.dtype("<f4"), "HalfStorage": np.dtype("<f2"), "BFloat16Storage": BFLOAT16,
-    "DoubleStorage": np.dtype("<f8"), "LongStorage": np.dtype("<i8"), "IntStorage": np.dtype("<i4"),
-    "ShortStorage": np.dtype("<i2"), "CharStorage": np.dtype("i1"), "ByteStorage": np.dtype("u1"),
-    "BoolStorage": np.dtype("?")}
+    "FloatStorage": np.dtype("<f4"),
+    "HalfStorage": np.dtype("<f2"),
+    "BFloat16Storage": BFLOAT16,
+    "DoubleStorage": np.dtype("<f8"),
+    "LongStorage": np.dtype("<i8"),
+    "IntStorage": np.dtype("<i4"),
+    "ShortStorage": np.dtype("<i2"),
+    "CharStorage": np.dtype("i1"),
+    "ByteStorage": np.dtype("u1"),
+    "BoolStorage": np.dtype("?"),
+}
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LARGEST_PICKLE = 256 << 20
 _WRAPPERS = ("model", "state_dict", "model_state_dict", "module")  # training checkpoints nest the weights
@@ -53,18 +60,28 @@ class TorchTensor(Built):
         if count == 0:
             return np.zeros(self.shape, numbers.dtype)
         last = self.offset + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        if any(stride <= 0 and size > 1 for size, stride in zip(self.shape, self.strides, strict=True)) \
-                or last >= len(numbers) or count > len(numbers):
+        if (
+            any(stride <= 0 and size > 1 for size, stride in zip(self.shape, self.strides, strict=True))
+            or last >= len(numbers)
+            or count > len(numbers)
+        ):
             raise ConversionError(f"a tensor of shape {list(self.shape)} reaches out of its {len(numbers)} numbers")
         itemsize = numbers.dtype.itemsize
-        return np.lib.stride_tricks.as_strided(numbers[self.offset :], self.shape, [s * itemsize for s in self.strides],
-                                               writeable=False)
+        return np.lib.stride_tricks.as_strided(
+            numbers[self.offset :], self.shape, [s * itemsize for s in self.strides], writeable=False
+        )
 
 
 def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> TorchTensor:
     count_elements(shape)
-    if not isinstance(storage, Storage) or type(offset) is not int or offset < 0 or not isinstance(strides, tuple) \
-            or len(strides) != len(shape) or any(type(stride) is not int for stride in strides):
+    if (
+        not isinstance(storage, Storage)
+        or type(offset) is not int
+        or offset < 0
+        or not isinstance(strides, tuple)
+        or len(strides) != len(shape)
+        or any(type(stride) is not int for stride in strides)
+    ):
         raise ConversionError("a tensor that is no strided view of a storage")
     return TorchTensor(storage, offset, shape, strides)
 
@@ -127,8 +144,13 @@ def _storage_of(identity: Any) -> Storage:
         raise ConversionError("the pickle refers to something that is no storage")
     _, kind, key, _, count = identity[:5]
     name = kind[1] if isinstance(kind, tuple) and len(kind) == 2 else None
-    if name not in _STORAGES or not isinstance(key, str) or type(count) is not int or count < 0 \
-            or (len(identity) == 6 and identity[5] is not None):
+    if (
+        name not in _STORAGES
+        or not isinstance(key, str)
+        or type(count) is not int
+        or count < 0
+        or (len(identity) == 6 and identity[5] is not None)
+    ):
         raise ConversionError(f"a storage of an unknown kind ({str(name)[:40]})")
     return Storage(key, _STORAGES[name], count)
 
@@ -202,8 +224,9 @@ def _read_legacy(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], 
     sizes = itemsizes(value)
     for key in keys:
         if key not in sizes or position + 8 > len(data):
-            raise ConversionError(f"{path} is truncated or damaged: storage {str(key)[:40]} is not there; fetch it "
-                                  "again")
+            raise ConversionError(
+                f"{path} is truncated or damaged: storage {str(key)[:40]} is not there; fetch it again"
+            )
         (count,) = struct.unpack("<q", data[position : position + 8])
         places[key] = (position + 8, count)
         position += 8 + count * sizes[key]

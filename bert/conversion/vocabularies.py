@@ -10,7 +10,8 @@ from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
 from bert.conversion.raw import ConversionError, regular_file
-from bert.tokenization import SPECIAL_TOKENS, Vocabulary, reference_tokenizer
+from bert.tokenization.fast_tokenizer import reference_tokenizer
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 READER_FILE = "question_answering.json"  # what our fine-tuning for questions leaves beside the weights
 _LARGEST = 256 << 20
@@ -38,8 +39,9 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
         vocabulary = _from_tokenizer_json(folder / "tokenizer.json")
         notes.append("vocab.txt is made from tokenizer.json")
     else:
-        notes.append(f"no vocabulary: {folder} has no vocab.txt, and none was named (--vocab-file); the result "
-                     "has none")
+        notes.append(
+            f"no vocabulary: {folder} has no vocab.txt, and none was named (--vocab-file); the result has none"
+        )
         return None
     if lowercase is None:
         lowercase = _said_lowercase(folder)
@@ -47,8 +49,10 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
         words = (token for token in vocabulary.tokens if token not in SPECIAL_TOKENS and not token.startswith("["))
         lowercase = not any("A" <= letter <= "Z" for token in words for letter in token)
         kind = "has no" if lowercase else "has"
-        notes.append(f"do_lower_case={str(lowercase).lower()}: nothing says it, but the vocabulary {kind} capitals; "
-                     "--do-lower-case and --no-do-lower-case say otherwise")
+        notes.append(
+            f"do_lower_case={str(lowercase).lower()}: nothing says it, but the vocabulary {kind} capitals; "
+            "--do-lower-case and --no-do-lower-case say otherwise"
+        )
     return Tokens(vocabulary, lowercase)
 
 
@@ -100,8 +104,10 @@ def check_ids(tokens: Tokens, vocab_size: int, notes: list[str]) -> None:
     """Every id of the vocabulary must have its row in the embeddings; fewer tokens than rows are noted."""
     count = len(tokens.vocabulary)
     if count > vocab_size:
-        raise ConversionError(f"{tokens.vocabulary.source} has {count} tokens, the model {vocab_size}; it is not the "
-                              "vocabulary that the model was trained with")
+        raise ConversionError(
+            f"{tokens.vocabulary.source} has {count} tokens, the model {vocab_size}; it is not the "
+            "vocabulary that the model was trained with"
+        )
     if count < vocab_size:
         notes.append(f"the model has {vocab_size} rows for {count} tokens")
 
@@ -125,7 +131,13 @@ def write_tokenizer(folder: Path, tokens: Tokens, max_length: int) -> None:
     tokenizer.decoder = WordPiece(prefix="##")
     tokenizer.save(str(folder / "tokenizer.json"))
     special = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
-    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": tokens.lowercase, "strip_accents": None,
-                "tokenize_chinese_chars": True, "model_max_length": max_length, **special}
+    settings = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": tokens.lowercase,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        "model_max_length": max_length,
+        **special,
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
     (folder / "special_tokens_map.json").write_text(json.dumps(special, indent=2) + "\n")

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from bert import checkpoint_files
-from bert.architecture import BertConfig
+from bert.checkpoints import files as checkpoint_files
+from bert.config.architecture import BertConfig
 from bert.conversion import layout, our_names
 from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, describe
 from bert.conversion.raw import ConversionError
@@ -21,11 +21,21 @@ from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabula
 FORMATS = ("native", "hf", "paddlenlp")
 REPORT_FILE = "conversion.json"
 # Heads (keys of our_names.HEADS) that a task needs, and those it also takes.
-_NEEDS = {"pretraining": ("pooler", "masked-LM head", "next-sentence head"), "masked-lm": ("masked-LM head",),
-          "question-answering": ("question-answering head",), "sequence-classification": ("pooler", "classifier"),
-          "token-classification": ("classifier",), "next-sentence": ("pooler", "next-sentence head"), "encoder": ()}
-_TAKES = {"masked-lm": ("pooler",), "question-answering": ("pooler",), "token-classification": ("pooler",),
-          "encoder": ("pooler",)}
+_NEEDS = {
+    "pretraining": ("pooler", "masked-LM head", "next-sentence head"),
+    "masked-lm": ("masked-LM head",),
+    "question-answering": ("question-answering head",),
+    "sequence-classification": ("pooler", "classifier"),
+    "token-classification": ("classifier",),
+    "next-sentence": ("pooler", "next-sentence head"),
+    "encoder": (),
+}
+_TAKES = {
+    "masked-lm": ("pooler",),
+    "question-answering": ("pooler",),
+    "token-classification": ("pooler",),
+    "encoder": ("pooler",),
+}
 TASKS = tuple(ARCHITECTURES)
 
 
@@ -54,8 +64,9 @@ class Model:
         return None if bias is None else len(bias)
 
 
-def choose_task(heads: tuple[str, ...], described: str | None, asked: str | None, *,
-                every_model_has_a_pooler: bool) -> str:
+def choose_task(
+    heads: tuple[str, ...], described: str | None, asked: str | None, *, every_model_has_a_pooler: bool
+) -> str:
     """What the model is for: what was asked, else what its description says, else what its heads allow.
 
     A classifier without a pooler classifies tokens. One with a pooler classifies sequences, unless the library keeps a
@@ -66,8 +77,10 @@ def choose_task(heads: tuple[str, ...], described: str | None, asked: str | None
     """
     if asked is not None:
         if lacking := [head for head in _NEEDS[asked] if head not in heads]:
-            raise ConversionError(f"task={asked} needs a {' and a '.join(lacking)}; the source has "
-                                  f"{', '.join(heads) or 'the bare encoder'}: choose another --task")
+            raise ConversionError(
+                f"task={asked} needs a {' and a '.join(lacking)}; the source has "
+                f"{', '.join(heads) or 'the bare encoder'}: choose another --task"
+            )
         return asked
     if described == "masked-lm" and all(head in heads for head in _NEEDS["pretraining"]):
         return "pretraining"  # bert-base-uncased of Hugging Face is described as less than it holds
@@ -76,11 +89,16 @@ def choose_task(heads: tuple[str, ...], described: str | None, asked: str | None
     tops = set(heads) - {"pooler"}
     found = [task for task, needs in _NEEDS.items() if tops == set(needs) - {"pooler"} and set(needs) <= set(heads)]
     if tops == {"classifier"} and "pooler" in heads:
-        found = ["question-answering", "sequence-classification", "token-classification"] if every_model_has_a_pooler \
+        found = (
+            ["question-answering", "sequence-classification", "token-classification"]
+            if every_model_has_a_pooler
             else ["sequence-classification"]
+        )
     if len(found) != 1:
-        raise ConversionError(f"the source has {', '.join(heads)} and does not say what it is for; say it: --task "
-                              f"{' or '.join(found or TASKS)}")
+        raise ConversionError(
+            f"the source has {', '.join(heads)} and does not say what it is for; say it: --task "
+            f"{' or '.join(found or TASKS)}"
+        )
     return found[0]
 
 
@@ -164,8 +182,10 @@ def write_paddlenlp(folder: Path, model: Model, notes: list[str]) -> None:
         ConversionError: an activation that PaddleNLP's BERT does not have.
     """
     if model.config.hidden_act == "gelu_tanh":
-        raise ConversionError("hidden_act=gelu_tanh: PaddleNLP's BERT knows gelu and relu only, so its outputs would "
-                              "be others; use --to-format hf, or train with --hidden-act gelu")
+        raise ConversionError(
+            "hidden_act=gelu_tanh: PaddleNLP's BERT knows gelu and relu only, so its outputs would "
+            "be others; use --to-format hf, or train with --hidden-act gelu"
+        )
     parameters, config = model.unpadded(notes)
     tensors = {}
     for name, array in parameters.items():
@@ -192,11 +212,15 @@ def _note_absent_pooler(model: Model, library: str, has_one: bool, notes: list[s
 
 
 WRITERS: dict[str, Callable[[Path, Model, list[str]], None]] = {
-    "native": write_native, "hf": write_hugging_face, "paddlenlp": write_paddlenlp}
+    "native": write_native,
+    "hf": write_hugging_face,
+    "paddlenlp": write_paddlenlp,
+}
 
 
-def write_model(target: Path, to_format: str, model: Model, report: Callable[[list[str]], dict],
-                notes: list[str]) -> None:
+def write_model(
+    target: Path, to_format: str, model: Model, report: Callable[[list[str]], dict], notes: list[str]
+) -> None:
     """Write a model whole: its files; conversion.json, which `report` makes of the final notes; for ours a manifest."""
 
     def write(folder: Path) -> None:

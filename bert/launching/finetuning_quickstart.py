@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoint_files import weights_folder
-from bert.launching.launch_plan import REPOSITORY
-from bert.recipes.quickstart import QUICKSTART_DIR
+from bert.checkpoints.files import weights_folder
+from bert.launching.plan import REPOSITORY
+from bert.pretraining.recipes.quickstart import QUICKSTART_DIR
 
 
 def output_settings(output_dir: Path) -> dict[str, Any]:
@@ -24,8 +24,11 @@ def pretrained_settings() -> dict[str, Any]:
     if folder.is_dir() and weights_folder(folder) != folder:
         print(f"starting from what pre-training left in {weights_folder(folder)}", flush=True)
         return {"from_pretrained_params": weights_folder(folder)}
-    print(f"There is no pre-trained model in {folder}, so the weights are random, and the scores will be near those of "
-          "guessing. `bash scripts/run_pretraining.sh` makes one; --from-pretrained-params names another.", flush=True)
+    print(
+        f"There is no pre-trained model in {folder}, so the weights are random, and the scores will be near those of "
+        "guessing. `bash scripts/run_pretraining.sh` makes one; --from-pretrained-params names another.",
+        flush=True,
+    )
     return {}
 
 
@@ -44,8 +47,9 @@ def random_settings(data_dir: Path, lines: Iterable[str], vocab_size: int) -> di
 def run_module(module: str, *arguments: Any) -> None:
     """A program of data/, as the quickstart of pre-training starts them; its error is the user's to read."""
     paths = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run([sys.executable, "-m", module, *map(str, arguments)], check=False,
-                          env={**os.environ, "PYTHONPATH": paths})
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)], check=False, env={**os.environ, "PYTHONPATH": paths}
+    )
     if done.returncode:
         raise ValueError(f"python -m {module} ended with exit code {done.returncode}; the reason is above")
 

@@ -13,17 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from bert.cli import EXIT_USAGE, dump_yaml, usage_errors
-from bert.config import TrainingConfig, derive
-from bert.estimates import dry_run_report
-from bert.launching import launch_report, quickstart
-from bert.launching.launch_plan import REPOSITORY, LaunchPlan, num_gpus, parse_launch_arguments
-from bert.launching.launch_progress import QUIET_STEPS, PhaseProgress, pass_on
+from bert.config.base import TrainingConfig, derive
+from bert.config.command_line import EXIT_USAGE, dump_yaml, usage_errors
+from bert.files import write_atomically
+from bert.launching import quickstart
+from bert.launching import report as launch_report
+from bert.launching.plan import REPOSITORY, LaunchPlan, num_gpus, parse_launch_arguments
 from bert.launching.preparation import prepare_shards
+from bert.launching.progress import QUIET_STEPS, PhaseProgress, pass_on
 from bert.launching.rendezvous import launcher_addresses, wait_for_master, without_proxy
-from bert.planning.planner_flags import planned
-from bert.pretraining_config import PretrainingConfig
-from bert.samples.manifest import write_atomically
+from bert.planning.estimates import dry_run_report
+from bert.planning.flags import planned
+from bert.pretraining.config import PretrainingConfig
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: try again
 MASTER_TIMEOUT_SECONDS = 600.0  # nodes of a queue may start minutes apart
@@ -51,9 +52,14 @@ class Runner:
             progress = PhaseProgress(phase.stage_dir(), phase.stage())
         environment = _environment() | ({QUIET_STEPS: "1"} if progress else {})
         # A session of its own: the terminal's Ctrl-C reaches us alone, so the command is told once.
-        self._process = subprocess.Popen(command, start_new_session=True, cwd=Path.cwd(), env=environment,
-                                         stdout=subprocess.PIPE if log_file or progress else None,
-                                         preexec_fn=_ignore_usr1)
+        self._process = subprocess.Popen(
+            command,
+            start_new_session=True,
+            cwd=Path.cwd(),
+            env=environment,
+            stdout=subprocess.PIPE if log_file or progress else None,
+            preexec_fn=_ignore_usr1,
+        )
         if self.stop_requested:
             self._pass_on()
         if log_file is not None or progress is not None:
@@ -159,8 +165,12 @@ def _train(plan: LaunchPlan, config: PretrainingConfig, devices: str | None, run
             master = command[command.index("--master") + 1]
             os.environ.update(without_proxy(os.environ, master))
             if plan.node_rank:
-                wait_for_master(master, MASTER_TIMEOUT_SECONDS, lambda line: print(line, flush=True),
-                                stopped=lambda: runner.stop_requested)
+                wait_for_master(
+                    master,
+                    MASTER_TIMEOUT_SECONDS,
+                    lambda line: print(line, flush=True),
+                    stopped=lambda: runner.stop_requested,
+                )
     log_file = None
     if plan.create_logfile:
         stamp = time.strftime("%y%m%d%H%M%S")
@@ -184,9 +194,23 @@ def training_command(
         nodes += ["--rank", str(plan.node_rank)] if plan.node_rank is not None else []
         log_dir /= own_address if plan.node_rank is None else f"node{plan.node_rank}"  # the nodes share the folder
     processes = ["--devices", devices] if devices else ["--nproc_per_node", str(plan.processes_per_node)]
-    return [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "CRITICAL",
-            "--log_dir", str(log_dir), "--job_id", f"{plan.job_name}_phase{config.run.phase}", *nodes, *processes,
-            str(plan.code_dir / "run_pretraining.py"), "--config", str(settings_file)]
+    return [
+        sys.executable,
+        "-u",
+        "-m",
+        "paddle.distributed.launch",
+        "--log_level",
+        "CRITICAL",
+        "--log_dir",
+        str(log_dir),
+        "--job_id",
+        f"{plan.job_name}_phase{config.run.phase}",
+        *nodes,
+        *processes,
+        str(plan.code_dir / "run_pretraining.py"),
+        "--config",
+        str(settings_file),
+    ]
 
 
 def with_start(config: PretrainingConfig, previous: PretrainingConfig) -> PretrainingConfig:
@@ -198,15 +222,26 @@ def with_start(config: PretrainingConfig, previous: PretrainingConfig) -> Pretra
     if config.run.benchmark:
         return config
     if has_checkpoint(config.checkpoint_dir()) and not isinstance(start.last_step_of_checkpoint, int):
-        return derive(config, from_checkpoint=config.checkpoint_dir(), last_step_of_checkpoint="auto",
-                      from_phase1_final_params=None, from_pretrained_params=None)
+        return derive(
+            config,
+            from_checkpoint=config.checkpoint_dir(),
+            last_step_of_checkpoint="auto",
+            from_phase1_final_params=None,
+            from_pretrained_params=None,
+        )
     follows = config.run.phase == 2 and previous.run.phase == 1
     own_start = start.from_phase1_final_params or (
         (start.from_pretrained_params, start.from_checkpoint)
-        != (previous.initialization.from_pretrained_params, previous.initialization.from_checkpoint))
+        != (previous.initialization.from_pretrained_params, previous.initialization.from_checkpoint)
+    )
     if follows and not own_start:
-        return derive(config, from_phase1_final_params=previous.checkpoint_dir(), from_pretrained_params=None,
-                      from_checkpoint=None, last_step_of_checkpoint=None)
+        return derive(
+            config,
+            from_phase1_final_params=previous.checkpoint_dir(),
+            from_pretrained_params=None,
+            from_checkpoint=None,
+            last_step_of_checkpoint=None,
+        )
     return config
 
 
@@ -236,8 +271,10 @@ def refuse_other_run(config: PretrainingConfig) -> None:
     old, new = launch_report.learning_settings(settings_file), launch_report.learning_settings(config)
     for name in new:
         if old.get(name) != new[name]:
-            raise ValueError(f"{name}={new[name]} differs from {old.get(name)} of the run in {config.run.output_dir}; "
-                             "pass another --output-dir, delete that one, or repeat its settings")
+            raise ValueError(
+                f"{name}={new[name]} differs from {old.get(name)} of the run in {config.run.output_dir}; "
+                "pass another --output-dir, delete that one, or repeat its settings"
+            )
 
 
 def _check_devices(plan: LaunchPlan) -> str | None:
@@ -248,8 +285,10 @@ def _check_devices(plan: LaunchPlan) -> str | None:
         return None
     if wanted > count:
         fewer = f"--num-gpus {count}" if count else "--device cpu"
-        raise ValueError(f"num_gpus={wanted} must be at most the {count} GPUs of this machine; pass {fewer}, or start "
-                         "without arguments for the quickstart, which needs none")
+        raise ValueError(
+            f"num_gpus={wanted} must be at most the {count} GPUs of this machine; pass {fewer}, or start "
+            "without arguments for the quickstart, which needs none"
+        )
     return ",".join(map(str, range(wanted)))
 
 
@@ -258,8 +297,11 @@ def _explain_exit(code: int, config: PretrainingConfig, runner: Runner) -> int:
         print("stopped; the same command continues from here", file=sys.stderr)
         return EXIT_STOPPED
     if code != EXIT_USAGE:
-        print(f"error: phase {config.run.phase} ended with exit code {code}; the reason is above, or in "
-              f"{config.stage_dir()}", file=sys.stderr)
+        print(
+            f"error: phase {config.run.phase} ended with exit code {code}; the reason is above, or in "
+            f"{config.stage_dir()}",
+            file=sys.stderr,
+        )
     return code
 
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bert.launching.launch_plan import LaunchPlan
-from bert.pretraining_config import PretrainingConfig
+from bert.launching.plan import LaunchPlan
+from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME, is_unfinished
 
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
@@ -26,31 +26,69 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_t
     if _has_files(folder) and not is_unfinished(folder):
         return 0
     if plan.num_nodes > 1 and not only_this_node:
-        raise ValueError(f"input_dir={folder} has no shards; make them on one node first (--num-nodes 1), in a folder "
-                         "that all nodes share")
+        raise ValueError(
+            f"input_dir={folder} has no shards; make them on one node first (--num-nodes 1), in a folder "
+            "that all nodes share"
+        )
     if not _has_files(source):
         unset = "; set BERT_PREP_WORKING_DIR to the folder of your data" if "$" in f"{folder}{source}" else ""
         raise ValueError(
             f"input_dir={folder} has no shards and wikipedia_source={source} no text to make them from; pass "
-            f"--input-dir or --wikipedia-source{unset}, or start without arguments for the quickstart")
+            f"--input-dir or --wikipedia-source{unset}, or start without arguments for the quickstart"
+        )
     print(f"{folder} has no shards: making them from {source}", flush=True)
-    return run(preprocessing_command(
-        "--wikipedia", source, folder, config,
-        num_shards=plan.preparation.num_shards(config, plan.world_size()), seed=config.run.seed,
-        num_workers=plan.preparation.num_workers, sample_ratio=plan.preparation.sample_ratio,
-        bin_size=plan.preparation.bin_size(config.run.phase)))
+    return run(
+        preprocessing_command(
+            "--wikipedia",
+            source,
+            folder,
+            config,
+            num_shards=plan.preparation.num_shards(config, plan.world_size()),
+            seed=config.run.seed,
+            num_workers=plan.preparation.num_workers,
+            sample_ratio=plan.preparation.sample_ratio,
+            bin_size=plan.preparation.bin_size(config.run.phase),
+        )
+    )
 
 
 def preprocessing_command(
-    corpus_flag: str, source: Path, sink: Path, config: PretrainingConfig, *, num_shards: int, num_workers: int,
-    sample_ratio: float, bin_size: int | None, seed: int, duplicate_factor: int = 1
+    corpus_flag: str,
+    source: Path,
+    sink: Path,
+    config: PretrainingConfig,
+    *,
+    num_shards: int,
+    num_workers: int,
+    sample_ratio: float,
+    bin_size: int | None,
+    seed: int,
+    duplicate_factor: int = 1,
 ) -> list[str]:
     """Text to balanced shards that fit the phase: its length, vocabulary and masking."""
     command = [
-        sys.executable, "-m", "data.preprocess_bert_pretrain", corpus_flag, str(source), "--sink", str(sink),
-        "--vocab-file", str(config.data.vocab_file), "--target-seq-length", str(config.data.max_seq_length),
-        "--num-shards", str(num_shards), "--local-n-workers", str(num_workers),
-        "--sample-ratio", str(sample_ratio), "--seed", str(seed), "--duplicate-factor", str(duplicate_factor)]
+        sys.executable,
+        "-m",
+        "data.preprocess_bert_pretrain",
+        corpus_flag,
+        str(source),
+        "--sink",
+        str(sink),
+        "--vocab-file",
+        str(config.data.vocab_file),
+        "--target-seq-length",
+        str(config.data.max_seq_length),
+        "--num-shards",
+        str(num_shards),
+        "--local-n-workers",
+        str(num_workers),
+        "--sample-ratio",
+        str(sample_ratio),
+        "--seed",
+        str(seed),
+        "--duplicate-factor",
+        str(duplicate_factor),
+    ]
     if config.data.masking == "static":
         command += ["--masking", "--max-predictions-per-seq", str(config.data.max_predictions_per_seq)]
     if bin_size is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bert.launching.preparation import Run, Steps, preprocessing_command
-from bert.pretraining_config import PretrainingConfig
+from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME
 
 BIN_SIZES = {1: None, 2: 32}  # tokens a bin of each phase's shards spans
@@ -46,18 +46,50 @@ def commands(config: PretrainingConfig) -> list[tuple[str, Sequence[str], Path]]
     assert config.data.eval_dir is not None
     python, texts = [sys.executable, "-m"], corpus / "train/source"
     steps: list[tuple[str, Sequence[str], Path]] = [
-        ("collecting text from this machine",
-         [*python, "data.sample_corpus", "--output-dir", str(corpus), "--held-out-fraction", HELD_OUT_FRACTION],
-         corpus / "report.json"),
-        ("training the vocabulary",
-         [*python, "data.train_vocabulary", "--input", str(texts), "--vocab-size", str(config.model.vocab_size),
-          "--output", str(vocabulary)], vocabulary)]
-    parts = (("train", config.data.input_dir, NUM_SHARDS, BIN_SIZES[phase], DUPLICATE_FACTOR),
-             ("held_out", config.data.eval_dir, 1, None, 1))
+        (
+            "collecting text from this machine",
+            [
+                *python,
+                "data.examples.sample_corpus",
+                "--output-dir",
+                str(corpus),
+                "--held-out-fraction",
+                HELD_OUT_FRACTION,
+            ],
+            corpus / "report.json",
+        ),
+        (
+            "training the vocabulary",
+            [
+                *python,
+                "data.train_vocabulary",
+                "--input",
+                str(texts),
+                "--vocab-size",
+                str(config.model.vocab_size),
+                "--output",
+                str(vocabulary),
+            ],
+            vocabulary,
+        ),
+    ]
+    parts = (
+        ("train", config.data.input_dir, NUM_SHARDS, BIN_SIZES[phase], DUPLICATE_FACTOR),
+        ("held_out", config.data.eval_dir, 1, None, 1),
+    )
     for part, sink, num_shards, bin_size, duplicate_factor in parts:
         command = preprocessing_command(
-            "--text", corpus / part / "source", sink, config, num_shards=num_shards, num_workers=os.cpu_count() or 1,
-            sample_ratio=1.0, bin_size=bin_size, seed=SEED, duplicate_factor=duplicate_factor)
+            "--text",
+            corpus / part / "source",
+            sink,
+            config,
+            num_shards=num_shards,
+            num_workers=os.cpu_count() or 1,
+            sample_ratio=1.0,
+            bin_size=bin_size,
+            seed=SEED,
+            duplicate_factor=duplicate_factor,
+        )
         steps.append((f"making the shards of phase {phase}, {part}", command, sink / MANIFEST_NAME))
     return steps
 

@@ -27,8 +27,10 @@ def launcher_addresses(master: str, resolve: Resolve = socket.gethostbyname) -> 
     except OSError as error:
         raise ValueError(f"master={master} cannot be resolved ({error}); pass the first node's IPv4 address") from None
     if ipaddress.ip_address(address).is_loopback and not _says_loopback(host):
-        raise ValueError(f"master={master} is {address} on this node, where no other node finds it (see /etc/hosts); "
-                         "pass the first node's address in the network of the nodes")
+        raise ValueError(
+            f"master={master} is {address} on this node, where no other node finds it (see /etc/hosts); "
+            "pass the first node's address in the network of the nodes"
+        )
     return f"{address}:{port}", address_towards(address)
 
 
@@ -38,13 +40,21 @@ def address_towards(address: str) -> str:
         try:
             probe.connect((address, 9))
         except OSError as error:
-            raise ValueError(f"master={address} cannot be reached from this node ({error}); check the network, or pass "
-                             "an address that all nodes reach") from None
+            raise ValueError(
+                f"master={address} cannot be reached from this node ({error}); check the network, or pass "
+                "an address that all nodes reach"
+            ) from None
         return probe.getsockname()[0]
 
 
-def wait_for_master(master: str, timeout_seconds: float, say: Callable[[str], None], *,
-                    stopped: Callable[[], bool] = lambda: False, every_seconds: float = 0.5) -> None:
+def wait_for_master(
+    master: str,
+    timeout_seconds: float,
+    say: Callable[[str], None],
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    every_seconds: float = 0.5,
+) -> None:
     """Until the first node's launcher listens at `IP:PORT`; Paddle's own wait has no end and says nothing.
 
     Raises:
@@ -58,9 +68,11 @@ def wait_for_master(master: str, timeout_seconds: float, say: Callable[[str], No
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                raise ValueError(f"master={master} did not answer within {timeout_seconds:.0f} s ({error}); start the "
-                                 "same command on the first node (--node-rank 0), and let its port through the "
-                                 "firewall") from None
+                raise ValueError(
+                    f"master={master} did not answer within {timeout_seconds:.0f} s ({error}); start the "
+                    "same command on the first node (--node-rank 0), and let its port through the "
+                    "firewall"
+                ) from None
             if is_first:
                 say(f"waiting for the first node at {master}")
             is_first = False

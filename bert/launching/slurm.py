@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert.cli import EXIT_USAGE, usage_errors
-from bert.launching.launch_plan import PRECISIONS, LaunchPlan, parse_launch_arguments
+from bert.config.command_line import EXIT_USAGE, usage_errors
 from bert.launching.launcher import EXIT_STOPPED, Runner, has_checkpoint, is_done, prepare_data, pretraining
+from bert.launching.plan import PRECISIONS, LaunchPlan, parse_launch_arguments
 from bert.samples.manifest import UNFINISHED_NAME
 
 MAX_RUNS_WITHOUT_PROGRESS = 3
@@ -31,15 +31,20 @@ class Variable(NamedTuple):
 # Of one phase: NAME is for the phase that PHASE names, and for phase 1 of both; NAME_PHASE2 for phase 2.
 OF_A_PHASE = {
     "TRAIN_BATCH_SIZE": Variable("--batch-size", "sequences per pass on one rank"),
-    "GRADIENT_ACCUMULATION_STEPS": Variable("--gradient-merge-steps", "passes per update; none: from the recipe's "
-                                            "global batch, whatever the number of ranks"),
+    "GRADIENT_ACCUMULATION_STEPS": Variable(
+        "--gradient-merge-steps",
+        "passes per update; none: from the recipe's global batch, whatever the number of ranks",
+    ),
     "LEARNING_RATE": Variable("--learning-rate", "peak learning rate"),
     "WARMUP_PROPORTION": Variable("--warmup-proportion", "share of the updates spent warming up"),
     "MAX_STEPS": Variable("--max-steps", "updates"),
     "INPUT_DIR": Variable("--input-dir", "shards"),
     "EVAL_DIR": Variable("--eval-dir", "held-out shards"),
-    "BIN_SIZE": Variable("--bin-size", "tokens a bin of the shards spans, or none; names their folder below "
-                         "BERT_PREP_WORKING_DIR unless INPUT_DIR does"),
+    "BIN_SIZE": Variable(
+        "--bin-size",
+        "tokens a bin of the shards spans, or none; names their folder below "
+        "BERT_PREP_WORKING_DIR unless INPUT_DIR does",
+    ),
 }
 OF_ALL_PHASES = {
     "SEED": Variable("--seed", "decides initial weights, order of samples and dropout"),
@@ -60,7 +65,7 @@ SPECIAL = {
     "CPU_RANKS": "ranks of each node when GPUS=0 (default: 1)",
     "PRECISION": "amp (also called fp16), fp32 or tf32; default: as the preset says",
     "INIT_CHECKPOINT": "where to begin: a run to continue (PHASE=1, both), or phase 1's result (PHASE=2; default: "
-                       "that in OUTPUT_DIR)",
+    "that in OUTPUT_DIR)",
     "PREPROCESS": "auto (default), only or never: see run.sub",
 }
 
@@ -76,12 +81,17 @@ def launch_arguments(environment: Mapping[str, str]) -> list[str]:
     for name, variable in OF_ALL_PHASES.items():
         if (value := environment.get(name, "")) != "":
             words += [variable.flag, value]
-    words += _of_a_phase(environment, int(phase), "--") if phase != "both" else [
-        *_of_a_phase(environment, 1, "--phase1-"), *_of_a_phase(environment, 2, "--phase2-", is_second=True)]
+    words += (
+        _of_a_phase(environment, int(phase), "--")
+        if phase != "both"
+        else [*_of_a_phase(environment, 1, "--phase1-"), *_of_a_phase(environment, 2, "--phase2-", is_second=True)]
+    )
     words += _devices(environment) + _precision(environment) + _start(environment, phase)
     if environment.get("RERUN_DASK", "false") != "false":
-        raise ValueError(f"RERUN_DASK={environment['RERUN_DASK']} would make the shards anew at each requeue; delete "
-                         "their folder instead, they are made when they are missing")
+        raise ValueError(
+            f"RERUN_DASK={environment['RERUN_DASK']} would make the shards anew at each requeue; delete "
+            "their folder instead, they are made when they are missing"
+        )
     return words
 
 
@@ -141,8 +151,10 @@ def _start(environment: Mapping[str, str], phase: str) -> list[str]:
     output_dir = Path(environment.get("OUTPUT_DIR") or "results")
     summary = _read_json(output_dir / "phase1/summary.json")
     if not summary.get("finished"):
-        raise ValueError(f"PHASE=2 starts from phase 1, which is not finished in OUTPUT_DIR={output_dir}; train "
-                         "PHASE=1 there first, or set INIT_CHECKPOINT")
+        raise ValueError(
+            f"PHASE=2 starts from phase 1, which is not finished in OUTPUT_DIR={output_dir}; train "
+            "PHASE=1 there first, or set INIT_CHECKPOINT"
+        )
     return ["--from-phase1-final-params", str(output_dir)]
 
 
@@ -186,8 +198,10 @@ def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:
     idle = known.get("runs_without_progress", 0) + 1 if known.get("state") == state else 0
     if idle >= MAX_RUNS_WITHOUT_PROGRESS:
         record_file.unlink()
-        raise ValueError(f"{idle} runs of job {job} in a row saved no checkpoint; raise --time, or lower SAVE_STEPS or "
-                         "the lead of --signal, and submit again")
+        raise ValueError(
+            f"{idle} runs of job {job} in a row saved no checkpoint; raise --time, or lower SAVE_STEPS or "
+            "the lead of --signal, and submit again"
+        )
     record_file.parent.mkdir(parents=True, exist_ok=True)
     record_file.write_text(json.dumps({"state": state, "runs_without_progress": idle}) + "\n", encoding="utf-8")
 
@@ -198,8 +212,12 @@ def _state(plan: LaunchPlan) -> list[list[str]]:
     for config in plan.phases:
         checkpoints = config.checkpoint_dir()
         steps = [child.name for child in checkpoints.iterdir()] if has_checkpoint(checkpoints) else []
-        num_parts = sum(1 for folder in (config.data.input_dir, config.data.input_dir / UNFINISHED_NAME)
-                        if folder.is_dir() for _ in folder.iterdir())
+        num_parts = sum(
+            1
+            for folder in (config.data.input_dir, config.data.input_dir / UNFINISHED_NAME)
+            if folder.is_dir()
+            for _ in folder.iterdir()
+        )
         folders.append([*sorted(name for name in steps if name.isdigit()), f"{num_parts} files of shards"])
     return folders
 
@@ -217,8 +235,13 @@ def _help() -> str:
     rows += [(name, variable.meaning) for name, variable in OF_ALL_PHASES.items()]
     rows += [(f"{name}, {name}_PHASE2", variable.meaning) for name, variable in OF_A_PHASE.items()]
     lines = [f"  {name}\n      {text}" for name, text in rows]
-    return "\n".join([__doc__ or "", "Variables (NAME is for the phase that PHASE names, and for phase 1 of both; "
-                      "NAME_PHASE2 for phase 2):", *lines])
+    return "\n".join(
+        [
+            __doc__ or "",
+            "Variables (NAME is for the phase that PHASE names, and for phase 1 of both; NAME_PHASE2 for phase 2):",
+            *lines,
+        ]
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,1 +1,4 @@
-"""Memory, time and cost of a recipe on hardware that is not here."""
+"""What a run will take, before it runs: parameters, memory, time and cost on hardware that need not be here.
+
+Pure arithmetic over settings and a table of hardware.
+"""

@@ -2,16 +2,16 @@
 
 A pass costs, for each operator, the longer of its arithmetic at the reachable peak and its bytes at the reachable
 bandwidth; an update adds one all-reduce of the gradients, the optimizer's bytes and a fixed overhead. How far this is
-off published figures: `python -m bert.planning.planner_check`.
+off published figures: `python -m tests.benchmarks.planner_check`.
 """
 
 import dataclasses
 from typing import Any
 
-from bert.estimates import Memory, memory_per_rank, model_flops_utilisation, training_flops_per_sequence
-from bert.logs import duration
-from bert.planning.planner_hardware import Hardware, Part
-from bert.planning.planner_operators import Fusion, Pass, ProgramKind, operators, update_bytes
+from bert.planning.estimates import Memory, memory_per_rank, model_flops_utilisation, training_flops_per_sequence
+from bert.planning.hardware import Hardware, Part
+from bert.planning.operators import Fusion, Pass, ProgramKind, operators, update_bytes
+from bert.reporting.logs import duration
 
 _FLOAT32 = 4  # bytes
 
@@ -63,8 +63,14 @@ class Plan:
         return seconds / 3600 * self.hardware.num_nodes * self.price_per_hour
 
 
-def make_plan(config: Any, hardware: Hardware, *, price_per_hour: float | None = None,
-              mean_padded_length: float | None = None, kind: ProgramKind | None = None) -> Plan:  # fmt: skip
+def make_plan(
+    config: Any,
+    hardware: Hardware,
+    *,
+    price_per_hour: float | None = None,
+    mean_padded_length: float | None = None,
+    kind: ProgramKind | None = None,
+) -> Plan:
     """The plan of any training settings (`TrainingConfig`) on `hardware`.
 
     Args:
@@ -80,13 +86,15 @@ def make_plan(config: Any, hardware: Hardware, *, price_per_hour: float | None =
     longest = config.data.max_seq_length
     length = longest if mean_padded_length is None else mean_padded_length
     if not 1 <= length <= longest:
-        raise ValueError(f"mean_padded_length={length:g} must be from 1 to max_seq_length={longest}; change "
-                         "--mean-padded-length")
+        raise ValueError(
+            f"mean_padded_length={length:g} must be from 1 to max_seq_length={longest}; change --mean-padded-length"
+        )
     part, notice = hardware.part, None
     if config.precision.amp and part.tflops.short is None:
         notice = f"{hardware.name} has no {config.precision.amp_dtype} arithmetic; planned in float32"
-        config = config.model_copy(update={"precision": config.precision.model_copy(
-            update={"amp": False, "use_pure_fp16": False})})
+        config = config.model_copy(
+            update={"precision": config.precision.model_copy(update={"amp": False, "use_pure_fp16": False})}
+        )
     world_size = hardware.world_size()
     global_batch = config.batch.resolved_global_batch_size(world_size)
     memory = memory_per_rank(config, world_size)
@@ -100,12 +108,25 @@ def make_plan(config: Any, hardware: Hardware, *, price_per_hour: float | None =
         peak, _ = part.arithmetic(config.precision)
         mfu = model_flops_utilisation(global_batch * flops / update.total(), peak, world_size)
     max_steps = config.run.max_steps if config.run.max_steps > 0 else None
-    return Plan(hardware, memory, fits, largest, batch_size, global_batch, length, max_steps, update, mfu,
-                price_per_hour, notice)
+    return Plan(
+        hardware,
+        memory,
+        fits,
+        largest,
+        batch_size,
+        global_batch,
+        length,
+        max_steps,
+        update,
+        mfu,
+        price_per_hour,
+        notice,
+    )
 
 
-def update_time(config: Any, hardware: Hardware, batch_size: int, num_passes: int, length: float,
-                kind: ProgramKind | None = None) -> UpdateTime:  # fmt: skip
+def update_time(
+    config: Any, hardware: Hardware, batch_size: int, num_passes: int, length: float, kind: ProgramKind | None = None
+) -> UpdateTime:
     """Time of one update of `num_passes` passes of `batch_size` sequences on each device."""
     part, numbers = hardware.part, config.model.num_parameters()
     peak, width = part.arithmetic(config.precision)
@@ -113,23 +134,27 @@ def update_time(config: Any, hardware: Hardware, batch_size: int, num_passes: in
     bytes_rate = part.bandwidth * 1e9 * part.efficiency.bandwidth
     work = Pass(config.model, batch_size, length, _predictions(config, length), width, kind or program_kind(config))
     seconds = [(op.is_product, max(op.flops / flops_rate, op.bytes / bytes_rate)) for op in operators(work)]
-    bytes_of_update = update_bytes(numbers, accumulates=num_passes > 1, num_passes=num_passes,
-                                   lamb=config.optimizer.optimizer == "Lamb")
+    bytes_of_update = update_bytes(
+        numbers, accumulates=num_passes > 1, num_passes=num_passes, lamb=config.optimizer.optimizer == "Lamb"
+    )
     return UpdateTime(
         num_passes=num_passes,
         products=sum(time for is_product, time in seconds if is_product),
         pointwise=sum(time for is_product, time in seconds if not is_product),
         all_reduce=hardware.all_reduce_seconds(_FLOAT32 * numbers),
         optimizer=bytes_of_update / bytes_rate,
-        overhead=part.update_overhead_ms / 1e3)
+        overhead=part.update_overhead_ms / 1e3,
+    )
 
 
 def program_kind(config: Any) -> ProgramKind:
     """What the program of these settings fuses."""
     hardware = config.hardware
     fusions: tuple[tuple[Fusion, bool], ...] = (
-        ("attention", hardware.fuse_attention), ("bias", hardware.fuse_linear),
-        ("dropout_add", hardware.fuse_dropout_add))
+        ("attention", hardware.fuse_attention),
+        ("bias", hardware.fuse_linear),
+        ("dropout_add", hardware.fuse_dropout_add),
+    )
     return ProgramKind(frozenset(name for name, on in fusions if on))
 
 
@@ -154,9 +179,14 @@ def plan_report(plan: Plan, title: str) -> str:
     rows = [("run", title), ("hardware", f"{nodes} x {hardware.name}, {part.memory_gb:g} GB each")]
     if plan.notice:
         rows.append(("note", plan.notice))
-    rows.append(("memory", f"{_gb(memory.total())} a device: parameters {_gb(memory.parameters)}, gradients "
-                           f"{_gb(memory.gradients)}, optimizer {_gb(memory.optimizer)}, activations "
-                           f"{_gb(memory.activations)}"))
+    rows.append(
+        (
+            "memory",
+            f"{_gb(memory.total())} a device: parameters {_gb(memory.parameters)}, gradients "
+            f"{_gb(memory.gradients)}, optimizer {_gb(memory.optimizer)}, activations "
+            f"{_gb(memory.activations)}",
+        )
+    )
     rows.append(("fits", _fit(plan)))
     if plan.update is not None:
         rows += _time_rows(plan, plan.update)
@@ -174,19 +204,35 @@ def _fit(plan: Plan) -> str:
 
 def _time_rows(plan: Plan, update: UpdateTime) -> list[tuple[str, str]]:
     rows = [
-        ("pass", f"{plan.batch_size} sequences of {plan.sequence_length:g} tokens: "
-                 f"{_ms(update.products + update.pointwise)}, of it matrix products {_ms(update.products)}, other "
-                 f"operators {_ms(update.pointwise)}"),
-        ("update", f"{update.num_passes} x pass + all-reduce {_ms(update.all_reduce)} + optimizer and "
-                   f"accumulation {_ms(update.optimizer)} + overhead {_ms(update.overhead)} = {update.total():,.3g} s"),
-        ("speed", f"{plan.sequences_per_second():,.0f} sequences/s on all devices, model FLOPs utilisation "
-                  f"{plan.mfu:.0%}"),
-        ("time", f"{plan.max_steps or 1000:,} updates: {duration((plan.max_steps or 1000) * update.total())} (without "
-                 f"start, evaluation and checkpoints){'' if plan.max_steps else '; --max-steps tells how many'}"),
+        (
+            "pass",
+            f"{plan.batch_size} sequences of {plan.sequence_length:g} tokens: "
+            f"{_ms(update.products + update.pointwise)}, of it matrix products {_ms(update.products)}, other "
+            f"operators {_ms(update.pointwise)}",
+        ),
+        (
+            "update",
+            f"{update.num_passes} x pass + all-reduce {_ms(update.all_reduce)} + optimizer and "
+            f"accumulation {_ms(update.optimizer)} + overhead {_ms(update.overhead)} = {update.total():,.3g} s",
+        ),
+        (
+            "speed",
+            f"{plan.sequences_per_second():,.0f} sequences/s on all devices, model FLOPs utilisation {plan.mfu:.0%}",
+        ),
+        (
+            "time",
+            f"{plan.max_steps or 1000:,} updates: {duration((plan.max_steps or 1000) * update.total())} (without "
+            f"start, evaluation and checkpoints){'' if plan.max_steps else '; --max-steps tells how many'}",
+        ),
     ]
     if (cost := plan.cost()) is not None:
-        rows.append(("cost", f"{cost:,.2f} at {plan.price_per_hour:g} an hour for each of "
-                             f"{plan.hardware.num_nodes} node{'s' if plan.hardware.num_nodes > 1 else ''}"))
+        rows.append(
+            (
+                "cost",
+                f"{cost:,.2f} at {plan.price_per_hour:g} an hour for each of "
+                f"{plan.hardware.num_nodes} node{'s' if plan.hardware.num_nodes > 1 else ''}",
+            )
+        )
     return rows
 
 

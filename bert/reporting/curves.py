@@ -49,8 +49,14 @@ class Curves:
         if self._writer is None:
             return
         self._check_thread()
-        self._add(final_step, {f"final/{name}": value for name, value in figures.items()
-                               if name in ("training_sequences_per_second", "mfu", "skipped_steps")})
+        self._add(
+            final_step,
+            {
+                f"final/{name}": value
+                for name, value in figures.items()
+                if name in ("training_sequences_per_second", "mfu", "skipped_steps")
+            },
+        )
         if self.hyper_parameters:
             self._writer.add_hparams(table_row(self.hyper_parameters), self._tags)
         self._writer.close()
@@ -84,7 +90,7 @@ def table_row(parameters: dict[str, Any]) -> dict[str, Any]:
     order = [*_SECTIONS, *(name for name in parameters if name not in (*_SECTIONS, _LAST_SECTION)), _LAST_SECTION]
     for name in order:
         value = parameters.get(name)
-        for key, item in (value.items() if isinstance(value, dict) else [(name, value)]):
+        for key, item in value.items() if isinstance(value, dict) else [(name, value)]:
             if name in _OTHER_SECTIONS or key.endswith(_OTHER_SETTINGS) or item is None:
                 continue
             item = item.item() if hasattr(item, "item") else item

@@ -41,8 +41,10 @@ th{background:#f4f4f4}img{max-width:100%;width:530px}"""
 
 def to_html(title: str, blocks: list[Block]) -> str:
     body = "\n".join(_html(block) for block in blocks)
-    return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-            f"<style>{_STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n{body}\n</body></html>\n")
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n{body}\n</body></html>\n"
+    )
 
 
 def _html(block: Block) -> str:

@@ -41,8 +41,11 @@ class RunRecord:
     def curve(self, name: str) -> list[tuple[int, float]]:
         """(step, value) where the metric is a number."""
         rows = self.held_out if name.startswith("eval_") else self.training
-        return [(row["step"], float(row[name])) for row in rows
-                if isinstance(row.get(name), (int, float)) and not isinstance(row[name], bool)]
+        return [
+            (row["step"], float(row[name]))
+            for row in rows
+            if isinstance(row.get(name), (int, float)) and not isinstance(row[name], bool)
+        ]
 
     def last(self, name: str) -> Any:
         """From the summary, else the last value of the curve; None if there is neither."""
@@ -69,8 +72,10 @@ def find_runs(paths: list[Path]) -> list[Path]:
         inside = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
         runs = [path] if _is_run(path) else inside
         if not runs:
-            raise ValueError(f"run={path} must be a folder with {METRICS} or {CONFIG}, or with such folders in it; "
-                             "give OUTPUT_DIR or OUTPUT_DIR/STAGE of a run")
+            raise ValueError(
+                f"run={path} must be a folder with {METRICS} or {CONFIG}, or with such folders in it; "
+                "give OUTPUT_DIR or OUTPUT_DIR/STAGE of a run"
+            )
         found += [run for run in runs if run not in found]
     return found
 
@@ -93,8 +98,11 @@ def read_run(directory: Path, name: str) -> RunRecord:
         complaints.append(f"{METRICS} has no rows: the run has not reached its first log line")
     folder = directory.parent / str(settings.get("bert_model", "")) / directory.name
     steps = sorted(int(path.name) for path in folder.iterdir() if _is_checkpoint(path)) if folder.is_dir() else []
-    size = sum(file.stat().st_size for step in folder.iterdir() if _is_checkpoint(step)
-               for file in step.iterdir()) if steps else 0
+    size = (
+        sum(file.stat().st_size for step in folder.iterdir() if _is_checkpoint(step) for file in step.iterdir())
+        if steps
+        else 0
+    )
     return RunRecord(name, directory, training, held_out, settings, summary, legs, steps, size, complaints)
 
 

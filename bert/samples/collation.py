@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bert.arrays.compiled import compiled
+from bert.arrays.ragged import ragged_indices
 from bert.samples.masking import MaskingRule, choose_positions, corrupt
-from bert.samples.table import SampleTable, ragged_indices
-from bert.text.compiled import compiled
+from bert.samples.table import SampleTable
 
 MASKED_PADDING_MULTIPLE = 8
 
@@ -63,8 +64,14 @@ class CollationRule:
         masked_rows, _ = choose_positions(self.masking, key, sample_ids, self._padded(table, rows, lengths), lengths)
         return np.bincount(masked_rows, minlength=len(rows))
 
-    def collate(self, table: SampleTable, rows: np.ndarray, key: np.uint64, sample_ids: np.ndarray,
-                normalizer: float | None = None) -> MicroBatch:
+    def collate(
+        self,
+        table: SampleTable,
+        rows: np.ndarray,
+        key: np.uint64,
+        sample_ids: np.ndarray,
+        normalizer: float | None = None,
+    ) -> MicroBatch:
         """The batch of the given rows; without `normalizer` it is the batch's own number of predictions."""
         lengths = table.offsets[rows + 1] - table.offsets[rows]
         input_ids = self._padded(table, rows, lengths)
@@ -72,8 +79,9 @@ class CollationRule:
         if self.dynamic:
             masked_rows, masked_columns = choose_positions(self.masking, key, sample_ids, input_ids, lengths)
             labels = input_ids[masked_rows, masked_columns]
-            input_ids[masked_rows, masked_columns] = corrupt(self.masking, key, sample_ids[masked_rows],
-                                                             masked_columns, labels)
+            input_ids[masked_rows, masked_columns] = corrupt(
+                self.masking, key, sample_ids[masked_rows], masked_columns, labels
+            )
         else:
             counts = self.mask_counts(table, rows, key, sample_ids)
             assert table.masks is not None
@@ -82,11 +90,14 @@ class CollationRule:
             labels = table.masks.labels[flat]
         types, attention = np.zeros((2, num_rows, width), np.int64)
         _mark(np.minimum(lengths, width), table.first_lengths[rows], types, attention)
-        feed = {"input_ids": input_ids, "token_type_ids": types, "attention_mask": attention,
-                **_padded_predictions(masked_rows * width + masked_columns, labels),
-                "next_sentence_labels": table.is_random_next[rows].astype(np.int64),
-                "masked_lm_normalizer": np.array([max(1, len(labels)) if normalizer is None else normalizer],
-                                                 np.float32)}
+        feed = {
+            "input_ids": input_ids,
+            "token_type_ids": types,
+            "attention_mask": attention,
+            **_padded_predictions(masked_rows * width + masked_columns, labels),
+            "next_sentence_labels": table.is_random_next[rows].astype(np.int64),
+            "masked_lm_normalizer": np.array([max(1, len(labels)) if normalizer is None else normalizer], np.float32),
+        }
         return MicroBatch(feed, num_rows, int(lengths.sum()), num_rows * width, len(labels))
 
     def _padded(self, table: SampleTable, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -119,5 +130,5 @@ def _mark(lengths: np.ndarray, first_lengths: np.ndarray, types: np.ndarray, att
 def _padded_predictions(positions: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     size = max(1, -(-len(labels) // MASKED_PADDING_MULTIPLE)) * MASKED_PADDING_MULTIPLE
     padded, weights = np.zeros((2, size), np.int64), np.zeros(size, np.float32)
-    padded[0, :len(labels)], padded[1, :len(labels)], weights[:len(labels)] = positions, labels, 1.0
+    padded[0, : len(labels)], padded[1, : len(labels)], weights[: len(labels)] = positions, labels, 1.0
     return {"masked_lm_positions": padded[0], "masked_lm_labels": padded[1], "masked_lm_weights": weights}

@@ -7,8 +7,9 @@ from typing import Any, Dict
 
 import numpy as np
 
-from bert.samples.table import SampleTable, StaticMasks, offsets_of
-from bert.tokenization import Vocabulary
+from bert.arrays.ragged import offsets_of
+from bert.samples.table import SampleTable, StaticMasks
+from bert.tokenization.vocabulary import Vocabulary
 
 _ROW_DATASETS = ("input_ids", "input_mask", "segment_ids")  # [n, s]
 _MASK_DATASETS = ("masked_lm_positions", "masked_lm_ids")  # [n, p]
@@ -41,25 +42,47 @@ def hdf5_to_table(path: Path, vocabulary: Vocabulary) -> SampleTable:
     real = columns < lengths[:, None]
     _check(mask == real, mask, "input_mask", "it must be ones, then zeros")
     first = ((segments == 0) & real).sum(axis=1)
-    _check((segments == (columns >= first[:, None])) | ~real, segments, "segment_ids",
-           "they must be 0 for [CLS] A [SEP], then 1 for B [SEP]")
-    _check((first >= 2) & (first < lengths), first, "the number of tokens with segment_ids 0",
-           "[CLS] A [SEP] are at least 2, and B [SEP] must follow with 1")
-    inside = (f"ids must lie in 0..{len(vocabulary) - 1}, as in {vocabulary.source} (use the vocabulary the shard was "
-              "made with)")
+    _check(
+        (segments == (columns >= first[:, None])) | ~real,
+        segments,
+        "segment_ids",
+        "they must be 0 for [CLS] A [SEP], then 1 for B [SEP]",
+    )
+    _check(
+        (first >= 2) & (first < lengths),
+        first,
+        "the number of tokens with segment_ids 0",
+        "[CLS] A [SEP] are at least 2, and B [SEP] must follow with 1",
+    )
+    inside = (
+        f"ids must lie in 0..{len(vocabulary) - 1}, as in {vocabulary.source} (use the vocabulary the shard was "
+        "made with)"
+    )
     _check(_in_range(ids, len(vocabulary)), ids, "input_ids", inside)
     masked = positions != 0
-    _check(_in_range(positions, lengths[:, None]), positions, "masked_lm_positions",
-           "they must be places inside the sample")
-    _check(masked[:, :-1] | ~masked[:, 1:], positions, "masked_lm_positions",
-           "after a 0 (no mask) there must be nothing but 0")
+    _check(
+        _in_range(positions, lengths[:, None]),
+        positions,
+        "masked_lm_positions",
+        "they must be places inside the sample",
+    )
+    _check(
+        masked[:, :-1] | ~masked[:, 1:],
+        positions,
+        "masked_lm_positions",
+        "after a 0 (no mask) there must be nothing but 0",
+    )
     _check(_in_range(labels, len(vocabulary)) | ~masked, labels, "masked_lm_ids", inside)
     random_next = values[_LABELS].reshape(-1)
     _check((random_next == 0) | (random_next == 1), random_next, _LABELS, "it must be 0 or 1 (random next)")
     dtype = vocabulary.id_dtype()
-    return SampleTable(ids[real].astype(dtype), offsets_of(lengths), first.astype(np.int32), random_next.astype(bool),
-                       StaticMasks(offsets_of(masked.sum(axis=1)), positions[masked].astype(np.uint16),
-                                   labels[masked].astype(dtype)))
+    return SampleTable(
+        ids[real].astype(dtype),
+        offsets_of(lengths),
+        first.astype(np.int32),
+        random_next.astype(bool),
+        StaticMasks(offsets_of(masked.sum(axis=1)), positions[masked].astype(np.uint16), labels[masked].astype(dtype)),
+    )
 
 
 def _datasets(file: Any) -> Dict[str, Any]:
@@ -68,8 +91,10 @@ def _datasets(file: Any) -> Dict[str, Any]:
     found = {name: file[name] for name in HDF5_DATASETS if isinstance(file.get(name), h5py.Dataset)}
     missing = [name for name in HDF5_DATASETS if name not in found]
     if missing:
-        raise ValueError(f"has no dataset {missing[0]!r} (it has {', '.join(file)}); an HDF5 shard has "
-                         f"{', '.join(HDF5_DATASETS)}: make it again")
+        raise ValueError(
+            f"has no dataset {missing[0]!r} (it has {', '.join(file)}); an HDF5 shard has "
+            f"{', '.join(HDF5_DATASETS)}: make it again"
+        )
     for name, data in found.items():
         if data.dtype.kind not in "iub":
             raise ValueError(f"{name} are of type {data.dtype}, they must be integers; {_REMEDY}")
@@ -77,11 +102,15 @@ def _datasets(file: Any) -> Dict[str, Any]:
     for names, rule in ((_ROW_DATASETS, rows), (_MASK_DATASETS, found["masked_lm_positions"].shape)):
         for name in names:
             if len(rule) != 2 or found[name].shape != rule or rule[0] != rows[0]:
-                raise ValueError(f"{name} has the shape {found[name].shape}, {names[0]} {rule}, input_ids {rows}; they "
-                                 f"must have one row per sample, {' and '.join(names)} one width; {_REMEDY}")
+                raise ValueError(
+                    f"{name} has the shape {found[name].shape}, {names[0]} {rule}, input_ids {rows}; they "
+                    f"must have one row per sample, {' and '.join(names)} one width; {_REMEDY}"
+                )
     if found[_LABELS].shape not in (rows[:1], (rows[0], 1)):
-        raise ValueError(f"{_LABELS} has the shape {found[_LABELS].shape}, it must have one value for each of the "
-                         f"{rows[0]} samples; {_REMEDY}")
+        raise ValueError(
+            f"{_LABELS} has the shape {found[_LABELS].shape}, it must have one value for each of the "
+            f"{rows[0]} samples; {_REMEDY}"
+        )
     return found
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Optional, Union
 
-import xxhash
+from bert.files import write_atomically
 
 MANIFEST_NAME = "manifest.json"
 NUM_SAMPLES_NAME = ".num_samples.json"
@@ -46,49 +42,6 @@ class Manifest:
     vocabulary_sha256: str | None
     settings: Dict[str, Any] = field(default_factory=dict)
     counts: Dict[str, Any] = field(default_factory=dict)
-
-
-@contextmanager
-def atomic_path(path: Union[str, Path]) -> Iterator[Path]:
-    """A temporary path beside `path`; what is written there gets the name `path` when the block ends without error."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        if temporary.exists():
-            temporary.unlink()
-
-
-def write_atomically(path: Union[str, Path], data: Union[bytes, memoryview]) -> None:
-    """Write a file whole or not at all: a temporary file beside it, flushed to the disk, then renamed."""
-    try:
-        with atomic_path(path) as temporary:
-            with open(temporary, "wb") as file:
-                file.write(data)
-    except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk's names no file
-        raise
-
-
-def sha256_of(data: Union[bytes, memoryview]) -> str:
-    """Hexadecimal sha256 of bytes."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def checksum_of(data: Union[bytes, memoryview]) -> str:
-    """Hexadecimal XXH128 of bytes: against damage, at the speed of memory. sha256 was a tenth of the work of making
-    shards, and more of reading them."""
-    return xxhash.xxh3_128_hexdigest(data)
-
-
-def checksum_of_file(path: Union[str, Path]) -> str:
-    """`checksum_of` a file of any size."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
 def shard_totals(shards: Dict[str, ShardRecord]) -> Dict[str, Any]:
@@ -126,13 +79,18 @@ def read_manifest(directory: Union[str, Path]) -> Optional[Manifest]:
             shards = {name: ShardRecord(**record) for name, record in content["shards"].items()}
             return Manifest(shards, content["vocabulary_sha256"], content["settings"], content["counts"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: not a manifest of this program ({error}); it must be {MANIFEST_FORMAT!r} version "
-                         f"{MANIFEST_VERSION}: make the shards again, or remove the file if they are not ours") \
-            from error
+        raise ValueError(
+            f"{path}: not a manifest of this program ({error}); it must be {MANIFEST_FORMAT!r} version "
+            f"{MANIFEST_VERSION}: make the shards again, or remove the file if they are not ours"
+        ) from error
     if version > MANIFEST_VERSION:
-        raise ValueError(f"{path}: version {version}, made by a newer version of this program, which reads version "
-                         f"{MANIFEST_VERSION}: read the shards with the newer one")
-    raise ValueError(f"{path}: version {version}, made by an older version of this program, which checks shards by "
-                     f"sha256 and not by XXH128 as version {MANIFEST_VERSION} does: make the shards again in another "
-                     "folder; or compare their sha256 with this file's (sha256sum), then move it elsewhere and use the "
-                     "shards as they are, without a check of their bytes or vocabulary")
+        raise ValueError(
+            f"{path}: version {version}, made by a newer version of this program, which reads version "
+            f"{MANIFEST_VERSION}: read the shards with the newer one"
+        )
+    raise ValueError(
+        f"{path}: version {version}, made by an older version of this program, which checks shards by "
+        f"sha256 and not by XXH128 as version {MANIFEST_VERSION} does: make the shards again in another "
+        "folder; or compare their sha256 with this file's (sha256sum), then move it elsewhere and use the "
+        "shards as they are, without a check of their bytes or vocabulary"
+    )

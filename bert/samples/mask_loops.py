@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bert.text.compiled import compiled, inner
+from bert.arrays.compiled import compiled, inner
 
 _ONE, _HALF = np.uint64(1), np.uint64(32)
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
@@ -35,8 +35,15 @@ def below_at(key: np.uint64, position: np.uint64, bound: int) -> int:
 
 
 @compiled
-def choose_in_rows(keys: np.ndarray, separators: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray,
-                   counts: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> int:
+def choose_in_rows(
+    keys: np.ndarray,
+    separators: np.ndarray,
+    input_ids: np.ndarray,
+    lengths: np.ndarray,
+    counts: np.ndarray,
+    rows: np.ndarray,
+    columns: np.ndarray,
+) -> int:
     """Draw counts[r] places of each row that hold no separator, from left to right; returns how many.
 
     Args:
@@ -57,8 +64,14 @@ def choose_in_rows(keys: np.ndarray, separators: np.ndarray, input_ids: np.ndarr
 
 
 @compiled
-def choose_in_pairs(keys: np.ndarray, first_lengths: np.ndarray, lengths: np.ndarray, counts: np.ndarray,
-                    positions: np.ndarray, offsets: np.ndarray) -> None:
+def choose_in_pairs(
+    keys: np.ndarray,
+    first_lengths: np.ndarray,
+    lengths: np.ndarray,
+    counts: np.ndarray,
+    positions: np.ndarray,
+    offsets: np.ndarray,
+) -> None:
     """As `choose_in_rows`, for pairs [CLS] A [SEP] B [SEP] whose A ends before place first_lengths - 1.
 
     Args:
@@ -107,8 +120,16 @@ def _choose(key: np.uint64, barred: np.ndarray, count: int, taken: np.ndarray, c
 
 
 @compiled
-def corrupt_all(keys: np.ndarray, columns: np.ndarray, labels: np.ndarray, mask_id: int, replacements: np.ndarray,
-                masked_share: float, replaced_share: float, shown: np.ndarray) -> None:
+def corrupt_all(
+    keys: np.ndarray,
+    columns: np.ndarray,
+    labels: np.ndarray,
+    mask_id: int,
+    replacements: np.ndarray,
+    masked_share: float,
+    replaced_share: float,
+    shown: np.ndarray,
+) -> None:
     """Fill `shown`: mask_id, a random replacement or the label.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert.randomness import hash64
 from bert.samples.mask_loops import choose_in_rows, corrupt_all
-from bert.tokenization import Vocabulary
+from bert.tokenization.vocabulary import Vocabulary
 
 _MASK_SHARE, _RANDOM_SHARE = 0.8, 0.1
 
@@ -39,18 +39,27 @@ class MaskingRule:
     continuations: Optional[np.ndarray] = None
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, *, masked_lm_ratio: float, max_predictions_per_seq: int,
-           whole_word: bool = False) -> "MaskingRule":
+    def of(
+        cls, vocabulary: Vocabulary, *, masked_lm_ratio: float, max_predictions_per_seq: int, whole_word: bool = False
+    ) -> "MaskingRule":
         """The rule for a vocabulary; ValueError if the ratio or the limit is out of range."""
         if not 0.0 < masked_lm_ratio < 1.0:
             raise ValueError(f"masked_lm_ratio={masked_lm_ratio} must lie between 0 and 1 (0.15 in the paper)")
         if max_predictions_per_seq < 1:
-            raise ValueError(f"max_predictions_per_seq={max_predictions_per_seq} must be at least 1 "
-                             "(20 for sequences of 128, 80 for 512)")
+            raise ValueError(
+                f"max_predictions_per_seq={max_predictions_per_seq} must be at least 1 "
+                "(20 for sequences of 128, 80 for 512)"
+            )
         separators = np.zeros(len(vocabulary), bool)
         separators[[vocabulary.id_of(token) for token in ("[CLS]", "[SEP]", "[PAD]")]] = True
-        return cls(masked_lm_ratio, max_predictions_per_seq, vocabulary.id_of("[MASK]"), separators,
-                   vocabulary.replacement_ids(), vocabulary.continuations() if whole_word else None)
+        return cls(
+            masked_lm_ratio,
+            max_predictions_per_seq,
+            vocabulary.id_of("[MASK]"),
+            separators,
+            vocabulary.replacement_ids(),
+            vocabulary.continuations() if whole_word else None,
+        )
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
         """int64: masks for samples of `lengths` tokens, special ones counted; exact unless whole words are masked."""
@@ -59,8 +68,9 @@ class MaskingRule:
         return np.minimum(np.minimum(wanted, self.max_predictions_per_seq), np.maximum(lengths - 3, 0))
 
 
-def choose_positions(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, input_ids: np.ndarray,
-                     lengths: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+def choose_positions(
+    rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray
+) -> Tuple[np.ndarray, np.ndarray]:
     """Draw the positions to predict.
 
     Args:
@@ -77,8 +87,9 @@ def choose_positions(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, 
         return choose_words(rule, key, sample_ids, barred, rule.continuations[input_ids], lengths)
     counts = rule.num_predictions(lengths)
     rows, columns = np.empty((2, int(counts.sum()) + 1), np.int64)
-    number = choose_in_rows(hash64(key, sample_ids), rule.separators, input_ids, np.asarray(lengths), counts, rows,
-                            columns)
+    number = choose_in_rows(
+        hash64(key, sample_ids), rule.separators, input_ids, np.asarray(lengths), counts, rows, columns
+    )
     return rows[:number], columns[:number]
 
 
@@ -88,8 +99,14 @@ def _random_numbers(key: np.uint64, sample_ids: np.ndarray, width: int) -> np.nd
     return (hash64(hash64(key, sample_ids)[:, None], columns[None, :]) >> np.uint64(33)).astype(np.uint32)
 
 
-def choose_words(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, barred: np.ndarray,
-                 continues: np.ndarray, lengths: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+def choose_words(
+    rule: MaskingRule,
+    key: np.uint64,
+    sample_ids: np.ndarray,
+    barred: np.ndarray,
+    continues: np.ndarray,
+    lengths: np.ndarray,
+) -> Tuple[np.ndarray, np.ndarray]:
     """Whole words in random order, each taken if it still fits into the sample's number of predictions.
 
     Args:
@@ -145,8 +162,9 @@ def _take_a_shortest_word(taken: np.ndarray, sizes: np.ndarray, counts: np.ndarr
         taken[empty, np.argmin(candidates, axis=1)] = True
 
 
-def corrupt(rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, columns: np.ndarray,
-            labels: np.ndarray) -> np.ndarray:
+def corrupt(
+    rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, columns: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
     """What the model is shown at the chosen positions.
 
     Args:

@@ -13,8 +13,9 @@ _Result = TypeVar("_Result")
 _AT_ONCE = 8  # tasks handed to a thread together: handing over costs as much as a small batch
 
 
-def prefetched(function: Callable[[_Task], _Result], tasks: Iterable[_Task],
-               num_workers: int) -> Generator[_Result, None, None]:
+def prefetched(
+    function: Callable[[_Task], _Result], tasks: Iterable[_Task], num_workers: int
+) -> Generator[_Result, None, None]:
     """function(task) for every task, in order, prepared ahead by `num_workers` threads (0: by the caller).
 
     An exception of the function is raised where its result would have come; closing the iterator ends the threads.

@@ -16,25 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.samples.arrow_arrays import numpy_array
+from bert.arrays.arrow import numpy_array
+from bert.files import checksum_of
+from bert.samples.formats import TokenStrings, arrow_to_table, check_parquet_schema, check_values, parquet_to_table
 from bert.samples.hdf5_shards import describe_hdf5, hdf5_to_table
-from bert.samples.manifest import (
-    MANIFEST_NAME,
-    NUM_SAMPLES_NAME,
-    Manifest,
-    checksum_of,
-    is_unfinished,
-    read_manifest,
-)
-from bert.samples.shard_formats import (
-    TokenStrings,
-    arrow_to_table,
-    check_parquet_schema,
-    check_values,
-    parquet_to_table,
-)
+from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, is_unfinished, read_manifest
 from bert.samples.table import SampleTable
-from bert.tokenization import Vocabulary
+from bert.tokenization.vocabulary import Vocabulary
 
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)(?P<number>\d+)\.(?P<kind>parquet|arrow)(?:_(?P<bin>\d+))?")
 _HDF5_NAME = re.compile(r".*\.(?:hdf5|h5)")
@@ -112,8 +100,10 @@ class ShardDirectory:
         except _DAMAGE as error:
             raise ValueError(f"{shard.path}: {error}") from error
         if len(table) != shard.num_samples:
-            raise ValueError(f"{shard.path}: holds {len(table)} samples, {shard.num_samples} when it was opened; "
-                             "shards must not change while they are in use")
+            raise ValueError(
+                f"{shard.path}: holds {len(table)} samples, {shard.num_samples} when it was opened; "
+                "shards must not change while they are in use"
+            )
         longest = int(table.lengths().max()) if len(table) else 0
         if longest > self.max_seq_length:
             raise ValueError(_too_long(shard.path, longest, self.max_seq_length))
@@ -139,31 +129,39 @@ class ShardDirectory:
     def _check_bytes(shard: Shard, data: Union[bytes, pa.Buffer], checksum: str) -> None:
         found = checksum_of(data)
         if found != checksum:
-            raise ValueError(f"its XXH128 is {found[:12]}..., the manifest says {checksum[:12]}...; the file has "
-                             "changed since it was made: copy it again or make it again")
+            raise ValueError(
+                f"its XXH128 is {found[:12]}..., the manifest says {checksum[:12]}...; the file has "
+                "changed since it was made: copy it again or make it again"
+            )
 
     def _check_vocabulary(self) -> None:
         if self.manifest and self.manifest.vocabulary_sha256 not in (None, self.vocabulary.sha256):
-            raise ValueError(f"{self.directory}: made with a vocabulary of sha256 "
-                             f"{self.manifest.vocabulary_sha256[:12]}..., but {self.vocabulary.source} has "
-                             f"{self.vocabulary.sha256[:12]}...; train with the vocabulary the shards were made with")
+            raise ValueError(
+                f"{self.directory}: made with a vocabulary of sha256 "
+                f"{self.manifest.vocabulary_sha256[:12]}..., but {self.vocabulary.source} has "
+                f"{self.vocabulary.sha256[:12]}...; train with the vocabulary the shards were made with"
+            )
 
     def _check_counts(self) -> None:
         for source, names in self._recorded.items():
             for shard in self.shards:
                 if names[shard.name] != shard.num_samples:
-                    raise ValueError(f"{shard.path}: holds {shard.num_samples} samples, {source} says "
-                                     f"{names[shard.name]}; the record is stale or the shard was replaced: make the "
-                                     "shards again or run data.balance_shards on them")
+                    raise ValueError(
+                        f"{shard.path}: holds {shard.num_samples} samples, {source} says "
+                        f"{names[shard.name]}; the record is stale or the shard was replaced: make the "
+                        "shards again or run data.balance_shards on them"
+                    )
 
     def _describe(self, shard: Shard) -> Shard:
         size = shard.path.stat().st_size
         if size == 0:
             raise ValueError(f"{shard.path}: 0 bytes; a shard is never empty: restore it or make the shards again")
         if self.manifest and size != self.manifest.shards[shard.name].num_bytes:
-            raise ValueError(f"{shard.path}: {size} bytes, the manifest says "
-                             f"{self.manifest.shards[shard.name].num_bytes}; it is truncated or was replaced: copy it "
-                             "again or make it again")
+            raise ValueError(
+                f"{shard.path}: {size} bytes, the manifest says "
+                f"{self.manifest.shards[shard.name].num_bytes}; it is truncated or was replaced: copy it "
+                "again or make it again"
+            )
         reader = {"parquet": _describe_parquet, "arrow": _describe_arrow, "hdf5": _describe_hdf5}[shard.kind]
         try:
             described = reader(shard)
@@ -175,8 +173,10 @@ class ShardDirectory:
 
 
 def _too_long(path: Path, longest: int, max_seq_length: int) -> str:
-    return (f"{path}: has a sample of {longest} tokens, max_seq_length is {max_seq_length}; no sample may be longer: "
-            f"set max_seq_length to at least {longest}, or make shards with --target-seq-length {max_seq_length}")
+    return (
+        f"{path}: has a sample of {longest} tokens, max_seq_length is {max_seq_length}; no sample may be longer: "
+        f"set max_seq_length to at least {longest}, or make shards with --target-seq-length {max_seq_length}"
+    )
 
 
 def list_shards(directory: Path) -> List[Shard]:
@@ -189,21 +189,26 @@ def list_shards(directory: Path) -> List[Shard]:
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such directory; give the directory that holds the shards")
     if is_unfinished(directory):
-        raise ValueError(f"{directory}: its shards are not all there: a run is making them, or was stopped; wait for "
-                         "it, or start the command that makes them again, which goes on")
+        raise ValueError(
+            f"{directory}: its shards are not all there: a run is making them, or was stopped; wait for "
+            "it, or start the command that makes them again, which goes on"
+        )
     shards = []
     for path in sorted(directory.iterdir()):
         match = _SHARD_NAME.fullmatch(path.name)
         if match:
             bin_id = match.group("bin")
-            shards.append(Shard(path, match.group("kind"), int(match.group("number")),
-                                None if bin_id is None else int(bin_id)))
+            shards.append(
+                Shard(path, match.group("kind"), int(match.group("number")), None if bin_id is None else int(bin_id))
+            )
         elif _HDF5_NAME.fullmatch(path.name) and not path.name.startswith("."):
             rank = sum(shard.kind == "hdf5" for shard in shards)
             shards.append(Shard(path, "hdf5", rank, None))
     if not shards:
-        raise FileNotFoundError(f"{directory}: no shards (part.N.parquet, shard-N.parquet, shard-N.arrow, each with _B "
-                                "for bins, or *.hdf5); make them with data.preprocess_bert_pretrain")
+        raise FileNotFoundError(
+            f"{directory}: no shards (part.N.parquet, shard-N.parquet, shard-N.arrow, each with _B "
+            "for bins, or *.hdf5); make them with data.preprocess_bert_pretrain"
+        )
     return sorted(shards, key=lambda shard: (-1 if shard.bin_id is None else shard.bin_id, shard.number, shard.name))
 
 
@@ -215,8 +220,7 @@ def recorded_counts(directory: Path, manifest: Optional[Manifest]) -> Dict[str, 
     path = directory / NUM_SAMPLES_NAME
     if path.exists():
         try:
-            records[NUM_SAMPLES_NAME] = {str(name): int(count) for name, count in
-                                         json.loads(path.read_bytes()).items()}
+            records[NUM_SAMPLES_NAME] = {str(name): int(count) for name, count in json.loads(path.read_bytes()).items()}
         except (ValueError, AttributeError, TypeError) as error:
             raise ValueError(f"{path}: not a JSON object of file name and count ({error}); remove it") from error
     return records
@@ -228,21 +232,29 @@ def check_names(directory: Path, shards: List[Shard], recorded: Dict[str, Dict[s
     for source, names in recorded.items():
         missing, extra = sorted(set(names) - found), sorted(found - set(names))
         if missing:
-            raise ValueError(f"{directory}: {len(missing)} of the {len(names)} shards in {source} are missing, the "
-                             f"first being {missing[0]}; restore them or make the shards again")
+            raise ValueError(
+                f"{directory}: {len(missing)} of the {len(names)} shards in {source} are missing, the "
+                f"first being {missing[0]}; restore them or make the shards again"
+            )
         if extra:
-            raise ValueError(f"{directory}: {len(extra)} shards are not in {source}, the first being {extra[0]}; a "
-                             "directory holds the shards of one run: remove what does not belong")
+            raise ValueError(
+                f"{directory}: {len(extra)} shards are not in {source}, the first being {extra[0]}; a "
+                "directory holds the shards of one run: remove what does not belong"
+            )
     styles = {shard.name[:5]: shard.name for shard in shards if shard.kind != "hdf5"}
     if len(styles) > 1:
-        raise ValueError(f"{directory}: holds {styles['part.']} and {styles['shard']}, parts of a run beside balanced "
-                         "shards, which are the same samples; a directory holds one of the two, or each sample would "
-                         "count twice: move the part.* or the shard-* files elsewhere")
+        raise ValueError(
+            f"{directory}: holds {styles['part.']} and {styles['shard']}, parts of a run beside balanced "
+            "shards, which are the same samples; a directory holds one of the two, or each sample would "
+            "count twice: move the part.* or the shard-* files elsewhere"
+        )
     numbers = sorted({shard.number for shard in shards})
     if not recorded and numbers != list(range(len(numbers))):
         gap = next(index for index, number in enumerate(numbers) if index != number)
-        raise ValueError(f"{directory}: shard number {gap} is missing (found {len(numbers)}, the last {numbers[-1]}); "
-                         "numbers run from 0 without gaps: restore it or make the shards again")
+        raise ValueError(
+            f"{directory}: shard number {gap} is missing (found {len(numbers)}, the last {numbers[-1]}); "
+            "numbers run from 0 without gaps: restore it or make the shards again"
+        )
 
 
 def _describe_parquet(shard: Shard) -> Shard:
@@ -274,15 +286,20 @@ def check_agreement(directory: Path, shards: Tuple[Shard, ...]) -> None:
     """One kind of file, all masked or none, all with a bin or none."""
     first = shards[0]
     for shard in shards[1:]:
-        for what, of_first, of_other in (("file format", first.kind, shard.kind),
-                                         ("static masks", first.masked, shard.masked),
-                                         ("bins", first.bin_id is not None, shard.bin_id is not None)):
+        for what, of_first, of_other in (
+            ("file format", first.kind, shard.kind),
+            ("static masks", first.masked, shard.masked),
+            ("bins", first.bin_id is not None, shard.bin_id is not None),
+        ):
             if of_first != of_other:
-                raise ValueError(f"{directory}: {first.name} and {shard.name} differ in {what} ({of_first}, {of_other})"
-                                 "; a directory holds the shards of one run: separate them")
+                raise ValueError(
+                    f"{directory}: {first.name} and {shard.name} differ in {what} ({of_first}, {of_other})"
+                    "; a directory holds the shards of one run: separate them"
+                )
     if not any(shard.num_samples for shard in shards):
-        raise ValueError(f"{directory}: its {len(shards)} shards hold no sample; make them from a corpus that is not "
-                         "empty")
+        raise ValueError(
+            f"{directory}: its {len(shards)} shards hold no sample; make them from a corpus that is not empty"
+        )
 
 
 def check_duplicates(shards: Tuple[Shard, ...]) -> None:
@@ -297,6 +314,8 @@ def check_duplicates(shards: Tuple[Shard, ...]) -> None:
             tail = hashlib.sha256(file.read()).digest()
         other = seen.setdefault((size, tail), shard)
         if other is not shard and checksum_of(other.path.read_bytes()) == checksum_of(shard.path.read_bytes()):
-            raise ValueError(f"{shard.path}: the same bytes as {other.name}; every sample would count twice: remove "
-                             f"one and what lists it ({MANIFEST_NAME}, {NUM_SAMPLES_NAME}), number the rest without "
-                             "gaps and run data.balance_shards on them")
+            raise ValueError(
+                f"{shard.path}: the same bytes as {other.name}; every sample would count twice: remove "
+                f"one and what lists it ({MANIFEST_NAME}, {NUM_SAMPLES_NAME}), number the rest without "
+                "gaps and run data.balance_shards on them"
+            )

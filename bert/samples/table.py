@@ -7,23 +7,8 @@ from typing import Sequence
 
 import numpy as np
 
-from bert.text.compiled import compiled, copied
-
-
-def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """int64 [sum(lengths)]: the ranges start, start + 1, ... of every row, one after the other."""
-    lengths = np.asarray(lengths, np.int64)
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    shifts = np.asarray(starts, np.int64) - (ends - lengths)
-    return np.arange(total, dtype=np.int64) + np.repeat(shifts, lengths)
-
-
-def offsets_of(lengths: np.ndarray | Sequence[int]) -> np.ndarray:
-    """int64 [n + 1]: 0 and the running sums of `lengths`."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
+from bert.arrays.compiled import compiled, copied
+from bert.arrays.ragged import offsets_of, ragged_indices
 
 
 @dataclass(frozen=True)
@@ -53,7 +38,7 @@ class StaticMasks:
     def rows(self, start: int, stop: int) -> StaticMasks:
         """Rows start..stop-1; views."""
         low, high = int(self.offsets[start]), int(self.offsets[stop])
-        return StaticMasks(self.offsets[start:stop + 1] - low, self.positions[low:high], self.labels[low:high])
+        return StaticMasks(self.offsets[start : stop + 1] - low, self.positions[low:high], self.labels[low:high])
 
 
 @dataclass(frozen=True)
@@ -85,15 +70,24 @@ class SampleTable:
         """The table of the given rows, in their order."""
         lengths = self.lengths()[rows]
         tokens = self.token_ids[ragged_indices(self.offsets[rows], lengths)]
-        return SampleTable(tokens, offsets_of(lengths), self.first_lengths[rows], self.is_random_next[rows],
-                           self.masks.take(rows) if self.masks else None)
+        return SampleTable(
+            tokens,
+            offsets_of(lengths),
+            self.first_lengths[rows],
+            self.is_random_next[rows],
+            self.masks.take(rows) if self.masks else None,
+        )
 
     def rows(self, start: int, stop: int) -> SampleTable:
         """Rows start..stop-1; the token arrays are views."""
         low, high = int(self.offsets[start]), int(self.offsets[stop])
-        return SampleTable(self.token_ids[low:high], self.offsets[start:stop + 1] - low,
-                           self.first_lengths[start:stop], self.is_random_next[start:stop],
-                           self.masks.rows(start, stop) if self.masks else None)
+        return SampleTable(
+            self.token_ids[low:high],
+            self.offsets[start : stop + 1] - low,
+            self.first_lengths[start:stop],
+            self.is_random_next[start:stop],
+            self.masks.rows(start, stop) if self.masks else None,
+        )
 
     def unmasked(self) -> SampleTable:
         """The table with its static masks undone."""
@@ -104,8 +98,14 @@ class SampleTable:
         return SampleTable(ids, self.offsets, self.first_lengths, self.is_random_next)
 
 
-def join_pairs(first_ids: np.ndarray, first_lengths: np.ndarray, second_ids: np.ndarray, second_lengths: np.ndarray,
-               cls_id: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:
+def join_pairs(
+    first_ids: np.ndarray,
+    first_lengths: np.ndarray,
+    second_ids: np.ndarray,
+    second_lengths: np.ndarray,
+    cls_id: int,
+    sep_id: int,
+) -> tuple[np.ndarray, np.ndarray]:
     """Flat rows [CLS] A [SEP] B [SEP] from flat A and B: (token ids [T], offsets int64 [n + 1])."""
     offsets = offsets_of(first_lengths + second_lengths + 3)
     ids = np.empty(offsets[-1], first_ids.dtype)
@@ -114,8 +114,15 @@ def join_pairs(first_ids: np.ndarray, first_lengths: np.ndarray, second_ids: np.
 
 
 @compiled
-def _join(first_ids: np.ndarray, first_lengths: np.ndarray, second_ids: np.ndarray, second_lengths: np.ndarray,
-          cls_id: int, sep_id: int, ids: np.ndarray) -> None:
+def _join(
+    first_ids: np.ndarray,
+    first_lengths: np.ndarray,
+    second_ids: np.ndarray,
+    second_lengths: np.ndarray,
+    cls_id: int,
+    sep_id: int,
+    ids: np.ndarray,
+) -> None:
     end = first = second = 0
     for row in range(len(first_lengths)):
         ids[end] = cls_id
@@ -134,10 +141,16 @@ def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
         return tables[0]
     masks = [table.masks for table in tables if table.masks]
     assert len(masks) in (0, len(tables))
-    return SampleTable(np.concatenate([table.token_ids for table in tables]),
-                       offsets_of(np.concatenate([table.lengths() for table in tables])),
-                       np.concatenate([table.first_lengths for table in tables]),
-                       np.concatenate([table.is_random_next for table in tables]),
-                       StaticMasks(offsets_of(np.concatenate([found.counts() for found in masks])),
-                                   np.concatenate([found.positions for found in masks]),
-                                   np.concatenate([found.labels for found in masks])) if masks else None)
+    return SampleTable(
+        np.concatenate([table.token_ids for table in tables]),
+        offsets_of(np.concatenate([table.lengths() for table in tables])),
+        np.concatenate([table.first_lengths for table in tables]),
+        np.concatenate([table.is_random_next for table in tables]),
+        StaticMasks(
+            offsets_of(np.concatenate([found.counts() for found in masks])),
+            np.concatenate([found.positions for found in masks]),
+            np.concatenate([found.labels for found in masks]),
+        )
+        if masks
+        else None,
+    )

@@ -59,8 +59,9 @@ class TableCache:
             future.set_exception(error)
 
 
-def gather(groups: Iterable[tuple[SampleTable, np.ndarray, np.ndarray]], start: int,
-           stop: int) -> tuple[SampleTable, np.ndarray]:
+def gather(
+    groups: Iterable[tuple[SampleTable, np.ndarray, np.ndarray]], start: int, stop: int
+) -> tuple[SampleTable, np.ndarray]:
     """The table and rows of the samples at places start..stop-1; places rise within each group."""
     tables, places_of, rows_of = [], [], []
     for table, places, rows in groups:

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.architecture import BUILT_IN_MODELS, BertConfig
-from bert.estimates import training_flops_per_sequence
-from bert.pretraining_data import LoaderSettings, PretrainingDataset, PretrainingLoader
-from bert.samples.manifest import write_atomically
-from bert.tokenization import Vocabulary
+from bert import REPOSITORY
+from bert.config.architecture import BUILT_IN_MODELS, BertConfig
+from bert.files import write_atomically
+from bert.planning.estimates import training_flops_per_sequence
+from bert.samples.loader import LoaderSettings, PretrainingDataset, PretrainingLoader
+from bert.tokenization.vocabulary import Vocabulary
 
-ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY_SIZE = 30_000
 MAX_MEGABYTES = 8
 _LOSSES_AGREE = 2e-3  # PaddleNLP's LayerNorm has another epsilon
@@ -50,17 +50,45 @@ def make_shards(folder: Path, sequence_length: int) -> Path:
     """Text of this machine -> vocabulary -> shards below `folder`, each made once; returns the shards' folder."""
     corpus, vocabulary, shards = folder / "corpus", folder / "vocab.txt", folder / f"shards-{sequence_length}"
     commands = (
-        (corpus / "report.json", "data.sample_corpus", ["--output-dir", corpus, "--max-megabytes", MAX_MEGABYTES]),
-        (vocabulary, "data.train_vocabulary",
-         ["--input", corpus / "train/source", "--vocab-size", VOCABULARY_SIZE, "--output", vocabulary]),
-        (shards / "manifest.json", "data.preprocess_bert_pretrain",
-         ["--text", corpus / "train/source", "--sink", shards, "--vocab-file", vocabulary, "--target-seq-length",
-          sequence_length, "--num-shards", 1, "--masking", "static", "--max-predictions-per-seq",
-          predictions_of(sequence_length)]))
+        (
+            corpus / "report.json",
+            "data.examples.sample_corpus",
+            ["--output-dir", corpus, "--max-megabytes", MAX_MEGABYTES],
+        ),
+        (
+            vocabulary,
+            "data.train_vocabulary",
+            ["--input", corpus / "train/source", "--vocab-size", VOCABULARY_SIZE, "--output", vocabulary],
+        ),
+        (
+            shards / "manifest.json",
+            "data.preprocess_bert_pretrain",
+            [
+                "--text",
+                corpus / "train/source",
+                "--sink",
+                shards,
+                "--vocab-file",
+                vocabulary,
+                "--target-seq-length",
+                sequence_length,
+                "--num-shards",
+                1,
+                "--masking",
+                "static",
+                "--max-predictions-per-seq",
+                predictions_of(sequence_length),
+            ],
+        ),
+    )
     for product, module, arguments in commands:
         if not product.exists():
-            subprocess.run([sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, check=True,
-                           stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [sys.executable, "-m", module, *map(str, arguments)],
+                cwd=REPOSITORY,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
     return shards
 
 
@@ -68,20 +96,39 @@ def predictions_of(sequence_length: int) -> int:
     return max(1, round(sequence_length * 20 / 128))
 
 
-def write_task(folder: Path, shards: Path, model: BertConfig, *, batch_size: int, sequence_length: int, steps: int,
-               warmup_steps: int, threads: int) -> list[dict[str, np.ndarray]]:  # fmt: skip
+def write_task(
+    folder: Path,
+    shards: Path,
+    model: BertConfig,
+    *,
+    batch_size: int,
+    sequence_length: int,
+    steps: int,
+    warmup_steps: int,
+    threads: int,
+) -> list[dict[str, np.ndarray]]:
     """The task of measuring.py, without the weights; returns its batches."""
     settings = LoaderSettings(sequence_length, predictions_of(sequence_length), "static", num_workers=0)
     vocabulary = Vocabulary.from_file(shards.parent / "vocab.txt")
-    loader = PretrainingLoader(PretrainingDataset(shards, vocabulary, settings), global_batch_size=batch_size,
-                               micro_batch_size=batch_size)
+    loader = PretrainingLoader(
+        PretrainingDataset(shards, vocabulary, settings), global_batch_size=batch_size, micro_batch_size=batch_size
+    )
     batches = list(_feeds(loader, min(steps + warmup_steps, loader.batches_per_epoch)))
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "batches.npz", **{f"{number}/{name}": value for number, batch in enumerate(batches)
-                                        for name, value in batch.items()})
-    task = {"model": {**model.model_dump(), "vocab_size": model.padded_vocab_size()}, "learning_rate": 1e-4,
-            "weight_decay": 0.01, "epsilon": 1e-6, "max_grad_norm": 1.0, "warmup_steps": warmup_steps, "steps": steps,
-            "threads": threads}
+    np.savez(
+        folder / "batches.npz",
+        **{f"{number}/{name}": value for number, batch in enumerate(batches) for name, value in batch.items()},
+    )
+    task = {
+        "model": {**model.model_dump(), "vocab_size": model.padded_vocab_size()},
+        "learning_rate": 1e-4,
+        "weight_decay": 0.01,
+        "epsilon": 1e-6,
+        "max_grad_norm": 1.0,
+        "warmup_steps": warmup_steps,
+        "steps": steps,
+        "threads": threads,
+    }
     (folder / "task.json").write_text(json.dumps(task, indent=1))
     return batches
 
@@ -102,7 +149,7 @@ def run(competitor: Competitor, python: Path, folder: Path, *more: str) -> dict:
     """
     command = [str(python), "-m", f"tests.benchmarks.{competitor.module}", str(folder), *competitor.arguments, *more]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise RuntimeError(f"{competitor.name} failed with exit code {done.returncode}:\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -111,26 +158,36 @@ def run(competitor: Competitor, python: Path, folder: Path, *more: str) -> dict:
 def figures(results: dict[str, dict], batches: list[dict[str, np.ndarray]], model: BertConfig) -> list[dict]:
     """Rows of the table. MFU is against the fastest matrix product that any of the libraries showed."""
     peak = max(result["peak_tflops"] for result in results.values())
-    flops = np.mean([training_flops_per_sequence(model, batch["input_ids"].shape[1],
-                                                 round(float(batch["masked_lm_weights"].sum())
-                                                       / len(batch["input_ids"]))) for batch in batches])
+    flops = np.mean(
+        [
+            training_flops_per_sequence(
+                model,
+                batch["input_ids"].shape[1],
+                round(float(batch["masked_lm_weights"].sum()) / len(batch["input_ids"])),
+            )
+            for batch in batches
+        ]
+    )
     ours = results[OURS.name]["seconds"]
-    return [{
-        "name": name,
-        "updates": result["updates"],
-        "cpu_seconds": result["cpu_seconds"],
-        "seconds": result["seconds"],
-        "sequences_per_second": result["sequences"] / result["seconds"],
-        "tokens_per_second": result["tokens"] / result["seconds"],
-        "padded_tokens_per_second": result["padded_tokens"] / result["seconds"],
-        "mfu": float(flops) * result["sequences"] / result["seconds"] / (peak * 1e12),
-        "peak_memory": result["peak_memory"],
-        "time_over_ours": result["seconds"] / ours,
-        "cpu_over_ours": result["cpu_seconds"] / results[OURS.name]["cpu_seconds"],
-        "peak_tflops": result["peak_tflops"],
-        "loss_before": result["loss_before"],
-        "loss_after": result["loss_after"],
-    } for name, result in results.items()]
+    return [
+        {
+            "name": name,
+            "updates": result["updates"],
+            "cpu_seconds": result["cpu_seconds"],
+            "seconds": result["seconds"],
+            "sequences_per_second": result["sequences"] / result["seconds"],
+            "tokens_per_second": result["tokens"] / result["seconds"],
+            "padded_tokens_per_second": result["padded_tokens"] / result["seconds"],
+            "mfu": float(flops) * result["sequences"] / result["seconds"] / (peak * 1e12),
+            "peak_memory": result["peak_memory"],
+            "time_over_ours": result["seconds"] / ours,
+            "cpu_over_ours": result["cpu_seconds"] / results[OURS.name]["cpu_seconds"],
+            "peak_tflops": result["peak_tflops"],
+            "loss_before": result["loss_before"],
+            "loss_after": result["loss_after"],
+        }
+        for name, result in results.items()
+    ]
 
 
 def check_same_model(results: dict[str, dict]) -> None:
@@ -145,21 +202,41 @@ def check_same_model(results: dict[str, dict]) -> None:
 
 def table(rows: list[dict]) -> str:
     """CPU seconds compare where other work shares the machine; wall time, tokens/s and MFU only where none does."""
-    head = ("", "CPU time, of ours", "CPU s an update", "wall time, of ours", "tokens/s (with padding)", "MFU",
-            "peak memory", "matrix product")
+    head = (
+        "",
+        "CPU time, of ours",
+        "CPU s an update",
+        "wall time, of ours",
+        "tokens/s (with padding)",
+        "MFU",
+        "peak memory",
+        "matrix product",
+    )
     lines = [head, ("---",) * len(head)]
     for row in rows:
         tokens = f"{row['tokens_per_second']:,.0f} ({row['padded_tokens_per_second']:,.0f})"
-        lines.append((row["name"], f"{row['cpu_over_ours']:.2f}", f"{row['cpu_seconds'] / row['updates']:.2f}",
-                      f"{row['time_over_ours']:.2f}", tokens, f"{row['mfu']:.0%}",
-                      f"{row['peak_memory'] / 1e9:.2f} GB", f"{row['peak_tflops']:.3f} TFLOP/s"))
+        lines.append(
+            (
+                row["name"],
+                f"{row['cpu_over_ours']:.2f}",
+                f"{row['cpu_seconds'] / row['updates']:.2f}",
+                f"{row['time_over_ours']:.2f}",
+                tokens,
+                f"{row['mfu']:.0%}",
+                f"{row['peak_memory'] / 1e9:.2f} GB",
+                f"{row['peak_tflops']:.3f} TFLOP/s",
+            )
+        )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="bert-mini", choices=[m for m in BUILT_IN_MODELS if "uncased" in m or
-                                                                 m in ("bert-tiny", "bert-mini", "bert-small")])
+    parser.add_argument(
+        "--model",
+        default="bert-mini",
+        choices=[m for m in BUILT_IN_MODELS if "uncased" in m or m in ("bert-tiny", "bert-mini", "bert-small")],
+    )
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--sequence-length", type=int, default=128)
     parser.add_argument("--steps", type=int, default=30, help="timed updates")
@@ -167,7 +244,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each competitor")
     parser.add_argument("--no-dropout", action="store_true", help="as the quickstart's recipe has it")
     parser.add_argument("--torch-python", type=Path, help="interpreter with torch and transformers; none: leave out")
-    parser.add_argument("--folder", type=Path, default=ROOT / ".benchmark/training", help="corpus, shards, tasks")
+    parser.add_argument("--folder", type=Path, default=REPOSITORY / ".benchmark/training", help="corpus, shards, tasks")
     parser.add_argument("--output", type=Path, help="JSON file (default: results.json in --folder)")
     arguments = parser.parse_args(argv)
     model = BUILT_IN_MODELS[arguments.model]
@@ -175,9 +252,16 @@ def main(argv: list[str] | None = None) -> None:
         model = model.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
     folder = arguments.folder.resolve()
     shards, task = make_shards(folder, arguments.sequence_length), folder / "task"
-    batches = write_task(task, shards, model, batch_size=arguments.batch_size, steps=arguments.steps,
-                         sequence_length=arguments.sequence_length, warmup_steps=arguments.warmup_steps,
-                         threads=arguments.threads)
+    batches = write_task(
+        task,
+        shards,
+        model,
+        batch_size=arguments.batch_size,
+        steps=arguments.steps,
+        sequence_length=arguments.sequence_length,
+        warmup_steps=arguments.warmup_steps,
+        threads=arguments.threads,
+    )
     run(OURS, Path(sys.executable), task, "--weights")
     results = {}
     for competitor in COMPETITORS:
@@ -193,8 +277,10 @@ def main(argv: list[str] | None = None) -> None:
     output = arguments.output or folder / "results.json"
     write_atomically(output, (json.dumps({"settings": settings, "rows": rows}, indent=1) + "\n").encode())
     padding = 1 - sum(int(b["attention_mask"].sum()) for b in batches) / sum(b["attention_mask"].size for b in batches)
-    print(f"{arguments.model}, {arguments.steps} updates of {arguments.batch_size} x {arguments.sequence_length} "
-          f"tokens ({padding:.0%} padding), AdamW, float32, {arguments.threads} threads each\n\n{table(rows)}")
+    print(
+        f"{arguments.model}, {arguments.steps} updates of {arguments.batch_size} x {arguments.sequence_length} "
+        f"tokens ({padding:.0%} padding), AdamW, float32, {arguments.threads} threads each\n\n{table(rows)}"
+    )
 
 
 if __name__ == "__main__":

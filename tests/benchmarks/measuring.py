@@ -52,8 +52,12 @@ def decays(name: str) -> bool:
     return not (name.endswith("bias") or "LayerNorm" in name or "layer_norm" in name or ".norm" in name)
 
 
-def measure(task: Task, train: Callable[[dict[str, np.ndarray]], float | None], evaluate: Callable[[dict], float],
-            peak_tflops: float) -> None:  # fmt: skip
+def measure(
+    task: Task,
+    train: Callable[[dict[str, np.ndarray]], float | None],
+    evaluate: Callable[[dict], float],
+    peak_tflops: float,
+) -> None:
     """Run warm-up and timed steps over the batches in turn and print the result.
 
     Args:
@@ -74,11 +78,22 @@ def measure(task: Task, train: Callable[[dict[str, np.ndarray]], float | None], 
         padded += batch["attention_mask"].size
         sequences += len(batch["attention_mask"])
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    print(json.dumps({
-        "updates": task.steps,
-        "seconds": seconds, "cpu_seconds": cpu, "tokens": tokens, "padded_tokens": padded, "sequences": sequences,
-        "loss_before": loss_before, "loss_after": evaluate(first), "peak_memory": peak_memory(),
-        "peak_tflops": peak_tflops}))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "updates": task.steps,
+                "seconds": seconds,
+                "cpu_seconds": cpu,
+                "tokens": tokens,
+                "padded_tokens": padded,
+                "sequences": sequences,
+                "loss_before": loss_before,
+                "loss_after": evaluate(first),
+                "peak_memory": peak_memory(),
+                "peak_tflops": peak_tflops,
+            }
+        )
+    )
 
 
 def best_rate(product: Callable[[], Any], flops: float, seconds: float = 0.6) -> float:

@@ -20,7 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
+from bert import REPOSITORY
+
 NUM_PARAGRAPHS, NUM_QUESTIONS, PARAGRAPH_CHARACTERS = 18_896, 87_599, 735
 SINGLE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -60,10 +61,10 @@ def make_file(text_dir: Path, path: Path, scale: float, seed: int = 7) -> None:
 
 def ours(file: Path, vocab_file: Path, out: Path) -> int:
     sys.path.insert(0, str(REPOSITORY))
-    from bert.feature_cache import FeatureCache
-    from bert.squad import features as squad_features
-    from bert.squad.examples import read_squad
-    from bert.tokenization import Vocabulary
+    from bert.finetuning.feature_cache import FeatureCache
+    from bert.finetuning.squad import features as squad_features
+    from bert.finetuning.squad.examples import read_squad
+    from bert.tokenization.vocabulary import Vocabulary
 
     vocabulary, settings = Vocabulary.from_file(vocab_file), squad_features.WindowSettings(384, 128, 64, True)
     cache = FeatureCache(out, report=lambda line: None)

@@ -3,17 +3,24 @@
 It gets what ours gives itself: the threads, MKL's kernels for this processor, logits at masked positions only.
 """
 
-
 from tests.benchmarks.measuring import Task, best_rate, decays, measure, task_of_command_line
 
 # Parts of our names -> parts of PaddleNLP's.
 RENAMED = (
-    (".attention.self.query.", ".self_attn.q_proj."), (".attention.self.key.", ".self_attn.k_proj."),
-    (".attention.self.value.", ".self_attn.v_proj."), (".attention.output.dense.", ".self_attn.out_proj."),
-    (".attention.output.LayerNorm.", ".norm1."), (".intermediate.dense.", ".linear1."),
-    (".output.dense.", ".linear2."), (".output.LayerNorm.", ".norm2."), ("encoder.layer.", "encoder.layers."),
-    ("embeddings.LayerNorm.", "embeddings.layer_norm."), ("transform.LayerNorm.", "layer_norm."),
-    ("transform.dense.", "transform."), ("cls.predictions.bias", "cls.predictions.decoder_bias"))  # fmt: skip
+    (".attention.self.query.", ".self_attn.q_proj."),
+    (".attention.self.key.", ".self_attn.k_proj."),
+    (".attention.self.value.", ".self_attn.v_proj."),
+    (".attention.output.dense.", ".self_attn.out_proj."),
+    (".attention.output.LayerNorm.", ".norm1."),
+    (".intermediate.dense.", ".linear1."),
+    (".output.dense.", ".linear2."),
+    (".output.LayerNorm.", ".norm2."),
+    ("encoder.layer.", "encoder.layers."),
+    ("embeddings.LayerNorm.", "embeddings.layer_norm."),
+    ("transform.LayerNorm.", "layer_norm."),
+    ("transform.dense.", "transform."),
+    ("cls.predictions.bias", "cls.predictions.decoder_bias"),
+)
 _ACTIVATIONS = {"gelu_tanh": "gelu_new"}
 
 
@@ -24,7 +31,7 @@ def name_there(name: str) -> str:
 
 
 def main(task: Task) -> None:
-    from bert.framework import paddle, set_cpu_threads
+    from bert.runtime.paddle_api import paddle, set_cpu_threads
 
     paddle.disable_static()
     from paddlenlp.transformers import BertConfig, BertForPretraining
@@ -39,15 +46,22 @@ def main(task: Task) -> None:
     assert not parameters, parameters.keys()
     decaying = {parameter.name for name, parameter in network.named_parameters() if decays(name)}
     optimizer = paddle.optimizer.AdamW(
-        task.learning_rate, epsilon=task.epsilon, weight_decay=task.weight_decay, parameters=network.parameters(),
+        task.learning_rate,
+        epsilon=task.epsilon,
+        weight_decay=task.weight_decay,
+        parameters=network.parameters(),
         apply_decay_param_fun=lambda name: name in decaying,
-        grad_clip=paddle.nn.ClipGradByGlobalNorm(task.max_grad_norm))
+        grad_clip=paddle.nn.ClipGradByGlobalNorm(task.max_grad_norm),
+    )
 
     def loss_of(batch: dict):
         feed = {name: paddle.to_tensor(value) for name, value in batch.items()}
         logits, next_sentence_logits = network(
-            feed["input_ids"], feed["token_type_ids"], attention_mask=feed["attention_mask"],
-            masked_positions=feed["masked_lm_positions"])
+            feed["input_ids"],
+            feed["token_type_ids"],
+            attention_mask=feed["attention_mask"],
+            masked_positions=feed["masked_lm_positions"],
+        )
         each = paddle.nn.functional.cross_entropy(logits, feed["masked_lm_labels"], reduction="none")
         masked_lm = (each.reshape([-1]) * feed["masked_lm_weights"]).sum() / feed["masked_lm_normalizer"].sum()
         return masked_lm + paddle.nn.functional.cross_entropy(next_sentence_logits, feed["next_sentence_labels"])

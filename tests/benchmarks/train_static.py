@@ -11,22 +11,34 @@ SEED = 12
 def main(task: Task, write_weights: bool) -> None:
     import numpy as np
 
-    from bert.config import BertConfig, OptimizerSettings, PrecisionSettings
-    from bert.distributed import Group, initialize
-    from bert.framework import paddle, place_of, read_variable, set_cpu_threads, static
-    from bert.machine.hardware import measured_gemm_tflops
-    from bert.objectives import PretrainingObjective
-    from bert.optimization import Schedule, load_schedule
+    from bert.config.base import BertConfig, OptimizerSettings, PrecisionSettings
+    from bert.model.objectives import PretrainingObjective
+    from bert.model.optimization import Schedule, load_schedule
+    from bert.runtime.distributed import Group, initialize
+    from bert.runtime.hardware import measured_gemm_tflops
+    from bert.runtime.paddle_api import paddle, place_of, read_variable, set_cpu_threads, static
     from program import build_evaluation_program, build_training_program
 
     group = Group(0, 1, "cpu")
     set_cpu_threads(task.threads)
     initialize(group)
     objective = PretrainingObjective(BertConfig(**task.model), fuse_mha=True)
-    optimizer = OptimizerSettings(optimizer="AdamW", learning_rate=task.learning_rate, epsilon=task.epsilon,
-                                  weight_decay=task.weight_decay, max_grad_norm=task.max_grad_norm)
-    program = build_training_program(objective, optimizer, PrecisionSettings(), group, gradient_accumulation_steps=1,
-                                     num_scheduled_steps=1, seed=SEED)
+    optimizer = OptimizerSettings(
+        optimizer="AdamW",
+        learning_rate=task.learning_rate,
+        epsilon=task.epsilon,
+        weight_decay=task.weight_decay,
+        max_grad_norm=task.max_grad_norm,
+    )
+    program = build_training_program(
+        objective,
+        optimizer,
+        PrecisionSettings(),
+        group,
+        gradient_accumulation_steps=1,
+        num_scheduled_steps=1,
+        seed=SEED,
+    )
     executor, scope = static.Executor(place_of("cpu")), static.global_scope()
     executor.run(program.startup)
     load_schedule(scope, Schedule(task.learning_rate, 0, 1), place_of("cpu"))

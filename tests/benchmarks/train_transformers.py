@@ -21,8 +21,10 @@ def main(task: Task, all_positions: bool) -> None:
     network = BertForPreTraining(BertConfig(**model))
     _load(network, task.weights())
     named = list(network.named_parameters())
-    groups = [{"params": [p for name, p in named if decays(name)], "weight_decay": task.weight_decay},
-              {"params": [p for name, p in named if not decays(name)], "weight_decay": 0.0}]
+    groups = [
+        {"params": [p for name, p in named if decays(name)], "weight_decay": task.weight_decay},
+        {"params": [p for name, p in named if not decays(name)], "weight_decay": 0.0},
+    ]
     optimizer = torch.optim.AdamW(groups, lr=task.learning_rate, eps=task.epsilon, fused=True)
 
     def loss_of(batch: dict):
@@ -35,8 +37,9 @@ def main(task: Task, all_positions: bool) -> None:
             return network(**inputs, labels=labels, next_sentence_label=feed["next_sentence_labels"]).loss
         encoded = network.bert(**inputs)
         masked = encoded.last_hidden_state.flatten(0, 1)[feed["masked_lm_positions"]]
-        each = torch.nn.functional.cross_entropy(network.cls.predictions(masked), feed["masked_lm_labels"],
-                                                 reduction="none")
+        each = torch.nn.functional.cross_entropy(
+            network.cls.predictions(masked), feed["masked_lm_labels"], reduction="none"
+        )
         masked_lm = (each * feed["masked_lm_weights"]).sum() / feed["masked_lm_normalizer"].sum()
         next_sentence = network.cls.seq_relationship(encoded.pooler_output)
         return masked_lm + torch.nn.functional.cross_entropy(next_sentence, feed["next_sentence_labels"])

@@ -72,8 +72,9 @@ class SlurmCluster:
         """Cancel what runs and end the daemons; slurmctld is the last but munged, so that steps can report."""
         if (self.folder / "slurm.conf").exists() and len(self._daemons) == NUM_NODES + 2:
             self.run(["scancel", "--full", "--user", "root"], capture_output=True)
-            self._wait_until("no job runs", lambda: not self.output("squeue", "--noheader", "--states", "R,CG"), 20.0,
-                             strict=False)
+            self._wait_until(
+                "no job runs", lambda: not self.output("squeue", "--noheader", "--states", "R,CG"), 20.0, strict=False
+            )
         for daemon in reversed(self._daemons):
             daemon.send_signal(signal.SIGTERM)
         for daemon in reversed(self._daemons):
@@ -86,8 +87,9 @@ class SlurmCluster:
 
     def logs(self) -> str:
         """The daemons' last words, for the message of a failed test."""
-        return "\n".join(f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}"
-                         for path in sorted(self.folder.glob("*.log")))
+        return "\n".join(
+            f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in sorted(self.folder.glob("*.log"))
+        )
 
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -96,9 +98,16 @@ class SlurmCluster:
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
         socket_file = self.folder / "munge.socket"
-        self._daemon("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket_file}",
-                     f"--pid-file={self.folder}/munged.pid", f"--log-file={self.folder}/munge.log",
-                     f"--seed-file={self.folder}/munge.seed")
+        self._daemon(
+            "munged",
+            "--foreground",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={socket_file}",
+            f"--pid-file={self.folder}/munged.pid",
+            f"--log-file={self.folder}/munge.log",
+            f"--seed-file={self.folder}/munge.seed",
+        )
         self._wait_until("munged listens", socket_file.exists, 10.0)
         for name in ("state", *(f"spool.{node}" for node in self.nodes())):
             (self.folder / name).mkdir(exist_ok=True)
@@ -120,9 +129,16 @@ class SlurmCluster:
         assert program is not None, command[0]
         name = f"{command[0]}{len(self._daemons)}"
         with open(self.folder / f"{name}.out.log", "wb") as log:
-            self._daemons.append(subprocess.Popen([program, *command[1:]], stdout=log, stderr=subprocess.STDOUT,
-                                                  stdin=subprocess.DEVNULL, start_new_session=True,
-                                                  env=self.environment))
+            self._daemons.append(
+                subprocess.Popen(
+                    [program, *command[1:]],
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env=self.environment,
+                )
+            )
 
     def _wait_until(self, what: str, condition, seconds: float, strict: bool = True) -> None:
         deadline = time.monotonic() + seconds
@@ -139,21 +155,40 @@ class SlurmCluster:
         host, folder = socket.gethostname().split(".")[0], self.folder
         controller_port, *node_ports = free_ports(NUM_NODES + 1)
         lines = [
-            "ClusterName=onemachine", f"SlurmctldHost={host}(127.0.0.1)", f"SlurmctldPort={controller_port}",
-            "SlurmUser=root", "SlurmdUser=root", "AuthType=auth/munge", "CredType=cred/munge",
+            "ClusterName=onemachine",
+            f"SlurmctldHost={host}(127.0.0.1)",
+            f"SlurmctldPort={controller_port}",
+            "SlurmUser=root",
+            "SlurmdUser=root",
+            "AuthType=auth/munge",
+            "CredType=cred/munge",
             f"AuthInfo=socket={munge_socket},cred_expire=5",  # a requeued job may begin when its credential has expired
-            f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/spool.%n",
-            f"SlurmctldPidFile={folder}/slurmctld.pid", f"SlurmdPidFile={folder}/slurmd.%n.pid",
-            f"SlurmctldLogFile={folder}/slurmctld.log", f"SlurmdLogFile={folder}/slurmd.%n.log",
+            f"StateSaveLocation={folder}/state",
+            f"SlurmdSpoolDir={folder}/spool.%n",
+            f"SlurmctldPidFile={folder}/slurmctld.pid",
+            f"SlurmdPidFile={folder}/slurmd.%n.pid",
+            f"SlurmctldLogFile={folder}/slurmctld.log",
+            f"SlurmdLogFile={folder}/slurmd.%n.log",
             "SlurmdParameters=config_overrides",  # believe the CPUs below, also where the machine has fewer
-            "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "JobAcctGatherType=jobacct_gather/none",
-            "MpiDefault=none", "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "ReturnToService=2",
-            "SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=2,batch_sched_delay=0",
-            "KillWait=30", "InactiveLimit=0", "MinJobAge=3600", "JobRequeue=1",
+            "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/none",
+            "JobAcctGatherType=jobacct_gather/none",
+            "MpiDefault=none",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_CPU",
+            "ReturnToService=2",
+            "SchedulerType=sched/builtin",
+            "SchedulerParameters=sched_interval=2,batch_sched_delay=0",
+            "KillWait=30",
+            "InactiveLimit=0",
+            "MinJobAge=3600",
+            "JobRequeue=1",
         ]
-        lines += [f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus} "
-                  f"RealMemory={MEMORY_MIB} State=UNKNOWN"
-                  for node, port in zip(self.nodes(), node_ports, strict=True)]
+        lines += [
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus} "
+            f"RealMemory={MEMORY_MIB} State=UNKNOWN"
+            for node, port in zip(self.nodes(), node_ports, strict=True)
+        ]
         lines += [f"PartitionName=main Nodes={','.join(self.nodes())} Default=YES MaxTime=INFINITE State=UP"]
         return "\n".join(lines) + "\n"
 

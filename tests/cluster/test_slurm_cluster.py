@@ -1,6 +1,6 @@
 """run.sub on a real Slurm of two nodes: preempted at its time limit, requeued, exactly continued, chained, refused.
 
-    bash scripts/run_tests.sh tests/cluster -m slow      some ten minutes; needs root, slurm-wlm and munge
+bash scripts/run_tests.sh tests/cluster -m slow      some ten minutes; needs root, slurm-wlm and munge
 """
 
 import json
@@ -9,14 +9,17 @@ import sys
 import time
 from pathlib import Path
 
-import corpora
 import pytest
 import slurm_cluster
 import workplace
 from slurm_cluster import SlurmCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(slurm_cluster.why_not() is not None,
-                                                   reason=f"no Slurm: {slurm_cluster.why_not()}")]
+from tests.support import corpora
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(slurm_cluster.why_not() is not None, reason=f"no Slurm: {slurm_cluster.why_not()}"),
+]
 TRAINING_SECONDS = 90  # of phase 1 of the preempted run, which gets 25 to 55 seconds at a time
 
 
@@ -41,8 +44,16 @@ class Job:
         environment = {**environment, "OUTPUT_DIR": str(self.results), **variables}
         if len(phases) == 1:
             environment["PHASE"] = str(phases[0])
-        words = ["sbatch", "--parsable", "-N2", f"--output={self.output}", *options,
-                 str(workplace.REPOSITORY / "run.sub"), *workplace.flags(folder, *phases), *flags]
+        words = [
+            "sbatch",
+            "--parsable",
+            "-N2",
+            f"--output={self.output}",
+            *options,
+            str(workplace.REPOSITORY / "run.sub"),
+            *workplace.flags(folder, *phases),
+            *flags,
+        ]
         self.id = cluster.run(words, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
     def fact(self, name: str) -> str:
@@ -94,8 +105,14 @@ def test_preempted_by_its_time_limit_it_continues_to_the_same_weights_and_phase_
 
 def test_a_job_that_fails_is_not_requeued_and_what_depends_on_it_does_not_start(cluster, place):
     first = Job(cluster, place, "failing", 1, MAX_STEPS="20", MASKING="statisch")
-    second = Job(cluster, place, "failing", 2, MAX_STEPS="20",
-                 options=(f"--dependency=afterok:{first.id}", "--kill-on-invalid-dep=yes"))
+    second = Job(
+        cluster,
+        place,
+        "failing",
+        2,
+        MAX_STEPS="20",
+        options=(f"--dependency=afterok:{first.id}", "--kill-on-invalid-dep=yes"),
+    )
     assert first.wait(60) == "FAILED"
     assert (first.fact("Restarts"), first.fact("ExitCode")) == ("0", "2:0")
     assert "must be one of static, dynamic" in first.log() and "it is not requeued" in first.log()
@@ -135,9 +152,17 @@ def test_a_stop_file_ends_the_job_and_the_same_submission_continues(cluster, pla
 
 def test_missing_shards_are_made_by_a_job_of_their_own(cluster, place, tmp_path):
     corpus = corpora.write_source(tmp_path / "wikipedia", num_documents=60)
-    shards = {"INPUT_DIR": str(tmp_path / "shards1"), "INPUT_DIR_PHASE2": str(tmp_path / "shards2"),
-              "WIKIPEDIA_SOURCE": str(corpus / "source"), "DASK_TASKS_PER_NODE": "1", "NUM_SHARDS_PER_WORKER": "1",
-              "BIN_SIZE_PHASE2": "none", "SAMPLE_RATIO": "1.0", "MAX_STEPS": "4", "MAX_STEPS_PHASE2": "4"}
+    shards = {
+        "INPUT_DIR": str(tmp_path / "shards1"),
+        "INPUT_DIR_PHASE2": str(tmp_path / "shards2"),
+        "WIKIPEDIA_SOURCE": str(corpus / "source"),
+        "DASK_TASKS_PER_NODE": "1",
+        "NUM_SHARDS_PER_WORKER": "1",
+        "BIN_SIZE_PHASE2": "none",
+        "SAMPLE_RATIO": "1.0",
+        "MAX_STEPS": "4",
+        "MAX_STEPS_PHASE2": "4",
+    }
     never = Job(cluster, place, "made", 1, PREPROCESS="never", **shards)
     assert never.wait(120) == "FAILED"
     assert "has no shards" in never.log() or "does not exist" in never.log(), never.log()
@@ -148,7 +173,7 @@ def test_missing_shards_are_made_by_a_job_of_their_own(cluster, place, tmp_path)
     assert len(list(Path(shards["INPUT_DIR"]).glob("*.parquet"))) == 2  # one for each rank
     assert train.wait(300) == "COMPLETED", train.log()
     assert steps(train, 1) == [4] and steps(train, 2) == [4]
-    assert "making them" not in train.log()[len(made.log()):]
+    assert "making them" not in train.log()[len(made.log()) :]
 
 
 def test_preprocessing_on_slurms_nodes_writes_the_same_bytes_as_here(cluster, tmp_path):
@@ -156,15 +181,38 @@ def test_preprocessing_on_slurms_nodes_writes_the_same_bytes_as_here(cluster, tm
     pytest.importorskip("dask_jobqueue", reason="pip install -r requirements-dask.txt")
     corpus = corpora.write_source(tmp_path / "wikipedia", num_documents=60)
     vocabulary = corpora.write_vocabulary(tmp_path / "vocab.txt")
-    settings = {"DASK_JOBQUEUE__SLURM__CORES": "1", "DASK_JOBQUEUE__SLURM__MEMORY": "1GB",
-                "DASK_JOBQUEUE__SLURM__LOG_DIRECTORY": str(tmp_path)}  # fmt: skip
+    settings = {
+        "DASK_JOBQUEUE__SLURM__CORES": "1",
+        "DASK_JOBQUEUE__SLURM__MEMORY": "1GB",
+        "DASK_JOBQUEUE__SLURM__LOG_DIRECTORY": str(tmp_path),
+    }
     sinks = {}
     for name, scheduler in (("here", ()), ("slurm", ("--scheduler", "slurm"))):
         sinks[name] = tmp_path / name
-        command = [sys.executable, "-m", "data.preprocess_bert_pretrain", "--wikipedia", str(corpus / "source"),
-                   "--sink", str(sinks[name]), "--vocab-file", str(vocabulary), "--target-seq-length", "32",
-                   "--num-shards", "4", "--local-n-workers", "2", "--masking", "static",
-                   "--max-predictions-per-seq", "8", "--seed", "5", *scheduler]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "data.preprocess_bert_pretrain",
+            "--wikipedia",
+            str(corpus / "source"),
+            "--sink",
+            str(sinks[name]),
+            "--vocab-file",
+            str(vocabulary),
+            "--target-seq-length",
+            "32",
+            "--num-shards",
+            "4",
+            "--local-n-workers",
+            "2",
+            "--masking",
+            "static",
+            "--max-predictions-per-seq",
+            "8",
+            "--seed",
+            "5",
+            *scheduler,
+        ]
         done = cluster.run(command, cwd=workplace.REPOSITORY, env=settings, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:] + cluster.logs()
     files = {name: {path.name: path.read_bytes() for path in sink.glob("*.parquet")} for name, sink in sinks.items()}

@@ -1,6 +1,6 @@
 """Two nodes with networks of their own: the launcher by hand, and scripts/run_pretraining.sh, which finds addresses.
 
-    bash scripts/run_tests.sh tests/cluster -m slow      needs root and iproute2
+bash scripts/run_tests.sh tests/cluster -m slow      needs root and iproute2
 """
 
 import os
@@ -29,18 +29,49 @@ def folder(tmp_path_factory) -> Path:
 
 def script(folder: Path, name: str, *more: str) -> list[str]:
     """run_pretraining.sh for phase 1 of the tiny training, on the CPU."""
-    return ["bash", str(workplace.REPOSITORY / "scripts/run_pretraining.sh"), "--config", "large", "--phase1",
-            "--device", "cpu", "--no-amp", "--num-workers", "0", "--seed", "7", "--max-steps", STEPS,
-            "--vocab-file", str(folder / "vocab.txt"), "--input-dir", str(folder / "shards1"), "--batch-size", "4",
-            "--global-batch-size", "16", "--num-steps-per-checkpoint", "10", "--output-dir", str(folder / name),
-            *workplace.flags(folder, 1), *more]  # fmt: skip
+    return [
+        "bash",
+        str(workplace.REPOSITORY / "scripts/run_pretraining.sh"),
+        "--config",
+        "large",
+        "--phase1",
+        "--device",
+        "cpu",
+        "--no-amp",
+        "--num-workers",
+        "0",
+        "--seed",
+        "7",
+        "--max-steps",
+        STEPS,
+        "--vocab-file",
+        str(folder / "vocab.txt"),
+        "--input-dir",
+        str(folder / "shards1"),
+        "--batch-size",
+        "4",
+        "--global-batch-size",
+        "16",
+        "--num-steps-per-checkpoint",
+        "10",
+        "--output-dir",
+        str(folder / name),
+        *workplace.flags(folder, 1),
+        *more,
+    ]
 
 
 def start(command: list[str], folder: Path, log: str, **environment: str) -> subprocess.Popen:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
     with open(folder / log, "w") as output:
-        return subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-                                env={**clean, "BERT_PYTHON": sys.executable, "OMP_NUM_THREADS": "1", **environment})
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**clean, "BERT_PYTHON": sys.executable, "OMP_NUM_THREADS": "1", **environment},
+        )
 
 
 def finish(processes: list[subprocess.Popen], logs: list[Path], seconds: float = 300) -> list[int]:
@@ -85,11 +116,30 @@ def test_paddles_launcher_by_hand_trains_across_two_hosts_as_on_one(folder, on_o
     with two_hosts() as hosts:
         logs, processes = [folder / f"hand{rank}.log" for rank in range(2)], []
         for rank, host in enumerate(hosts):
-            command = host.command([
-                sys.executable, "-m", "paddle.distributed.launch", "--nnodes", "2", "--rank", str(rank), "--master",
-                f"{hosts[0].address}:6070", "--host", host.address, "--nproc_per_node", "1",
-                "--log_dir", str(folder / f"hand{rank}"), str(workplace.REPOSITORY / "run_pretraining.py"),
-                "--config", str(settings), "--output-dir", str(folder / "hand")])
+            command = host.command(
+                [
+                    sys.executable,
+                    "-m",
+                    "paddle.distributed.launch",
+                    "--nnodes",
+                    "2",
+                    "--rank",
+                    str(rank),
+                    "--master",
+                    f"{hosts[0].address}:6070",
+                    "--host",
+                    host.address,
+                    "--nproc_per_node",
+                    "1",
+                    "--log_dir",
+                    str(folder / f"hand{rank}"),
+                    str(workplace.REPOSITORY / "run_pretraining.py"),
+                    "--config",
+                    str(settings),
+                    "--output-dir",
+                    str(folder / "hand"),
+                ]
+            )
             processes.append(start(command, folder, logs[rank].name))
         assert finish(processes, logs) == [0, 0], logs[0].read_text() + logs[1].read_text()
     assert workplace.weights_sha256(folder / "hand", 1) == on_one_host
@@ -102,16 +152,19 @@ def test_a_lost_host_ends_the_other_and_the_same_command_continues(folder, on_on
         nodes = ["--num-nodes", "2", "--num-processes", "1", "--master", f"{hosts[0].address}:6072"]
 
         def both() -> list[subprocess.Popen]:
-            return [start(host.command(script(folder, "lost", *nodes, "--node-rank", str(rank))), folder,
-                          logs[rank].name) for rank, host in enumerate(hosts)]
+            return [
+                start(host.command(script(folder, "lost", *nodes, "--node-rank", str(rank))), folder, logs[rank].name)
+                for rank, host in enumerate(hosts)
+            ]
 
         processes = both()
         checkpoint = folder / "lost/bert-tiny/phase1/10/manifest.json"
         deadline = time.monotonic() + 200
         while not checkpoint.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        for pid in subprocess.run(["ip", "netns", "pids", hosts[1].name], capture_output=True, text=True,
-                                  check=True).stdout.split():  # fmt: skip
+        for pid in subprocess.run(
+            ["ip", "netns", "pids", hosts[1].name], capture_output=True, text=True, check=True
+        ).stdout.split():
             os.kill(int(pid), signal.SIGKILL)
         codes = finish(processes, logs, 200)
         assert 0 not in codes, codes

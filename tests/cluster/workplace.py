@@ -5,13 +5,20 @@ import json
 import sys
 from pathlib import Path
 
-import corpora
+from bert import REPOSITORY  # noqa: F401
+from tests.support import corpora
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 LENGTHS = {1: 32, 2: 48}
-MODEL = {"vocab_size": 112, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "intermediate_size": 37, "max_position_embeddings": 48, "hidden_dropout_prob": 0.1,
-         "attention_probs_dropout_prob": 0.1}  # fmt: skip
+MODEL = {
+    "vocab_size": 112,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "max_position_embeddings": 48,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
 
 
 def make(folder: Path) -> dict[str, str]:
@@ -20,24 +27,49 @@ def make(folder: Path) -> dict[str, str]:
     corpora.write_vocabulary(folder / "vocab.txt")
     (folder / "bert_config.json").write_text(json.dumps(MODEL))
     for phase, length in LENGTHS.items():
-        tables = [corpora.random_table(64, seed=10 * phase + number, masked=True, longest=length - 2)
-                  for number in range(4)]  # fmt: skip
+        tables = [
+            corpora.random_table(64, seed=10 * phase + number, masked=True, longest=length - 2) for number in range(4)
+        ]
         corpora.write_shards(folder / f"shards{phase}", tables)
     return {
-        "CONFIG": "large", "GPUS": "0", "PRECISION": "fp32", "NUM_WORKERS": "0", "SEED": "7", "SAVE_STEPS": "50",
-        "TRAIN_BATCH_SIZE": "4", "TRAIN_BATCH_SIZE_PHASE2": "2", "GRADIENT_ACCUMULATION_STEPS": "2",
-        "GRADIENT_ACCUMULATION_STEPS_PHASE2": "2", "INPUT_DIR": str(folder / "shards1"),
-        "INPUT_DIR_PHASE2": str(folder / "shards2"), "VOCAB_FILE": str(folder / "vocab.txt"),
-        "BERT_PYTHON": sys.executable, "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+        "CONFIG": "large",
+        "GPUS": "0",
+        "PRECISION": "fp32",
+        "NUM_WORKERS": "0",
+        "SEED": "7",
+        "SAVE_STEPS": "50",
+        "TRAIN_BATCH_SIZE": "4",
+        "TRAIN_BATCH_SIZE_PHASE2": "2",
+        "GRADIENT_ACCUMULATION_STEPS": "2",
+        "GRADIENT_ACCUMULATION_STEPS_PHASE2": "2",
+        "INPUT_DIR": str(folder / "shards1"),
+        "INPUT_DIR_PHASE2": str(folder / "shards2"),
+        "VOCAB_FILE": str(folder / "vocab.txt"),
+        "BERT_PYTHON": sys.executable,
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def flags(folder: Path, *phases: int) -> list[str]:
     """What run.sub has no variable for."""
     lengths = [word for phase in phases for word in (f"--phase{phase}-max-seq-length", str(LENGTHS[phase]))]
-    return ["--config-file", str(folder / "bert_config.json"), "--bert-model", "bert-tiny", *lengths,
-            "--max-predictions-per-seq", "8", "--cpu-threads", "1", "--log-freq", "50", "--keep-checkpoints", "50",
-            "--peak-tflops", "0.1"]  # fmt: skip
+    return [
+        "--config-file",
+        str(folder / "bert_config.json"),
+        "--bert-model",
+        "bert-tiny",
+        *lengths,
+        "--max-predictions-per-seq",
+        "8",
+        "--cpu-threads",
+        "1",
+        "--log-freq",
+        "50",
+        "--keep-checkpoints",
+        "50",
+        "--peak-tflops",
+        "0.1",
+    ]
 
 
 def weights_sha256(output_dir: Path, phase: int) -> dict[str, str]:

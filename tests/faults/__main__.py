@@ -7,13 +7,11 @@ import argparse
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
-PROVES_NOTHING = "LOSES NOTHING: the row proves nothing"
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
+import bert  # noqa: F401 - before Paddle, whichever module loads it
+from tests.faults.harness import Outcome, Row, line, run_row, write_report
+from tests.faults.table import ROWS
 
-import bert  # noqa: E402, F401 - before Paddle, whichever module loads it
-from tests.faults.harness import Outcome, Row, line, run_row, write_report  # noqa: E402
-from tests.faults.table import ROWS  # noqa: E402
+PROVES_NOTHING = "LOSES NOTHING: the row proves nothing"
 
 
 def chosen_rows(text: str | None) -> list[Row]:
@@ -34,8 +32,11 @@ def prove(rows: list[Row]) -> int:
         for name in row.breaks:
             outcome = run_row(row, broken=name)
             useless += outcome.lost == 0
-            print(f"{line(outcome)}\n        without its protection ({name}) it "
-                  f"{'loses, as it must: ' + outcome.losses[0][-150:] if outcome.lost else PROVES_NOTHING}", flush=True)
+            print(
+                f"{line(outcome)}\n        without its protection ({name}) it "
+                f"{'loses, as it must: ' + outcome.losses[0][-150:] if outcome.lost else PROVES_NOTHING}",
+                flush=True,
+            )
     return 1 if useless else 0
 
 

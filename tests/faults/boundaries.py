@@ -8,8 +8,23 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-SYSTEM_CALLS = {"open", "fsync", "rename", "mkdir", "rmdir", "unlink", "write", "close", "scandir", "copyfile",
-                "sendfile", "serialize_file", "chmod", "replace", "flock"}  # fmt: skip
+SYSTEM_CALLS = {
+    "open",
+    "fsync",
+    "rename",
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "write",
+    "close",
+    "scandir",
+    "copyfile",
+    "sendfile",
+    "serialize_file",
+    "chmod",
+    "replace",
+    "flock",
+}
 
 
 class Boundaries:

@@ -9,15 +9,13 @@ import tempfile
 import time
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
-
-import bert  # noqa: E402, F401, I001 - before Paddle, whichever module loads it
-import tiny  # noqa: E402
-from bert import pretraining, runs as running  # noqa: E402
-from bert.architecture import BUILT_IN_MODELS  # noqa: E402
-from bert.checkpoint_writer import CheckpointWriter  # noqa: E402
-from runs import fresh_progress  # noqa: E402
+import bert  # noqa: F401 - before Paddle, whichever module loads it
+from bert.checkpoints.writer import CheckpointWriter
+from bert.config.architecture import BUILT_IN_MODELS
+from bert.pretraining import task as pretraining
+from bert.training import run as running
+from tests.support import tiny
+from tests.support.runs import fresh_progress
 
 
 def main(model: str = "bert-large-uncased") -> None:
@@ -35,9 +33,12 @@ def main(model: str = "bert-large-uncased") -> None:
                     writer.finish()
                     (times,) = writer.check()
                     size = sum(path.stat().st_size for path in (config.checkpoint_dir() / str(step)).iterdir())
-                    print(f"{'in the background' if asynchronous else 'in line':17}: {size / 1e9:.2f} GB, the update "
-                          f"waited {waited:.2f} s (copy {times.copy_seconds:.2f} s), writing took "
-                          f"{times.write_seconds:.2f} s", flush=True)  # fmt: skip
+                    print(
+                        f"{'in the background' if asynchronous else 'in line':17}: {size / 1e9:.2f} GB, the update "
+                        f"waited {waited:.2f} s (copy {times.copy_seconds:.2f} s), writing took "
+                        f"{times.write_seconds:.2f} s",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

@@ -13,20 +13,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
-
-import bert  # noqa: E402, F401 - before Paddle, whichever module loads it
-import program  # noqa: E402
-import run_pretraining  # noqa: E402
-from bert import checkpoint, checkpoint_files, distributed, pretraining, runs, training  # noqa: E402
-from tests.faults import sabotage  # noqa: E402
-from tests.faults.boundaries import Boundaries, signals_at  # noqa: E402
+import bert  # noqa: F401 - before Paddle, whichever module loads it
+import program
+import run_pretraining
+from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import state as checkpoint
+from bert.pretraining import task as pretraining
+from bert.runtime import distributed
+from bert.training import run as runs
+from bert.training import trainer as training
+from tests.faults import sabotage
+from tests.faults.boundaries import Boundaries, signals_at
 
 
 def warm(argv: list[str]) -> None:
     """Build the programs of a command once: forks find them made."""
-    from bert.cli import PRETRAINING, parse_arguments
+    from bert.config.command_line import PRETRAINING, parse_arguments
 
     runs.build_training_program = lru_cache(maxsize=None)(runs.build_training_program)
     program.build_evaluation_program = lru_cache(maxsize=None)(program.build_evaluation_program)
@@ -34,9 +36,15 @@ def warm(argv: list[str]) -> None:
     group, objective = distributed.Group(0, 1, "cpu"), pretraining.objective_of(config)
     distributed.initialize(group)
     program.build_evaluation_program(objective)
-    runs.build_training_program(objective, config.optimizer, config.precision, group,
-                                gradient_accumulation_steps=config.batch.gradient_accumulation_steps(1),
-                                num_scheduled_steps=config.run.max_steps, seed=config.run.seed + 1)  # fmt: skip
+    runs.build_training_program(
+        objective,
+        config.optimizer,
+        config.precision,
+        group,
+        gradient_accumulation_steps=config.batch.gradient_accumulation_steps(1),
+        num_scheduled_steps=config.run.max_steps,
+        seed=config.run.seed + 1,
+    )
 
 
 def train(argv: list[str], options: dict[str, Any]) -> int:

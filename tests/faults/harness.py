@@ -95,19 +95,32 @@ def run_row(row: Row, full: bool = False, broken: str | None = None, count: int 
     if trials.tried == 0:
         trials.losses.append("nothing was tried")
     lost = len(trials.losses)
-    return Outcome(row.number, row.fault, trials.tried, max(trials.tried - lost, 0), lost,
-                   round(time.monotonic() - begin, 1), trials.notes, trials.losses[:SHOWN_LOSSES])  # fmt: skip
+    return Outcome(
+        row.number,
+        row.fault,
+        trials.tried,
+        max(trials.tried - lost, 0),
+        lost,
+        round(time.monotonic() - begin, 1),
+        trials.notes,
+        trials.losses[:SHOWN_LOSSES],
+    )
 
 
 def line(outcome: Outcome) -> str:
     """Of the console: `row  5: tried 2000  survived 2000  lost 0     12.3 s  bit flip in a checkpoint`."""
-    return (f"row {outcome.number:2}: tried {outcome.tried:5}  survived {outcome.survived:5}  lost {outcome.lost:3}  "
-            f"{outcome.seconds:7.1f} s  {outcome.fault}")  # fmt: skip
+    return (
+        f"row {outcome.number:2}: tried {outcome.tried:5}  survived {outcome.survived:5}  lost {outcome.lost:3}  "
+        f"{outcome.seconds:7.1f} s  {outcome.fault}"
+    )
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
-    rows = [f"| {o.number} | {o.fault} | {o.tried:,} | {o.survived:,} | {o.lost:,} | {o.seconds:,.0f} | "
-            f"{'; '.join(o.notes)} |" for o in outcomes]  # fmt: skip
+    rows = [
+        f"| {o.number} | {o.fault} | {o.tried:,} | {o.survived:,} | {o.lost:,} | {o.seconds:,.0f} | "
+        f"{'; '.join(o.notes)} |"
+        for o in outcomes
+    ]
     head = ["| # | fault | tried | survived | lost | seconds | note |", "|---|---|---|---|---|---|---|"]
     return "\n".join([*head, *rows])
 

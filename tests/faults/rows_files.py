@@ -8,17 +8,22 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from bert import checkpoint_files
-from bert.checkpoint_files import MANIFEST, CheckpointError, newest_valid, verify
+from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints.files import MANIFEST, CheckpointError, newest_valid, verify
 from tests.faults.harness import Row, Trials
 
-FILES = {"bert.safetensors": os.urandom(4096), "bert_optimizer.safetensors": os.urandom(8192),
-         "bert_progress.json": b'{"step": 5}', "vocab.txt": b"[PAD]\n[UNK]\n"}  # fmt: skip
+FILES = {
+    "bert.safetensors": os.urandom(4096),
+    "bert_optimizer.safetensors": os.urandom(8192),
+    "bert_progress.json": b'{"step": 5}',
+    "vocab.txt": b"[PAD]\n[UNK]\n",
+}
 
 
 def save(parent: Path, step: int, files: dict[str, bytes] = FILES) -> Path:
     return checkpoint_files.write_checkpoint(
-        parent, step, lambda folder: [(folder / name).write_bytes(data) for name, data in files.items()] and None)
+        parent, step, lambda folder: [(folder / name).write_bytes(data) for name, data in files.items()] and None
+    )
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -64,7 +69,7 @@ def bit_flips(trials: Trials) -> None:
         path = newest / trials.random.choice([*FILES, MANIFEST])
         whole = path.read_bytes()
         place, bit = trials.random.randrange(len(whole)), trials.random.randrange(8)
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1:])
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :])
         with trials.trial(f"{path.name} byte {place} bit {bit}"):
             said: list[str] = []
             found = newest_valid(parent, said.append)
@@ -108,13 +113,19 @@ FOREIGN: list[tuple[str, Callable[[Path], object], str]] = [
     ("a manifest without files", _edit_manifest(lambda m: m.pop("files")), MANIFEST),
     ("files that are a list", _edit_manifest(lambda m: m.update(files=[])), MANIFEST),
     ("files without a checksum", _edit_manifest(lambda m: m["files"]["vocab.txt"].pop("sha256")), MANIFEST),
-    ("a checksum of another file", _edit_manifest(
-        lambda m: m["files"]["vocab.txt"].update(sha256=m["files"]["bert.safetensors"]["sha256"])), "vocab.txt"),
+    (
+        "a checksum of another file",
+        _edit_manifest(lambda m: m["files"]["vocab.txt"].update(sha256=m["files"]["bert.safetensors"]["sha256"])),
+        "vocab.txt",
+    ),
     ("a manifest of bytes", lambda d: (d / MANIFEST).write_bytes(b"\xff\xfe\x00"), MANIFEST),
-    ("files exchanged", lambda d: shutil.copy(d / "bert.safetensors", d / "bert_optimizer.safetensors"),
-     "bert_optimizer.safetensors"),
+    (
+        "files exchanged",
+        lambda d: shutil.copy(d / "bert.safetensors", d / "bert_optimizer.safetensors"),
+        "bert_optimizer.safetensors",
+    ),
     ("a link to nothing", lambda d: ((d / "vocab.txt").unlink(), (d / "vocab.txt").symlink_to("gone")), "vocab.txt"),
-]  # fmt: skip
+]
 
 
 def foreign_files(trials: Trials) -> None:
@@ -165,12 +176,34 @@ def crashes_while_pruning(trials: Trials) -> None:
 
 
 ROWS = [
-    Row(4, "truncated checkpoint files", "refused, the file named, the one before is taken", truncations, 50, 1000,
-        ("checkpoints are not verified",)),
-    Row(5, "bit flips in a checkpoint", "none is read as data", bit_flips, 200, 2000,
-        ("checkpoints are not verified",)),
-    Row(6, "missing, added and foreign files, later formats, leftovers", "clear error, and the one before is taken",
-        foreign_files, 20, 20, ("checkpoints are not verified",)),
-    Row(10, "kill -9 while pruning to one checkpoint", "one is valid, always", crashes_while_pruning, 30, 120,
-        ("pruning takes all",)),
-]  # fmt: skip
+    Row(
+        4,
+        "truncated checkpoint files",
+        "refused, the file named, the one before is taken",
+        truncations,
+        50,
+        1000,
+        ("checkpoints are not verified",),
+    ),
+    Row(
+        5, "bit flips in a checkpoint", "none is read as data", bit_flips, 200, 2000, ("checkpoints are not verified",)
+    ),
+    Row(
+        6,
+        "missing, added and foreign files, later formats, leftovers",
+        "clear error, and the one before is taken",
+        foreign_files,
+        20,
+        20,
+        ("checkpoints are not verified",),
+    ),
+    Row(
+        10,
+        "kill -9 while pruning to one checkpoint",
+        "one is valid, always",
+        crashes_while_pruning,
+        30,
+        120,
+        ("pruning takes all",),
+    ),
+]

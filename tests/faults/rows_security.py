@@ -48,7 +48,7 @@ def payloads(marker: Path) -> dict[str, Any]:
 
 def hostile_pickles(trials: Trials) -> None:
     """As .pdparams, as torch.save's zip file and as its older form: refused, and nothing was called."""
-    from bert.checkpoint_sources import read_pretrained
+    from bert.conversion.reading import read_pretrained
 
     for form in ("model_state.pdparams", "pytorch_model.bin", "legacy.bin"):
         for name in payloads(trials.folder / "x"):
@@ -82,17 +82,33 @@ def hostile_names(trials: Trials) -> None:
         folder = trials.folder / f"names{number}"
         folder.mkdir()
         with trials.trial(repr(name)):
-            subprocess.run(["bash", script, f"--output-dir={name}", "--dry-run"], cwd=folder, capture_output=True,
-                           env={"PATH": path, "HOME": str(folder), "BERT_PYTHON": sys.executable}, timeout=120)
+            subprocess.run(
+                ["bash", script, f"--output-dir={name}", "--dry-run"],
+                cwd=folder,
+                capture_output=True,
+                env={"PATH": path, "HOME": str(folder), "BERT_PYTHON": sys.executable},
+                timeout=120,
+            )
             assert not list(folder.rglob("executed")) and not (REPOSITORY / "executed").exists(), "it was executed"
 
 
 def hostile_files(trials: Trials) -> None:
     hostile_pickles(trials)
     hostile_names(trials)
-    suite("test_download_sets.py", "test_conversion_hostile.py",
-          only="hostile or longer_than_it_says or damage")(trials)
+    suite("test_download_sets.py", "test_conversion_hostile.py", only="hostile or longer_than_it_says or damage")(
+        trials
+    )
 
 
-ROWS = [Row(26, "hostile pickles, archives and names", "blocked: nothing is called, nothing written", hostile_files, 50,
-            50, ("pickles are loaded",), slow=True)]  # fmt: skip
+ROWS = [
+    Row(
+        26,
+        "hostile pickles, archives and names",
+        "blocked: nothing is called, nothing written",
+        hostile_files,
+        50,
+        50,
+        ("pickles are loaded",),
+        slow=True,
+    )
+]

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+from bert import REPOSITORY
 from tests.faults import sabotage
 from tests.faults.harness import Row, Trials
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 BROKEN_SECONDS = 600  # for a suite whose protection is gone
 
 
@@ -31,14 +31,33 @@ def suite(*files: str, only: str = "") -> Callable[[Trials], None]:
             environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent / "broken_site"), str(REPOSITORY)])
         report = trials.folder / "report.xml"
         paths = [f"tests/{name}" for name in files]
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junit-xml", str(report), "-m",
-                   "slow or not slow", "--basetemp", str(trials.folder / "tmp"), *paths]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--junit-xml",
+            str(report),
+            "-m",
+            "slow or not slow",
+            "--basetemp",
+            str(trials.folder / "tmp"),
+            *paths,
+        ]
         # Without its protection one loss is enough, and later tests may never end: a hostile pickle that is loaded
         # outright hashes its key for ever.
         command += (["-k", only] if only else []) + (["-x"] if broken else [])
         try:
-            ended = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True,
-                                   timeout=BROKEN_SECONDS if broken else None)
+            ended = subprocess.run(
+                command,
+                cwd=REPOSITORY,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=BROKEN_SECONDS if broken else None,
+            )
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{paths} did not end within {BROKEN_SECONDS} s") from None
         assert report.exists(), ended.stdout[-1000:] + ended.stderr[-1000:]
@@ -64,40 +83,136 @@ def _count(trials: Trials, case: ElementTree.Element) -> None:
 
 
 ROWS = [
-    Row(9, "other shapes, names, vocabulary, accumulation, precision, data, stage", "refused, differences listed",
-        suite("test_checkpoint.py", "test_conversion_round_trips.py",
-              only="refused or accumulation_may or missing_heads"), 40, 40,
-        ("differences are overlooked",), slow=True),
-    Row(11, "checkpoints of older versions (tests/golden)", "load and continue",
-        suite("test_golden_checkpoints.py"), 3, 3, ("optimizer state is not restored",), slow=True),
-    Row(12, "shards: flipped bits, truncation, wrong schema", "none is read as data",
-        suite("test_data_faults.py", only="flipped or truncation or schema"), 168, 3900,
-        ("shards are not checked",), slow=True),
-    Row(13, "shards missing, doubled, replaced, renamed, unfinished, stale counts", "detected before step 0",
-        suite("test_data_faults.py", only="directory_that_changed"), 8, 8, ("folders of shards are not checked",),
-        slow=True),
-    Row(21, "preprocessing killed", "a rerun gives the same bytes", suite("test_data_faults.py", only="killed_again"),
-        6, 100, ("choices of preprocessing depend on the process",), slow=True),
-    Row(22, "hostile text: empty, NUL, marks, encodings, CRLF, huge lines, right to left", "no crash, bounded, counted",
-        suite("test_import_text.py", "test_preprocess.py", "test_data_faults.py",
-              only="encodings or undecodable or control_characters or 100_megabytes or any_bytes or bomb or "
-                   "hard_documents or any_lines or longer_than_memory or no_document or memory_does_not"), 30, 30,
-        ("text is taken as it comes",), slow=True),
-    Row(23, "vocabularies: missing tokens, duplicates, blank lines, CRLF, size", "refused with the line",
-        suite("test_tokenization.py", "test_config.py", only="vocabulary"), 10, 10,
-        ("vocabularies are not checked",), slow=True),
-    Row(24, "SQuAD: truncated, bad offsets, doubled ids, versions, types, fuzzed", "precise error or counted skip",
-        suite("test_squad_examples.py", "test_squad_features.py",
-              only="wrong or refused or contradict or damaged or skipped"), 60, 520, ("SQuAD files are not checked",),
-        slow=True),
-    Row(25, "GLUE: ragged lines, quotes, unknown labels, encodings, other files", "precise error or counted skip",
-        suite("test_glue_reading.py"), 50, 50, ("GLUE files are not checked",), slow=True),
-    Row(27, "download: drops, ignored ranges, wrong lengths and hashes, error pages, loops, full disk",
-        "resumed or refused, nothing partial under the final name", suite("test_download.py"), 56, 56,
-        ("downloads are not verified",), slow=True),
-    Row(28, "settings: misspelt, wrong types, impossible", "refused before data loads",
-        suite("test_cli.py", "test_config.py", only="mistakes or impossible or wrong or refused"), 30, 30,
-        ("settings are not checked",), slow=True),
-    Row(29, "exports to Hugging Face, PaddleNLP, Paddle Inference and ONNX", "outputs within 1e-5",
-        suite("test_conversion_parity.py"), 40, 650, ("exports are described wrongly",), slow=True),
-]  # fmt: skip
+    Row(
+        9,
+        "other shapes, names, vocabulary, accumulation, precision, data, stage",
+        "refused, differences listed",
+        suite(
+            "test_checkpoint.py", "test_conversion_round_trips.py", only="refused or accumulation_may or missing_heads"
+        ),
+        40,
+        40,
+        ("differences are overlooked",),
+        slow=True,
+    ),
+    Row(
+        11,
+        "checkpoints of older versions (tests/golden)",
+        "load and continue",
+        suite("test_golden_checkpoints.py"),
+        3,
+        3,
+        ("optimizer state is not restored",),
+        slow=True,
+    ),
+    Row(
+        12,
+        "shards: flipped bits, truncation, wrong schema",
+        "none is read as data",
+        suite("test_data_faults.py", only="flipped or truncation or schema"),
+        168,
+        3900,
+        ("shards are not checked",),
+        slow=True,
+    ),
+    Row(
+        13,
+        "shards missing, doubled, replaced, renamed, unfinished, stale counts",
+        "detected before step 0",
+        suite("test_data_faults.py", only="directory_that_changed"),
+        8,
+        8,
+        ("folders of shards are not checked",),
+        slow=True,
+    ),
+    Row(
+        21,
+        "preprocessing killed",
+        "a rerun gives the same bytes",
+        suite("test_data_faults.py", only="killed_again"),
+        6,
+        100,
+        ("choices of preprocessing depend on the process",),
+        slow=True,
+    ),
+    Row(
+        22,
+        "hostile text: empty, NUL, marks, encodings, CRLF, huge lines, right to left",
+        "no crash, bounded, counted",
+        suite(
+            "test_import_text.py",
+            "test_preprocess.py",
+            "test_data_faults.py",
+            only="encodings or undecodable or control_characters or 100_megabytes or any_bytes or bomb or "
+            "hard_documents or any_lines or longer_than_memory or no_document or memory_does_not",
+        ),
+        30,
+        30,
+        ("text is taken as it comes",),
+        slow=True,
+    ),
+    Row(
+        23,
+        "vocabularies: missing tokens, duplicates, blank lines, CRLF, size",
+        "refused with the line",
+        suite("test_tokenization.py", "test_config.py", only="vocabulary"),
+        10,
+        10,
+        ("vocabularies are not checked",),
+        slow=True,
+    ),
+    Row(
+        24,
+        "SQuAD: truncated, bad offsets, doubled ids, versions, types, fuzzed",
+        "precise error or counted skip",
+        suite(
+            "test_squad_examples.py",
+            "test_squad_features.py",
+            only="wrong or refused or contradict or damaged or skipped",
+        ),
+        60,
+        520,
+        ("SQuAD files are not checked",),
+        slow=True,
+    ),
+    Row(
+        25,
+        "GLUE: ragged lines, quotes, unknown labels, encodings, other files",
+        "precise error or counted skip",
+        suite("test_glue_reading.py"),
+        50,
+        50,
+        ("GLUE files are not checked",),
+        slow=True,
+    ),
+    Row(
+        27,
+        "download: drops, ignored ranges, wrong lengths and hashes, error pages, loops, full disk",
+        "resumed or refused, nothing partial under the final name",
+        suite("test_download.py"),
+        56,
+        56,
+        ("downloads are not verified",),
+        slow=True,
+    ),
+    Row(
+        28,
+        "settings: misspelt, wrong types, impossible",
+        "refused before data loads",
+        suite("test_cli.py", "test_config.py", only="mistakes or impossible or wrong or refused"),
+        30,
+        30,
+        ("settings are not checked",),
+        slow=True,
+    ),
+    Row(
+        29,
+        "exports to Hugging Face, PaddleNLP, Paddle Inference and ONNX",
+        "outputs within 1e-5",
+        suite("test_conversion_parity.py"),
+        40,
+        650,
+        ("exports are described wrongly",),
+        slow=True,
+    ),
+]

@@ -22,7 +22,7 @@ def sequences(batch, world_size: int, rank: int, micro_batch_size: int) -> dict[
         start = (number * world_size + rank) * micro_batch_size
         feed = micro_batch.feed
         for row, (ids, mask) in enumerate(zip(feed["input_ids"], feed["attention_mask"], strict=True)):
-            found[start + row] = ids[:mask.sum()].tolist()
+            found[start + row] = ids[: mask.sum()].tolist()
     return found
 
 
@@ -48,8 +48,9 @@ def elastic_order(trials: Trials) -> None:
         legs = [(trials.random.choice([1, 2, 4]), trials.random.choice([0, 1, 4])) for _ in range(2)]
         micros = [trials.random.choice([m for m in (1, 2, 4, 8, 16) if m * world <= GLOBAL_BATCH]) for world, _ in legs]
         with trials.trial(f"stop at {stop}, ranks and workers {legs}, passes of {micros}"):
-            found = (global_batches(data, 0, stop, *legs[0], micros[0])
-                     + global_batches(data, stop, last, *legs[1], micros[1]))
+            found = global_batches(data, 0, stop, *legs[0], micros[0]) + global_batches(
+                data, stop, last, *legs[1], micros[1]
+            )
             for step, (one, other) in enumerate(zip(found, expected, strict=True)):
                 assert one == other, f"global batch {step} differs"
 
@@ -85,12 +86,14 @@ def workers_that_fail(trials: Trials) -> None:
 
 def overflows(trials: Trials) -> None:
     """NaN or Inf in one micro-step of an update, in float32, bfloat16 and float16: no variable of the model moves."""
-    import tiny
+    from bert.config.base import PrecisionSettings
+    from tests.support import tiny
 
-    from bert.config import PrecisionSettings
-
-    precisions = [tiny.FLOAT32, PrecisionSettings(amp=True, amp_dtype="bfloat16"),
-                  PrecisionSettings(amp=True, scale_loss=4.0)]  # fmt: skip
+    precisions = [
+        tiny.FLOAT32,
+        PrecisionSettings(amp=True, amp_dtype="bfloat16"),
+        PrecisionSettings(amp=True, scale_loss=4.0),
+    ]
     for number in range(trials.count):
         precision, passes = precisions[number % 3], (1, 2)[number // 3 % 2]
         optimizer = (tiny.LAMB, tiny.STEADY_ADAMW)[number // 6 % 2]
@@ -116,11 +119,9 @@ def overflows(trials: Trials) -> None:
 
 
 def _persistent_overflow(trials: Trials) -> None:
-    import runs
-    import tiny
-
-    from bert.checkpoint_files import list_steps
-    from bert.training import TrainingDiverged
+    from bert.checkpoints.files import list_steps
+    from bert.training.trainer import TrainingDiverged
+    from tests.support import runs, tiny
 
     folder = trials.folder / "persistent"
     folder.mkdir()
@@ -158,8 +159,7 @@ def spikes(trials: Trials) -> None:
 
 
 def _spike(kind: str, at: int, folder: Path) -> None:
-    import runs
-    import tiny
+    from tests.support import runs, tiny
 
     freq = 4 if kind == "rollback of an interval" else 1
     first = at // freq * freq
@@ -223,10 +223,9 @@ class _TwoRanks:
 
 def drifting_ranks(trials: Trials) -> None:
     """One bit of one parameter of another rank: the comparison names it."""
-    import tiny
-
-    from bert.interruption import StopRequest
-    from bert.training import RanksDiffer, Trainer
+    from bert.training.interruption import StopRequest
+    from bert.training.trainer import RanksDiffer, Trainer
+    from tests.support import tiny
 
     mine, other = tiny.Session(), tiny.Session()
     device = replace(mine.device(), group=replace(tiny.ONE_RANK, world_size=2), collective=_TwoRanks(mine, other))
@@ -251,13 +250,41 @@ def drifting_ranks(trials: Trials) -> None:
 
 
 ROWS = [
-    Row(14, "other numbers of ranks (1, 2, 4) and workers (0, 1, 4) after a stop at a random step",
-        "no sample lost, doubled or in another place", elastic_order, 8, 100, ("ranks share by place",)),
-    Row(15, "a loader's worker fails", "error at once, no thread left", workers_that_fail, 10, 20,
-        ("errors of workers are dropped",)),
-    Row(16, "NaN or Inf in one micro-step, or persistent; float32, bfloat16, float16",
-        "no variable moves, counted; abort after K", overflows, 6, 50, ("no guard against overflows",)),
+    Row(
+        14,
+        "other numbers of ranks (1, 2, 4) and workers (0, 1, 4) after a stop at a random step",
+        "no sample lost, doubled or in another place",
+        elastic_order,
+        8,
+        100,
+        ("ranks share by place",),
+    ),
+    Row(
+        15,
+        "a loader's worker fails",
+        "error at once, no thread left",
+        workers_that_fail,
+        10,
+        20,
+        ("errors of workers are dropped",),
+    ),
+    Row(
+        16,
+        "NaN or Inf in one micro-step, or persistent; float32, bfloat16, float16",
+        "no variable moves, counted; abort after K",
+        overflows,
+        6,
+        50,
+        ("no guard against overflows",),
+    ),
     Row(17, "loss spike x 100", "alert or roll back, as configured, exactly", spikes, 5, 5, ("spikes are not seen",)),
-    Row(20, "one bit of one rank's parameters drifts", "the checksum trips and names it", drifting_ranks, 20, 100,
-        ("checksums are constant",)),
-]  # fmt: skip
+    Row(
+        20,
+        "one bit of one rank's parameters drifts",
+        "the checksum trips and names it",
+        drifting_ranks,
+        20,
+        100,
+        ("checksums are constant",),
+    ),
+]

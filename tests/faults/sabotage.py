@@ -18,7 +18,7 @@ Replacement = tuple[str, Callable[[Any], Any]]
 
 def _write_in_place(_: Any) -> Any:
     def write_checkpoint(parent, step, write_files):
-        from bert import checkpoint_files
+        from bert.checkpoints import files as checkpoint_files
 
         final = checkpoint_files.step_directory(parent, step)
         final.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def _silent_errors(real: Any) -> Any:
 
 def _newest_by_clock(_: Any) -> Any:
     def newest_valid(parent, report):
-        from bert import checkpoint_files
+        from bert.checkpoints import files as checkpoint_files
 
         steps = [checkpoint_files.step_directory(parent, step) for step in checkpoint_files.list_steps(parent)]
         return max(steps, key=lambda path: path.stat().st_mtime, default=None)
@@ -66,7 +66,7 @@ def _prune_one_too_many(real: Any) -> Any:
     def prune(parent, keep):
         import shutil
 
-        from bert import checkpoint_files
+        from bert.checkpoints import files as checkpoint_files
 
         for step in checkpoint_files.list_steps(parent):
             shutil.rmtree(checkpoint_files.step_directory(parent, step))
@@ -108,7 +108,7 @@ def _dropping(real: Any) -> Any:
 
 def _everything_is_finite(real: Any) -> Any:
     """Of `paddle.isfinite`, where the update asks about the norm of its gradients."""
-    from bert.framework import paddle
+    from bert.runtime.paddle_api import paddle
 
     return lambda tensor: real(paddle.zeros_like(tensor) if tensor.name.startswith("sqrt") else tensor)
 
@@ -149,7 +149,7 @@ def _unpickled(_: Any) -> Any:
 
 def _always_utf8(_: Any) -> Any:
     def detect(open_chunks, language="en"):
-        from data.encodings import Encoding
+        from data.text.encodings import Encoding
 
         return Encoding("utf-8", 0, "assumed")
 
@@ -157,10 +157,10 @@ def _always_utf8(_: Any) -> Any:
 
 
 def _vouch_for_all(_: Any) -> Any:
-    """Of `data.download._verified`."""
+    """Of `data.fetching.download._verified`."""
 
     def verified(remote, path, target):
-        from data.download import Fetched
+        from data.fetching.download import Fetched
 
         return Fetched(path, "0" * 64, "nothing yet")
 
@@ -177,44 +177,59 @@ def _itself(real: Any) -> Any:
 
 
 _FOR_GOOD = contextlib.ExitStack()  # never closed
-FILES = "bert.checkpoint_files:"
+FILES = "bert.checkpoints.files:"
 BROKEN: dict[str, list[Replacement]] = {
-    "position in the data is not restored": [("bert.pretraining_data:PretrainingLoader.batches", _from_the_beginning)],
+    "position in the data is not restored": [("bert.samples.loader:PretrainingLoader.batches", _from_the_beginning)],
     "written in place, read unverified": [(FILES + "write_checkpoint", _write_in_place), (FILES + "verify", _accept)],
-    "signals are not handled": [("bert.interruption:StopRequest.install", _itself)],
+    "signals are not handled": [("bert.training.interruption:StopRequest.install", _itself)],
     "checkpoints are not verified": [(FILES + "verify", _accept)],
-    "errors of the disk are ignored": [(FILES + "write_checkpoint", _silent_errors), (FILES + "verify", _accept),
-                                       (FILES + "require_space", _nothing)],
+    "errors of the disk are ignored": [
+        (FILES + "write_checkpoint", _silent_errors),
+        (FILES + "verify", _accept),
+        (FILES + "require_space", _nothing),
+    ],
     "no lock": [(FILES + "run_lock", _unlocked)],
     "pruning takes all": [(FILES + "prune", _prune_one_too_many)],
     "the newest by the clock": [(FILES + "newest_valid", _newest_by_clock)],
-    "no watchdog": [("bert.watchdog:Watchdog.__enter__", _itself)],
-    "errors of workers are dropped": [("bert.pretraining_data:prefetched", _dropping)],
-    "no guard against overflows": [("bert.optimization:paddle.isfinite", _everything_is_finite),
-                                   ("tiny:build", _unbuilt)],
-    "spikes are not seen": [("bert.spikes:SpikeGuard.observe", _nothing)],
-    "checksums are constant": [("bert.guards:zlib", lambda real: _ConstantChecksum)],
-    "differences are overlooked": [("bert.checkpoint:differences", _no_differences),
-                                   ("bert.checkpoint:check_continues", _nothing)],
-    "optimizer state is not restored": [("bert.checkpoint:restore", _zero_moments)],
+    "no watchdog": [("bert.training.watchdog:Watchdog.__enter__", _itself)],
+    "errors of workers are dropped": [("bert.samples.loader:prefetched", _dropping)],
+    "no guard against overflows": [
+        ("bert.model.optimization:paddle.isfinite", _everything_is_finite),
+        ("tiny:build", _unbuilt),
+    ],
+    "spikes are not seen": [("bert.training.loss_spikes:SpikeGuard.observe", _nothing)],
+    "checksums are constant": [("bert.training.divergence:zlib", lambda real: _ConstantChecksum)],
+    "differences are overlooked": [
+        ("bert.checkpoints.state:differences", _no_differences),
+        ("bert.checkpoints.state:check_continues", _nothing),
+    ],
+    "optimizer state is not restored": [("bert.checkpoints.state:restore", _zero_moments)],
     "shards are not checked": [("bert.samples.shards:ShardDirectory._check_bytes", _nothing)],
-    "folders of shards are not checked": [("bert.samples.shards:check_names", _nothing),
-                                          ("bert.samples.shards:ShardDirectory._check_counts", _nothing)],
+    "folders of shards are not checked": [
+        ("bert.samples.shards:check_names", _nothing),
+        ("bert.samples.shards:ShardDirectory._check_counts", _nothing),
+    ],
     "choices of preprocessing depend on the process": [("bert.randomness:stream_key", _by_process)],
-    "text is taken as it comes": [("data.encodings:detect", _always_utf8)],
-    "vocabularies are not checked": [("bert.tokenization:_check_token", _nothing)],
-    "SQuAD files are not checked": [("bert.squad.examples:_Reader._refuse_unanswered", _nothing),
-                                    ("bert.squad.examples:_not_text", _nothing)],
-    "GLUE files are not checked": [("bert.glue.reading:LabelRule.problem", lambda real: lambda self, label: "")],
-    "downloads are not verified": [("data.download:_verified", _vouch_for_all)],
-    "settings are not checked": [("bert.config:BatchSettings.gradient_accumulation_steps", lambda real: (
-        lambda self, world_size: 1))],
+    "text is taken as it comes": [("data.text.encodings:detect", _always_utf8)],
+    "vocabularies are not checked": [("bert.tokenization.vocabulary:_check_token", _nothing)],
+    "SQuAD files are not checked": [
+        ("bert.finetuning.squad.examples:_Reader._refuse_unanswered", _nothing),
+        ("bert.finetuning.squad.examples:_not_text", _nothing),
+    ],
+    "GLUE files are not checked": [
+        ("bert.finetuning.glue.reading:LabelRule.problem", lambda real: lambda self, label: "")
+    ],
+    "downloads are not verified": [("data.fetching.download:_verified", _vouch_for_all)],
+    "settings are not checked": [
+        ("bert.config.base:BatchSettings.gradient_accumulation_steps", lambda real: lambda self, world_size: 1)
+    ],
     "pickles are loaded": [("bert.conversion.pickle_machine:PickleMachine.load", _unpickled)],
-    "exports are described wrongly": [("bert.conversion.writing:describe", lambda real: (
-        lambda *arguments: {**real(*arguments), "hidden_act": "relu"}))],
-    "log sinks raise": [("bert.logs:Sink.__call__", _bare)],
-    "ranks share by place": [("bert.pretraining_data:PretrainingLoader._micro_batch", _contiguous_shares)],
-}  # fmt: skip
+    "exports are described wrongly": [
+        ("bert.conversion.writing:describe", lambda real: lambda *arguments: {**real(*arguments), "hidden_act": "relu"})
+    ],
+    "log sinks raise": [("bert.reporting.logs:Sink.__call__", _bare)],
+    "ranks share by place": [("bert.samples.loader:PretrainingLoader._micro_batch", _contiguous_shares)],
+}
 
 
 @contextlib.contextmanager

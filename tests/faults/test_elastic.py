@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from bert import REPOSITORY
 from tests.faults.trainings import Data, checkpoints, loader, make_data
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 STEPS = 12
 NO_DROPOUT = ("--hidden-dropout-prob", "0", "--attention-probs-dropout-prob", "0", "--epsilon", "1e-4")
 
@@ -24,12 +24,26 @@ def launch(data: Data, output: Path, ranks: int, *more: str, code: int = 0) -> s
     words = data.argv(output, *more, *NO_DROPOUT, steps=STEPS)
     for name in ("--gradient-merge-steps", "--batch-size"):
         place = words.index(name)
-        del words[place:place + 2]
+        del words[place : place + 2]
     words += ["--batch-size", str(min(8, 16 // ranks)), "--global-batch-size", "16"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
-    ended = subprocess.run([sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", str(ranks),
-                            "--log_dir", str(output / f"log{ranks}"), str(REPOSITORY / "run_pretraining.py"), *words],
-                           env=environment, capture_output=True, text=True, timeout=600)  # fmt: skip
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "paddle.distributed.launch",
+            "--nproc_per_node",
+            str(ranks),
+            "--log_dir",
+            str(output / f"log{ranks}"),
+            str(REPOSITORY / "run_pretraining.py"),
+            *words,
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     logs = "".join(path.read_text(errors="replace") for path in sorted((output / f"log{ranks}").glob("workerlog.*")))
     assert ended.returncode == code, ended.stdout[-1000:] + ended.stderr[-2000:] + logs[-3000:]
     return ended.stdout + logs
@@ -78,18 +92,30 @@ def test_a_rank_that_stalls_ends_all_with_the_stacks_of_each(tmp_path):
     output = tmp_path / "out"
     words = [*data.argv(output, "--watchdog-seconds", "5", *NO_DROPOUT, steps=100000), "--log-freq", "1"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
-    process = subprocess.Popen([sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir",
-                                str(output / "log"), str(REPOSITORY / "run_pretraining.py"), *words],
-                               env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               start_new_session=True)  # fmt: skip
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "paddle.distributed.launch",
+            "--nproc_per_node",
+            "2",
+            "--log_dir",
+            str(output / "log"),
+            str(REPOSITORY / "run_pretraining.py"),
+            *words,
+        ],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     workers: list[int] = []
     try:
         deadline = time.monotonic() + 120
         while not (output / "phase1/metrics.jsonl").exists():
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.2)
-        workers = [int(pid) for pid in
-                   Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
         environments = {pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in workers}
         by_rank = {text.split(b"PADDLE_TRAINER_ID=")[1][:1]: pid for pid, text in environments.items()}
         os.kill(by_rank[b"1"], signal.SIGSTOP)

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from bert.interruption import STOP_FILE
+from bert.training.interruption import STOP_FILE
 from tests.faults import harness, rows_suites, sabotage
 from tests.faults.__main__ import chosen_rows, main
 from tests.faults.harness import Outcome, Row, Trials, run_row, write_report
@@ -21,8 +21,11 @@ SUITES = {row.number for row in rows_suites.ROWS}  # made of tests that run anyw
 
 
 def rows(slow: bool) -> list:
-    return [pytest.param(row, id=str(row.number), marks=pytest.mark.slow if slow else ()) for row in ROWS
-            if row.number not in SUITES and row.slow == slow]
+    return [
+        pytest.param(row, id=str(row.number), marks=pytest.mark.slow if slow else ())
+        for row in ROWS
+        if row.number not in SUITES and row.slow == slow
+    ]
 
 
 @pytest.mark.parametrize("row", [*rows(slow=False), *rows(slow=True)])
@@ -56,9 +59,12 @@ def test_a_stop_file_saves_and_the_same_command_goes_on(tmp_path):
 
 
 def broken(slow: bool) -> list:
-    return [pytest.param(row, name, id=f"{row.number}-{name.replace(' ', '_')}",
-                         marks=pytest.mark.slow if slow else ())
-            for row in ROWS if row.slow == slow for name in row.breaks]  # fmt: skip
+    return [
+        pytest.param(row, name, id=f"{row.number}-{name.replace(' ', '_')}", marks=pytest.mark.slow if slow else ())
+        for row in ROWS
+        if row.slow == slow
+        for name in row.breaks
+    ]
 
 
 @pytest.mark.parametrize(("row", "name"), [*broken(slow=False), *broken(slow=True)])
@@ -98,7 +104,7 @@ def test_an_error_outside_of_a_trial_and_a_row_without_trials_are_losses():
 
 
 def test_a_protection_comes_back(tmp_path):
-    from bert import checkpoint_files
+    from bert.checkpoints import files as checkpoint_files
 
     real = checkpoint_files.verify
     with sabotage.applied("checkpoints are not verified"):

@@ -20,13 +20,27 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tests.corpora import random_table, write_shards, write_vocabulary
+from bert import REPOSITORY
 from tests.faults import sabotage
+from tests.support.corpora import random_table, write_shards, write_vocabulary
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 STEPS, SAVE_EVERY, KEEP = 24, 3, 2
-MODEL = ["--bert-model", "bert-test", "--vocab-size", "106", "--hidden-size", "32", "--num-hidden-layers", "1",
-         "--num-attention-heads", "4", "--intermediate-size", "37", "--max-position-embeddings", "32"]  # fmt: skip
+MODEL = [
+    "--bert-model",
+    "bert-test",
+    "--vocab-size",
+    "106",
+    "--hidden-size",
+    "32",
+    "--num-hidden-layers",
+    "1",
+    "--num-attention-heads",
+    "4",
+    "--intermediate-size",
+    "37",
+    "--max-position-embeddings",
+    "32",
+]
 
 
 @dataclass(frozen=True)
@@ -37,15 +51,53 @@ class Data:
 
     def argv(self, output: Path, *more: str, steps: int = STEPS) -> list[str]:
         """The command that starts a training or continues it; dropout, accumulation and loss scaling are on."""
-        return ["--phase1", *MODEL, "--input-dir", str(self.folder / "shards"),
-                "--vocab-file", str(self.folder / "vocab.txt"), "--max-seq-length", "32",
-                "--max-predictions-per-seq", "4", "--batch-size", "8", "--gradient-merge-steps", "2", "--amp",
-                "--scale-loss", "1024", "--loss-scale-growth-interval", "7", "--learning-rate", "1e-2",
-                "--max-steps", str(steps), "--log-freq", "1", "--num-steps-per-checkpoint", str(SAVE_EVERY),
-                "--keep-checkpoints", str(KEEP), "--output-dir", str(output), "--report-file",
-                str(output / "report.json"), "--device", "cpu", "--no-visualdl", "--peak-tflops", "1",
-                "--num-workers", "1", "--from-checkpoint", str(output), "--last-step-of-checkpoint", "auto",
-                *more]  # fmt: skip
+        return [
+            "--phase1",
+            *MODEL,
+            "--input-dir",
+            str(self.folder / "shards"),
+            "--vocab-file",
+            str(self.folder / "vocab.txt"),
+            "--max-seq-length",
+            "32",
+            "--max-predictions-per-seq",
+            "4",
+            "--batch-size",
+            "8",
+            "--gradient-merge-steps",
+            "2",
+            "--amp",
+            "--scale-loss",
+            "1024",
+            "--loss-scale-growth-interval",
+            "7",
+            "--learning-rate",
+            "1e-2",
+            "--max-steps",
+            str(steps),
+            "--log-freq",
+            "1",
+            "--num-steps-per-checkpoint",
+            str(SAVE_EVERY),
+            "--keep-checkpoints",
+            str(KEEP),
+            "--output-dir",
+            str(output),
+            "--report-file",
+            str(output / "report.json"),
+            "--device",
+            "cpu",
+            "--no-visualdl",
+            "--peak-tflops",
+            "1",
+            "--num-workers",
+            "1",
+            "--from-checkpoint",
+            str(output),
+            "--last-step-of-checkpoint",
+            "auto",
+            *more,
+        ]
 
 
 def make_data(folder: Path) -> Data:
@@ -62,7 +114,7 @@ def checkpoints(output: Path) -> Path:
 
 def newest_step(output: Path) -> int:
     """Of the newest checkpoint that verifies; 0 without any."""
-    from bert.checkpoint_files import newest_valid
+    from bert.checkpoints.files import newest_valid
 
     newest = newest_valid(checkpoints(output), lambda message: None)
     return int(newest.name) if newest else 0
@@ -99,15 +151,29 @@ def whole_rows(metrics_file: Path) -> list[dict]:
 
 
 @lru_cache(maxsize=4)
-def loader(folder: Path, world_size: int = 1, rank: int = 0, num_workers: int = 0, global_batch_size: int = 16,
-           micro_batch_size: int = 8) -> Any:  # fmt: skip
-    from bert.pretraining_data import LoaderSettings, PretrainingDataset, PretrainingLoader
-    from bert.tokenization import Vocabulary
+def loader(
+    folder: Path,
+    world_size: int = 1,
+    rank: int = 0,
+    num_workers: int = 0,
+    global_batch_size: int = 16,
+    micro_batch_size: int = 8,
+) -> Any:
+    from bert.samples.loader import LoaderSettings, PretrainingDataset, PretrainingLoader
+    from bert.tokenization.vocabulary import Vocabulary
 
-    dataset = PretrainingDataset(folder / "shards", Vocabulary.from_file(folder / "vocab.txt"),
-                                 LoaderSettings(32, 4, "static", num_workers=num_workers))  # fmt: skip
-    return PretrainingLoader(dataset, global_batch_size=global_batch_size, micro_batch_size=micro_batch_size,
-                             rank=rank, world_size=world_size)  # fmt: skip
+    dataset = PretrainingDataset(
+        folder / "shards",
+        Vocabulary.from_file(folder / "vocab.txt"),
+        LoaderSettings(32, 4, "static", num_workers=num_workers),
+    )
+    return PretrainingLoader(
+        dataset,
+        global_batch_size=global_batch_size,
+        micro_batch_size=micro_batch_size,
+        rank=rank,
+        world_size=world_size,
+    )
 
 
 class Server:
@@ -115,8 +181,14 @@ class Server:
 
     def __init__(self) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
-        self._process = subprocess.Popen([sys.executable, "-m", "tests.faults.forking"], cwd=REPOSITORY,
-                                         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.forking"],
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self._running: set[int] = set()
 
     def ask(self, **request: Any) -> Any:
@@ -196,4 +268,3 @@ def trainings(folder: Path) -> Iterator[tuple[Server, Data]]:
 def must_end(training: Training, code: int = 0) -> Training:
     assert training.code == code, f"exit code {training.code} instead of {code}: {training.said()[-800:]}"
     return training
-

@@ -3,13 +3,13 @@
 import dataclasses
 from typing import Any
 
-from bert.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
-from bert.config import OptimizerSettings, PrecisionSettings, derive
-from bert.finetuning_config import FineTuningOptimizerSettings
-from bert.pretraining_config import PretrainingConfig
-from bert.recipes import RECIPES
-from bert.recipes.glue import GLUE_RECIPES
-from bert.recipes.squad import RECIPES as SQUAD_RECIPES
+from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
+from bert.config.base import OptimizerSettings, PrecisionSettings, derive
+from bert.finetuning.config import FineTuningOptimizerSettings
+from bert.finetuning.glue.recipes import GLUE_RECIPES
+from bert.finetuning.squad.recipes import RECIPES as SQUAD_RECIPES
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.recipes import RECIPES
 
 NUM_RANKS = 8
 # Settings that decide when and how fast to learn are numbers in a table of the program, not operators.
@@ -20,7 +20,7 @@ _SCHEDULE = ("learning_rate", "warmup_start_lr", "warmup_proportion", "end_learn
 class Case:
     """All that the program of rank 0 is made from."""
 
-    objective_name: str  # of bert.objectives
+    objective_name: str  # of bert.model.objectives
     model: BertConfig
     optimizer: OptimizerSettings
     precision: PrecisionSettings
@@ -33,7 +33,7 @@ class Case:
     kernels: FusedKernels = FusedKernels()
 
     def objective(self):
-        from bert import objectives
+        from bert.model import objectives
 
         return getattr(objectives, self.objective_name)(self.model, self.fuse_mha, self.kernels)
 
@@ -42,8 +42,11 @@ class Case:
         objective, batch = self.objective(), self.batch_size
         sizes = {1: (batch,), 2: (batch, self.sequence_length)}
         declared = {**objective.encoder_inputs(), **objective.labels}
-        return {name: (batch * self.predictions,) if name.startswith("masked_lm_") else sizes[len(shape)]
-                for name, (shape, _) in declared.items() if -1 in shape}  # fmt: skip
+        return {
+            name: (batch * self.predictions,) if name.startswith("masked_lm_") else sizes[len(shape)]
+            for name, (shape, _) in declared.items()
+            if -1 in shape
+        }
 
     def without_schedule(self) -> "Case":
         """Equal for cases of one program."""
@@ -52,30 +55,50 @@ class Case:
 
 
 def pretraining(config: PretrainingConfig, num_ranks: int = NUM_RANKS) -> Case:
-    return Case("PretrainingObjective", config.model, config.optimizer, config.precision, config.batch.batch_size,
-                config.batch.gradient_accumulation_steps(num_ranks), config.data.max_seq_length,
-                config.data.max_predictions_per_seq, num_ranks, config.hardware.fuse_mha,
-                config.hardware.kernels("gpu"))  # fmt: skip
+    return Case(
+        "PretrainingObjective",
+        config.model,
+        config.optimizer,
+        config.precision,
+        config.batch.batch_size,
+        config.batch.gradient_accumulation_steps(num_ranks),
+        config.data.max_seq_length,
+        config.data.max_predictions_per_seq,
+        num_ranks,
+        config.hardware.fuse_mha,
+        config.hardware.kernels("gpu"),
+    )
 
 
 def fine_tuning(objective: str, recipe: dict[str, Any], model: str) -> Case:
     """A recipe of flat names; what it leaves open is the default's."""
+
     def settings(kind):
         return kind(**{name: value for name, value in recipe.items() if name in kind.model_fields})
 
     batch = recipe["batch_size"]
     passes = recipe.get("global_batch_size", batch * NUM_RANKS) // (batch * NUM_RANKS)
-    return Case(objective, BUILT_IN_MODELS[recipe.get("bert_model", model)], settings(FineTuningOptimizerSettings),
-                settings(PrecisionSettings), batch, passes, recipe["max_seq_length"])  # fmt: skip
+    return Case(
+        objective,
+        BUILT_IN_MODELS[recipe.get("bert_model", model)],
+        settings(FineTuningOptimizerSettings),
+        settings(PrecisionSettings),
+        batch,
+        passes,
+        recipe["max_seq_length"],
+    )
 
 
 def all_cases() -> dict[str, Case]:
     """By name: the recipes, one of them on so many nodes that an update is one pass, and settings that change it."""
     found = {name: pretraining(recipe()) for name, recipe in RECIPES.items() if not name.startswith("quickstart")}
-    found |= {name: fine_tuning("QuestionAnsweringObjective", SQUAD_RECIPES[name](), "bert-large-uncased")
-              for name in ("squad_large", "squad_large_tf32", "squad2_large")}  # fmt: skip
-    found["mnli_large"] = fine_tuning("SequenceClassificationObjective", GLUE_RECIPES["mnli_large"](),
-                                      "bert-large-uncased")  # fmt: skip
+    found |= {
+        name: fine_tuning("QuestionAnsweringObjective", SQUAD_RECIPES[name](), "bert-large-uncased")
+        for name in ("squad_large", "squad_large_tf32", "squad2_large")
+    }
+    found["mnli_large"] = fine_tuning(
+        "SequenceClassificationObjective", GLUE_RECIPES["mnli_large"](), "bert-large-uncased"
+    )
     found["sts-b_large"] = dataclasses.replace(found["mnli_large"], objective_name="SequenceRegressionObjective")
     large = RECIPES["phase1_large"]()
     found["phase1_large_32_nodes"] = pretraining(large, 32 * NUM_RANKS)

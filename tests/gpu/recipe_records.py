@@ -16,36 +16,49 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parent.parent
+REPOSITORY = HERE.parents[1]
 sys.path[:0] = [str(REPOSITORY), str(HERE.parent)]
 GOLDEN = HERE / "golden"
 
-from gpu.cases import all_cases, distinct  # noqa: E402
+from tests.gpu.cases import all_cases, distinct  # noqa: E402
 
 
 def pretend_to_be_rank_0(num_ranks: int) -> None:
     """The launcher's variables; before Paddle is imported."""
     endpoints = [f"127.0.0.1:{6170 + rank}" for rank in range(num_ranks)]
-    os.environ.update(PADDLE_TRAINER_ID="0", PADDLE_TRAINERS_NUM=str(num_ranks), FLAGS_selected_gpus="0",
-                      PADDLE_TRAINER_ENDPOINTS=",".join(endpoints), PADDLE_CURRENT_ENDPOINT=endpoints[0])  # fmt: skip
+    os.environ.update(
+        PADDLE_TRAINER_ID="0",
+        PADDLE_TRAINERS_NUM=str(num_ranks),
+        FLAGS_selected_gpus="0",
+        PADDLE_TRAINER_ENDPOINTS=",".join(endpoints),
+        PADDLE_CURRENT_ENDPOINT=endpoints[0],
+    )
 
 
 def build(name: str) -> str:
     """The record of a case, as it is kept; Fleet is told of as many ranks, so once per process."""
     case = all_cases()[name]
     pretend_to_be_rank_0(case.num_ranks)
-    from bert.distributed import Group, initialize
-    from bert.framework import paddle
-    from bert.program_record import dump, record
+    from bert.runtime.distributed import Group, initialize
+    from bert.runtime.paddle_api import paddle
     from program import build_training_program
+    from tests.gpu.program_record import dump, record
 
     if not paddle.is_compiled_with_cuda():
-        raise SystemExit("this Paddle was not built for GPUs; run bash scripts/run_gpu_record.sh, which installs "
-                         "requirements-gpu.txt in an environment of its own")  # fmt: skip
+        raise SystemExit(
+            "this Paddle was not built for GPUs; run bash scripts/run_gpu_record.sh, which installs "
+            "requirements-gpu.txt in an environment of its own"
+        )
     group = Group(0, case.num_ranks, "gpu", 0, 8)
     initialize(group)
-    program = build_training_program(case.objective(), case.optimizer, case.precision, group,
-                                     gradient_accumulation_steps=case.passes, num_scheduled_steps=1000)  # fmt: skip
+    program = build_training_program(
+        case.objective(),
+        case.optimizer,
+        case.precision,
+        group,
+        gradient_accumulation_steps=case.passes,
+        num_scheduled_steps=1000,
+    )
     return dump(record(program, case.inputs()))
 
 
@@ -55,7 +68,7 @@ def record_of(name: str) -> Path:
 
 def check(name: str, write: bool) -> str:
     """Build in a process of its own; the difference from the record, empty when there is none."""
-    from bert.program_record import differences
+    from tests.gpu.program_record import differences
 
     command = [sys.executable, __file__, "--build", name]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
@@ -72,8 +85,17 @@ def check(name: str, write: bool) -> str:
 
 def table() -> str:
     """The records at a glance, as Markdown."""
-    header = ("recipe", "ranks x passes", "parameters", "optimizer", "gradients", "activations kept", "peak, all",
-              "all-reduces an update", "casts a pass")  # fmt: skip
+    header = (
+        "recipe",
+        "ranks x passes",
+        "parameters",
+        "optimizer",
+        "gradients",
+        "activations kept",
+        "peak, all",
+        "all-reduces an update",
+        "casts a pass",
+    )
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     cases = all_cases()
     holders = distinct(cases)
@@ -85,14 +107,22 @@ def table() -> str:
 
 def _row(case, facts) -> list[str]:
     memory = facts["memory in MB"]
-    parts = [memory["parameters"] + memory["master weights"], memory["optimizer moments"],
-             memory["accumulated gradients"], memory["activations kept for the backward pass"],
-             memory["total at the worst moment"]]  # fmt: skip
+    parts = [
+        memory["parameters"] + memory["master weights"],
+        memory["optimizer moments"],
+        memory["accumulated gradients"],
+        memory["activations kept for the backward pass"],
+        memory["total at the worst moment"],
+    ]
     reduces = [(int(text.split(",")[0]), key) for key, text in facts["communication"].items() if "allreduce" in key]
     casts = [text.split(", ") for key, text in facts["casts"].items() if not key.startswith("update")]
     moved = sum(int(megabytes.split()[0]) for _, megabytes in casts) / 1000
-    return [f"{case.num_ranks} x {case.passes}", *(f"{part / 1000:.1f} GB" for part in parts),
-            str(sum(count for count, _ in reduces)), f"{sum(int(count) for count, _ in casts)}, {moved:.1f} GB"]
+    return [
+        f"{case.num_ranks} x {case.passes}",
+        *(f"{part / 1000:.1f} GB" for part in parts),
+        str(sum(count for count, _ in reduces)),
+        f"{sum(int(count) for count, _ in casts)}, {moved:.1f} GB",
+    ]
 
 
 def main() -> int:

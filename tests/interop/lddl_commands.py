@@ -49,8 +49,11 @@ def _loader(directory, vocabulary, batch_size, num_workers):
 
     paddle.set_device("cpu")
     return lddl.paddle.get_bert_pretrain_data_loader(
-        directory, vocab_file=vocabulary, log_level=50,
-        data_loader_kwargs={"batch_size": batch_size, "num_workers": num_workers, "use_shared_memory": False})
+        directory,
+        vocab_file=vocabulary,
+        log_level=50,
+        data_loader_kwargs={"batch_size": batch_size, "num_workers": num_workers, "use_shared_memory": False},
+    )
 
 
 def load(options):
@@ -71,8 +74,20 @@ def load(options):
             break
     seconds = time.monotonic() - begun
     used = _cpu_seconds() - before
-    print(json.dumps({"samples": samples, "seconds": seconds, "cpu_seconds": used, "first_batch_seconds": first,
-                      "setup_seconds": made - begun, "padding": 1 - tokens / padded, "tokens": tokens}), flush=True)
+    print(
+        json.dumps(
+            {
+                "samples": samples,
+                "seconds": seconds,
+                "cpu_seconds": used,
+                "first_batch_seconds": first,
+                "setup_seconds": made - begun,
+                "padding": 1 - tokens / padded,
+                "tokens": tokens,
+            }
+        ),
+        flush=True,
+    )
     os._exit(0)  # workers that have batches left would be waited for
 
 

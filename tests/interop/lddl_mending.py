@@ -70,8 +70,9 @@ def mend_loader() -> None:
 
     def mask_tokens(inputs, special_tokens_mask=None, tokenizer=None, mlm_probability=0.15, ignore_index=-1):
         shape = inputs.shape
-        allowed = paddle.where(special_tokens_mask.astype("bool"), paddle.zeros(shape),
-                               paddle.full(shape, mlm_probability))
+        allowed = paddle.where(
+            special_tokens_mask.astype("bool"), paddle.zeros(shape), paddle.full(shape, mlm_probability)
+        )
         masked = paddle.bernoulli(allowed).astype("bool")
         labels = paddle.where(masked, inputs, paddle.full_like(inputs, ignore_index))
         replaced = paddle.bernoulli(paddle.full(shape, 0.8)).astype("bool") & masked

@@ -9,18 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.pretraining_data import LoaderSettings, PretrainingDataset, evaluation_batches
+from bert.samples.loader import LoaderSettings, PretrainingDataset, evaluation_batches
 from data import preprocess_bert_pretrain
 from data.balance_shards import balance
-from tests.corpora import vocabulary, write_source, write_vocabulary
+from tests.support.corpora import vocabulary, write_source, write_vocabulary
 
 COMMANDS = Path(__file__).parent / "lddl_commands.py"
 LDDL_PYTHON = Path(os.environ.get("BERT_LDDL_VENV", "/nowhere"), "bin", "python")
 WORDS = vocabulary()
 SHAPES = {"plain": (), "static": ("--masking",), "bins": ("--bin-size", "16", "--masking")}
 
-pytestmark = pytest.mark.skipif(not LDDL_PYTHON.exists(),
-                                reason="BERT_LDDL_VENV is not set: run scripts/benchmark_data.sh, which makes it")
+pytestmark = pytest.mark.skipif(
+    not LDDL_PYTHON.exists(), reason="BERT_LDDL_VENV is not set: run scripts/benchmark_data.sh, which makes it"
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +33,9 @@ def corpus(tmp_path_factory):
 
 
 def lddl(*arguments) -> None:
-    ended = subprocess.run([LDDL_PYTHON, COMMANDS, *map(str, arguments)], capture_output=True, text=True, timeout=300,
-                           check=False)
+    ended = subprocess.run(
+        [LDDL_PYTHON, COMMANDS, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]
 
 
@@ -45,8 +47,12 @@ def lddl_rows(folder: Path, corpus: Path, output: Path) -> Counter:
     rows = Counter()
     for place, (start, end) in enumerate(zip(ends - arrays["lengths"], ends, strict=True)):
         labels = tuple(arrays["labels"][start:end].tolist()) if "labels" in arrays else None
-        rows[tuple(arrays["ids"][start:end].tolist()), tuple(arrays["types"][start:end].tolist()),
-             int(arrays["next_labels"][place]), labels] += 1
+        rows[
+            tuple(arrays["ids"][start:end].tolist()),
+            tuple(arrays["types"][start:end].tolist()),
+            int(arrays["next_labels"][place]),
+            labels,
+        ] += 1
     return rows
 
 
@@ -57,31 +63,58 @@ def our_rows(folder: Path, masked: bool) -> Counter:
     for batch in evaluation_batches(PretrainingDataset(folder, WORDS, settings), micro_batch_size=16):
         feed = {name: value.copy() for name, value in batch.feed.items()}
         ids, labels = feed["input_ids"], np.full(feed["input_ids"].size, -1)
-        places, true = (feed[name][:batch.num_masked] for name in ("masked_lm_positions", "masked_lm_labels"))
+        places, true = (feed[name][: batch.num_masked] for name in ("masked_lm_positions", "masked_lm_labels"))
         labels[places] = true
         if not masked:
             ids.reshape(-1)[places] = true
         labels = labels.reshape(ids.shape)
         for row, mask in enumerate(feed["attention_mask"].astype(bool)):
-            rows[tuple(ids[row, mask].tolist()), tuple(feed["token_type_ids"][row, mask].tolist()),
-                 int(feed["next_sentence_labels"][row]), tuple(labels[row, mask].tolist()) if masked else None] += 1
+            rows[
+                tuple(ids[row, mask].tolist()),
+                tuple(feed["token_type_ids"][row, mask].tolist()),
+                int(feed["next_sentence_labels"][row]),
+                tuple(labels[row, mask].tolist()) if masked else None,
+            ] += 1
     return rows
 
 
 def flags(corpus: Path, sink: Path, shape: str) -> list[str]:
-    return ["--books", str(corpus / "source"), "--sink", str(sink), "--vocab-file", str(corpus / "vocab.txt"),
-            "--target-seq-length", "64", "--duplicate-factor", "2", *SHAPES[shape]]
+    return [
+        "--books",
+        str(corpus / "source"),
+        "--sink",
+        str(sink),
+        "--vocab-file",
+        str(corpus / "vocab.txt"),
+        "--target-seq-length",
+        "64",
+        "--duplicate-factor",
+        "2",
+        *SHAPES[shape],
+    ]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_lddls_loader_reads_our_shards(corpus, tmp_path, shape):
-    preprocess_bert_pretrain.main([*flags(corpus, tmp_path / "shards", shape), "--num-shards", "4", "--block-size",
-                                   "9000", "--local-n-workers", "1"])
+    preprocess_bert_pretrain.main(
+        [
+            *flags(corpus, tmp_path / "shards", shape),
+            "--num-shards",
+            "4",
+            "--block-size",
+            "9000",
+            "--local-n-workers",
+            "1",
+        ]
+    )
     ours = our_rows(tmp_path / "shards", shape != "plain")
     theirs = lddl_rows(tmp_path / "shards", corpus, tmp_path / "rows.npz")
     if shape == "plain":  # it masks as it loads; the text is seen in its shapes alone
-        theirs, ours = (Counter({(row[1], row[2]): 0 for row in rows}) + Counter(
-            key for row, count in rows.items() for key in [(row[1], row[2])] * count) for rows in (theirs, ours))
+        theirs, ours = (
+            Counter({(row[1], row[2]): 0 for row in rows})
+            + Counter(key for row, count in rows.items() for key in [(row[1], row[2])] * count)
+            for rows in (theirs, ours)
+        )
     dropped = ours - theirs
     assert not theirs - ours
     assert dropped.total() < 4 * len(list((tmp_path / "shards").glob("*.parquet*")))
@@ -89,8 +122,17 @@ def test_lddls_loader_reads_our_shards(corpus, tmp_path, shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_our_loader_reads_lddls_shards(corpus, tmp_path, shape):
-    lddl("preprocess", "--", *flags(corpus, tmp_path / "parts", shape), "--num-blocks", "2", "--local-n-workers", "1",
-         "--sample-ratio", "1.0")
+    lddl(
+        "preprocess",
+        "--",
+        *flags(corpus, tmp_path / "parts", shape),
+        "--num-blocks",
+        "2",
+        "--local-n-workers",
+        "1",
+        "--sample-ratio",
+        "1.0",
+    )
     balance(tmp_path / "parts", tmp_path / "shards", 2)
     ours = our_rows(tmp_path / "parts", shape != "plain")
     assert ours == our_rows(tmp_path / "shards", shape != "plain") and ours.total() > 100

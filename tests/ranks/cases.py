@@ -9,20 +9,20 @@ import json
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import bert  # noqa: E402, F401, I001 - before Paddle, whichever module loads it
-import zlib  # noqa: E402
+import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
+import zlib
 
-import numpy as np  # noqa: E402
-import tiny  # noqa: E402
+import numpy as np
+from tests.support import tiny
 
-from bert.config import OptimizerSettings, PrecisionSettings# noqa: E402
-from bert.distributed import finalize, group_from_environment  # noqa: E402
-from bert.interruption import StopRequest  # noqa: E402
-from bert.logs import RunLog  # noqa: E402
-from bert.optimization import COUNTERS  # noqa: E402
-from bert.training import RanksDiffer, Trainer  # noqa: E402
+from bert.config.base import OptimizerSettings, PrecisionSettings
+from bert.runtime.distributed import finalize, group_from_environment
+from bert.training.interruption import StopRequest
+from bert.reporting.logs import RunLog
+from bert.model.optimization import COUNTERS
+from bert.training.trainer import RanksDiffer, Trainer
 
 NUM_UPDATES = 10
 GLOBAL_BATCH = 24
@@ -88,21 +88,30 @@ def overflow(group, precision, optimizer, passes) -> tuple[dict, dict]:
         if step == 1 and group.rank == group.world_size - 1:
             mine[0] = tiny.overflowing(mine[0])
         session.update(mine)
-        history.append({
-            "parameters": checksum(session.parameters()),
-            "optimizer_state": checksum(session.optimizer_state()),
-            "counters": [int(session.value(name)) for name in COUNTERS],
-            "loss_scale": session.value(session.program.loss_scale) if session.program.loss_scale else None,
-            "learning_rate": session.value("learning_rate"),
-        })  # fmt: skip
+        history.append(
+            {
+                "parameters": checksum(session.parameters()),
+                "optimizer_state": checksum(session.optimizer_state()),
+                "counters": [int(session.value(name)) for name in COUNTERS],
+                "loss_scale": session.value(session.program.loss_scale) if session.program.loss_scale else None,
+                "learning_rate": session.value("learning_rate"),
+            }
+        )
     return {"history": history}, session.parameters()
 
 
 def drift(group) -> tuple[dict, dict]:
     """check_ranks accepts equal ranks and names the parameter that one of them lost a bit of."""
     session = tiny.Session(group=group)
-    trainer = Trainer(session.program, session.device(), _config(group, "drift"), None, StopRequest(),
-                      save=lambda step, epoch, carried: None, evaluate=None)  # fmt: skip
+    trainer = Trainer(
+        session.program,
+        session.device(),
+        _config(group, "drift"),
+        None,
+        StopRequest(),
+        save=lambda step, epoch, carried: None,
+        evaluate=None,
+    )
     trainer.check_ranks(0)
     name = "bert.encoder.layer.1.output.dense.weight"
     if group.rank == group.world_size - 1:
@@ -129,11 +138,23 @@ def trainer(group) -> tuple[dict, dict]:
             yield tiny.Update(0, [tiny.as_pass(feed) for feed in share(step, 2, group)])
 
     log = RunLog(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else None
-    loop = Trainer(session.program, session.device(), config, log, stop,
-                   save=lambda step, epoch, carried: saved.append(step), evaluate=None)  # fmt: skip
+    loop = Trainer(
+        session.program,
+        session.device(),
+        config,
+        log,
+        stop,
+        save=lambda step, epoch, carried: saved.append(step),
+        evaluate=None,
+    )
     outcome = loop.run(lambda step: batches(), 0, tiny.NUM_STEPS)
-    return {"step": outcome.step, "saved": saved, "interrupted_by": outcome.interrupted_by,
-            "sequences": outcome.sequences, "metrics": outcome.final_metrics}, session.parameters()  # fmt: skip
+    return {
+        "step": outcome.step,
+        "saved": saved,
+        "interrupted_by": outcome.interrupted_by,
+        "sequences": outcome.sequences,
+        "metrics": outcome.final_metrics,
+    }, session.parameters()
 
 
 def _config(group, name: str):

@@ -1,0 +1,145 @@
+"""Compiled loops, where NumPy would need many passes over the bytes: Numba's decorator, and the hash that tables use.
+
+The machine code is kept beside the source (or in Numba's folder for the user, or nowhere if neither can be written),
+so a machine compiles once. Compiled code does not check indices: its callers hand over arrays that agree. The hottest
+loops count in uint64: a signed index is tested for being negative each time, which keeps loops from being vectorised.
+A literal handed to an inner function is a type of its own, for which that is compiled once more: hence np.int64(0).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core.dispatcher import Dispatcher
+from numba.extending import intrinsic
+
+# Without what these loops do not use, they are compiled in two thirds of the time.
+_SETTINGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "no_rewrites": True}
+_INNER_SETTINGS: dict[str, Any] = {**_SETTINGS, "no_cpython_wrapper": True}
+HASH_START = np.uint64(0xCBF29CE484222325)  # 64-bit FNV-1a
+HASH_PRIME = np.uint64(0x100000001B3)
+SPARE_BYTES = 64  # copied at once; 16 and 32 were slower
+
+_files_of: dict[Any, frozenset[str]] = {}  # compiled function -> the files it and what it calls are written in
+
+
+def _load_numba_without_blas() -> None:
+    """Numba would load SciPy's linear algebra, which no loop uses: an eighth of a second, and threads that spin."""
+    name = "scipy.linalg"
+    if name in sys.modules:
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        import numba.np.arraymath  # noqa: F401
+    finally:
+        del sys.modules[name]
+
+
+_load_numba_without_blas()
+
+
+def compiled(function: Callable) -> Any:
+    """The function, to be compiled for the types it is first called with."""
+    try:
+        made = njit(cache=True, **_SETTINGS)(function)
+        # Numba notices a change of the function's own file only; what it calls is part of its machine code too.
+        made._cache._cache_file._source_stamp = _digest(_files(function))
+    except (RuntimeError, AttributeError, OSError):  # no folder for the machine code, or no source
+        made = njit(**_SETTINGS)(function)
+    _files_of[made] = _files(function)
+    return made
+
+
+def inner(function: Callable) -> Any:
+    """As `compiled`, for a function that only compiled ones call: nothing is kept of it, as it is part of theirs."""
+    made = njit(**_INNER_SETTINGS)(function)
+    _files_of[made] = _files(function)
+    return made
+
+
+def _files(function: Callable) -> frozenset[str]:
+    return frozenset([function.__code__.co_filename]).union(
+        *(
+            _files_of[value]
+            for value in function.__globals__.values()
+            if isinstance(value, Dispatcher) and value in _files_of
+        )
+    )
+
+
+def _digest(files: frozenset[str]) -> str:
+    return sha256("".join(_digest_of(file) for file in sorted(files)).encode()).hexdigest()
+
+
+@lru_cache(maxsize=None)
+def _digest_of(file: str) -> str:
+    return sha256(Path(file).read_bytes()).hexdigest()
+
+
+@inner
+def hash_of(state: np.uint64, data: np.ndarray, start: int, stop: int) -> np.uint64:
+    """FNV-1a of data[start:stop], continued from `state`."""
+    for place in range(np.uint64(start), np.uint64(stop)):
+        state = (state ^ np.uint64(data[place])) * HASH_PRIME
+    return state
+
+
+@inner
+def slot_of(state: np.uint64, mask: int) -> int:
+    """Where to look first in a table of mask + 1 slots; FNV's low bits alone depend on too little."""
+    return int(np.int64((state ^ (state >> np.uint64(32))) & np.uint64(mask)))
+
+
+@inner
+def same_bytes(first: np.ndarray, first_start: int, second: np.ndarray, second_start: int, length: int) -> bool:
+    """first[first_start:][:length] == second[second_start:][:length]."""
+    begin, other = np.uint64(first_start), np.uint64(second_start)
+    for place in range(np.uint64(length)):
+        if first[begin + place] != second[other + place]:
+            return False
+    return True
+
+
+@inner
+def copied(target: np.ndarray, target_start: int, source: np.ndarray, start: int, stop: int) -> int:
+    """Copy source[start:stop]; returns where it ends in the target."""
+    to, origin = np.uint64(target_start), np.uint64(start)
+    for place in range(np.uint64(stop - start)):
+        target[to + place] = source[origin + place]
+    return target_start + stop - start
+
+
+@intrinsic
+def _move(typing_context: Any, target: Any, target_start: Any, source: Any, start: Any) -> tuple[Any, Callable]:
+    """target[target_start:][:SPARE_BYTES] = source[start:][:SPARE_BYTES], a load and a store of the machine's widest
+    registers: LLVM makes a loop of single bytes of the same in Python, as the arrays might overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def pointer(kind: Any, array: Any, place: Any) -> Any:
+            data = context.make_array(kind)(context, builder, array).data
+            return builder.bitcast(builder.gep(data, [place]), ir.VectorType(ir.IntType(8), SPARE_BYTES).as_pointer())
+
+        read = builder.load(pointer(signature.args[2], *arguments[2:]), align=1)
+        builder.store(read, pointer(signature.args[0], *arguments[:2]), align=1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64), generate
+
+
+@inner
+def copied_wide(target: np.ndarray, target_start: int, source: np.ndarray, start: int, stop: int) -> int:
+    """As `copied`, of bytes, but `SPARE_BYTES` at once, so that what follows in the target is spoilt: copy from left to
+    right, and let both arrays be so much longer than what is used of them. Several times faster for short pieces."""
+    while start < stop:
+        _move(target, target_start, source, start)  # type: ignore[call-arg]
+        size = min(SPARE_BYTES, stop - start)
+        target_start, start = target_start + size, start + size
+    return target_start

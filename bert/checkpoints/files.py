@@ -1,0 +1,253 @@
+"""A checkpoint directory on disk: written whole or not at all, verified when read, pruned to the newest. No Paddle.
+
+    STEP/
+        <prefix>.safetensors             parameters by structured name
+        <prefix>_optimizer.safetensors   "<parameter>/<accumulator>"
+        <prefix>_progress.json           step, counters, loss scale, position in the data, settings
+        bert_config.json, vocab.txt      what is needed to use the weights elsewhere
+        manifest.json                    format version, size and sha256 of every file above
+
+Writing: temporary directory -> files -> fsync -> manifest -> fsync -> rename -> fsync of the parent -> prune.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+_TEMPORARY_PREFIX = ".saving-"
+_REPLACED_PREFIX = ".saving-replaced-"  # followed by the step
+_LOCK = ".lock"
+_BEST = "-best"  # ends the name of the folder of a fine-tuning's best weights
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is missing, damaged or does not fit; the text names the file, the rule and the remedy."""
+
+
+def step_directory(parent: Path, step: int) -> Path:
+    return parent / str(step)
+
+
+def list_steps(parent: Path) -> list[int]:
+    """Steps with a directory under `parent`, ascending; temporary and foreign names are not steps."""
+    if not parent.is_dir():
+        return []
+    return sorted(int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal() and entry.is_dir())
+
+
+def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None]) -> Path:
+    """Create `parent`/`step` from what `write_files(directory)` puts into a temporary directory.
+
+    A crash at any point leaves either no directory of that step or a whole one. An existing directory of the same step
+    is set aside only once its successor is complete, and `remove_temporaries` puts it back if that did not arrive.
+    Call it only while holding the run's lock.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    remove_temporaries(parent)
+    temporary = parent / f"{_TEMPORARY_PREFIX}{step}-{os.getpid()}"
+    final = step_directory(parent, step)
+    try:
+        temporary.mkdir()
+        write_files(temporary)
+        write_manifest(temporary, step)
+        if final.exists():
+            final.rename(parent / f"{_REPLACED_PREFIX}{step}")
+        temporary.rename(final)
+        sync(parent)
+    except BaseException:
+        with suppress(OSError):  # the error that stopped the save is the one to tell
+            remove_temporaries(parent)
+        raise
+    remove_temporaries(parent)
+    return final
+
+
+def write_manifest(directory: Path, step: int) -> None:
+    """Flush every file of a directory to the disk, then list them with sizes and checksums: the last of its files."""
+    files = {path.name: _entry(path) for path in sorted(directory.iterdir())}
+    manifest = directory / MANIFEST
+    manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "step": step, "files": files}, indent=1))
+    sync(manifest)
+    sync(directory)
+
+
+def remove_temporaries(parent: Path) -> None:
+    """Clear what interrupted saves left behind; call it only while holding the run's lock."""
+    for path in parent.glob(f"{_REPLACED_PREFIX}*"):
+        final = step_directory(parent, int(path.name.removeprefix(_REPLACED_PREFIX)))
+        if not final.exists():
+            path.rename(final)
+    for path in parent.glob(f"{_TEMPORARY_PREFIX}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def prune(parent: Path, keep: int) -> None:
+    """Delete all but the newest `keep` steps, oldest first, whoever wrote them; of those set aside, all but as many."""
+    for step in list_steps(parent)[:-keep]:
+        remove_step(parent, step)
+    aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)  # changed by the renaming
+    for path in aside[:-keep]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_step(parent: Path, step: int) -> None:
+    # Renamed first: a crash in the middle of a deletion must not leave half a directory that looks like a step.
+    doomed = parent / f"{_TEMPORARY_PREFIX}pruned-{step}-{os.getpid()}"
+    step_directory(parent, step).rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def set_aside_newer(parent: Path, step: int) -> list[Path]:
+    """Rename steps above `step` to `STEP.set-aside-N`: a run that goes back must not be overtaken by what it left."""
+    moved = []
+    for newer in [other for other in list_steps(parent) if other > step]:
+        number = 1
+        while (aside := parent / f"{newer}.set-aside-{number}").exists():
+            number += 1
+        moved.append(step_directory(parent, newer).rename(aside))
+    return moved
+
+
+def verify(directory: Path) -> dict:
+    """Check every file of a checkpoint against its manifest and return the manifest.
+
+    Raises:
+        CheckpointError: no manifest, another format version, or files missing, added, truncated or changed.
+    """
+    manifest = _read_manifest(directory)
+    expected = manifest["files"]
+    present = {path.name for path in directory.iterdir()} - {MANIFEST}
+    if missing := sorted(set(expected) - present):
+        raise CheckpointError(f"{directory} lacks {', '.join(missing)}, which its {MANIFEST} lists; use another step")
+    if extra := sorted(present - set(expected)):
+        raise CheckpointError(
+            f"{directory} has {', '.join(extra)}, which its {MANIFEST} does not list; remove "
+            "the file, or use another step"
+        )
+    for name, entry in expected.items():
+        if not (directory / name).is_file():
+            raise CheckpointError(f"{directory / name} is not a file that can be read; use another step")
+        size = (directory / name).stat().st_size
+        if size != entry["bytes"]:
+            raise CheckpointError(
+                f"{directory / name} has {size} bytes, its {MANIFEST} says {entry['bytes']}: "
+                "truncated or overwritten; use another step"
+            )
+        if _sha256(directory / name) != entry["sha256"]:
+            raise CheckpointError(
+                f"{directory / name} does not have the sha256 its {MANIFEST} says: the file was "
+                "changed or damaged; use another step"
+            )
+    return manifest
+
+
+def newest_valid(parent: Path, report: Callable[[str], None], up_to: int | None = None) -> Path | None:
+    """The newest step directory (up to a step) that verifies, or None; what is wrong with newer ones is reported."""
+    for step in reversed(list_steps(parent)):
+        if up_to is not None and step > up_to:
+            continue
+        directory = step_directory(parent, step)
+        try:
+            verify(directory)
+        except (CheckpointError, OSError) as error:
+            report(f"checkpoint refused, trying an older one: {error}")
+        else:
+            return directory
+    return None
+
+
+def weights_folder(path: Path) -> Path:
+    """`path`, or the newest step below it where it is the output folder of a run, or a folder in between.
+
+    Phase 2 goes before phase 1, and the best weights of a fine-tuning before its newest.
+
+    Raises:
+        CheckpointError: several runs lie below it.
+    """
+    if not path.is_dir() or (path / MANIFEST).exists():
+        return path
+    found = [manifest.parent for depth in range(1, 4) for manifest in path.glob("*/" * depth + MANIFEST)]
+    parents = {step.parent for step in found if step.name.isdecimal()}
+    parents -= {parent.with_name("phase1") for parent in parents if parent.name == "phase2"}
+    parents -= {parent.with_name(parent.name.removesuffix(_BEST)) for parent in parents if parent.name.endswith(_BEST)}
+    if len(parents) > 1:
+        raise CheckpointError(
+            f"{path} holds checkpoints of several runs ({', '.join(sorted(map(str, parents)))}); name one of them"
+        )
+    return step_directory(parent := parents.pop(), list_steps(parent)[-1]) if parents else path
+
+
+def require_space(parent: Path, num_bytes: int) -> None:
+    """Refuse a save that cannot fit on the disk, before anything is written."""
+    free = shutil.disk_usage(parent).free
+    if free < num_bytes:
+        raise CheckpointError(
+            f"{parent} has {free / 1e6:.0f} MB free and the checkpoint needs {num_bytes / 1e6:.0f} MB; free some "
+            "space, lower --keep-checkpoints, or use another --output-dir"
+        )
+
+
+@contextmanager
+def run_lock(parent: Path) -> Iterator[None]:
+    """Hold the directory for one run; the kernel releases the lock when the process ends, however it ends."""
+    parent.mkdir(parents=True, exist_ok=True)
+    with open(parent / _LOCK, "a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise CheckpointError(
+                f"{parent} is in use by another run ({lock.read().strip() or 'unknown process'}); wait for it, stop "
+                "it, or give this run another --output-dir"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {os.uname().nodename}")
+        lock.flush()
+        remove_temporaries(parent)
+        yield
+
+
+def _entry(path: Path) -> dict:
+    sync(path)
+    return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+
+
+def _read_manifest(directory: Path) -> dict:
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise CheckpointError(f"{directory} is not a complete checkpoint: it has no {MANIFEST}")
+    try:
+        manifest = json.loads(path.read_bytes())
+        version, files = manifest["format_version"], manifest["files"]
+        well_formed = isinstance(files, dict) and all({"bytes", "sha256"} <= set(entry) for entry in files.values())
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is not a manifest ({error}): damaged; use another step") from None
+    if version != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path} has format_version {version}, this program reads {FORMAT_VERSION}; use the "
+            "version of the program that wrote it"
+        )
+    if not well_formed:
+        raise CheckpointError(f"{path} does not list bytes and sha256 of every file: damaged; use another step")
+    return manifest
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """What the file or folder holds is on the disk, not only in the cache, when this returns."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,103 @@
+"""Writing checkpoints beside the training: the step waits for the copy of the state, a thread for the disk. No Paddle.
+
+One save is in flight at most; the next one waits for it, so memory and disk stay bounded. What goes wrong in the thread
+is raised in the training thread at its next `check`, `save` or `finish`: no save fails silently. The thread ends before
+the process does, so an interruption or the last step leaves a whole checkpoint.
+"""
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+class SaveFailed(RuntimeError):
+    """A checkpoint could not be written; those before it are untouched."""
+
+
+@dataclass(frozen=True)
+class SaveTimes:
+    """What a save cost."""
+
+    step: int
+    wait_seconds: float  # the training waited for the save before
+    copy_seconds: float  # the training waited for the copy of its variables
+    write_seconds: float  # the thread wrote, synchronised, verified and pruned; without a thread, the training waited
+
+
+class CheckpointWriter:
+    """Runs `capture()` at once and the write that it returns in a thread, or at once if not `asynchronous`."""
+
+    def __init__(self, asynchronous: bool) -> None:
+        self._asynchronous = asynchronous
+        self._thread: threading.Thread | None = None
+        self._error: tuple[int, Exception] | None = None
+        self._finished: queue.SimpleQueue[SaveTimes] = queue.SimpleQueue()
+
+    def __enter__(self) -> "CheckpointWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for the save in flight; an error on the way out does not hide the one that led there."""
+        if kind is None:
+            self.finish()
+            return
+        try:
+            self.finish()
+        except SaveFailed as error:
+            print(f"error: {error}", file=sys.stderr)
+
+    def save(self, step: int, capture: Callable[[], Callable[[], None]]) -> None:
+        """Copy the state now, write it soon.
+
+        Raises:
+            SaveFailed: this save, or the one before.
+        """
+        begin = time.monotonic()
+        self.finish()
+        waited = time.monotonic() - begin
+        write = capture()
+        copied = time.monotonic() - begin - waited
+        if not self._asynchronous:
+            self._write(step, waited, copied, write)
+            self.finish()  # raises if it failed, and leaves the times to `check`
+            return
+        self._thread = threading.Thread(target=self._write, args=(step, waited, copied, write), name="checkpoint")
+        self._thread.start()
+
+    def check(self) -> list[SaveTimes]:
+        """Saves that were finished since the last call.
+
+        Raises:
+            SaveFailed: one was not.
+        """
+        if self._error is not None:
+            (step, error), self._error = self._error, None
+            raise SaveFailed(
+                f"the checkpoint of step {step} could not be written ({error}); the ones before it are "
+                "whole: make room or mend the disk, and start again to continue"
+            ) from error
+        return [self._finished.get() for _ in range(self._finished.qsize())]
+
+    def finish(self) -> None:
+        """Wait for the save in flight, if there is one.
+
+        Raises:
+            SaveFailed: as `check`.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            self.check()  # raises
+
+    def _write(self, step: int, waited: float, copied: float, write: Callable[[], None]) -> None:
+        begin = time.monotonic()
+        try:
+            write()
+        except Exception as error:  # raised again in the training thread
+            self._error = (step, error)
+        else:
+            self._finished.put(SaveTimes(step, waited, copied, time.monotonic() - begin))

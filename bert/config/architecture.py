@@ -1,0 +1,163 @@
+"""The sizes of a BERT model (Devlin et al., 2019) and the models known by name. No Paddle inside."""
+
+import difflib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+# Other libraries' keys that do not change the network that is pre-trained here.
+_IGNORED_JSON_KEYS = frozenset(
+    "_name_or_path architectures attn_implementation bos_token_id classifier_dropout cls_token_id directionality "
+    "dtype eos_token_id finetuning_task fuse gradient_checkpointing id2label init_class label2id model_type "
+    "num_labels output_all_encoded_layers output_past paddlenlp_version pool_act pooler_fc_size "
+    "pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type return_dict sep_token_id "
+    "task_id tie_word_embeddings torch_dtype transformers_version use_cache use_task_id".split()
+)
+_ACTIVATION_FROM_JSON = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+_ACTIVATION_TO_JSON = {"gelu_tanh": "gelu_new"}
+
+
+class Settings(BaseModel):
+    """Frozen, strict about unknown names, never infinite or NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_numbers(cls, values: Any) -> Any:
+        """`batch_size: true` must not become 1, as pydantic's numbers would have it."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
+                raise ValueError(f"{name}={str(value).lower()} must not be true or false; give a value")
+        return values
+
+
+class BertConfig(Settings):
+    """Architecture of the encoder and its two pre-training heads."""
+
+    vocab_size: int = Field(30522, ge=8, description="tokens in the vocabulary (padded to a multiple of 8 inside)")
+    hidden_size: int = Field(768, ge=1, description="width of the encoder")
+    num_hidden_layers: int = Field(12, ge=1, description="Transformer layers")
+    num_attention_heads: int = Field(12, ge=1, description="attention heads; must divide the hidden size")
+    intermediate_size: int = Field(3072, ge=1, description="width of the feed-forward block")
+    hidden_act: Literal["gelu", "gelu_tanh", "relu"] = Field(
+        "gelu", description="activation; gelu_tanh is the faster approximation of gelu"
+    )
+    hidden_dropout_prob: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and layer outputs")
+    attention_probs_dropout_prob: float = Field(0.1, ge=0, lt=1, description="dropout of attention probabilities")
+    max_position_embeddings: int = Field(512, ge=1, description="longest sequence the model can read, in tokens")
+    type_vocab_size: int = Field(2, ge=2, description="segment types (pre-training on pairs needs 2)")
+    initializer_range: float = Field(0.02, gt=0, description="standard deviation of the initial weights")
+    layer_norm_eps: float = Field(1e-12, gt=0, description="epsilon of layer normalisation")
+    pad_token_id: int = Field(0, ge=0, description="id of [PAD]")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "BertConfig":
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} must be a multiple of num_attention_heads="
+                f"{self.num_attention_heads}; change one of them"
+            )
+        if self.pad_token_id >= self.vocab_size:
+            raise ValueError(
+                f"pad_token_id={self.pad_token_id} must be below vocab_size={self.vocab_size}; it is the line of "
+                "[PAD] in the vocabulary, counted from 0"
+            )
+        return self
+
+    @classmethod
+    def from_json_file(cls, path: "str | Path") -> "BertConfig":
+        """Read a model description with the key names of Google's and Hugging Face's `bert_config.json`.
+
+        Raises:
+            ValueError: not JSON, an unknown key, or a network this project does not build.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"config_file={path} must be readable JSON with the model's sizes: {error}") from None
+        if not isinstance(values, dict):
+            raise ValueError(f"config_file={path} must hold a JSON object, not a {type(values).__name__}")
+        return cls(**_known_values(values, path))
+
+    def to_json(self) -> str:
+        """The same description with Hugging Face's key names; `from_json_file` reads it back."""
+        values: dict[str, Any] = self.model_dump()
+        values["hidden_act"] = _ACTIVATION_TO_JSON.get(self.hidden_act, self.hidden_act)
+        return json.dumps({"model_type": "bert", **values}, indent=2) + "\n"
+
+    def padded_vocab_size(self) -> int:
+        """Rows of the embedding matrix: the vocabulary rounded up to a multiple of 8, as tensor cores want."""
+        return -(-self.vocab_size // 8) * 8
+
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    def num_parameters(self) -> int:
+        """Trainable numbers, with the pooler, both pre-training heads and the decoder tied to the embeddings."""
+        vocab, hidden, inner = self.padded_vocab_size(), self.hidden_size, self.intermediate_size
+        layer_norm = 2 * hidden
+        dense = hidden * hidden + hidden
+        embeddings = (vocab + self.max_position_embeddings + self.type_vocab_size) * hidden + layer_norm
+        feed_forward = (hidden * inner + inner) + (inner * hidden + hidden)
+        layer = 4 * dense + feed_forward + 2 * layer_norm
+        masked_lm_head = dense + layer_norm + vocab
+        next_sentence_head = 2 * hidden + 2
+        return embeddings + self.num_hidden_layers * layer + dense + masked_lm_head + next_sentence_head
+
+
+def _known_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
+    """Drop other libraries' harmless keys, translate activations, refuse the rest."""
+    known = dict(values)
+    if known.pop("position_embedding_type", "absolute") != "absolute":
+        raise ValueError(
+            f"position_embedding_type={values['position_embedding_type']} in {path} must be absolute; "
+            "relative positions are not built here"
+        )
+    for key in sorted(known.keys() - BertConfig.model_fields.keys() - _IGNORED_JSON_KEYS):
+        close = difflib.get_close_matches(key, BertConfig.model_fields, n=1)
+        hint = f"did you mean {close[0]}?" if close else "remove it"
+        raise ValueError(f"{key}={known[key]!r} in {path} is not a known key of a BERT model: {hint}")
+    if "hidden_act" in known:
+        known["hidden_act"] = _ACTIVATION_FROM_JSON.get(known["hidden_act"], known["hidden_act"])
+    return {key: value for key, value in known.items() if key in BertConfig.model_fields}
+
+
+@dataclass(frozen=True)
+class FusedKernels:
+    """Kernels that only Paddle's GPU wheel has; without them the same arithmetic runs as operators of their own."""
+
+    linear: bool = False  # x W + b, and the bias gradient, in the epilogue of the matrix product
+    dropout_add: bool = False  # dropout and residual; keeps a seed for the backward pass, not a mask
+    attention: bool = False  # no tensor of s x s is stored; needs a short type
+
+
+_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+_CASED_VOCABULARY = 28996
+
+# tiny, mini and small: Turc et al., 2019. quickstart: learns something in minutes on two CPU cores, where dropout
+# costs 16% of a step and the exact gelu is slower than its approximation.
+BUILT_IN_MODELS: dict[str, BertConfig] = {
+    "bert-base-uncased": BertConfig(),
+    "bert-base-cased": BertConfig(vocab_size=_CASED_VOCABULARY),
+    "bert-large-uncased": BertConfig(**_LARGE),
+    "bert-large-cased": BertConfig(vocab_size=_CASED_VOCABULARY, **_LARGE),
+    "bert-tiny": BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512),
+    "bert-mini": BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024),
+    "bert-small": BertConfig(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=2048),
+    "bert-quickstart": BertConfig(
+        vocab_size=4096,
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=512,
+        hidden_act="gelu_tanh",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        max_position_embeddings=128,
+        initializer_range=0.05,
+    ),
+}

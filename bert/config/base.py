@@ -1,0 +1,323 @@
+"""Settings that every training run has: typed, frozen, checked once, where they enter. No Paddle inside.
+
+A field's name is its flag (`batch_size` is `--batch-size`) and its key in YAML; its description is the flag's help.
+Names are unique across the sections, so flat names are enough for recipes, YAML and the command line.
+"""
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field, field_validator, model_validator
+
+from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels, Settings
+
+__all__ = [
+    "BUILT_IN_MODELS",
+    "BatchSettings",
+    "BertConfig",
+    "HardwareSettings",
+    "InitializationSettings",
+    "OptimizerSettings",
+    "PrecisionSettings",
+    "RunSettings",
+    "Settings",
+    "TrainingConfig",
+    "check_vocabulary_file",
+    "derive",
+    "unset_variable",
+]
+
+
+class BatchSettings(Settings):
+    group: ClassVar[str] = "batch"
+
+    batch_size: int = Field(32, ge=1, description="sequences per pass on one rank")
+    gradient_merge_steps: int = Field(1, ge=1, description="passes accumulated into one update")
+    global_batch_size: int | None = Field(
+        None,
+        ge=1,
+        description="sequences per update over all ranks; decides the passes per update "
+        "(none: batch size x gradient merge steps x ranks)",
+    )
+
+    def resolved_global_batch_size(self, world_size: int) -> int:
+        """Sequences per update, all ranks."""
+        return self.batch_size * world_size * self.gradient_accumulation_steps(world_size)
+
+    def gradient_accumulation_steps(self, world_size: int) -> int:
+        """Passes per update.
+
+        Raises:
+            ValueError: the global batch cannot be divided so, or contradicts gradient_merge_steps.
+        """
+        if self.global_batch_size is None:
+            return self.gradient_merge_steps
+        per_pass = self.batch_size * world_size
+        steps, rest = divmod(self.global_batch_size, per_pass)
+        if steps == 0 or rest:
+            raise ValueError(
+                f"global_batch_size={self.global_batch_size} must be a multiple of batch_size x world_size = "
+                f"{self.batch_size} x {world_size} = {per_pass}; change --batch-size or --global-batch-size"
+            )
+        if self.gradient_merge_steps not in (1, steps):
+            raise ValueError(
+                f"gradient_merge_steps={self.gradient_merge_steps} contradicts global_batch_size="
+                f"{self.global_batch_size}, which needs {steps} passes of {per_pass} sequences; give only one of them "
+                "(--global-batch-size none)"
+            )
+        return steps
+
+
+class OptimizerSettings(Settings):
+    group: ClassVar[str] = "optimizer"
+
+    optimizer: Literal["Lamb", "AdamW"] = Field("Lamb", description="LAMB (You et al., 2020) or AdamW")
+    learning_rate: float = Field(1e-4, gt=0, description="peak learning rate, reached at the end of warm-up")
+    warmup_start_lr: float = Field(0.0, ge=0, description="learning rate that warm-up rises from")
+    warmup_proportion: float = Field(0.01, ge=0, lt=1, description="share of --max-steps spent warming up")
+    end_learning_rate: float = Field(0.0, ge=0, description="learning rate that decay falls to")
+    lr_decay_power: float = Field(1.0, gt=0, description="1.0: linear decay; 0.5: square root, as in other recipes")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
+    epsilon: float = Field(1e-6, gt=0, description="added to the root of the second moment")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay; biases and LayerNorm have none")
+    max_grad_norm: float = Field(
+        1.0, ge=0, description="gradients of a larger global norm are scaled down to it; 0: off"
+    )
+    always_adapt: bool = Field(
+        False, description="LAMB's trust ratio also where there is no weight decay (biases, LayerNorm)"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "OptimizerSettings":
+        for name in ("warmup_start_lr", "end_learning_rate"):
+            if getattr(self, name) > self.learning_rate:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} must be at most the peak learning_rate={self.learning_rate}; "
+                    "lower it, or raise --learning-rate"
+                )
+        return self
+
+
+class PrecisionSettings(Settings):
+    group: ClassVar[str] = "precision"
+
+    amp: bool = Field(False, description="mixed precision: matrix products in --amp-dtype, sums in float32")
+    amp_dtype: Literal["float16", "bfloat16"] = Field("float16", description="the short type of mixed precision")
+    use_pure_fp16: bool = Field(False, description="keep the parameters themselves in the short type too (O2)")
+    scale_loss: float = Field(2.0**20, gt=0, le=2.0**40, description="initial loss scale of float16")
+    use_dynamic_loss_scaling: bool = Field(True, description="adapt the loss scale to overflows; otherwise constant")
+    loss_scale_growth_interval: int = Field(2000, ge=1, description="updates without overflow before it grows")
+    loss_scale_growth_factor: float = Field(2.0, gt=1, description="growth of the loss scale")
+    loss_scale_backoff_factor: float = Field(0.5, gt=0, lt=1, description="shrinkage of the loss scale on overflow")
+    tf32: bool = Field(False, description="allow TF32 in float32 matrix products (Ampere and later)")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "PrecisionSettings":
+        if self.use_pure_fp16 and not self.amp:
+            raise ValueError("use_pure_fp16=true needs amp=true; pass --amp, or drop --use-pure-fp16")
+        return self
+
+
+class RunSettings(Settings):
+    group: ClassVar[str] = "run"
+
+    max_steps: int = Field(ge=1, description="updates of the whole run; the learning rate ends there")
+    steps_this_run: int | None = Field(None, ge=1, description="stop, saved, after so many updates; none: no limit")
+    seed: int = Field(42, ge=0, lt=2**31, description="decides initial weights, order of samples and dropout")
+    output_dir: Path = Field(Path("./results"), description="checkpoints go to OUTPUT_DIR/BERT_MODEL/STAGE/STEP")
+    bert_model: str = Field(
+        "bert-base-uncased",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="a built-in model (" + ", ".join(BUILT_IN_MODELS) + "), or any name beside --config-file",
+    )
+    model_prefix: str = Field(
+        "bert_paddle", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="first part of a checkpoint's file names"
+    )
+    log_freq: int = Field(10, ge=1, description="updates between log lines")
+    eval_freq: int = Field(0, ge=0, description="updates between held-out evaluations; 0: only at the end")
+    num_steps_per_checkpoint: int = Field(100, ge=1, description="updates between checkpoints")
+    keep_checkpoints: int = Field(3, ge=1, description="newest checkpoints kept")
+    report_file: Path = Field(Path("./report.json"), description="DLLogger lines of the run")
+    benchmark: bool = Field(False, description="measure throughput for a few updates, save nothing")
+    benchmark_steps: int = Field(20, ge=1, description="updates that --benchmark measures")
+    benchmark_warmup_steps: int = Field(20, ge=0, description="updates before --benchmark measures")
+    max_consecutive_skipped_steps: int = Field(10, ge=1, description="stop after so many non-finite updates in a row")
+    rank_check_freq: int = Field(
+        100, ge=0, description="updates between comparisons of the ranks' parameters; 0: only at the start"
+    )
+    async_checkpoint: bool = Field(
+        True, description="write checkpoints in the background: an update waits for the copy of the state alone"
+    )
+    watchdog_seconds: float = Field(
+        1800.0,
+        ge=0,
+        description="a pass that takes longer ends the run with exit code 70, the stacks of all ranks in "
+        "OUTPUT_DIR/STAGE/stacks; 0: off",
+    )
+    loss_spike_factor: float = Field(
+        3.0,
+        ge=0,
+        description="tell when the loss of a log interval is so many times the median of the 20 before; 0: off",
+    )
+    loss_spike_action: Literal["alert", "rollback"] = Field(
+        "alert",
+        description="alert: tell and go on; rollback: back to the newest checkpoint from before the spike, "
+        "and on without its batches",
+    )
+
+    @field_validator("loss_spike_factor")
+    @classmethod
+    def _a_factor(cls, value: float) -> float:
+        if 0 < value <= 1:
+            raise ValueError(f"loss_spike_factor={value} must be above 1, or 0 to turn it off")
+        return value
+
+
+class InitializationSettings(Settings):
+    group: ClassVar[str] = "initialization"
+
+    from_checkpoint: Path | None = Field(
+        None, description="continue this run: folder of STEP folders, or the output folder of the run"
+    )
+    last_step_of_checkpoint: Literal["auto"] | int | None = Field(
+        None, description="step to continue from; auto: the newest valid one, or a fresh start if there is none yet"
+    )
+    from_pretrained_params: Path | None = Field(None, description="start at step 0 with the weights found here")
+
+    @field_validator("last_step_of_checkpoint", mode="before")
+    @classmethod
+    def _number_or_auto(cls, value: Any) -> Any:
+        is_number = str(value).isdecimal() and int(value) > 0 and not isinstance(value, bool)
+        if value not in (None, "auto") and not is_number:
+            raise ValueError(f"last_step_of_checkpoint={value} must be auto, none or a step above 0")
+        return int(value) if is_number else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "InitializationSettings":
+        if self.last_step_of_checkpoint is not None and self.from_checkpoint is None:
+            raise ValueError(
+                f"last_step_of_checkpoint={self.last_step_of_checkpoint} needs from_checkpoint; pass --from-checkpoint"
+            )
+        start = self.initial_weights()
+        if self.from_checkpoint and start and self.last_step_of_checkpoint != "auto":
+            raise ValueError(
+                f"from_checkpoint={self.from_checkpoint} continues a run and {start} starts one; give only one, or "
+                "--last-step-of-checkpoint auto to continue when there is a checkpoint and to start otherwise"
+            )
+        return self
+
+    def initial_weights(self) -> Path | None:
+        """Where a fresh run takes its weights from; None: they are random."""
+        return self.from_pretrained_params
+
+
+class HardwareSettings(Settings):
+    group: ClassVar[str] = "hardware"
+
+    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto: the GPU if Paddle sees one")
+    cpu_threads: int = Field(0, ge=0, description="threads of one rank's matrix products; 0: all its cores")
+    enable_cpu_affinity: bool = Field(False, description="bind each rank to its own share of the cores")
+    fuse_mha: bool = Field(True, description="one matrix product for queries, keys and values; same parameters")
+    fuse_linear: bool = Field(False, description="GPU: matrix product and bias in one kernel")
+    fuse_dropout_add: bool = Field(False, description="GPU: dropout and residual in one kernel, which keeps no mask")
+    fuse_attention: bool = Field(
+        False, description="GPU, with --amp: FlashAttention, which stores nothing of length x length"
+    )
+    peak_tflops: float | None = Field(
+        None, gt=0, description="peak TFLOP/s of one device, for model FLOPs utilisation; none: known or measured"
+    )
+    visualdl: bool = Field(True, description="write VisualDL scalars to OUTPUT_DIR/STAGE/visualdl")
+
+    def kernels(self, device: str) -> FusedKernels:
+        """What is fused on `cpu` (nothing: the kernels are not there) or `gpu`."""
+        if device == "cpu":
+            return FusedKernels()
+        return FusedKernels(self.fuse_linear, self.fuse_dropout_add, self.fuse_attention)
+
+
+class TrainingConfig(Settings):
+    """What every training run has; each kind of run adds its sections and says what its stage is called."""
+
+    model: BertConfig = Field(default_factory=BertConfig)
+    batch: BatchSettings = Field(default_factory=BatchSettings)
+    optimizer: OptimizerSettings = Field(default_factory=OptimizerSettings)
+    precision: PrecisionSettings = Field(default_factory=PrecisionSettings)
+    run: RunSettings
+    initialization: InitializationSettings = Field(default_factory=InitializationSettings)
+    hardware: HardwareSettings = Field(default_factory=HardwareSettings)
+
+    @model_validator(mode="after")
+    def _kernels_have_their_types(self) -> "TrainingConfig":
+        if self.hardware.fuse_attention and not self.precision.amp:
+            raise ValueError(
+                "fuse_attention=true needs amp=true: FlashAttention computes in float16 or bfloat16; pass "
+                "--amp, or drop --fuse-attention"
+            )
+        return self
+
+    def stage(self) -> str:
+        """Name of the run's folders: phase1, squad, glue-mrpc ..."""
+        raise NotImplementedError
+
+    def vocabulary_file(self) -> Path:
+        """The vocabulary that is kept beside the weights."""
+        raise NotImplementedError
+
+    def warmup_steps(self) -> int:
+        return int(self.run.max_steps * self.optimizer.warmup_proportion)
+
+    def stage_dir(self) -> Path:
+        """Where this stage's logs and summary go."""
+        return self.run.output_dir / self.stage()
+
+    def checkpoint_dir(self) -> Path:
+        """Parent of this stage's STEP folders."""
+        return self.run.output_dir / self.run.bert_model / self.stage()
+
+
+AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
+
+
+def derive(config: AnyConfig, **changes: Any) -> AnyConfig:
+    """A copy with fields changed by their flat names, checked again; `model` replaces the whole architecture."""
+    sections: dict[str, dict[str, Any]] = {
+        name: getattr(config, name).model_dump() for name in type(config).model_fields
+    }
+    if "model" in changes:
+        sections["model"] = changes.pop("model").model_dump()
+    for name, value in changes.items():
+        holders = [section for section in sections if name in sections[section]]
+        if not holders:
+            raise ValueError(f"{name}={value!r} is not a setting; see {type(config).__name__}")
+        sections[holders[0]][name] = value
+    return type(config)(**sections)
+
+
+def check_vocabulary_file(vocab_file: Path, model: BertConfig) -> None:
+    """Refuse a vocabulary that is missing or does not fit the model.
+
+    Raises:
+        ValueError: with the path, the rule and the remedy.
+    """
+    if not vocab_file.is_file():
+        raise ValueError(
+            f"vocab_file={vocab_file} must be an existing vocabulary; pass --vocab-file{unset_variable(vocab_file)}"
+        )
+    tokens, pad = vocab_file.read_bytes().splitlines(), model.pad_token_id
+    if tokens[pad : pad + 1] != [b"[PAD]"]:
+        raise ValueError(
+            f"vocab_file={vocab_file} must have [PAD] in line {pad + 1}, as pad_token_id={pad} says; "
+            "pass --pad-token-id, or the vocabulary of this model"
+        )
+    most = model.padded_vocab_size()
+    if len(tokens) > most:
+        raise ValueError(
+            f"vocab_file={vocab_file} has {len(tokens)} tokens and must have at most {most}, that is "
+            f"vocab_size={model.vocab_size} rounded up to a multiple of 8; pass the vocabulary of "
+            "this model, or --vocab-size"
+        )
+
+
+def unset_variable(path: Path) -> str:
+    return f" (the environment variable in {path} is not set)" if "$" in str(path) else ""

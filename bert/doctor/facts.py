@@ -1,0 +1,296 @@
+"""Facts about this machine for `python -m bert.doctor`: read, not judged. Paddle is loaded in another process only.
+
+What cannot be read is None or empty; a fact never raises.
+"""
+
+import importlib.metadata
+import json
+import locale
+import os
+import platform
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bert import REPOSITORY
+from bert.doctor import requirements as environment
+from bert.runtime import topology
+
+# Asks Paddle what it is; in a process of its own, where it may crash. The matrix product is real work on the device.
+_ASK_PADDLE = """
+import json
+from bert.framework import core, paddle, static
+import gzip
+compressed = gzip.decompress(gzip.compress(b"zlib" * 1000)) == b"zlib" * 1000
+cuda = paddle.is_compiled_with_cuda()
+facts = dict(version=paddle.__version__, cuda=paddle.version.cuda() if cuda else None,
+             cudnn=paddle.version.cudnn() if cuda else None, decompresses=compressed)
+try:
+    facts["gpus"] = paddle.device.cuda.device_count() if cuda else 0
+    place = paddle.CUDAPlace(0) if facts["gpus"] else paddle.CPUPlace()
+    product = paddle.matmul(paddle.ones([64, 64]), paddle.ones([64, 64])).sum()
+    result = static.Executor(place).run(static.default_main_program(), fetch_list=[product])[0]
+    facts["product"] = float(result)
+except Exception as error:
+    facts["error"] = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+try:
+    facts["nccl"] = core.nccl_version() if cuda else None
+except Exception:
+    facts["nccl"] = None
+print("FACTS " + json.dumps(facts))
+"""
+_GPU_SECONDS = 60.0  # for nvidia-smi, which takes seconds where its daemon does not run
+_NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "fuse.sshfs",
+    "glusterfs",
+    "9p",
+    "afs",
+    "wekafs",
+    "fuse.juicefs",
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str
+    compute_capability: str  # "8.0"
+    memory_mib: int
+    driver: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the checks of bert.doctor.checks judge."""
+
+    python: str = "3.11.0"
+    requirement_differences: tuple[str, ...] = ()
+    requirements_file: str = "requirements.txt"
+    paddle: dict = field(default_factory=dict)  # empty: could not be loaded
+    paddle_problem: str = ""  # why not
+    paddle_loaded_early: bool = False  # by something that runs when Python starts, before zlib
+    gpus: tuple[Gpu, ...] = ()
+    cpu_vendor: str = ""
+    cpu_model: str = ""
+    cpu_flags: frozenset[str] = frozenset()
+    logical_processors: int = 1
+    usable_cores: int = 1
+    usable_processors: int = 1
+    memory_nodes: int = 1
+    cpu_quota: float | None = None
+    mkl_debug_cpu_type: str | None = None
+    memory_bytes: int = 0  # available, within the control group's limit
+    shm_bytes: int | None = None
+    open_files: int = 0
+    locked_memory_bytes: int = -1  # -1: unlimited
+    output_dir: Path = Path("results")
+    output_problem: str = ""  # why the folder cannot be written to
+    output_free_bytes: int = 0
+    output_free_files: int | None = None
+    output_file_system: str = ""
+    output_locks: bool = True
+    hostname: str = ""
+    host_address: str | None = None
+    ports_free: bool = True
+    proxies: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+    preloaded: str = ""  # LD_PRELOAD
+
+    def is_on_network(self) -> bool:
+        return self.output_file_system in _NETWORK_FILE_SYSTEMS
+
+
+def collect(output_dir: Path) -> Facts:
+    gpus = _gpus()
+    requirements = f"requirements{'-gpu' if gpus or _is_installed('paddlepaddle-gpu') else ''}.txt"
+    paddle, problem = ask_paddle(sys.executable)
+    cpu = _cpu_info()
+    cores = topology.usable_cores(topology.allowed_processors())
+    soft_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft_memory, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    repository = REPOSITORY
+    return Facts(
+        python=platform.python_version(),
+        requirements_file=requirements,
+        paddle=paddle,
+        paddle_problem=problem,
+        paddle_loaded_early="paddle" in sys.modules,  # nothing of ours did, in this process
+        requirement_differences=tuple(environment.differences(environment.pins(repository / requirements))),
+        gpus=gpus,
+        cpu_vendor=cpu.get("vendor_id", platform.machine()),
+        cpu_model=cpu.get("model name", ""),
+        cpu_flags=frozenset(cpu.get("flags", "").split()),
+        logical_processors=os.cpu_count() or 1,
+        usable_cores=len(cores),
+        usable_processors=sum(len(core.processors) for core in cores),
+        memory_nodes=len({core.node for core in cores}),
+        cpu_quota=topology.cpu_quota(),
+        mkl_debug_cpu_type=os.environ.get("MKL_DEBUG_CPU_TYPE"),
+        memory_bytes=_memory(),
+        shm_bytes=_free("/dev/shm")[0],
+        open_files=soft_files,
+        locked_memory_bytes=soft_memory,
+        **_output(output_dir),
+        hostname=socket.gethostname(),
+        host_address=_host_address(),
+        ports_free=_can_listen(),
+        proxies=tuple(name for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY") if os.environ.get(name)),
+        encoding=locale.getpreferredencoding(False).lower(),
+        preloaded=os.environ.get("LD_PRELOAD", ""),
+    )
+
+
+def ask_paddle(python: str, timeout_seconds: float = 180.0) -> tuple[dict, str]:
+    """(facts, "") or ({}, why Paddle cannot be loaded)."""
+    repository = REPOSITORY
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASK_PADDLE],
+            cwd=repository,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {}, f"it did not answer within {timeout_seconds:.0f} s"
+    for line in done.stdout.splitlines():
+        if line.startswith("FACTS "):
+            return json.loads(line.removeprefix("FACTS ")), ""
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return {}, f"exit code {done.returncode}: {last}"
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return ()
+    try:  # a driver in trouble may not answer at all
+        listed = subprocess.run(
+            [command, "--query-gpu=name,compute_cap,memory.total,driver_version", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_GPU_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    rows = [[cell.strip() for cell in line.split(",")] for line in listed.stdout.splitlines()]
+    return tuple(
+        Gpu(row[0], row[1], int(row[2]) if row[2].isdecimal() else 0, row[3])
+        for row in rows
+        if len(row) == 4 and re.fullmatch(r"\d+\.\d+", row[1])
+    )
+
+
+def _cpu_info() -> dict[str, str]:
+    """The first processor's lines of /proc/cpuinfo."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in text.split("\n\n")[0].splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _memory() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 0)
+    return min(available, topology.memory_limit() or available)
+
+
+def _free(folder: "str | Path") -> tuple[int | None, int | None]:
+    """(bytes, files) that we may still write there; files None where the file system has no limit."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return None, None
+    return status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None
+
+
+def _output(folder: Path) -> dict:
+    """Can a checkpoint be made there: write, flush, rename, lock? Leaves the folder as it was."""
+    existing = folder.absolute()
+    while not existing.is_dir() and existing != existing.parent:
+        existing = existing.parent
+    problem, locks = "", True
+    try:
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=existing) as inside:
+            path = Path(inside) / "file"
+            with open(path, "w") as file:
+                file.write("x")
+                os.fsync(file.fileno())
+                locks = _locks(file.fileno())
+            path.rename(Path(inside) / "renamed")
+    except OSError as error:
+        problem = str(error)
+    free_bytes, free_files = _free(existing)
+    return {
+        "output_dir": folder,
+        "output_problem": problem,
+        "output_free_bytes": free_bytes or 0,
+        "output_free_files": free_files,
+        "output_file_system": _file_system(existing),
+        "output_locks": locks,
+    }
+
+
+def _locks(descriptor: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _file_system(folder: Path) -> str:
+    """Type of the file system that the folder lies on, by its longest mount point."""
+    try:
+        lines = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    mounts = {line.split()[1].replace("\\040", " "): line.split()[2] for line in lines if len(line.split()) > 2}
+    return next((mounts[str(above)] for above in (folder, *folder.parents) if str(above) in mounts), "")
+
+
+def _host_address() -> str | None:
+    """What Paddle's launcher would take as this node's address."""
+    try:
+        return socket.gethostbyname(socket.getfqdn(socket.gethostname()))
+    except OSError:
+        return None
+
+
+def _can_listen() -> bool:
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=5).close()
+    except OSError:
+        return False
+    return True

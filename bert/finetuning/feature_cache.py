@@ -1,0 +1,177 @@
+"""Features of a fine-tuning set on disk, so that the second run does not build them again. No Paddle.
+
+    cache = FeatureCache(directory)
+    key = cache.key("glue-mrpc-train", files=[path], vocabulary=vocabulary, settings={"max_seq_length": 128},
+                    code=[bert.finetuning.glue.features])
+    arrays, notes = cache.get_or_build(key, build)
+
+An entry is one safetensors file, NAME-KEY.safetensors. The key is the sha256 of everything the features follow from:
+the bytes of the input files, the settings, the vocabulary, and the source of the code that builds them. Entries appear
+whole or not at all, are checked by sha256 when they are read, and a bad one is told of and built anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from bert.tokenization.vocabulary import Vocabulary
+
+Arrays = dict[str, np.ndarray]
+Notes = dict[str, Any]  # what JSON holds: counts of what was truncated, skipped ...
+
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class CacheKey:
+    """The name of an entry: a readable part, and the sha256 of all it follows from."""
+
+    name: str
+    sha256: str
+
+    def file_name(self) -> str:
+        return f"{self.name}-{self.sha256[:32]}.safetensors"
+
+
+class FeatureCache:
+    """A folder of entries; without a folder nothing is kept.
+
+    Args:
+        directory: made when the first entry is written; None: build every time.
+        report: takes the lines that tell of an entry used, refused or not written.
+    """
+
+    def __init__(self, directory: Path | None, report: Callable[[str], None] = print) -> None:
+        self.directory = directory
+        self._report = report
+
+    def key(
+        self,
+        name: str,
+        *,
+        files: Sequence[Path],
+        vocabulary: Vocabulary,
+        settings: Mapping[str, Any],
+        code: Sequence[ModuleType],
+    ) -> CacheKey:
+        """The key of features built from `files` by the modules in `code`.
+
+        Args:
+            name: for the eyes, e.g. "squad-train"; letters, digits, dots, dashes and underscores.
+            settings: whatever else the features depend on; what JSON can hold.
+            code: the modules that build them: a changed program must not read features of the old one.
+        """
+        if not name or not all(character.isalnum() or character in "-_." for character in name):
+            raise ValueError(f"cache entry name {name!r} must be letters, digits, dots, dashes and underscores")
+        digest = hashlib.sha256()
+        description = {
+            "format": _FORMAT_VERSION,
+            "files": [sha256_of_file(path) for path in files],
+            "code": [sha256_of_file(Path(str(module.__file__))) for module in code],
+            "vocabulary": vocabulary.sha256,
+            "settings": dict(settings),
+        }
+        digest.update(json.dumps(description, sort_keys=True, ensure_ascii=True).encode())
+        return CacheKey(name, digest.hexdigest())
+
+    def get_or_build(self, key: CacheKey, build: Callable[[], tuple[Arrays, Notes]]) -> tuple[Arrays, Notes]:
+        """The arrays and notes of the entry; built and kept if there is no good one.
+
+        Ranks and runs that ask at the same time wait for the first to build. A folder that cannot be written costs
+        time, not the run: the features are built and not kept.
+        """
+        if self.directory is None:
+            return build()
+        path = self.directory / key.file_name()
+        with self._locked(path):
+            found = self._read(path, key)
+            if found is not None:
+                self._report(f"features from {path}")
+                return found
+            arrays, notes = build()
+            self._write(path, key, arrays, notes)
+        return arrays, notes
+
+    def _read(self, path: Path, key: CacheKey) -> tuple[Arrays, Notes] | None:
+        if not path.is_file():
+            return None
+        try:
+            with safe_open(path, framework="np") as file:
+                metadata = file.metadata() or {}
+                arrays = {name: file.get_tensor(name) for name in file.keys()}
+            if metadata.get("key") != key.sha256 or metadata.get("sha256") != _digest(arrays, metadata["notes"]):
+                raise ValueError("its contents do not have the sha256 it was written with")
+            return arrays, json.loads(metadata["notes"])
+        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            self._report(f"{path} is damaged ({error}): building the features again")
+            return None
+
+    def _write(self, path: Path, key: CacheKey, arrays: Arrays, notes: Notes) -> None:
+        text = json.dumps(notes, sort_keys=True)
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        metadata = {"key": key.sha256, "notes": text, "sha256": _digest(contiguous, text)}
+        temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
+        try:
+            save_file(contiguous, temporary, metadata=metadata)
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except (OSError, SafetensorError) as error:
+            self._report(
+                f"the features are not kept: {path} cannot be written ({error}); free some space, or give "
+                "another --cache-dir"
+            )
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self, path: Path) -> Iterator[None]:
+        """One builder an entry on this machine; where files cannot be locked, several build the same."""
+        descriptor = None
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def readable(text: str) -> str:
+    """What of a user's file name can stand in a key's name: other characters become dashes."""
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
+
+
+def sha256_of_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:
+    """sha256 of features: the same for a set built anew, another for another set or other settings."""
+    return _digest(arrays, "")
+
+
+def _digest(arrays: Mapping[str, np.ndarray], notes: str) -> str:
+    """sha256 over names, dtypes, shapes and bytes of the arrays, and the notes."""
+    digest = hashlib.sha256(notes.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+    return digest.hexdigest()

@@ -1,0 +1,83 @@
+"""GLUE's metrics, by scikit-learn and SciPy, which its own scorer uses.
+
+Where a definition divides by zero: Matthews' coefficient of constant predictions is 0, F1 without a true positive is
+0, and a correlation with a constant does not exist: it is NaN, and counts as 0 in the score.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.stats import ConstantInputWarning, NearConstantInputWarning, pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+
+def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
+    return float(accuracy_score(labels, predictions))
+
+
+def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Of class 1, the others being the negatives."""
+    return float(f1_score(labels == 1, predictions == 1, zero_division=0.0))
+
+
+def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """The mean of every class's F1, of the classes that are labelled or predicted."""
+    return float(f1_score(labels, predictions, average="macro", zero_division=0.0))
+
+
+def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Matthews' correlation; for more than two classes Gorodkin's R_K."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A single label was found")
+        return float(matthews_corrcoef(labels, predictions))
+
+
+def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
+    return _correlation(pearsonr, predictions, labels)
+
+
+def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Of average ranks where values are equal."""
+    return _correlation(spearmanr, predictions, labels)
+
+
+def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray) -> float:
+    predictions, labels = predictions.astype(np.float64), labels.astype(np.float64)
+    if len(labels) < 2 or np.ptp(predictions) == 0 or np.ptp(labels) == 0:
+        return math.nan
+    with warnings.catch_warnings():
+        for category in (ConstantInputWarning, NearConstantInputWarning):
+            warnings.simplefilter("ignore", category)
+        return float(function(predictions, labels).statistic)
+
+
+METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    function.__name__: function for function in (accuracy, f1, macro_f1, matthews, pearson, spearman)
+}
+
+
+def scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """The named metrics, and "score", their mean, as GLUE's leaderboard has it.
+
+    Args:
+        predictions: [n], classes as int64, or numbers.
+        labels: [n], likewise.
+    Raises:
+        ValueError: nothing to score, as many predictions as labels are needed, or a prediction is not finite.
+    """
+    if len(predictions) != len(labels) or not len(labels):
+        raise ValueError(
+            f"{len(predictions)} predictions for {len(labels)} labels cannot be scored: one is needed for "
+            "each, and at least one"
+        )
+    if not np.isfinite(predictions).all():
+        raise ValueError(
+            f"{int((~np.isfinite(predictions)).sum())} of {len(predictions)} predictions are NaN or "
+            "infinite: the model is broken; look at its training loss"
+        )
+    found = {name: METRICS[name](predictions, labels) for name in names}
+    return {**found, "score": float(np.mean([0.0 if math.isnan(value) else value for value in found.values()]))}

@@ -1,0 +1,325 @@
+"""Files of labelled sentences -> examples: GLUE's tab-separated files as they are published, and a user's own.
+
+    .tsv .txt       fields between tabs, nothing quoted: a quotation mark is text, and ends no line
+    .csv            as spreadsheets write it: commas, quotes where needed
+    .jsonl .ndjson  one JSON object a line
+
+A line that cannot be read is never dropped in silence: the file is refused, with the first such lines, what is wrong
+with them and what to do. Only of a large labelled file may a few be left out; they are counted and told.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bert.finetuning.glue.tasks import Column, Split
+
+MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; so one of less than 10,000 lines may have none
+_NUM_SHOWN = 3
+_MAX_SHOWN_CHARACTERS = 60
+# What a line must have been read as: the wanted fields in order, or what is wrong with it.
+_Row = tuple[int, list[str] | None, str]
+
+
+class DataError(ValueError):
+    """A file that cannot be used; the text has the file, the line, the value, the rule and the remedy."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What a file holds.
+
+    Attributes:
+        source: the file.
+        texts: one list of n sentences, or two.
+        labels: n labels as they stand in the file; None where it has none.
+        indices: n names by which the leaderboard knows the examples.
+        counts: what was left out or is unusual, and how often.
+        warnings: lines to show to the user.
+    """
+
+    source: Path
+    texts: tuple[list[str], ...]
+    labels: list[str] | None
+    indices: list[str]
+    counts: dict[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """What a label may be: one of `labels`, or a number within `value_range`; neither: anything but nothing.
+
+    `no_label` marks an example that has none; it is left out, and counted.
+    """
+
+    labels: tuple[str, ...] | None = None
+    value_range: tuple[float, float] | None = None
+    no_label: str | None = None
+
+    def problem(self, label: str) -> str:
+        """What is wrong with it; "" if nothing is."""
+        if self.value_range is not None:
+            return self._number_problem(label, *self.value_range)
+        if self.labels is not None:
+            return "" if label in self.labels else f"label {_shown(label)} is not one of {', '.join(self.labels)}"
+        return "" if label.strip() else "its label is empty"
+
+    def _number_problem(self, label: str, low: float, high: float) -> str:
+        try:
+            value = float(label)
+        except ValueError:
+            return f"label {_shown(label)} is not a number"
+        if not math.isfinite(value) or not low <= value <= high:
+            return f"label {_shown(label)} is not a finite number from {low:g} to {high:g}"
+        return ""
+
+    def encode(self, labels: Sequence[str]) -> np.ndarray:
+        """int64 classes or float32 numbers [n] of labels that have no problem."""
+        if self.value_range is not None:
+            return np.array([float(label) for label in labels], np.float32)
+        assert self.labels is not None, "the labels must be known before they can be encoded"
+        classes = {label: index for index, label in enumerate(self.labels)}
+        return np.array([classes[label] for label in labels], np.int64)
+
+
+def find_file(directory: Path, split: Split) -> Path:
+    """The file of a split.
+
+    Raises:
+        DataError: none of its names is there.
+    """
+    for name in split.files:
+        if (directory / name).is_file():
+            return directory / name
+    present = sorted(path.name for path in directory.iterdir())[:12] if directory.is_dir() else []
+    raise DataError(
+        f"{directory} has no {' or '.join(split.files)}; it has {', '.join(present) or 'nothing'}. "
+        "`python -m data.download_glue --outdir DIR` gets GLUE's files, a folder for each task"
+    )
+
+
+def read_examples(path: Path, split: Split, rule: LabelRule, max_bad_line_fraction: float = 0.0) -> Examples:
+    """All examples of a file, in order.
+
+    Args:
+        path: its suffix tells the format.
+        split: the columns.
+        rule: what labels may be.
+        max_bad_line_fraction: share of the lines that may be left out (and told of) because they cannot be read.
+    Raises:
+        DataError: the file is missing, not UTF-8, empty, lacks a column, or has lines that cannot be read.
+    """
+    columns: list[Column] = [*split.texts]
+    if split.label is not None:
+        columns.append(split.label)
+    if split.index is not None:
+        columns.append(split.index)
+    text = decoded_text(path)
+    kept: list[list[str]] = []
+    problems: list[str] = []
+    num_lines = num_unlabelled = 0
+    for line, row, problem in _rows(path, text, columns, split.header):
+        num_lines += 1
+        if row is not None and split.label is not None:
+            # Spaces around a label would make another class of it.
+            label = row[len(split.texts)] = row[len(split.texts)].strip()
+            if label == rule.no_label:
+                num_unlabelled += 1
+                continue
+            problem = rule.problem(label)
+        if row is None or problem:
+            problems.append(f"line {line}: {problem}")
+        else:
+            kept.append(row)
+    warnings = _judge(path, problems, num_lines, max_bad_line_fraction)
+    if num_unlabelled:
+        warnings += (f"{path}: {num_unlabelled} of {num_lines} examples left out, which are marked as without a label",)
+    if not kept:
+        raise DataError(
+            f"{path} has no examples: {num_lines} lines besides the first, none of them usable; is the download whole?"
+        )
+    counts = {
+        "bad_lines": len(problems),
+        "unlabelled": num_unlabelled,
+        "empty_texts": sum(not row[place].strip() for row in kept for place in range(len(split.texts))),
+    }
+    fields = [list(values) for values in zip(*kept, strict=True)]
+    num_texts = len(split.texts)
+    return Examples(
+        path,
+        tuple(fields[:num_texts]),
+        fields[num_texts] if split.label is not None else None,
+        fields[-1] if split.index is not None else [str(number) for number in range(len(kept))],
+        counts,
+        warnings,
+    )
+
+
+def discover_labels(examples: Examples) -> tuple[str, ...]:
+    """The labels of a file, whole numbers by value and others by alphabet.
+
+    Raises:
+        DataError: there are fewer than two.
+    """
+    found = set(examples.labels or ())
+    if len(found) < 2:
+        raise DataError(
+            f"{examples.source}: every label is {_shown(found.pop())}; a classification needs two or more. "
+            "Is --label-column the right one?"
+        )
+    if len(found) > max(100, len(examples) // 2):
+        raise DataError(
+            f"{examples.source}: {len(found)} different labels in {len(examples)} lines; is --label-column "
+            "the right one? For numbers, use --regression"
+        )
+    return tuple(sorted(found, key=lambda label: (0, int(label), label) if _is_integer(label) else (1, 0, label)))
+
+
+def _is_integer(label: str) -> bool:
+    return re.fullmatch(r"-?[0-9]+", label) is not None
+
+
+def _judge(path: Path, problems: list[str], num_lines: int, max_fraction: float) -> tuple[str, ...]:
+    """Warnings of lines left out; an error where there are more than may be."""
+    if not problems:
+        return ()
+    shown = "; ".join(problems[:_NUM_SHOWN]) + ("; ..." if len(problems) > _NUM_SHOWN else "")
+    if len(problems) > max_fraction * num_lines:
+        remedy = "correct them"
+        if max_fraction:
+            remedy += f", or let more than a share of {max_fraction:g} be left out with --max-bad-line-fraction"
+        raise DataError(f"{path}: {len(problems)} of {num_lines} lines cannot be read; {remedy}. {shown}")
+    return (f"{path}: {len(problems)} of {num_lines} lines left out, which cannot be read: {shown}",)
+
+
+def decoded_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        DataError: the file is missing, not UTF-8, or has NUL characters.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} is not there; check the path")
+    data = path.read_bytes()
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{path}: it is UTF-16; save it as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}:{line}: byte {data[error.start]:#04x} is not UTF-8 ({error.reason}); save the file as "
+            "UTF-8, e.g. with iconv -f LATIN1 -t UTF-8"
+        ) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path}:{line}: a NUL character; this is not a text file, or one in UTF-16: save it as UTF-8")
+    return text
+
+
+def _rows(path: Path, text: str, columns: list[Column], header: bool) -> Iterator[_Row]:
+    suffix = path.suffix.lower()
+    if suffix in (".jsonl", ".ndjson", ".json"):
+        return _json_rows(path, text, [str(column) for column in columns])
+    if suffix == ".csv":
+        return _csv_rows(path, text, columns)
+    if suffix in (".tsv", ".txt", ".tab"):
+        return _tsv_rows(path, text, columns, header)
+    raise DataError(f"{path}: files of {suffix or 'no suffix'} are not known; .tsv, .csv and .jsonl are")
+
+
+def _tsv_rows(path: Path, text: str, columns: list[Column], header: bool) -> Iterator[_Row]:
+    # Only a line feed ends a line: the published texts hold U+0085 and other characters that splitlines() would cut at.
+    lines = text.split("\n")
+    while lines and not lines[-1].strip("\r"):
+        lines.pop()
+    if not lines:
+        raise DataError(f"{path} is empty; is the download whole?")
+    first = lines[0].removesuffix("\r").split("\t")
+    if header:
+        places = [_place(path, first, column) for column in columns]
+        width, rule = len(first), f"the first line names {len(first)}"
+    else:
+        places = [int(column) for column in columns]
+        width, rule = max(4, max(places) + 1), "CoLA's files have 4, and no line of names"
+    for number, line in enumerate(lines[1:] if header else lines, start=2 if header else 1):
+        fields = line.removesuffix("\r").split("\t")
+        if len(fields) != width:
+            yield number, None, f"{len(fields)} fields between tabs, {rule} ({_shown(line)})"
+        else:
+            yield number, [fields[place] for place in places], ""
+
+
+def _csv_rows(path: Path, text: str, columns: list[Column]) -> Iterator[_Row]:
+    csv.field_size_limit(1 << 30)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        first = next(reader, None)
+        if first is None:
+            raise DataError(f"{path} is empty; is the download whole?")
+        places = [_place(path, first, column) for column in columns]
+        start = reader.line_num + 1
+        for fields in reader:
+            if len(fields) == len(first):
+                yield start, [fields[place] for place in places], ""
+            elif fields:
+                yield start, None, f"{len(fields)} fields, the first line names {len(first)}"
+            start = reader.line_num + 1
+    except csv.Error as error:
+        # Where a quote is open, the lines after it cannot be told from its text: nothing more can be read.
+        raise DataError(
+            f"{path}:{reader.line_num}: not CSV ({error}); a quoted field that starts before or here is "
+            "not closed, or has text after its quote: double the quotes within fields, or save as TSV, "
+            "where quotes are text"
+        ) from None
+
+
+def _json_rows(path: Path, text: str, keys: list[str]) -> Iterator[_Row]:
+    if text.lstrip()[:1] == "[":
+        raise DataError(f"{path}:1: a JSON array; one object a line is needed: convert it, e.g. with jq -c '.[]'")
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield number, None, f"not JSON ({error}): {_shown(line)}"
+            continue
+        if not isinstance(found, dict):
+            yield number, None, f"not a JSON object: {_shown(line)}"
+        elif missing := [key for key in keys if key not in found]:
+            yield number, None, f"no {', '.join(missing)}; its keys are {', '.join(map(_shown, found))[:200]}"
+        elif unfit := [key for key in keys if not isinstance(found[key], str | int | float)]:
+            yield number, None, f"{unfit[0]} is {_shown(json.dumps(found[unfit[0]]))}, neither text nor a number"
+        else:
+            yield number, [value if isinstance(value := found[key], str) else json.dumps(value) for key in keys], ""
+
+
+def _place(path: Path, names: list[str], column: Column) -> int:
+    if isinstance(column, int):
+        return column
+    if names.count(column) == 1:
+        return names.index(column)
+    shown = ", ".join(_shown(name) for name in names[:12]) + (", ..." if len(names) > 12 else "")
+    what = "no column" if column not in names else f"{names.count(column)} columns"
+    raise DataError(
+        f"{path}:1: {what} {column!r}; the first line names {shown}. Is it the task's file? For files of "
+        "your own, use --task-name custom with --text-column, --text-pair-column and --label-column"
+    )
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= _MAX_SHOWN_CHARACTERS else value[:_MAX_SHOWN_CHARACTERS] + "...")

@@ -1,0 +1,262 @@
+"""GLUE's tasks, and a user's own like them: files -> features, outputs -> scores and prediction files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.checkpoints.files import weights_folder
+from bert.finetuning.config import FineTuningConfig, tokenizer_settings
+from bert.finetuning.feature_cache import Arrays, FeatureCache, Notes, fingerprint, readable
+from bert.finetuning.glue import features as glue_features
+from bert.finetuning.glue import reading as glue_reading
+from bert.finetuning.glue.config import LABELS_FILE, GlueConfig, labels_beside
+from bert.finetuning.glue.metrics import scores
+from bert.finetuning.glue.reading import LabelRule, discover_labels, find_file, read_examples
+from bert.finetuning.glue.submission import prediction_texts, write_predictions
+from bert.finetuning.glue.tasks import GlueTask, Split
+from bert.finetuning.loader import FeatureTable
+from bert.finetuning.run import FineTuningTask, Outputs, PredictedSet
+from bert.model.objectives import SequenceClassificationObjective, SequenceRegressionObjective
+from bert.tokenization import fast_tokenizer
+from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.vocabulary import Vocabulary
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PreparedFile:
+    """A file's features. `targets` are int64 classes or float32 numbers [n], None where it has none."""
+
+    table: FeatureTable
+    targets: np.ndarray | None
+    indices: list[str]
+    labels: tuple[str, ...] | None
+    fingerprint: str
+
+
+def open_task(config: GlueConfig, report: Report) -> FineTuningTask:
+    """Read, check and tokenise every file that the settings need.
+
+    Raises:
+        ValueError: a file that cannot be used, or classes that nothing says.
+    """
+    reader = _Reader(config, report)
+    task = config.task()
+    train = None
+    labels = task.labels
+    if config.run.do_train:
+        assert task.train is not None
+        train = reader.prepare(
+            _path(config, config.data.train_file, task.train),
+            task,
+            task.train,
+            labels,
+            config.data.max_bad_line_fraction,
+        )
+        labels = train.labels
+    elif not task.is_regression:
+        labels = labels_of_the_weights(config, labels, report)
+    task = config.task(len(labels or ()))
+    evaluation = []
+    for name, split in task.dev.items() if config.run.do_eval else ():
+        # QQP's published files have broken lines; of the leaderboard's, none may be left out.
+        part = reader.prepare(
+            _path(config, config.data.eval_file, split), task, split, labels, config.data.max_bad_line_fraction
+        )
+        evaluation.append(_evaluated(task, name, part, alone=len(task.dev) == 1))
+    prediction = []
+    for name, split in task.test.items() if config.run.do_predict else ():
+        part = reader.prepare(_path(config, config.data.predict_file, split), task, split, labels)
+        prediction.append(PredictedSet(name, part.table, write=_writer(task, name, part)))
+    if labels is None:
+        objective: Any = SequenceRegressionObjective(config.model, config.hardware.fuse_mha)
+    else:
+        objective = SequenceClassificationObjective(config.model, config.hardware.fuse_mha, num_labels=len(labels))
+    first = next(iter(task.dev))
+    return FineTuningTask(
+        objective,
+        fingerprint=train.fingerprint if train else "",
+        best_metric="eval_score" if len(task.dev) == 1 else f"eval_{first}_score",
+        train=train.table if train else None,
+        evaluation=evaluation,
+        prediction=prediction,
+        texts=tokenizer_settings(config.data)
+        | ({LABELS_FILE: json.dumps(labels, ensure_ascii=False) + "\n"} if labels else {}),
+    )
+
+
+class _Reader:
+    """Files -> features, by way of the cache."""
+
+    def __init__(self, config: GlueConfig, report: Report) -> None:
+        self._config, self._report = config, report
+        self._vocabulary = Vocabulary.from_file(config.data.vocab_file)
+        self._tokenizer = FastTokenizer(self._vocabulary, config.data.do_lower_case)
+        self._cache = FeatureCache(config.data.cache_dir, report)
+
+    def prepare(
+        self,
+        path: Path,
+        task: GlueTask,
+        split: Split,
+        labels: tuple[str, ...] | None,
+        max_bad_line_fraction: float = 0.0,
+    ) -> PreparedFile:
+        """`labels` None: those that the file has."""
+        data = self._config.data
+        rule = LabelRule(labels, task.value_range, task.no_label)
+        key = self._cache.key(
+            f"{self._config.stage()}-{readable(path.stem)}",
+            files=[path],
+            vocabulary=self._vocabulary,
+            settings={
+                "split": asdict(split),
+                "rule": repr(rule),
+                "suffix": path.suffix,
+                "lower": data.do_lower_case,
+                "max_seq_length": data.max_seq_length,
+                "max_bad_line_fraction": max_bad_line_fraction,
+            },
+            code=[glue_features, glue_reading, fast_tokenizer],
+        )
+        arrays, notes = self._cache.get_or_build(key, lambda: self._build(path, split, rule, max_bad_line_fraction))
+        for line in (*notes["warnings"], _count_line(path, notes["counts"], data.max_seq_length)):
+            self._report(line)
+        targets = arrays.get("labels")
+        table = FeatureTable(
+            arrays["input_ids"],
+            arrays["offsets"],
+            arrays["first_lengths"],
+            {} if targets is None else {"labels": targets},
+            pad_id=self._config.model.pad_token_id,
+        )
+        known = notes["labels"]
+        return PreparedFile(
+            table,
+            targets,
+            notes["indices"] or [str(number) for number in range(len(table))],
+            tuple(known) if known else None,
+            fingerprint(arrays),
+        )
+
+    def _build(self, path: Path, split: Split, rule: LabelRule, max_bad_line_fraction: float) -> tuple[Arrays, Notes]:
+        examples = read_examples(path, split, rule, max_bad_line_fraction)
+        arrays, counts = glue_features.sentence_features(
+            self._tokenizer, examples.texts, self._config.data.max_seq_length
+        )
+        if examples.labels is not None:
+            if rule.labels is None and rule.value_range is None:
+                rule = LabelRule(discover_labels(examples))
+            arrays["labels"] = rule.encode(examples.labels)
+        counts = {"examples": len(examples), **examples.counts, **counts}
+        return arrays, {
+            "labels": rule.labels,
+            "indices": examples.indices if split.index is not None else None,
+            "warnings": examples.warnings,
+            "counts": counts,
+        }
+
+
+def _path(config: GlueConfig, own: Path | None, split: Split) -> Path:
+    if config.data.task_name == "custom":
+        assert own is not None, "the settings have checked it"
+        return own
+    assert config.data.data_dir is not None
+    return find_file(config.data.data_dir, split)
+
+
+def _count_line(path: Path, counts: dict[str, int], max_seq_length: int) -> str:
+    parts = [f"{path}: {counts['examples']:,} examples, {counts['tokens'] / counts['examples']:.1f} tokens each"]
+    if counts["truncated"]:
+        parts.append(f"{counts['truncated']:,} cut to --max-seq-length {max_seq_length}")
+    if counts["empty_texts"]:
+        parts.append(f"{counts['empty_texts']:,} empty texts")
+    return ", ".join(parts)
+
+
+def labels_of_the_weights(
+    config: FineTuningConfig, expected: tuple[str, ...] | None, report: Report
+) -> tuple[str, ...]:
+    """The classes of a classifier that is used as it is: what lies beside it says, or the task."""
+    settings = config.initialization
+    weights = settings.from_checkpoint or settings.initial_weights()
+    found = labels_beside(weights_folder(weights)) if weights is not None else None
+    if expected is None:
+        if found is None:
+            raise ValueError(
+                f"nothing says the classes of {weights or 'random weights'}: it has no {LABELS_FILE}. "
+                "Train with --do-train, pass --from-pretrained-params with a model that was, or write "
+                'that file: a JSON list of the classes, in order, e.g. ["no", "yes"]'
+            )
+        return found
+    if found is None or found == expected:
+        return expected
+    # Others write ENTAILMENT, or "not entailment"; their order is often another than the files'.
+    known = {_plain(label): label for label in expected}
+    renamed = tuple(known.get(_plain(label), label) for label in found)
+    if set(renamed) == set(expected):
+        report(f"classes in the order of the weights: {', '.join(renamed)}")
+        return renamed
+    report(f"{weights} calls its classes {', '.join(found)}; taken to be {', '.join(expected)}, in that order")
+    return expected
+
+
+def _plain(label: str) -> str:
+    return label.lower().replace(" ", "_").replace("-", "_")
+
+
+def predicted_values(outputs: Outputs, is_regression: bool) -> np.ndarray:
+    """int64 classes or float32 numbers [n].
+
+    Raises:
+        ValueError: the model puts out NaN or infinities.
+    """
+    logits = outputs["logits"]
+    if not np.isfinite(logits).all():
+        raise ValueError(
+            f"the model's outputs are NaN or infinite for {int((~np.isfinite(logits)).any(-1).sum())} of "
+            f"{len(logits)} examples; its weights are damaged, or its training diverged"
+        )
+    return logits[:, 0] if is_regression else logits.argmax(-1)
+
+
+def _evaluated(task: GlueTask, name: str, part: PreparedFile, *, alone: bool) -> PredictedSet:
+    prefix = "eval_" if alone else f"eval_{name}_"
+    targets = part.targets
+    assert targets is not None
+
+    def score(outputs: Outputs) -> dict[str, float]:
+        found = scores(task.metrics, predicted_values(outputs, task.is_regression), targets)
+        return {f"{prefix}{metric}": value for metric, value in found.items()}
+
+    def write(outputs: Outputs, directory: Path) -> None:
+        predictions = prediction_texts(task, part.labels, predicted_values(outputs, task.is_regression))
+        truths = prediction_texts(task, part.labels, targets)
+        write_predictions(
+            directory / f"{name}_predictions.tsv", part.indices, [predictions, truths], ("prediction", "label")
+        )
+
+    return PredictedSet(name, part.table, score, write)
+
+
+def _writer(task: GlueTask, name: str, part: PreparedFile) -> Callable[[Outputs, Path], None]:
+    def write(outputs: Outputs, directory: Path) -> None:
+        columns: list[Sequence[str]] = [
+            prediction_texts(task, part.labels, predicted_values(outputs, task.is_regression))
+        ]
+        names = ["prediction"]
+        if task.name == "custom" and not task.is_regression:
+            logits = outputs["logits"].astype(np.float64)
+            odds = np.exp(logits - logits.max(-1, keepdims=True))
+            columns.append([f"{value:.6f}" for value in odds.max(-1) / odds.sum(-1)])
+            names.append("probability")
+        write_predictions(directory / f"{name}.tsv", part.indices, columns, names)
+
+    return write

@@ -1,0 +1,66 @@
+"""Settings of run_ner.py: fine-tuning's, with files of tagged words. No Paddle inside."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from bert.config.command_line import EntryPoint
+from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_by_weights
+from bert.finetuning.ner.conll import ConllFormat
+from bert.finetuning.ner.recipes import NER_RECIPES
+
+
+class TaggedDataSettings(TaskDataSettings):
+    train_file: Path | None = Field(None, description="tagged words to train on, in CoNLL-2003's format")
+    eval_file: Path | None = Field(None, description="tagged words to evaluate on")
+    predict_file: Path | None = Field(None, description="words to predict the tags of; tags that it has are not read")
+    word_column: int = Field(0, description="column of the word, from 0; -1 is the last")
+    tag_column: int = Field(-1, description="column of the tag")
+    tag_scheme: Literal["iob1", "iob2", "iobes"] | None = Field(
+        None, description="how the files are tagged; none: found out"
+    )
+    document_context: bool = Field(False, description="show each sentence with those around it in its document")
+    window_overlap: int | None = Field(
+        None, ge=0, description="tokens that the windows of a long sentence share on each side; none: a quarter"
+    )
+
+    @model_validator(mode="after")
+    def _windows_move(self) -> "TaggedDataSettings":
+        if self.window_overlap is not None and 2 * self.window_overlap >= self.max_seq_length - 2:
+            raise ValueError(
+                f"window_overlap={self.window_overlap} must be less than half of max_seq_length - 2 = "
+                f"{self.max_seq_length - 2}, or windows do not move; lower --window-overlap"
+            )
+        return self
+
+    def layout(self, tagged: bool = True) -> ConllFormat:
+        return ConllFormat(self.word_column, self.tag_column, self.tag_scheme, tagged)
+
+
+class TaggingConfig(FineTuningConfig):
+    """Named entities, or any other spans of words."""
+
+    data: TaggedDataSettings
+
+    def stage(self) -> str:
+        return "ner"
+
+    def check_files(self) -> None:
+        super().check_files()
+        for name, mode in (("train_file", "do_train"), ("eval_file", "do_eval"), ("predict_file", "do_predict")):
+            path = getattr(self.data, name)
+            if getattr(self.run, mode) and path is None:
+                raise ValueError(f"{mode}=true needs {name}; pass --{name.replace('_', '-')}")
+            if path is not None and not path.is_file():
+                raise ValueError(f"{name}={path} must be an existing file; check --{name.replace('_', '-')}")
+
+
+ENTRY = EntryPoint(
+    script="run_ner.py",
+    config_class=TaggingConfig,
+    recipes=NER_RECIPES,
+    implied=implied_by_weights,
+    usage="[--config RECIPE] --from-pretrained-params WEIGHTS --do-train --train-file FILE --do-eval --eval-file FILE",
+    description="Fine-tune BERT to find named entities, or other spans of words.",
+)

@@ -1,0 +1,108 @@
+"""Tagged words -> windows of tokens: the first word piece of a word stands for it. No Paddle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bert.arrays.ragged import offsets_of, ragged_indices
+from bert.finetuning.ner.conll import TaggedText
+from bert.tokenization.fast_tokenizer import FastTokenizer
+
+NO_WORD = -1
+
+
+def token_features(
+    tokenizer: FastTokenizer,
+    text: TaggedText,
+    max_seq_length: int,
+    document_context: bool = False,
+    overlap: int | None = None,
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """A window [CLS] ... [SEP] for every sentence, and several for one that is too long for it.
+
+    Every word is predicted in exactly one window. The windows of a long sentence share tokens, so that a word near an
+    edge of one is predicted in another, with words on both of its sides.
+
+    Args:
+        max_seq_length: longest window, in tokens with the special ones.
+        document_context: fill each window with the sentences around it, of the same document.
+        overlap: tokens on either side that windows of a long sentence show but do not predict; a quarter if None.
+    Returns:
+        arrays: input_ids [T], offsets int64 [n + 1], and word_indices int32 [T]: the word that is predicted at the
+            token, NO_WORD where none is.
+        counts: of sentences, windows, sentences in several windows, words cut to fit a window, and words without a
+            piece (of control characters alone), which are [UNK].
+    """
+    limit = max_seq_length - 2
+    pieces, starts, counts = _pieces(tokenizer, text, limit)
+    first, after, low, high = _owned_words(text, starts, limit, limit // 4 if overlap is None else overlap)
+    counts |= {
+        "sentences": len(text.sentence_offsets) - 1,
+        "windows": len(first),
+        "split_sentences": int(len(np.unique(low[(first > low) | (after < high)]))),
+    }
+    if document_context:
+        sentence = np.searchsorted(text.sentence_offsets, first, "right") - 1
+        low, high = (bound[sentence] for bound in text.document_bounds())
+    left, right = _with_context(starts, first, after, low, high, limit)
+    lengths = starts[right] - starts[left]
+    offsets = offsets_of(lengths + 2)
+    vocabulary = tokenizer.vocabulary
+    ids = np.empty(offsets[-1], pieces.dtype)
+    ids[offsets[:-1]], ids[offsets[1:] - 1] = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
+    ids[ragged_indices(offsets[:-1] + 1, lengths)] = pieces[ragged_indices(starts[left], lengths)]
+    words = np.full(offsets[-1], NO_WORD, np.int32)
+    owned = ragged_indices(first, after - first)
+    window = np.repeat(np.arange(len(first)), after - first)
+    words[offsets[window] + 1 + starts[owned] - starts[left[window]]] = owned
+    return {"input_ids": ids, "offsets": offsets, "word_indices": words}, counts
+
+
+def _pieces(tokenizer: FastTokenizer, text: TaggedText, limit: int) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+    """Flat pieces and int64 [words + 1] where each word's begin; every word has from 1 to `limit`."""
+    ids, offsets = tokenizer.encode_texts(text.words)
+    lengths = np.diff(offsets)
+    kept = np.clip(lengths, 1, limit)
+    starts = offsets_of(kept)
+    pieces = np.full(starts[-1], tokenizer.vocabulary.id_of("[UNK]"), ids.dtype)
+    present = np.minimum(lengths, limit)
+    pieces[ragged_indices(starts[:-1], present)] = ids[ragged_indices(offsets[:-1], present)]
+    return pieces, starts, {"cut_words": int((lengths > limit).sum()), "empty_words": int((lengths == 0).sum())}
+
+
+def _owned_words(
+    text: TaggedText, starts: np.ndarray, limit: int, overlap: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """int64 [windows] each: the words first..after-1 that a window predicts, and low..high-1 of its sentence."""
+    low, high = text.sentence_offsets[:-1], text.sentence_offsets[1:]
+    rows = []
+    for begin, end in zip(low.tolist(), high.tolist(), strict=True):
+        if starts[end] - starts[begin] <= limit:
+            rows.append((begin, end, begin, end))
+            continue
+        place = begin
+        while place < end:
+            room = max(limit - 2 * overlap, 1)
+            if starts[end] - starts[place] <= limit - overlap:
+                room = limit - overlap  # the last one needs nothing on its right
+            elif place == begin:
+                room = limit - overlap  # and the first nothing on its left
+            following = int(np.searchsorted(starts, starts[place] + room, "right")) - 1
+            following = min(max(following, place + 1), end)
+            rows.append((place, following, begin, end))
+            place = following
+    first, after, low, high = np.array(rows, np.int64).T
+    return first, after, low, high
+
+
+def _with_context(
+    starts: np.ndarray, first: np.ndarray, after: np.ndarray, low: np.ndarray, high: np.ndarray, limit: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The words left..right-1 that a window shows: as many around its own as fit, as evenly as can be."""
+    budget = limit - (starts[after] - starts[first])
+    before, behind = starts[first] - starts[low], starts[high] - starts[after]
+    before = np.minimum(before, np.maximum(budget // 2, budget - behind))
+    left = np.searchsorted(starts, starts[first] - before, "left")
+    behind = np.minimum(behind, budget - (starts[first] - starts[left]))
+    right = np.searchsorted(starts, starts[after] + behind, "right") - 1
+    return left, right

@@ -1,0 +1,145 @@
+"""Tags of words and the spans they mean: IOB1, IOB2 and IOBES, and the span F1 of named-entity recognition.
+
+A tag is O, or a prefix, a hyphen and a type. Spans are read from any of the schemes, and from tags that break them (as
+a model predicts), by the rules of the CoNLL-2000 scorer, which seqeval follows too: a span ends where the type changes,
+before B and S, and after E and S; whatever else stands next to each other belongs together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+Scheme = Literal["iob1", "iob2", "iobes"]
+SCHEMES: tuple[Scheme, ...] = ("iob1", "iob2", "iobes")
+OUTSIDE = "O"
+# Other letters in use for the last and the only word of a span (BILOU, BMEWO).
+_SYNONYMS = {"L": "E", "U": "S", "W": "S", "M": "I"}
+_PREFIXES = frozenset("BIES")
+
+
+class Span(NamedTuple):
+    """Words start..stop-1 are an entity of that type."""
+
+    type: str
+    start: int
+    stop: int
+
+
+@lru_cache(maxsize=10_000)
+def split_tag(tag: str) -> tuple[str, str]:
+    """("B", "PER") of "B-PER"; ("O", "") of "O".
+
+    Raises:
+        ValueError: not a tag.
+    """
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    prefix, hyphen, kind = tag.partition("-")
+    prefix = _SYNONYMS.get(prefix, prefix)
+    if prefix not in _PREFIXES or not hyphen or not kind:
+        raise ValueError(f"tag {tag!r} is neither O nor B-, I-, E- or S- and a type")
+    return prefix, kind
+
+
+def read_spans(tags: Sequence[str], sentence_starts: Iterable[int] = (0,)) -> list[Span]:
+    """The spans of a row of tags; none crosses the start of a sentence."""
+    starts = frozenset(sentence_starts)
+    spans: list[Span] = []
+    begin, previous, previous_type = -1, OUTSIDE, ""
+    for place, tag in enumerate(tags):
+        prefix, kind = split_tag(tag)
+        if place in starts:
+            boundary = True
+        else:
+            boundary = prefix in "BSO" or previous in "ESO" or kind != previous_type
+        if boundary:
+            if begin >= 0:
+                spans.append(Span(previous_type, begin, place))
+            begin = place if prefix != OUTSIDE else -1
+        previous, previous_type = prefix, kind
+    if begin >= 0:
+        spans.append(Span(previous_type, begin, len(tags)))
+    return spans
+
+
+def write_tags(
+    spans: Iterable[Span], num_words: int, scheme: Scheme, sentence_starts: Iterable[int] = (0,)
+) -> list[str]:
+    """The tags of spans that do not overlap; the inverse of `read_spans`."""
+    tags = [OUTSIDE] * num_words
+    starts = frozenset(sentence_starts)
+    previous = Span("", -1, -1)
+    for span in sorted(spans, key=lambda span: span.start):
+        first, last, only = "B", "I", "B"
+        if scheme == "iobes":
+            last, only = "E", "S"
+        elif scheme == "iob1":
+            touches = previous.stop == span.start and previous.type == span.type and span.start not in starts
+            first = only = "B" if touches else "I"
+        tags[span.start : span.stop] = [f"I-{span.type}"] * (span.stop - span.start)
+        tags[span.stop - 1] = f"{last}-{span.type}"
+        tags[span.start] = f"{only if span.stop - span.start == 1 else first}-{span.type}"
+        previous = span
+    return tags
+
+
+def detect_scheme(tags: Sequence[str], sentence_starts: Sequence[int]) -> tuple[Scheme, int]:
+    """The scheme that most tags fit, and how many words are tagged otherwise than in it; of equal ones iob2."""
+    spans = read_spans(tags, sentence_starts)
+    normal = [tag if tag == OUTSIDE else "-".join(split_tag(tag)) for tag in tags]
+    misfits = {
+        scheme: sum(a != b for a, b in zip(normal, write_tags(spans, len(tags), scheme, sentence_starts), strict=True))
+        for scheme in ("iob2", "iob1", "iobes")
+    }
+    best = min(misfits, key=lambda scheme: misfits[scheme])
+    return next(scheme for scheme in SCHEMES if scheme == best), misfits[best]
+
+
+@dataclass(frozen=True)
+class SpanScores:
+    """Spans found by type and exact extent: over all of them, and of each type."""
+
+    precision: float
+    recall: float
+    f1: float
+    num_gold: int
+    num_predicted: int
+    num_correct: int
+    by_type: dict[str, SpanScores]
+
+
+def score_spans(gold: Iterable[Span], predicted: Iterable[Span]) -> SpanScores:
+    """Micro-averaged precision, recall and F1; what would divide by zero is 0."""
+    gold, predicted = set(gold), set(predicted)
+    in_gold, in_predicted, in_both = (
+        Counter(span.type for span in group) for group in (gold, predicted, gold & predicted)
+    )
+    by_type = {
+        kind: _ratios(in_gold[kind], in_predicted[kind], in_both[kind], {})
+        for kind in sorted(in_gold.keys() | in_predicted.keys())
+    }
+    return _ratios(len(gold), len(predicted), len(gold & predicted), by_type)
+
+
+def _ratios(num_gold: int, num_predicted: int, num_correct: int, by_type: dict[str, SpanScores]) -> SpanScores:
+    precision = num_correct / num_predicted if num_predicted else 0.0
+    recall = num_correct / num_gold if num_gold else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if num_correct else 0.0
+    return SpanScores(precision, recall, f1, num_gold, num_predicted, num_correct, by_type)
+
+
+def label_set(types: Iterable[str]) -> tuple[str, ...]:
+    """The classes a model is trained on: O, and B- and I- of every type (IOB2, whatever the files have)."""
+    return (OUTSIDE, *(f"{prefix}-{kind}" for kind in sorted(set(types)) for prefix in "BI"))
+
+
+def encode_tags(tags: Sequence[str], labels: Sequence[str]) -> np.ndarray:
+    """int64 [n]: the class of each tag."""
+    classes = {label: index for index, label in enumerate(labels)}
+    return np.array([classes[tag] for tag in tags], np.int64)

@@ -1,0 +1,157 @@
+"""The settings of question answering, and run_squad.py as its user sees it. No Paddle inside."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from bert.checkpoints.files import weights_folder
+from bert.config.base import BUILT_IN_MODELS, unset_variable
+from bert.config.command_line import EntryPoint
+from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_by_weights
+from bert.finetuning.squad.features import WindowSettings
+from bert.finetuning.squad.predictions import AnswerSettings
+from bert.finetuning.squad.recipes import RECIPES
+
+SETTINGS_FILE = "question_answering.json"  # beside fine-tuned weights
+
+
+class SquadDataSettings(TaskDataSettings):
+    train_file: Path | None = Field(None, description="SQuAD file to train on; --do-train needs it")
+    predict_file: Path | None = Field(
+        None, description="SQuAD file to answer; --do-eval needs one with answers, --do-predict any"
+    )
+    max_seq_length: int = Field(384, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
+    doc_stride: int = Field(128, ge=1, description="tokens between the starts of two windows of a long paragraph")
+    max_query_length: int = Field(64, ge=1, description="tokens of a question that are kept")
+    n_best_size: int = Field(20, ge=1, description="answers listed for each question")
+    max_answer_length: int = Field(30, ge=1, description="tokens of an answer, at most")
+    version_2_with_negative: bool = Field(False, description="questions may have no answer, as in SQuAD 2.0")
+    null_score_diff_threshold: float = Field(
+        0.0, description="no answer is given where its score exceeds the best answer's by more than this"
+    )
+    eval_script: Path | None = Field(
+        None, description="accepted and not run: the official scores are computed by this program"
+    )
+
+    def windows(self) -> WindowSettings:
+        return WindowSettings(self.max_seq_length, self.doc_stride, self.max_query_length, self.do_lower_case)
+
+    def answers(self) -> AnswerSettings:
+        return AnswerSettings(
+            self.n_best_size, self.max_answer_length, self.version_2_with_negative, self.null_score_diff_threshold
+        )
+
+    @model_validator(mode="after")
+    def _windows_can_be_built(self) -> "SquadDataSettings":
+        self.windows()
+        return self
+
+
+class SquadRunSettings(FineTuningRunSettings):
+    interactive: bool = Field(False, description="paste a paragraph, ask questions about it")
+
+    @model_validator(mode="after")
+    def _talks_alone(self) -> "SquadRunSettings":
+        if self.interactive and (self.do_train or self.do_eval):
+            raise ValueError("interactive=true goes with a model that is trained; drop --do-train and --do-eval")
+        return self
+
+
+class SquadConfig(FineTuningConfig):
+    """A run of question answering."""
+
+    data: SquadDataSettings
+    run: SquadRunSettings
+
+    def stage(self) -> str:
+        return "squad"
+
+    def check_files(self) -> None:
+        super().check_files()
+        if self.run.interactive:
+            if self.initialization.initial_weights() is None:
+                raise ValueError("interactive=true needs a fine-tuned model; pass --from-pretrained-params DIR")
+            return
+        needed = {"train_file": ("do_train",), "predict_file": ("do_eval", "do_predict")}
+        for name, modes in needed.items():
+            path = getattr(self.data, name)
+            for mode in modes:
+                if getattr(self.run, mode) and path is None:
+                    raise ValueError(f"{mode}=true needs {name}; pass --{name.replace('_', '-')} FILE")
+            if path is not None and not path.is_file() and any(getattr(self.run, mode) for mode in modes):
+                raise ValueError(
+                    f"{name}={path} must be an existing file; `python -m data.download_squad --outdir DIR "
+                    f"--version 1.1 2.0` fetches SQuAD{unset_variable(path)}"
+                )
+
+
+def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the weights, or where the vocabularies of the published models are put; a conversation needs no files."""
+    found = implied_by_weights(values)
+    found |= _left_by_training(values)
+    if "max_position_embeddings" in found:
+        found.setdefault("max_seq_length", min(384, found["max_position_embeddings"]))
+    if str(values.get("bert_model")) in BUILT_IN_MODELS:
+        found.setdefault("vocab_file", Path(f"$BERT_PREP_WORKING_DIR/vocab/{values['bert_model']}-vocab.txt"))
+    if str(values.get("bert_model", "")).endswith("-cased"):
+        found.setdefault("do_lower_case", False)
+    if str(values.get("interactive", "false")).lower() == "true":
+        found["do_predict"] = True
+    return found
+
+
+def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The windows and answers that a fine-tuned model was trained for."""
+    source = values.get("from_pretrained_params") or values.get("from_checkpoint")
+    if source in (None, "None", "none", ""):
+        return {}
+    folder = weights_folder(Path(str(source)).expanduser())
+    if not (folder / SETTINGS_FILE).is_file():
+        return {}
+    windows, answers = read_reader_settings(folder / SETTINGS_FILE)
+    return {
+        "max_seq_length": windows.max_seq_length,
+        "doc_stride": windows.doc_stride,
+        "max_query_length": windows.max_query_length,
+        "do_lower_case": windows.lowercase,
+        "n_best_size": answers.n_best_size,
+        "max_answer_length": answers.max_answer_length,
+        "version_2_with_negative": answers.version_2,
+        "null_score_diff_threshold": answers.null_score_diff_threshold,
+    }
+
+
+def reader_settings(data: SquadDataSettings) -> str:
+    """What is kept beside fine-tuned weights, so that they are used as they were trained."""
+    return json.dumps({"windows": vars(data.windows()), "answers": vars(data.answers())}, indent=1) + "\n"
+
+
+def read_reader_settings(path: Path) -> tuple[WindowSettings, AnswerSettings]:
+    """The contents of a file of `reader_settings`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return WindowSettings(**values["windows"]), AnswerSettings(**values["answers"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} is not what a training leaves ({error}); remove it to use the usual settings, or use "
+            "another checkpoint"
+        ) from error
+
+
+ENTRY = EntryPoint(
+    script="run_squad.py",
+    config_class=SquadConfig,
+    recipes=RECIPES,
+    usage="--from-pretrained-params DIR [--do-train --train-file FILE] [--do-eval | --do-predict] "
+    "[--predict-file FILE] [--interactive] [flags]",
+    description="Fine-tune BERT to answer questions on SQuAD 1.1 or 2.0, score it, use it.",
+    aliases={"batch_size": ["--train-batch-size"]},
+    implied=_implied,
+)

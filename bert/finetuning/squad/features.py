@@ -1,0 +1,312 @@
+"""From questions about paragraphs to the windows a model reads: [CLS] question [SEP] part of the paragraph [SEP].
+
+A paragraph that is too long for one sequence is read in overlapping windows (Devlin et al., 2019): each starts
+`doc_stride` tokens after the one before. Everything is array indexing over whole files: each paragraph is tokenised
+once, however many questions it has. No Paddle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+
+from bert.arrays.ragged import offsets_of, ragged_indices
+from bert.finetuning.squad.examples import SquadExamples
+from bert.samples.table import join_pairs
+from bert.tokenization.offsets import OffsetTokenizer, TokenizedTexts
+from bert.tokenization.vocabulary import Vocabulary
+
+_EXAMPLES_PER_BLOCK = 8192  # bounds the memory of intermediate arrays
+
+
+@dataclass(frozen=True)
+class WindowSettings:
+    """What decides the windows.
+
+    Attributes:
+        max_seq_length: longest window, in tokens, with [CLS] and both [SEP].
+        doc_stride: tokens of the paragraph from one window's start to the next one's.
+        max_query_length: a longer question is cut, in tokens.
+        lowercase: lower-case and strip accents (uncased vocabularies).
+    """
+
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+    lowercase: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("doc_stride", "max_query_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.max_seq_length < self.max_query_length + 4:
+            raise ValueError(
+                f"max_seq_length={self.max_seq_length} must leave room for a question of max_query_length="
+                f"{self.max_query_length}, three special tokens and some paragraph; raise "
+                "--max-seq-length, or lower --max-query-length"
+            )
+
+
+@dataclass(frozen=True)
+class SquadFeatures:
+    """n windows, T tokens in all, over E examples and P tokens of paragraphs.
+
+    Attributes:
+        input_ids: uint16 or int32 [T]; window i is input_ids[offsets[i]:offsets[i + 1]].
+        offsets: int64 [n + 1].
+        first_lengths: int32 [n], tokens of type 0: [CLS] question [SEP].
+        examples: int32 [n], index of the window's question among those of the file; rising.
+        paragraph_starts: int64 [n], index among the P tokens of the first paragraph token in the window.
+        start_positions, end_positions: int32 [n], first and last token of the answer in the window; 0 ([CLS]) where
+            the window has none. All 0 without labels.
+        token_starts, token_ends: int32 [P], characters of the context that each paragraph token covers.
+    """
+
+    input_ids: np.ndarray
+    offsets: np.ndarray
+    first_lengths: np.ndarray
+    examples: np.ndarray
+    paragraph_starts: np.ndarray
+    start_positions: np.ndarray
+    end_positions: np.ndarray
+    token_starts: np.ndarray
+    token_ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """By name, for `bert.finetuning.feature_cache`."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SquadFeatures:
+        return cls(**{field.name: arrays[field.name] for field in fields(cls)})
+
+    def lengths(self) -> np.ndarray:
+        """int64 [n]: tokens of each window."""
+        return np.diff(self.offsets)
+
+    def paragraph_lengths(self) -> np.ndarray:
+        """int64 [n]: tokens of the paragraph in each window."""
+        return self.lengths() - self.first_lengths - 1
+
+
+@dataclass(frozen=True)
+class FeatureCounts:
+    """What became of the questions of a file.
+
+    Attributes:
+        questions: in the file.
+        windows: made of them.
+        truncated_questions: cut to max_query_length.
+        long_paragraph: questions whose paragraph needs more than one window.
+        windows_without_answer: windows of an answerable question that its answer does not lie in; train as [CLS].
+        misplaced_answer: questions left out: the answer is not what stands at its offset.
+        answer_without_token: questions left out: the answer is made of characters that no token covers.
+        empty_paragraph, empty_question: questions left out: no token in one of them.
+    """
+
+    questions: int = 0
+    windows: int = 0
+    truncated_questions: int = 0
+    long_paragraph: int = 0
+    windows_without_answer: int = 0
+    misplaced_answer: int = 0
+    answer_without_token: int = 0
+    empty_paragraph: int = 0
+    empty_question: int = 0
+
+    def skipped(self) -> int:
+        return self.misplaced_answer + self.answer_without_token + self.empty_paragraph + self.empty_question
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def build_features(
+    examples: SquadExamples, vocabulary: Vocabulary, settings: WindowSettings, training: bool
+) -> tuple[SquadFeatures, FeatureCounts]:
+    """The windows of every question.
+
+    With `training`, windows get the place of the question's first answer, and questions that cannot be learned from
+    are left out and counted; without, every question has a window at least, whatever is odd about it.
+
+    Raises:
+        ValueError: training, and most of the questions would be left out.
+    """
+    tokenizer = OffsetTokenizer(vocabulary, settings.lowercase)
+    paragraphs = tokenizer.encode_with_offsets(examples.contexts)
+    queries = tokenizer.encode_with_offsets([question.text for question in examples.questions])
+    context_of = np.fromiter((question.context for question in examples.questions), np.int64, len(examples))
+    query_lengths = np.minimum(queries.lengths(), settings.max_query_length)
+    chosen = np.arange(len(examples))
+    spans = np.zeros((len(examples), 2), np.int64)
+    dropped: dict[str, int] = {}
+    if training:
+        spans, dropped = _answer_spans(examples, paragraphs, context_of, query_lengths)
+        chosen = np.flatnonzero(spans[:, 0] > _LEFT_OUT)
+        if len(chosen) * 2 < len(examples):
+            _refuse(examples, dropped)
+    blocks = [
+        _windows(
+            chosen[start : start + _EXAMPLES_PER_BLOCK],
+            paragraphs,
+            queries,
+            query_lengths,
+            context_of,
+            spans if training else None,
+            vocabulary,
+            settings,
+        )
+        for start in range(0, len(chosen), _EXAMPLES_PER_BLOCK)
+    ]
+    features = _joined(blocks, paragraphs)
+    windows_of = np.bincount(features.examples, minlength=len(examples))
+    answered = spans[features.examples, 0] >= 0
+    counts = FeatureCounts(
+        questions=len(examples),
+        windows=len(features),
+        truncated_questions=int((queries.lengths() > settings.max_query_length).sum()),
+        long_paragraph=int((windows_of > 1).sum()),
+        windows_without_answer=int((answered & (features.end_positions == 0)).sum()) if training else 0,
+        **dropped,
+    )
+    return features, counts
+
+
+_NO_ANSWER, _LEFT_OUT = -1, -2  # in place of a span's first token
+
+
+def _answer_spans(
+    examples: SquadExamples, paragraphs: TokenizedTexts, context_of: np.ndarray, query_lengths: np.ndarray
+) -> tuple[np.ndarray, dict[str, int]]:
+    """int64 [E, 2]: first and last token of each question's first answer, counted in its paragraph; and the left out.
+
+    A token belongs to the answer if it has a character of it: where an answer ends within a token ("Japan" in
+    "Japanese"), the whole token is the nearest that can be learned.
+    """
+    number = len(examples)
+    spans = np.full((number, 2), _NO_ANSWER, np.int64)
+    starts, ends = np.zeros(number, np.int64), np.zeros(number, np.int64)
+    misplaced = np.zeros(number, bool)
+    for row, question in enumerate(examples.questions):
+        if question.answers:
+            text, start = question.answers[0]
+            end = start + len(text)
+            misplaced[row] = start < 0 or examples.contexts[question.context][start:end] != text
+            starts[row], ends[row] = (start, end) if not misplaced[row] else (0, 0)
+    answered = np.fromiter((bool(question.answers) for question in examples.questions), bool, number)
+    # Characters of all contexts on one line, so that one search serves every question.
+    room = max((len(context) for context in examples.contexts), default=0) + 1
+    context_of_token = np.repeat(np.arange(len(examples.contexts)), paragraphs.lengths())
+    first = np.searchsorted(context_of_token * room + paragraphs.ends, context_of * room + starts, side="right")
+    last = np.searchsorted(context_of_token * room + paragraphs.starts, context_of * room + ends, side="left") - 1
+    spans[answered, 0] = (first - paragraphs.offsets[context_of])[answered]
+    spans[answered, 1] = (last - paragraphs.offsets[context_of])[answered]
+    reasons = {
+        "empty_paragraph": paragraphs.lengths()[context_of] == 0,
+        "empty_question": query_lengths == 0,
+        "misplaced_answer": misplaced,
+        "answer_without_token": answered & (first > last),
+    }
+    counts, left_out = {}, np.zeros(number, bool)
+    for name, rows in reasons.items():
+        counts[name] = int((rows & ~left_out).sum())
+        left_out |= rows
+    spans[left_out] = _LEFT_OUT
+    return spans, counts
+
+
+def _refuse(examples: SquadExamples, dropped: Mapping[str, int]) -> None:
+    for question in examples.questions:
+        for text, start in question.answers[:1]:
+            found = examples.contexts[question.context][max(0, start) : max(0, start) + len(text)]
+            if found != text:
+                raise ValueError(
+                    f"{examples.source}: {dropped['misplaced_answer']} of {len(examples)} answers do "
+                    f"not stand at their answer_start, e.g. id {question.id!r}: {text[:40]!r} at {start}, "
+                    f"where the context has {found[:40]!r}; answer_start counts characters (code points) "
+                    "from 0"
+                )
+    raise ValueError(
+        f"{examples.source}: nothing can be learned from most of its {len(examples)} questions ("
+        + ", ".join(f"{name}: {count}" for name, count in dropped.items() if count)
+        + "); mend the file, or pass another"
+    )
+
+
+def _windows(
+    rows: np.ndarray,
+    paragraphs: TokenizedTexts,
+    queries: TokenizedTexts,
+    query_lengths: np.ndarray,
+    context_of: np.ndarray,
+    spans: np.ndarray | None,
+    vocabulary: Vocabulary,
+    settings: WindowSettings,
+) -> dict[str, np.ndarray]:
+    """The arrays of SquadFeatures for the questions `rows`; `spans` as `_answer_spans` gives them."""
+    lengths = paragraphs.lengths()[context_of[rows]]
+    room = settings.max_seq_length - query_lengths[rows] - 3
+    step = np.minimum(settings.doc_stride, room)
+    number = 1 + -(-np.maximum(lengths - room, 0) // step)
+    of = np.repeat(np.arange(len(rows)), number)  # window -> its place in `rows`
+    starts = ragged_indices(np.zeros(len(rows), np.int64), number) * step[of]
+    taken = np.minimum(lengths[of] - starts, room[of])
+    examples = rows[of]
+    paragraph_starts = paragraphs.offsets[context_of[examples]] + starts
+    first_ids = queries.ids[ragged_indices(queries.offsets[examples], query_lengths[examples])]
+    second_ids = paragraphs.ids[ragged_indices(paragraph_starts, taken)]
+    input_ids, offsets = join_pairs(
+        first_ids, query_lengths[examples], second_ids, taken, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
+    )
+    first_lengths = query_lengths[examples] + 2
+    positions = np.zeros((len(examples), 2), np.int64)
+    if spans is not None:
+        inside = (spans[examples, 0] >= starts) & (spans[examples, 1] < starts + taken)
+        positions[inside] = (spans[examples] - starts[:, None] + first_lengths[:, None])[inside]
+    return {
+        "input_ids": input_ids,
+        "lengths": np.diff(offsets),
+        "first_lengths": first_lengths.astype(np.int32),
+        "examples": examples.astype(np.int32),
+        "paragraph_starts": paragraph_starts,
+        "start_positions": positions[:, 0].astype(np.int32),
+        "end_positions": positions[:, 1].astype(np.int32),
+    }
+
+
+def _joined(blocks: list[dict[str, np.ndarray]], paragraphs: TokenizedTexts) -> SquadFeatures:
+    joined = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    return SquadFeatures(
+        offsets=offsets_of(joined.pop("lengths")), token_starts=paragraphs.starts, token_ends=paragraphs.ends, **joined
+    )
+
+
+def max_context(features: SquadFeatures) -> np.ndarray:
+    """bool [T]: paragraph tokens that have more context in their window than in any other of the question.
+
+    The context of a token is the lesser of the tokens before and after it in the window, plus a hundredth of the
+    window's length; among equals the first window has it. Questions and special tokens are False.
+    """
+    lengths = features.paragraph_lengths()
+    places = ragged_indices(features.offsets[:-1] + features.first_lengths, lengths)
+    window = np.repeat(np.arange(len(features)), lengths)
+    result = np.zeros(len(features.input_ids), bool)
+    alone = (np.bincount(features.examples, minlength=1)[features.examples] == 1)[window]
+    result[places[alone]] = True
+    places, window = places[~alone], window[~alone]
+    if not len(places):
+        return result
+    inside = places - features.offsets[window] - features.first_lengths[window]
+    score = np.minimum(inside, lengths[window] - 1 - inside) * 100 + lengths[window]
+    token = features.paragraph_starts[window] + inside
+    order = np.lexsort((window, -score, token, features.examples[window]))
+    example, token = features.examples[window[order]], token[order]
+    best = np.ones(len(order), bool)
+    best[1:] = (example[1:] != example[:-1]) | (token[1:] != token[:-1])
+    result[places[order[best]]] = True
+    return result

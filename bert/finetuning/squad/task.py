@@ -1,0 +1,200 @@
+"""Question answering as a fine-tuning task: files -> windows -> the model's logits -> answers, scores, files."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from bert.files import write_atomically
+from bert.finetuning import feature_cache
+from bert.finetuning.feature_cache import FeatureCache
+from bert.finetuning.loader import FeatureTable
+from bert.finetuning.run import FineTuningTask, Outputs, PredictedSet
+from bert.finetuning.squad import examples as squad_examples
+from bert.finetuning.squad import features as squad_features
+from bert.finetuning.squad.config import SETTINGS_FILE, SquadConfig, reader_settings
+from bert.finetuning.squad.examples import SquadExamples, read_squad
+from bert.finetuning.squad.features import FeatureCounts, SquadFeatures, build_features
+from bert.finetuning.squad.metrics import answers_of, best_thresholds, score_squad_1, score_squad_2
+from bert.finetuning.squad.predictions import Predictions, n_best_as_json, predict
+from bert.model.objectives import QuestionAnsweringObjective
+from bert.samples import table as samples
+from bert.tokenization import fast_tokenizer
+from bert.tokenization import offsets as token_offsets
+from bert.tokenization.vocabulary import Vocabulary
+from bert.training import run as runs
+
+Report = Callable[[str], None]
+
+
+def open_squad(config: SquadConfig, report: Report) -> FineTuningTask:
+    """Read the files that the settings name; `report` takes what was left out.
+
+    Raises:
+        ValueError: a file that is damaged, not of its form, or without what was asked for.
+    """
+    data, run = config.data, config.run
+    vocabulary = Vocabulary.from_file(data.vocab_file)
+    cache = FeatureCache(data.cache_dir, report)
+    if data.eval_script is not None:
+        report(f"eval_script={data.eval_script} is not run: the official scores are computed by this program")
+    train, fingerprint = None, ""
+    if run.do_train:
+        assert data.train_file is not None
+        features, counts = _features(config, data.train_file, vocabulary, cache, training=True)
+        train = table_of(features, vocabulary, labelled=True)
+        fingerprint = feature_cache.fingerprint(features.arrays())  # not the key: that follows the program's text
+        for line in describe(data.train_file, counts):
+            report(line)
+    sets = []
+    if run.do_eval or run.do_predict:
+        sets = [_predicted_set(config, vocabulary, cache, report)]
+    return FineTuningTask(
+        QuestionAnsweringObjective(config.model, config.hardware.fuse_mha),
+        fingerprint,
+        "eval_f1",
+        train,
+        evaluation=sets if run.do_eval else [],
+        prediction=[] if run.do_eval else sets,
+        texts={SETTINGS_FILE: reader_settings(data)},
+        summary_names={"eval_exact_match": "exact_match", "eval_f1": "F1"},
+    )
+
+
+def _features(
+    config: SquadConfig,
+    path: Path,
+    vocabulary: Vocabulary,
+    cache: FeatureCache,
+    training: bool,
+    examples: SquadExamples | None = None,
+) -> tuple[SquadFeatures, FeatureCounts]:
+    """The windows of a file, from the cache if they are there; the file is read only if they are not."""
+    data = config.data
+    settings = {"windows": vars(data.windows()), "training": training, "version_2": data.version_2_with_negative}
+    key = cache.key(
+        "squad-train" if training else "squad-predict",
+        files=[path],
+        vocabulary=vocabulary,
+        settings=settings,
+        code=[squad_features, squad_examples, token_offsets, fast_tokenizer, samples],
+    )
+
+    def build():
+        found = examples or read_squad(path, version_2=data.version_2_with_negative)
+        features, counts = build_features(found, vocabulary, data.windows(), training)
+        return features.arrays(), counts.as_dict()
+
+    arrays, notes = cache.get_or_build(key, build)
+    return SquadFeatures.from_arrays(arrays), FeatureCounts(**notes)
+
+
+def table_of(features: SquadFeatures, vocabulary: Vocabulary, labelled: bool) -> FeatureTable:
+    """What the loaders read."""
+    labels = (
+        {
+            "start_positions": features.start_positions.astype(np.int64),
+            "end_positions": features.end_positions.astype(np.int64),
+        }
+        if labelled
+        else {}
+    )
+    return FeatureTable(
+        features.input_ids, features.offsets, features.first_lengths, labels, pad_id=vocabulary.id_of("[PAD]")
+    )
+
+
+def describe(path: Path, counts: FeatureCounts) -> list[str]:
+    """Lines for the log: what became of the questions, nothing left out in silence."""
+    lines = [
+        f"{path}: {counts.questions:,} questions in {counts.windows:,} windows, {counts.long_paragraph:,} "
+        f"questions with a paragraph of several windows, {counts.truncated_questions:,} questions cut short"
+    ]
+    if counts.skipped():
+        reasons = ("misplaced_answer", "answer_without_token", "empty_paragraph", "empty_question")
+        named = ", ".join(
+            f"{getattr(counts, name):,} {name.replace('_', ' ')}" for name in reasons if getattr(counts, name)
+        )
+        lines.append(f"{path}: {counts.skipped():,} questions are not learned from: {named}")
+    return lines
+
+
+def _predicted_set(config: SquadConfig, vocabulary: Vocabulary, cache: FeatureCache, report: Report) -> PredictedSet:
+    data = config.data
+    assert data.predict_file is not None
+    examples = read_squad(data.predict_file, version_2=data.version_2_with_negative, labelled=config.run.do_eval)
+    features, counts = _features(config, data.predict_file, vocabulary, cache, False, examples)
+    for line in describe(data.predict_file, counts):
+        report(line)
+    latest: list[tuple[Outputs, Predictions]] = []
+
+    def predictions(outputs: Outputs) -> Predictions:
+        if not latest or latest[0][0] is not outputs:  # scores and files are made of the same outputs
+            latest[:] = [
+                (
+                    outputs,
+                    predict(
+                        examples,
+                        features,
+                        flat(outputs["start_logits"], features),
+                        flat(outputs["end_logits"], features),
+                        data.answers(),
+                    ),
+                )
+            ]
+        return latest[0][1]
+
+    def write(outputs: Outputs, directory: Path) -> None:
+        write_predictions(predictions(outputs), directory, data.version_2_with_negative)
+
+    def score(outputs: Outputs) -> dict[str, float]:
+        return scores(examples, predictions(outputs), data.version_2_with_negative)
+
+    table = table_of(features, vocabulary, labelled=False)
+    return PredictedSet(data.predict_file.name, table, score if config.run.do_eval else None, write)
+
+
+def flat(logits: np.ndarray, features: SquadFeatures) -> np.ndarray:
+    """float32 [T] of the windows' own tokens from float32 [n, longest]."""
+    return logits[np.arange(logits.shape[1]) < features.lengths()[:, None]]
+
+
+def scores(examples: SquadExamples, predictions: Predictions, version_2: bool) -> dict[str, float]:
+    """The official scores, percentages; for SQuAD 2.0 also those of the best threshold, from answers before any."""
+    answers = answers_of(examples)
+    if not version_2:
+        return {f"eval_{name}": value for name, value in score_squad_1(answers, predictions.answers).items()}
+    found = score_squad_2(answers, predictions.answers)
+    found["exact_match"] = found.pop("exact")
+    found |= best_thresholds(answers, predictions.best_answers, predictions.null_odds)
+    return {f"eval_{name}": value for name, value in found.items()}
+
+
+def write_predictions(predictions: Predictions, directory: Path, version_2: bool) -> None:
+    """predictions.json, nbest_predictions.json and, in version 2, null_odds.json, each whole or not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    contents = {"predictions.json": predictions.answers, "nbest_predictions.json": n_best_as_json(predictions)}
+    if version_2:
+        contents["null_odds.json"] = predictions.null_odds
+    for name, content in contents.items():
+        write_atomically(directory / name, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def talk(config: SquadConfig) -> int:
+    """Paragraphs and questions from standard input, answers to standard output; returns the exit code."""
+    from bert.inference.question_answering import QuestionAnswerer, converse
+
+    source = config.initialization.initial_weights()
+    assert source is not None
+    reader = QuestionAnswerer(
+        source,
+        device=runs.choose_device(config),
+        vocab_file=config.data.vocab_file,
+        model=config.model,
+        windows=config.data.windows(),
+        answers=config.data.answers(),
+        report=print,
+    )
+    return converse(reader, sys.stdin, sys.stdout)

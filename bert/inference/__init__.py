@@ -1,0 +1,4 @@
+"""Trained models in use: exported programs, prediction, question answering.
+
+Trains nothing.
+"""

@@ -1,0 +1,72 @@
+"""An exported model in use: texts or token ids in, numpy arrays out, through Paddle Inference.
+
+model = Predictor("exported")
+model.texts(["first text", ("a question", "its context")])["logits"]
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bert.runtime.paddle_api import paddle
+
+DESCRIPTION_FILE = "serving.json"
+
+
+class Predictor:
+    """A folder that `run_export.py --format paddle-inference` wrote.
+
+    Raises:
+        ValueError: the folder is no such export.
+    """
+
+    def __init__(self, folder: str | Path, *, cpu_threads: int = 1):
+        self.folder = Path(folder)
+        try:
+            self.description = json.loads((self.folder / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+            self.inputs, self.outputs = self.description["inputs"], list(self.description["outputs"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self.folder} is not an export for Paddle Inference ({error}); make it with "
+                "run_export.py --format paddle-inference"
+            ) from None
+        files = [self.folder / f"model.{kind}" for kind in ("pdmodel", "pdiparams")]
+        if missing := [path.name for path in files if not path.is_file()]:
+            raise ValueError(f"{self.folder} lacks {' and '.join(missing)}; export it again")
+        config = paddle.inference.Config(*map(str, files))
+        config.disable_gpu()
+        config.set_cpu_math_library_num_threads(cpu_threads)
+        config.disable_glog_info()
+        self._predictor = paddle.inference.create_predictor(config)
+        self._tokenizer: Tokenizer | None = None
+
+    def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """int64 [b, s] arrays by the names of the inputs -> float32 arrays by the names of the outputs."""
+        for name in self.inputs:
+            self._predictor.get_input_handle(name).copy_from_cpu(np.ascontiguousarray(feed[name], "int64"))
+        self._predictor.run()
+        handles = [self._predictor.get_output_handle(name) for name in self._predictor.get_output_names()]
+        return {name: handle.copy_to_cpu() for name, handle in zip(self.outputs, handles, strict=True)}
+
+    def texts(self, texts: Sequence[str | tuple[str, str]], max_length: int | None = None) -> dict[str, np.ndarray]:
+        """Outputs for texts, or pairs of texts, padded to the longest and cut at `max_length` tokens."""
+        return self.run(self.tokenize(texts, max_length))
+
+    def tokenize(self, texts: Sequence[str | tuple[str, str]], max_length: int | None = None) -> dict[str, np.ndarray]:
+        if self._tokenizer is None:
+            path = self.folder / "tokenizer.json"
+            if not path.is_file():
+                raise ValueError(f"{self.folder} was exported without a vocabulary; export it with --vocab-file")
+            self._tokenizer = Tokenizer.from_file(str(path))
+        self._tokenizer.enable_truncation(max_length or self.description["max_length"])
+        self._tokenizer.enable_padding()
+        encoded = self._tokenizer.encode_batch(list(texts))
+        rows = {
+            "input_ids": [e.ids for e in encoded],
+            "token_type_ids": [e.type_ids for e in encoded],
+            "attention_mask": [e.attention_mask for e in encoded],
+        }
+        return {name: np.array(values, "int64").reshape(len(encoded), -1) for name, values in rows.items()}

@@ -1,0 +1,201 @@
+"""A fine-tuned model that answers questions about paragraphs.
+
+from bert.question_answering import QuestionAnswerer
+reader = QuestionAnswerer("results/squad")
+print(reader.answer("How long is the Nile?", paragraph).text)
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bert.checkpoints import state as checkpoint
+from bert.checkpoints.files import weights_folder
+from bert.checkpoints.state import CheckpointError
+from bert.config.architecture import BertConfig
+from bert.finetuning.config import VOCABULARY_FILE, implied_by_weights
+from bert.finetuning.squad.config import SETTINGS_FILE, read_reader_settings
+from bert.finetuning.squad.examples import SquadExamples, single_paragraph
+from bert.finetuning.squad.features import WindowSettings, build_features
+from bert.finetuning.squad.predictions import AnswerSettings, Candidate, predict
+from bert.finetuning.squad.task import flat, table_of
+from bert.model.objectives import QuestionAnsweringObjective
+from bert.runtime.distributed import Collective, Group
+from bert.runtime.paddle_api import place_of, static
+from bert.tokenization.vocabulary import Vocabulary
+from bert.training.evaluation import predict as run_model
+from bert.training.initialization import pretrained_parameters
+from bert.training.trainer import Device
+from program import build_prediction_program
+
+_SHOWN = 5  # candidates that a conversation lists
+
+
+@dataclass(frozen=True)
+class AnsweredQuestion:
+    """What the model says to one question.
+
+    Attributes:
+        text: the answer as it stands in the paragraph; "" for no answer.
+        score: its probability among the n best.
+        start, end: its characters in the paragraph; 0 and 0 for no answer.
+        n_best: candidates, best first.
+        null_odds: score of no answer minus that of the best answer; None for a model that always answers.
+    """
+
+    text: str
+    score: float
+    start: int
+    end: int
+    n_best: tuple[Candidate, ...]
+    null_odds: float | None = None
+
+
+class QuestionAnswerer:
+    """Loads a fine-tuned model once, answers as often as asked. Several can live side by side.
+
+    Args:
+        source: a checkpoint, or the output folder of a run (its best weights); or weights of any format that
+            run_convert.py reads, with a question-answering head.
+        device: "cpu" or "gpu".
+        vocab_file, model, windows, answers: in place of what lies beside the weights.
+        report: takes lines about what was loaded; None: silence.
+    Raises:
+        ValueError: weights that are missing, damaged or without the head, or no vocabulary.
+    """
+
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        device: str = "cpu",
+        vocab_file: Path | None = None,
+        model: BertConfig | None = None,
+        windows: WindowSettings | None = None,
+        answers: AnswerSettings | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        folder = weights_folder(Path(source).expanduser())
+        if not folder.exists():
+            raise ValueError(
+                f"{source} must be the folder of a fine-tuned model, or of the run that made it; it does "
+                "not exist: check the path"
+            )
+        implied = implied_by_weights({"from_pretrained_params": folder})
+        if model is None:
+            if "hidden_size" not in implied:
+                raise ValueError(
+                    f"{folder} has no description of the model beside the weights; pass model=BertConfig(...)"
+                )
+            model = BertConfig(**{name: implied[name] for name in BertConfig.model_fields})
+        vocab_file = vocab_file or implied.get("vocab_file")
+        if vocab_file is None:
+            raise ValueError(f"{folder} has no {VOCABULARY_FILE} beside the weights; pass vocab_file=")
+        self.vocabulary = Vocabulary.from_file(vocab_file)
+        kept = _settings(folder, implied.get("do_lower_case", True), model.max_position_embeddings)
+        self.windows, self.answer_settings = windows or kept[0], answers or kept[1]
+        self._model = model
+        self._program = build_prediction_program(QuestionAnsweringObjective(model))
+        self._device = _own_device(device)
+        self._device.executor.run(self._program.startup, scope=self._device.scope)
+        self._load(folder, report or (lambda line: None))
+
+    def _load(self, folder: Path, report: Callable[[str], None]) -> None:
+        parameters = pretrained_parameters(folder, self._model, report)
+        names = self._program.parameters
+        current = {name: checkpoint.read_variable(self._device.scope, name) for name in names}
+        wrong = [line for line in checkpoint.differences(parameters, current) if not line.startswith("unknown: ")]
+        if wrong:
+            raise CheckpointError(
+                "\n  ".join(
+                    [
+                        f"{folder} is not a model fine-tuned for questions; fine-tune it with run_squad.py --do-train:",
+                        *wrong,
+                    ]
+                )
+            )
+        checkpoint.write_parameters(self._device.scope, self._device.place, {name: parameters[name] for name in names})
+
+    def answer(self, question: str, paragraph: str) -> AnsweredQuestion:
+        """The answer to one question about a paragraph of any length."""
+        return self.answer_all([question], paragraph)[0]
+
+    def answer_all(self, questions: Sequence[str], paragraph: str, batch_size: int = 16) -> list[AnsweredQuestion]:
+        """The answers to several questions about one paragraph, in their order."""
+        return self._answer(single_paragraph(paragraph, questions), batch_size) if questions else []
+
+    def _answer(self, examples: SquadExamples, batch_size: int) -> list[AnsweredQuestion]:
+        features, _ = build_features(examples, self.vocabulary, self.windows, training=False)
+        table = table_of(features, self.vocabulary, labelled=False)
+        outputs = run_model(self._device, self._program, table, batch_size, max_seq_length=self.windows.max_seq_length)
+        found = predict(
+            examples,
+            features,
+            flat(outputs["start_logits"], features),
+            flat(outputs["end_logits"], features),
+            self.answer_settings,
+        )
+        answered = []
+        for question in examples.questions:
+            n_best, text = found.n_best[question.id], found.answers[question.id]
+            chosen = next((candidate for candidate in n_best if candidate.text == text), n_best[0])
+            answered.append(
+                AnsweredQuestion(
+                    text, chosen.probability, chosen.start, chosen.end, tuple(n_best), found.null_odds.get(question.id)
+                )
+            )
+        return answered
+
+
+def _own_device(device: str) -> Device:
+    place, executor = place_of(device), static.Executor(place_of(device))
+    group = Group(0, 1, device)
+    return Device(executor, static.Scope(), place, group, Collective(group, executor), 1.0)
+
+
+def _settings(folder: Path, lowercase: bool, most: int) -> tuple[WindowSettings, AnswerSettings]:
+    """Of the training, if it left them beside the weights; else the usual ones."""
+    path = (folder if folder.is_dir() else folder.parent) / SETTINGS_FILE
+    if path.is_file():
+        return read_reader_settings(path)
+    return WindowSettings(max_seq_length=min(384, most), lowercase=lowercase), AnswerSettings()
+
+
+def converse(reader: QuestionAnswerer, lines: IO[str], out: IO[str]) -> int:
+    """Paragraphs and questions from `lines`, answers to `out`, until the input ends or Ctrl-C; returns 0."""
+    try:
+        while (paragraph := _paragraph(lines, out)) is not None:
+            while question := _asked(lines, out, "question (empty: another paragraph): "):
+                try:
+                    _show(reader.answer(question, paragraph), out)
+                except ValueError as error:
+                    print(f"  {error}", file=out, flush=True)
+    except KeyboardInterrupt:
+        pass
+    print(file=out)
+    return 0
+
+
+def _paragraph(lines: IO[str], out: IO[str]) -> str | None:
+    """Lines up to an empty one; None at the end of the input."""
+    print("\nPaste a paragraph, then an empty line (Ctrl-D ends):", file=out, flush=True)
+    kept: list[str] = []
+    for line in lines:
+        if line.strip():
+            kept.append(line.rstrip("\r\n"))
+        elif kept:
+            break
+    return "\n".join(kept) or None
+
+
+def _asked(lines: IO[str], out: IO[str], prompt: str) -> str:
+    print(prompt, end="", file=out, flush=True)
+    return lines.readline().strip()
+
+
+def _show(answered: AnsweredQuestion, out: IO[str]) -> None:
+    print(f"  {answered.text or '(no answer)'}   [{answered.score:.1%}]", file=out)
+    for candidate in answered.n_best[:_SHOWN]:
+        print(f"    {candidate.probability:6.1%}  {candidate.text or '(no answer)'}", file=out)
+    out.flush()

@@ -1,1 +1,0 @@
-"""What this machine has and how its cores are used."""

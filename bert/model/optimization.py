@@ -1,0 +1,166 @@
+"""Learning-rate schedule, LAMB / AdamW with a non-finite guard, and which parameters decay.
+
+The schedule, the guard and the counters live in the graph. An update whose gradients are not finite changes no
+variable, is counted, and does not advance the learning rate, without the host having to look at every step.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert.config.base import OptimizerSettings
+from bert.runtime.paddle_api import paddle, static, write_variable
+
+LEARNING_RATE = "learning_rate"
+LEARNING_RATE_TABLE = "learning_rate_table"
+GRADIENT_NORM = "gradient_norm"
+APPLIED_UPDATES = "applied_updates"
+SKIPPED_UPDATES = "skipped_updates"
+CONSECUTIVE_SKIPPED_UPDATES = "consecutive_skipped_updates"
+COUNTERS = (APPLIED_UPDATES, SKIPPED_UPDATES, CONSECUTIVE_SKIPPED_UPDATES)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Linear warm-up to `peak`, then polynomial decay to `end`; `power` 1.0 is linear, 0.5 NVIDIA's for PyTorch."""
+
+    peak: float
+    warmup_steps: int
+    total_steps: int
+    power: float = 1.0
+    start: float = 0.0
+    end: float = 0.0
+
+    def learning_rate_at(self, step: int) -> float:
+        """Rate of the update number `step` (from 0).
+
+        The last warm-up update and the first after it run at `peak`; `end` is what the update after the last would
+        have, so no update is spent at a rate of 0.
+        """
+        if step < self.warmup_steps:
+            return self.start + (self.peak - self.start) * (step + 1) / self.warmup_steps
+        remaining = max(0.0, (self.total_steps - step) / max(1, self.total_steps - self.warmup_steps))
+        return self.end + (self.peak - self.end) * remaining**self.power
+
+    def table(self) -> np.ndarray:
+        """float32 [total_steps]: the rate of every update."""
+        return np.array([self.learning_rate_at(step) for step in range(self.total_steps)], "float32")
+
+
+def decays(parameter_name: str) -> bool:
+    """Whether weight decay (and with it LAMB's trust ratio) applies: not to biases and LayerNorm."""
+    return not (parameter_name.endswith("bias") or ".LayerNorm." in parameter_name)
+
+
+class _GuardedUpdate:
+    """Mixin before a Paddle optimizer: one global norm serves the guard, the clipping and the log."""
+
+    max_grad_norm: float
+    num_scheduled_steps: int
+    _found_inf_on_host: bool
+    _get_auxiliary_var: Callable  # these three are Paddle's
+    _set_auxiliary_var: Callable
+    _learning_rate_map: dict
+
+    def apply_gradients(self, params_grads):
+        program = static.default_main_program()
+        params_grads = sorted(params_grads, key=lambda pair: pair[0].name)
+        with program._optimized_guard([]):
+            gradients = [gradient for _, gradient in params_grads]
+            norm = _global_norm(gradients)
+            found_inf = self._get_auxiliary_var("found_inf")
+            if found_inf is None:  # no loss scaling: fp32 and bf16 would otherwise train on through NaN
+                found_inf = paddle.logical_not(paddle.isfinite(norm))
+                self._set_auxiliary_var("found_inf", _on_host(found_inf) if self._found_inf_on_host else found_inf)
+            if self.max_grad_norm > 0:
+                _scale_in_place(gradients, self.max_grad_norm / paddle.clip(norm, min=self.max_grad_norm))
+            paddle.assign(norm.reshape([1]), _persistable(GRADIENT_NORM, "float32"))
+            self._learning_rate_map[program] = _scheduled_learning_rate(self.num_scheduled_steps)
+        operators = super().apply_gradients(params_grads)  # type: ignore[misc]
+        with program._optimized_guard([]):
+            _count_update(found_inf)
+        return operators
+
+
+class GuardedLamb(_GuardedUpdate, paddle.optimizer.Lamb):
+    """LAMB (You et al., 2020); with `max_grad_norm` 1 it pre-normalises gradients globally, which is NVLAMB."""
+
+    _found_inf_on_host = False
+
+
+class GuardedAdamW(_GuardedUpdate, paddle.optimizer.AdamW):
+    """AdamW (Loshchilov & Hutter, 2019), decay decoupled and scaled by the learning rate."""
+
+    _found_inf_on_host = True  # its kernel reads SkipUpdate on the host
+
+
+def create_optimizer(settings: OptimizerSettings, num_scheduled_steps: int):
+    """The optimizer of `settings`, for `amp.decorate` or Fleet; its rate comes from the schedule's table."""
+    common = dict(
+        learning_rate=settings.learning_rate, beta1=settings.beta1, beta2=settings.beta2, epsilon=settings.epsilon
+    )
+    if settings.optimizer == "Lamb":
+        optimizer = GuardedLamb(
+            lamb_weight_decay=settings.weight_decay,
+            exclude_from_weight_decay_fn=lambda parameter: not decays(parameter.name),
+            always_adapt=settings.always_adapt,
+            **common,
+        )
+    else:
+        optimizer = GuardedAdamW(weight_decay=settings.weight_decay, apply_decay_param_fun=decays, **common)
+    optimizer.max_grad_norm = settings.max_grad_norm
+    optimizer.num_scheduled_steps = num_scheduled_steps
+    return optimizer
+
+
+def load_schedule(scope, schedule: Schedule, place) -> None:
+    """Write the schedule's table into the scope: after the startup program and before the first update."""
+    write_variable(scope, LEARNING_RATE_TABLE, schedule.table(), place)
+
+
+def _global_norm(gradients):
+    """float32 scalar: the L2 norm over all gradients together."""
+    squares = [paddle.nn.clip._squared_l2_norm(gradient) for gradient in gradients]
+    squares = [square if square.dtype == paddle.float32 else square.astype("float32") for square in squares]
+    return paddle.sqrt(paddle.add_n(squares))
+
+
+def _scale_in_place(gradients, factor) -> None:
+    block = static.default_main_program().current_block()
+    for gradient in gradients:
+        block.append_op(
+            type="elementwise_mul",
+            inputs={"X": gradient, "Y": factor if factor.dtype == gradient.dtype else factor.astype(gradient.dtype)},
+            outputs={"Out": gradient},
+            attrs={"axis": -1},
+        )
+
+
+def _on_host(variable):
+    return paddle.tensor.creation._memcpy(variable, paddle.CPUPlace())
+
+
+def _persistable(name: str, dtype: str, shape=(1,)):
+    """A variable of the main program that lives in the scope, zero at start; created on first use."""
+    block = static.default_main_program().global_block()
+    if block.has_var(name):
+        return block.var(name)
+    return static.create_global_var(list(shape), 0, dtype, persistable=True, name=name)
+
+
+def _scheduled_learning_rate(num_scheduled_steps: int):
+    """The persistable learning-rate variable, set from the table at the number of updates applied so far."""
+    table = _persistable(LEARNING_RATE_TABLE, "float32", (num_scheduled_steps,))
+    position = paddle.clip(_persistable(APPLIED_UPDATES, "int64"), max=num_scheduled_steps - 1)
+    learning_rate = _persistable(LEARNING_RATE, "float32")
+    paddle.assign(paddle.gather(table, position), learning_rate)
+    return learning_rate
+
+
+def _count_update(found_inf) -> None:
+    skipped = found_inf.reshape([1]).astype("int64")
+    applied, total_skipped, consecutive = (_persistable(name, "int64") for name in COUNTERS)
+    paddle.assign(applied + (1 - skipped), applied)
+    paddle.assign(total_skipped + skipped, total_skipped)
+    paddle.assign((consecutive + skipped) * skipped, consecutive)

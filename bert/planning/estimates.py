@@ -1,0 +1,168 @@
+"""What a run will cost, from its settings alone: parameters, arithmetic, memory, disk. Pure functions, no Paddle."""
+
+import dataclasses
+from typing import Any
+
+from bert.config.architecture import BertConfig
+from bert.config.base import PrecisionSettings
+from bert.pretraining.config import PretrainingConfig
+
+_FLOAT32, _FLOAT16 = 4, 2  # bytes
+
+
+def forward_flops_per_sequence(model: BertConfig, sequence_length: int, num_predictions: int) -> int:
+    """Floating-point operations of the matrix products of one forward pass, a multiply-add counted as two.
+
+    Per layer and token: 8 H^2 for queries, keys, values and output, 4 H I for the feed-forward block, 4 S H for the
+    scores and the weighted sum. Then the pooler at one position, and the masked-LM head at the masked positions only.
+    """
+    hidden, length = model.hidden_size, sequence_length
+    per_token = 8 * hidden**2 + 4 * hidden * model.intermediate_size + 4 * length * hidden
+    masked_lm_head = 2 * hidden**2 + 2 * hidden * model.padded_vocab_size()
+    pooler_and_next_sentence = 2 * hidden**2 + 4 * hidden
+    return model.num_hidden_layers * length * per_token + num_predictions * masked_lm_head + pooler_and_next_sentence
+
+
+def training_flops_per_sequence(model: BertConfig, sequence_length: int, num_predictions: int) -> int:
+    """Forward and backward: each product has two products of the same size in the backward pass."""
+    return 3 * forward_flops_per_sequence(model, sequence_length, num_predictions)
+
+
+def model_flops_utilisation(flops_per_second: float, peak_tflops: float, num_devices: int) -> float:
+    """Share of the devices' peak that the model's own arithmetic uses (Chowdhery et al., 2022)."""
+    return flops_per_second / (peak_tflops * 1e12 * num_devices)
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes on one rank."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+
+    def total(self) -> int:
+        return self.parameters + self.gradients + self.optimizer + self.activations
+
+
+def memory_per_rank(config: Any, world_size: int) -> Memory:
+    """Weights, gradients (and the buffer they are accumulated in), two moments, activations kept for the backward pass.
+
+    `config` is any TrainingConfig with a data section. The framework itself comes on top: CUDA's workspaces on a
+    GPU, about 0.6 GB on a CPU, where the allocator holds twice the activations besides (BERT-base at length 64 grew by
+    81 MB a sequence; its program keeps 38).
+    """
+    numbers = config.model.num_parameters()
+    short_copy = _FLOAT16 * numbers if config.precision.amp else 0
+    merge_buffer = _FLOAT32 * numbers if config.batch.gradient_accumulation_steps(world_size) > 1 else 0
+    num_predictions = getattr(config.data, "max_predictions_per_seq", 0)  # fine-tuning has no masked-LM head
+    per_sequence = activation_bytes_per_sequence(
+        config.model, config.data.max_seq_length, num_predictions, config.precision, config.hardware.fuse_attention
+    )
+    return Memory(
+        parameters=_FLOAT32 * numbers + short_copy,
+        gradients=_FLOAT32 * numbers + merge_buffer,
+        optimizer=2 * _FLOAT32 * numbers,
+        activations=config.batch.batch_size * per_sequence,
+    )
+
+
+def activation_bytes_per_sequence(
+    model: BertConfig,
+    sequence_length: int,
+    num_predictions: int,
+    precision: PrecisionSettings,
+    fuse_attention: bool = False,
+) -> int:
+    """What the backward pass needs: in each layer 8 H + 2 I numbers a token and 2 A S for the attention matrices,
+    dropout masks of a byte for 2 H + A S of them; then logits with their softmax in float32.
+
+    Fitted to the programs of the GPU recipes (tests/gpu/golden records what each keeps). With FlashAttention nothing of
+    length x length is kept.
+    """
+    width = _FLOAT16 if precision.amp else _FLOAT32
+    scores = 0 if fuse_attention else model.num_attention_heads * sequence_length
+    per_token = width * (8 * model.hidden_size + 2 * model.intermediate_size + 2 * scores)
+    per_token += 2 * model.hidden_size * (model.hidden_dropout_prob > 0)
+    per_token += scores * (model.attention_probs_dropout_prob > 0)
+    logits = 2 * _FLOAT32 * num_predictions * model.padded_vocab_size()
+    return model.num_hidden_layers * sequence_length * per_token + logits
+
+
+def checkpoint_bytes(model: BertConfig) -> int:
+    """Weights and two moments in float32."""
+    return 3 * _FLOAT32 * model.num_parameters()
+
+
+def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
+    """The plan of a run, for people: what would be trained, how, and what it needs."""
+    run, data, batch = config.run, config.data, config.batch
+    passes, global_batch = batch.gradient_accumulation_steps(world_size), batch.resolved_global_batch_size(world_size)
+    sequences = run.max_steps * global_batch
+    flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
+    memory, checkpoint = memory_per_rank(config, world_size), checkpoint_bytes(config.model)
+    optimizer = config.optimizer
+    rows = [
+        (
+            "phase",
+            f"{run.phase}, sequences of up to {data.max_seq_length} tokens, "
+            f"{data.max_predictions_per_seq} of them predicted, {data.masking} masking",
+        ),
+        ("model", f"{run.bert_model}, {config.model.num_parameters():,} parameters"),
+        ("batch", f"{batch.batch_size} x {passes} passes x {world_size} ranks = {global_batch:,} sequences an update"),
+        (
+            "optimizer",
+            f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {config.warmup_steps():,} steps "
+            f"of warm-up, then decay of power {optimizer.lr_decay_power:g}",
+        ),
+        ("precision", _precision(config.precision)),
+        (
+            "steps",
+            f"{run.max_steps:,} updates, {sequences:,} sequences, up to {sequences * data.max_seq_length:,} tokens",
+        ),
+        (
+            "arithmetic",
+            f"{flops / 1e9:,.1f} GFLOP a sequence, {flops * sequences:.3g} FLOP in all"
+            + _ideal_time(config, flops * sequences, world_size),
+        ),
+        (
+            "memory",
+            f"about {_size(memory.total())} a rank: parameters {_size(memory.parameters)}, gradients "
+            f"{_size(memory.gradients)}, optimizer {_size(memory.optimizer)}, activations "
+            f"{_size(memory.activations)}",
+        ),
+        (
+            "disk",
+            f"{_size(checkpoint)} a checkpoint every {run.num_steps_per_checkpoint} updates, "
+            f"{run.keep_checkpoints} kept: {_size(checkpoint * (run.keep_checkpoints + 1))} at most",
+        ),
+        ("output", f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs)"),
+    ]
+    return "\n".join(f"{name:<11}{text}" for name, text in rows)
+
+
+def _precision(precision: PrecisionSettings) -> str:
+    if not precision.amp:
+        return "float32 with TF32 matrix products" if precision.tf32 else "float32"
+    level = "O2" if precision.use_pure_fp16 else "O1"
+    if precision.amp_dtype == "bfloat16":
+        return f"mixed bfloat16 ({level})"
+    kind = "dynamic" if precision.use_dynamic_loss_scaling else "constant"
+    return f"mixed float16 ({level}), {kind} loss scale from {precision.scale_loss:,.0f}"
+
+
+def _ideal_time(config: PretrainingConfig, total_flops: int, world_size: int) -> str:
+    peak = config.hardware.peak_tflops
+    if peak is None:
+        return ""
+    seconds = total_flops / (peak * 1e12 * world_size)
+    return f", {seconds / 3600:,.2f} h at the peak of {peak:g} TFLOP/s a rank"
+
+
+def _size(num_bytes: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.1f} GB"

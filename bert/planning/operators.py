@@ -1,0 +1,137 @@
+"""The operators of a training pass as (FLOPs, bytes), for a roofline. Pure arithmetic, no Paddle inside."""
+
+import dataclasses
+from typing import Literal
+
+from bert.config.architecture import BertConfig
+
+Fusion = Literal["attention", "bias", "dropout_add"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramKind:
+    """What decides how often activations cross the memory bus.
+
+    fused: "attention": scores never leave the chip; "bias": biases inside the matrix products; "dropout_add": dropout
+        and residual sum as one operator that keeps no mask.
+    """
+
+    fused: frozenset[Fusion] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """One pass of one device: `batch_size` sequences of `sequence_length` tokens, `num_predictions` masked in each."""
+
+    model: BertConfig
+    batch_size: int
+    sequence_length: float
+    num_predictions: float  # 0 without the masked-LM head
+    width: int  # bytes of an activation: 2 in mixed precision, else 4
+    kind: ProgramKind
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """Forward and backward of one operator in one pass."""
+
+    name: str
+    flops: float
+    bytes: float
+    is_product: bool
+
+
+def operators(work: Pass) -> list[Operator]:
+    """All operators of a pass that matter, the layers' summed over the layers."""
+    layers = work.model.num_hidden_layers
+    per_layer = [*_layer_products(work), *_layer_pointwise(work)]
+    summed = [dataclasses.replace(op, flops=op.flops * layers, bytes=op.bytes * layers) for op in per_layer]
+    return [*summed, *_outside_the_layers(work)]
+
+
+def _product(
+    name: str, work: Pass, rows: float, inner: float, columns: float, count: float = 1, resident: bool = False
+) -> Operator:
+    """rows x inner times inner x columns, `count` times; backward are two products of the same size.
+
+    resident: the square matrix of scores stays on the chip (fused attention), so that two of [rows, inner] remain.
+    """
+    numbers = 2 * rows * inner if resident else rows * inner + inner * columns + rows * columns
+    return Operator(name, 3 * 2 * rows * inner * columns * count, 3 * numbers * work.width * count, True)
+
+
+def _layer_products(work: Pass) -> list[Operator]:
+    model, length = work.model, work.sequence_length
+    tokens, hidden, inner = work.batch_size * length, model.hidden_size, model.intermediate_size
+    heads, fused = work.batch_size * model.num_attention_heads, "attention" in work.kind.fused
+    return [
+        _product("queries, keys, values", work, tokens, hidden, 3 * hidden),
+        _product("attention scores", work, length, model.head_size(), length, heads, fused),  # queries, keys in
+        _product("attention context", work, length, model.head_size(), length, heads, fused),  # values in, context out
+        _product("attention output", work, tokens, hidden, hidden),
+        _product("feed-forward in", work, tokens, hidden, inner),
+        _product("feed-forward out", work, tokens, inner, hidden),
+    ]
+
+
+def _layer_pointwise(work: Pass) -> list[Operator]:
+    """Operators bound by memory: how many numbers each reads and writes per number of its width, forward + backward.
+
+    A dropout mask is a byte a number (half a float16).
+    """
+    model, fused = work.model, work.kind.fused
+    tokens, hidden, inner = work.batch_size * work.sequence_length, model.hidden_size, model.intermediate_size
+    scores = model.num_attention_heads * work.sequence_length
+    dropout = 4 + 2 / work.width
+    hidden_dropout = dropout if model.hidden_dropout_prob > 0 else 0.0
+    scores_dropout = dropout if model.attention_probs_dropout_prob > 0 else 0.0
+    rows: list[tuple[str, float, float, Fusion | None]] = [  # name, width, numbers, what removes it
+        ("heads apart and together", 4 * hidden, 2 + 2, "attention"),
+        ("scaling of queries", hidden, 2 + 2, "attention"),
+        ("attention mask", scores, 2 + 0, "attention"),
+        ("softmax", scores, 2 + 3, "attention"),
+        ("dropout of attention", scores, scores_dropout, "attention"),
+        ("biases", 5 * hidden, 2 + 1, "bias"),
+        ("bias of feed-forward", inner, 2 + 1, "bias"),
+        ("gelu", inner, 2 + 3, None),
+        ("dropout", 2 * hidden, hidden_dropout, "dropout_add"),
+        ("residual sums", 2 * hidden, 3 + 3, None),
+        ("LayerNorm", 2 * hidden, 2 + 3, None),
+    ]
+    return [
+        Operator(name, 0.0, tokens * width * numbers * work.width, False)
+        for name, width, numbers, remover in rows
+        if remover not in fused
+    ]
+
+
+def _outside_the_layers(work: Pass) -> list[Operator]:
+    """Embeddings, pooler and heads."""
+    model = work.model
+    hidden, vocab = model.hidden_size, model.padded_vocab_size()
+    tokens, masked = work.batch_size * work.sequence_length, work.batch_size * work.num_predictions
+    found = [
+        _product("pooler", work, work.batch_size, hidden, hidden),
+        # Three look-ups summed, LayerNorm and dropout; backward scatters into a table of float32.
+        Operator("embeddings", 0.0, 20.0 * tokens * hidden * work.width + 2 * 4 * vocab * hidden, False),
+    ]
+    if masked:
+        found += [
+            _product("masked-LM transform", work, masked, hidden, hidden),
+            _product("masked-LM decoder", work, masked, hidden, vocab),
+            # Logits in float32: written by a cast, read twice; the gradient written, cast and read.
+            Operator("masked-LM loss", 0.0, masked * vocab * (4 * 5 + 2 * work.width), False),
+        ]
+    return found
+
+
+def update_bytes(num_parameters: int, *, accumulates: bool, num_passes: int, lamb: bool) -> float:
+    """Bytes an update moves beside the passes, all in float32.
+
+    The norm reads the gradients, unscaling and clipping read and write them; the update reads parameter, gradient and
+    two moments and writes three of them, LAMB once more for its trust ratio; each accumulated pass reads two and
+    writes one.
+    """
+    numbers = 1 + 2 + 2 + 7 + (3 if lamb else 0)
+    numbers += 3 * num_passes + 1 if accumulates else 0
+    return 4.0 * num_parameters * numbers

@@ -1,0 +1,1 @@
+"""Pre-training as a task: its settings, its recipes, and how its data, objective and evaluation are put together."""

@@ -1,0 +1,118 @@
+"""The settings of pre-training: those of any run, with shards and the two phases. No Paddle inside."""
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from bert.config.base import (
+    InitializationSettings,
+    RunSettings,
+    Settings,
+    TrainingConfig,
+    check_vocabulary_file,
+    unset_variable,
+)
+
+__all__ = ["DataSettings", "PretrainingConfig", "PretrainingInitializationSettings", "PretrainingRunSettings"]
+
+
+class DataSettings(Settings):
+    group: ClassVar[str] = "data"
+
+    input_dir: Path = Field(description="folder of training shards")
+    eval_dir: Path | None = Field(None, description="folder of held-out shards; none: no held-out evaluation")
+    vocab_file: Path = Field(description="WordPiece vocabulary the shards were made with, one token a line")
+    max_seq_length: int = Field(512, ge=8, description="longest sequence of the shards, in tokens")
+    max_predictions_per_seq: int = Field(80, ge=1, description="most masked positions in one sequence")
+    masking: Literal["static", "dynamic"] = Field(
+        "static", description="static: masked when the shards were made; dynamic: masked anew at each reading"
+    )
+    whole_word_masking: bool = Field(False, description="dynamic masking hides whole words, not word pieces")
+    masked_lm_ratio: float = Field(0.15, gt=0, lt=1, description="share of tokens that dynamic masking predicts")
+    num_workers: int = Field(4, ge=0, description="background workers that read shards on each rank; 0: none")
+    sequence_length_multiple: int = Field(
+        8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
+    )
+
+    group_by_length: bool = Field(
+        False, description="put sequences of like length into one pass, within a shuffle window: less padding"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "DataSettings":
+        if self.max_predictions_per_seq > self.max_seq_length:
+            raise ValueError(
+                f"max_predictions_per_seq={self.max_predictions_per_seq} must be at most max_seq_length="
+                f"{self.max_seq_length}; the usual pairs are 20 of 128 and 80 of 512"
+            )
+        if self.whole_word_masking and self.masking != "dynamic":
+            raise ValueError(
+                "whole_word_masking=true needs masking=dynamic: static shards are already masked; pass "
+                "--masking dynamic, or make the shards with whole-word masking"
+            )
+        return self
+
+
+class PretrainingRunSettings(RunSettings):
+    phase: Literal[1, 2] = Field(description="1: short sequences; 2: long sequences, continuing phase 1")
+    eval_samples: int = Field(2048, ge=1, description="held-out sequences of one evaluation, at most")
+
+
+class PretrainingInitializationSettings(InitializationSettings):
+    from_phase1_final_params: Path | None = Field(None, description="phase 2 starts with phase 1's weights here")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "PretrainingInitializationSettings":
+        if self.from_pretrained_params and self.from_phase1_final_params:
+            raise ValueError(
+                f"from_pretrained_params={self.from_pretrained_params} and from_phase1_final_params="
+                f"{self.from_phase1_final_params} both set the initial weights; give only one"
+            )
+        return self
+
+    def initial_weights(self) -> Path | None:
+        return self.from_pretrained_params or self.from_phase1_final_params
+
+
+class PretrainingConfig(TrainingConfig):
+    """All settings of one phase."""
+
+    data: DataSettings
+    run: PretrainingRunSettings
+    initialization: PretrainingInitializationSettings = Field(default_factory=PretrainingInitializationSettings)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "PretrainingConfig":
+        if self.data.max_seq_length > self.model.max_position_embeddings:
+            raise ValueError(
+                f"max_seq_length={self.data.max_seq_length} must be at most max_position_embeddings="
+                f"{self.model.max_position_embeddings} of the model; lower it, or train a model with more positions"
+            )
+        if self.run.phase == 1 and self.initialization.from_phase1_final_params:
+            raise ValueError(
+                f"from_phase1_final_params={self.initialization.from_phase1_final_params} is for phase 2; pass "
+                "--phase2, or --from-pretrained-params"
+            )
+        return self
+
+    def stage(self) -> str:
+        return f"phase{self.run.phase}"
+
+    def vocabulary_file(self) -> Path:
+        return self.data.vocab_file
+
+    def check_files(self) -> None:
+        """Refuse missing data and a vocabulary that does not fit the model, before anything slow is started.
+
+        Raises:
+            ValueError: with the path, the rule and the remedy.
+        """
+        folders = {"input_dir": self.data.input_dir, "eval_dir": self.data.eval_dir}
+        for name, folder in folders.items():
+            if folder is not None and not folder.is_dir():
+                raise ValueError(
+                    f"{name}={folder} must be an existing folder of shards; pass "
+                    f"--{name.replace('_', '-')}, or make the shards first{unset_variable(folder)}"
+                )
+        check_vocabulary_file(self.data.vocab_file, self.model)

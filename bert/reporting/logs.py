@@ -1,0 +1,213 @@
+"""What a run tells: console, DLLogger-format JSON lines, one flat JSON object per row, VisualDL. No Paddle inside.
+
+A sink that fails (disk full, pipe closed, VisualDL missing) is dropped with one line on standard error; training goes
+on. Times are given by the caller, who owns the clock.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from bert.reporting.curves import Curves
+
+CONSOLE_METRICS = (("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
+
+
+class Sink:
+    """Calls that may fail without taking the run with them."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._broken = False
+
+    def __call__(self, action: Callable[[], Any]) -> None:
+        if self._broken:
+            return
+        try:
+            action()
+        except Exception as error:  # whatever a log sink raises, the run is worth more
+            self._broken = True
+            try:
+                print(f"warning: {self._name} failed and is switched off: {error}", file=sys.stderr)
+            except OSError:
+                pass
+
+
+class RunLog:
+    """Rank 0's log of one phase.
+
+    Files in `directory`: log.jsonl (DLLogger lines, appended), metrics.jsonl (flat rows, appended), events.jsonl
+    (what saves cost, loss spikes), progress.json
+    (replaced at most once a second: step, first_step, total_steps, eta_seconds, loss), visualdl/, summary.json.
+    `show_steps` off: whoever started this process shows them, from progress.json.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        report_file: Path | None,
+        *,
+        total_steps: int,
+        visualdl: bool,
+        show_steps: bool = True,
+        stream: IO[str] | None = None,
+    ):
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self._total_steps = total_steps
+        self._opened = time.perf_counter()
+        self.first_step = 0  # where the bar begins; known once a checkpoint was read
+        self._stream = stream or sys.stdout or open(os.devnull, "w")  # a closed one is None
+        self._console = Sink("console output")
+        self._lines = [(path, Sink(str(path))) for path in {directory / "log.jsonl", report_file} if path]
+        self._rows = Sink("metrics.jsonl")
+        self._events = Sink("events.jsonl")
+        self._progress = Sink("progress.json")
+        self._visualdl = Sink("VisualDL")
+        self._curves = Curves(directory) if visualdl else None
+        self._last_step, self._figures = 0, dict[str, Any]()
+        self._bar: Any = None
+        self._show_steps = show_steps
+        if self._stream.isatty() and show_steps:
+            self._console(self._open_bar)
+        self._progress_written = -math.inf
+
+    def parameters(self, values: dict[str, Any]) -> None:
+        """Facts about the run, once at the start."""
+        self._line("PARAMETER", values)
+        if self._curves is not None:
+            self._curves.hyper_parameters = values
+
+    def say(self, message: str) -> None:
+        """One line for a person."""
+        self._console(lambda: self._bar.write(message, file=self._stream) if self._bar else self._print(message))
+
+    def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
+        """Metrics of the updates since the last call."""
+        self._line([epoch, step], metrics)
+        self._scalars(step, metrics)
+        self._row({"step": step, "epoch": epoch, **metrics})
+        shown = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
+        if self._bar is None and self._show_steps:
+            self.say(f"step {step}/{self._total_steps}  {shown}  eta {duration(eta_seconds)}")
+        elif self._bar is not None:
+            self._console(lambda: self._bar.set_postfix_str(shown))
+
+    def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Held-out metrics after update `step`; their names start with `eval_`."""
+        self._line([epoch, step], metrics)
+        self._scalars(step, metrics)
+        self._row({"step": step, "epoch": epoch, **metrics})
+        self.say(
+            f"step {step}/{self._total_steps}  held out: "
+            + "  ".join(f"{name.removeprefix('eval_')} {value:.4f}" for name, value in metrics.items())
+        )
+
+    def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
+        """Something that happened at a step, such as a save and what it cost."""
+        self._line([epoch, step], values)
+        row = to_json({"event": name, "step": step, "epoch": epoch, **values})
+        self._events(lambda: append(self.directory / "events.jsonl", row + "\n"))
+
+    def advance(self, step: int, eta_seconds: float, loss: float | None) -> None:
+        """After every update: move the bar and, at most once a second, progress.json."""
+        if self._bar is not None:
+            self._console(lambda: self._bar.update(step - self._bar.n))
+        if time.monotonic() - self._progress_written >= 1.0 or step == self._total_steps:
+            self._progress_written = time.monotonic()
+            values = {
+                "step": step,
+                "first_step": self.first_step,
+                "total_steps": self._total_steps,
+                "eta_seconds": eta_seconds,
+                "loss": loss,
+            }
+            self._progress(lambda: replace_file(self.directory / "progress.json", to_json(values)))
+
+    def summary(self, values: dict[str, Any]) -> None:
+        """Figures of the whole run, at its end."""
+        self._line([], values)
+        self._figures = values
+        Sink("summary.json")(lambda: replace_file(self.directory / "summary.json", to_json(values, indent=1)))
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._console(self._bar.close)
+        if (curves := self._curves) is not None:
+            self._visualdl(lambda: curves.close(self._last_step, self._figures))
+
+    def _line(self, step: Any, data: dict[str, Any]) -> None:
+        now = time.time()
+        record = {
+            "timestamp": f"{now:.6f}",
+            "datetime": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now)),
+            "elapsedtime": f"{time.perf_counter() - self._opened:.6f}",
+            "type": "LOG",
+            "step": step,
+            "data": data,
+        }
+        text = f"DLLL {to_json(record)}\n"
+        for path, sink in self._lines:
+            sink(partial(append, path, text))
+
+    def _row(self, values: dict[str, Any]) -> None:
+        self._rows(lambda: append(self.directory / "metrics.jsonl", to_json(values) + "\n"))
+
+    def _scalars(self, step: int, metrics: dict[str, float]) -> None:
+        """Before the row is written: a continued run's curves begin with the rows of metrics.jsonl."""
+        self._last_step = step
+        if (curves := self._curves) is not None:
+            self._visualdl(lambda: curves.add(step, metrics, self.first_step))
+
+    def _open_bar(self) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(total=self._total_steps, unit="step", file=self._stream, dynamic_ncols=True)
+
+    def _print(self, message: str) -> None:
+        print(message, file=self._stream, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """`1:02:03` for people; `unknown` before there is a rate."""
+    return str(timedelta(seconds=round(seconds))) if math.isfinite(seconds) else "unknown"
+
+
+def to_json(values: Any, indent: int | None = None) -> str:
+    """Strict JSON: numbers that are not finite become null, numpy and paths become plain values."""
+    return json.dumps(_plain(values), indent=indent, allow_nan=False)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Readers see the old text or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text + "\n")
+    temporary.replace(path)
+
+
+def append(path: Path, text: str) -> None:
+    """Add whole lines; a line that a full disk has cut off is ended first, so that it takes no other with it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab+") as file:
+        if file.tell() and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":
+            text = "\n" + text
+        file.write(text.encode())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):  # numpy scalars
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

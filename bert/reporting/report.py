@@ -1,0 +1,223 @@
+"""One report of one or more runs, with plots: HTML or Markdown in a single file.
+
+    python -m bert.reporting results/quickstart/phase1 results/other/phase1 --html report.html
+
+A RUN is the folder of a stage (phase1, squad, ...) with metrics.jsonl, config.yaml and summary.json, or a folder of
+such folders. Runs that go on, were stopped, or are damaged are reported as far as they can be read.
+"""
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bert.config.command_line import usage_errors
+from bert.files import write_atomically
+from bert.reporting.logs import duration
+from bert.reporting.report_document import Block, Heading, Picture, Table, Text, to_html, to_markdown
+from bert.reporting.report_reading import RunRecord, find_runs, read_run
+
+_FIRST = (
+    "loss",
+    "eval_masked_lm_loss",
+    "learning_rate",
+    "gradient_norm",
+    "seqs_per_sec",
+    "loss_scale",
+    "skipped_steps",
+)
+_UNPLOTTED = ("step_samples", "step_cost", "padded_tokens_per_sec", "eval_sequences")
+_LOGARITHMIC = ("gradient_norm", "loss_scale")
+_MOST_POINTS = 2_000  # of one curve
+
+
+def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
+    """The whole report."""
+    blocks: list[Block] = [Heading("Results"), results_table(runs)]
+    complaints = [f"{run.name}: {complaint}" for run in runs for complaint in run.complaints]
+    blocks += [Text(complaint) for complaint in complaints]
+    blocks.append(Heading("Curves"))
+    pictures = [picture for name in plotted_metrics(runs) if (picture := draw(name, runs)) is not None]
+    blocks += pictures or [Text("There is nothing to draw yet.")]
+    if len(runs) > 1:
+        blocks += [Heading("Settings that differ"), *differences(runs)]
+    blocks += [
+        Heading("Starts"),
+        Text("Each start of a run, with the steps it logged; those after the first continue a checkpoint."),
+        _legs_table(runs),
+    ]
+    blocks += [Heading("Settings"), *_settings(runs)]
+    return blocks
+
+
+def results_table(runs: Sequence[RunRecord]) -> Table:
+    """A column for each run, a row for each figure that any of them has."""
+    rows: list[list[str]] = []
+
+    def add(title: str, values: list[Any]) -> None:
+        if any(value is not None for value in values):
+            rows.append([title, *(_shown(value) for value in values)])
+
+    add("updates", [_progress(run) for run in runs])
+    for name in (
+        "final_loss",
+        *sorted({name for run in runs for name in [*run.summary, *run.metric_names()] if name.startswith("eval_")}),
+    ):
+        add(
+            name.replace("_", " "),
+            [run.last("loss") if name == "final_loss" and run.last(name) is None else run.last(name) for run in runs],
+        )
+    for title, name, else_median in (
+        ("sequences/s", "training_sequences_per_second", "seqs_per_sec"),
+        ("inference sequences/s", "inference_sequences_per_second", ""),
+        ("tokens/s", "tokens_per_second", "tokens_per_sec"),
+        ("model FLOPs utilisation", "mfu", "mfu"),
+    ):
+        add(title, [run.summary.get(name) or _median(run, else_median) for run in runs])
+    add("skipped updates", [run.last("skipped_steps") for run in runs])
+    add("loss scale", [run.last("loss_scale") for run in runs])
+    add("ranks", [run.summary.get("world_size") for run in runs])
+    add("starts", [len(run.legs) or None for run in runs])
+    add("time, all starts", [duration(sum(leg.seconds for leg in run.legs)) if run.legs else None for run in runs])
+    add(
+        "checkpoints",
+        [
+            f"{', '.join(map(str, run.checkpoints))} ({run.checkpoint_bytes / 1e6:,.0f} MB)"
+            if run.checkpoints
+            else None
+            for run in runs
+        ],
+    )
+    add("folder", [str(run.directory) for run in runs])
+    return Table(["", *(run.name for run in runs)], rows)
+
+
+def _progress(run: RunRecord) -> str | None:
+    total = run.settings.get("max_steps")
+    done = run.summary.get("steps") or max((row["step"] for row in run.training), default=None)
+    if done is None:
+        return None
+    text = f"{done:,}" + (f" of {total:,}" if isinstance(total, int) and total > 0 else "")
+    if run.summary.get("interrupted_by"):
+        return f"{text}, stopped by {run.summary['interrupted_by']}"
+    return text if run.summary.get("finished", bool(run.summary)) else f"{text}, not finished"
+
+
+def plotted_metrics(runs: Sequence[RunRecord]) -> list[str]:
+    """The known ones first, then whatever else the runs logged."""
+    names = dict.fromkeys(name for run in runs for name in run.metric_names())
+    rest = sorted(name for name in names if name not in (*_FIRST, *_UNPLOTTED))
+    return [name for name in (*_FIRST, *rest) if name in names]
+
+
+def draw(name: str, runs: Sequence[RunRecord]) -> Picture | None:
+    """One metric of all runs over the steps; None if no run has a number of it."""
+    curves = [(run.name, run.curve(name)) for run in runs]
+    curves = [(label, curve[:: max(1, -(-len(curve) // _MOST_POINTS))]) for label, curve in curves if curve]
+    if not curves:
+        return None
+    from matplotlib.figure import Figure  # slow to import; a figure of its own needs no display
+
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for label, curve in curves:
+        steps, values = zip(*curve, strict=True)
+        # Dollar signs would begin a formula, and a first underscore hide the label.
+        axes.plot(
+            steps,
+            values,
+            label=label.replace("$", r"\$").lstrip("_"),
+            linewidth=1.2,
+            marker="." if len(curve) < 30 else None,
+        )
+    if name in _LOGARITHMIC and all(value > 0 for _, curve in curves for _, value in curve):
+        axes.set_yscale("log", base=2 if name == "loss_scale" else 10)
+    entropies = {value for run in runs if isinstance(value := run.summary.get("unigram_entropy"), float)}
+    if name == "eval_masked_lm_loss" and len(entropies) == 1:
+        axes.axhline(entropies.pop(), color="gray", linestyle=":", label="unigram entropy")
+    title = name.removeprefix("eval_").replace("_", " ") + (" (held out)" if name.startswith("eval_") else "")
+    axes.set(title=title, xlabel="updates")
+    axes.grid(alpha=0.3)
+    if len(runs) > 1 or name == "eval_masked_lm_loss":
+        axes.legend(fontsize="small")
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
+    return Picture(title, file.getvalue())
+
+
+def differences(runs: Sequence[RunRecord]) -> list[Block]:
+    """The settings that are not the same in all runs."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    rows = [
+        [name, *(_shown(run.settings.get(name)) for run in runs)]
+        for name in names
+        if len({repr(run.settings.get(name)) for run in runs}) > 1
+    ]
+    return [Table(["setting", *(run.name for run in runs)], rows)] if rows else [Text("None.")]
+
+
+def _legs_table(runs: Sequence[RunRecord]) -> Table:
+    rows = [
+        [run.name, leg.started, _shown(leg.first_step), _shown(leg.last_step), duration(leg.seconds)]
+        for run in runs
+        for leg in run.legs
+    ]
+    return Table(["run", "started", "first step logged", "last step logged", "time"], rows)
+
+
+def _settings(runs: Sequence[RunRecord]) -> list[Block]:
+    blocks: list[Block] = []
+    for run in runs:
+        if run.settings:
+            rows = [[name, _shown(value)] for name, value in run.settings.items()]
+            blocks += [Heading(run.name, 3), Table(["setting", "value"], rows)]
+    return blocks or [Text("No run has a readable config.yaml.")]
+
+
+def _median(run: RunRecord, name: str) -> float | None:
+    values = sorted(value for _, value in run.curve(name))
+    return values[len(values) // 2] if values else None
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def run_names(directories: Sequence[Path]) -> list[str]:
+    """As short as tells them apart: the paths without what all have in common."""
+    resolved = [directory.resolve() for directory in directories]
+    common = os.path.commonpath([path.parent for path in resolved])
+    return [os.path.relpath(path, common) for path in resolved]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bert.reporting", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", nargs="+", type=Path, metavar="RUN", help="folder of a stage, or of several")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--html", type=Path, metavar="FILE", help="write HTML (default: report.html in the first RUN)")
+    output.add_argument("--markdown", type=Path, metavar="FILE", help="write Markdown")
+    arguments = parser.parse_args(argv)
+    with usage_errors():
+        directories = find_runs(arguments.run)
+        runs = [read_run(path, name) for path, name in zip(directories, run_names(directories), strict=True)]
+        title = f"Training report: {', '.join(run.name for run in runs)}"
+        path = arguments.markdown or arguments.html or arguments.run[0] / "report.html"
+        render = to_markdown if arguments.markdown else to_html
+        write_atomically(path, render(title, blocks_of(runs)).encode())
+    print(f"wrote {path}")
+    for run in runs:
+        for complaint in run.complaints:
+            print(f"{run.name}: {complaint}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

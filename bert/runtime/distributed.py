@@ -1,0 +1,190 @@
+"""The only owner of Fleet, of PADDLE_* variables and of what differs between NCCL on GPUs and Gloo on CPU.
+
+`python -m paddle.distributed.launch` starts one process per rank and describes the group in the environment. On GPUs
+Fleet does the rest. On CPU, Paddle 2.6.2 has Gloo kernels for `c_allreduce_sum` and `c_broadcast`, but Fleet insists
+on creating an NCCL communicator; `gloo_on_cpu` puts a Gloo group in its place, so the same program runs on both.
+"""
+
+import fcntl
+import os
+import socket
+import struct
+import tempfile
+from contextlib import chdir, contextmanager, redirect_stderr
+from dataclasses import dataclass
+from io import StringIO
+
+import numpy as np
+
+from bert.runtime.paddle_api import CollectiveHelper, core, paddle, static
+
+# Operators that order CUDA streams; they have no CPU kernel and, with one stream of execution, nothing to order.
+_STREAM_OPERATORS = ("c_sync_calc_stream", "c_sync_comm_stream", "c_wait_compute", "c_wait_comm")
+
+
+@dataclass(frozen=True)
+class Group:
+    """This process among the ranks of the run."""
+
+    rank: int
+    world_size: int
+    device: str  # "cpu" | "gpu"
+    local_rank: int = 0  # among the ranks on this host
+    local_world_size: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+
+def group_from_environment(device: str) -> Group:
+    """The group the launcher describes; one rank when the process was started without it."""
+    endpoints = [e for e in os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",") if e]
+    rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+    world_size = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+    if world_size > 1 and len(endpoints) != world_size:
+        raise ValueError(
+            f"PADDLE_TRAINERS_NUM={world_size} but PADDLE_TRAINER_ENDPOINTS lists {len(endpoints)} addresses; start "
+            "the ranks with `python -m paddle.distributed.launch`"
+        )
+    hosts = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints] or ["localhost"]
+    mine = [other for other, host in enumerate(hosts) if host == hosts[rank]]
+    return Group(rank, world_size, device, mine.index(rank), len(mine))
+
+
+def initialize(group: Group) -> None:
+    """Join the group: Gloo's rendezvous on CPU (rank 0's endpoint serves it), Fleet's environment on both."""
+    if group.world_size > 1 and group.device == "cpu":
+        endpoint = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
+        interface = interface_of(os.environ["PADDLE_TRAINER_ENDPOINTS"], group.rank)
+        # The rendezvous server writes its http.log into the current folder, and the wait for it prints.
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            chdir(folder),
+            redirect_stderr(StringIO()),
+            _gloo_interface(interface),
+        ):
+            paddle.distributed.gloo_init_parallel_env(group.rank, group.world_size, endpoint)
+    paddle.distributed.fleet.init(is_collective=True, log_level="ERROR")
+
+
+def interface_of(endpoints: str, rank: int) -> str:
+    """Name of the network interface through which the rank talks: `lo` when all ranks are on one host.
+
+    Raises:
+        ValueError: no interface of this host has the rank's address.
+    """
+    addresses = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints.split(",")]
+    if len(set(addresses)) == 1:
+        return "lo"
+    found = {name: _address_of(name) for _, name in socket.if_nameindex()}
+    for name, address in found.items():
+        if address == addresses[rank]:
+            return name
+    has = ", ".join(f"{address} on {name}" for name, address in found.items() if address)
+    raise ValueError(
+        f"rank {rank} should be at {addresses[rank]}, which is none of this host's addresses ({has}); "
+        "pass the right one to paddle.distributed.launch with --host"
+    )
+
+
+def _address_of(interface: str) -> str | None:
+    """First IPv4 address of a network interface, asked of the kernel."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15]))  # SIOCGIFADDR
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])
+
+
+@contextmanager
+def _gloo_interface(name: str):
+    """Paddle's Gloo listens on loopback unless its strategy names another interface, which Paddle 2.6.2 never does."""
+    original = core.GlooParallelStrategy
+
+    def strategy():
+        made = original()
+        made.iface = name
+        return made
+
+    core.GlooParallelStrategy = strategy
+    try:
+        yield
+    finally:
+        core.GlooParallelStrategy = original
+
+
+def finalize(group: Group) -> None:
+    """Leave the group after all ranks have arrived here."""
+    if group.world_size > 1 and group.device == "cpu":
+        paddle.distributed.gloo_barrier()
+        paddle.distributed.gloo_release()
+
+
+@contextmanager
+def gloo_on_cpu(group: Group):
+    """While Fleet's `minimize` runs on CPU ranks, do not let it append the NCCL communicator's operators."""
+    if group.device != "cpu" or group.world_size == 1:
+        yield
+        return
+    original = CollectiveHelper._init_communicator
+    CollectiveHelper._init_communicator = lambda *args, **kwargs: None
+    try:
+        yield
+    finally:
+        CollectiveHelper._init_communicator = original
+
+
+def remove_stream_operators(program) -> None:
+    """Drop the CUDA stream operators from every block of a program that shall run on CPU."""
+    for block in program.blocks:
+        for index in reversed(range(len(block.ops))):
+            if block.ops[index].type in _STREAM_OPERATORS:
+                block._remove_op(index, sync=False)
+        block._sync_with_cpp()
+
+
+class Collective:
+    """Sums over ranks of small host vectors, through the same operators the gradients take (NCCL or Gloo)."""
+
+    def __init__(self, group: Group, executor):
+        self.group = group
+        self._executor = executor
+        self._programs: dict[str, tuple] = {}
+
+    def sum(self, values) -> np.ndarray:
+        """Sum over ranks; `values` is a 1-D array of float64 or int64 of the same length on every rank."""
+        values = np.atleast_1d(np.asarray(values))
+        if self.group.world_size == 1:
+            return values
+        dtype = values.dtype.name
+        if dtype not in self._programs:
+            self._programs[dtype] = self._build(dtype)
+        program, output = self._programs[dtype]
+        return np.array(self._executor.run(program, feed={"values": values}, fetch_list=[output])[0])
+
+    def gather(self, values) -> np.ndarray:
+        """[world_size, len(values)]: every rank's values, on every rank."""
+        values = np.atleast_1d(np.asarray(values))
+        table = np.zeros((self.group.world_size, len(values)), values.dtype)
+        table[self.group.rank] = values
+        return self.sum(table.reshape(-1)).reshape(table.shape)
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank."""
+        return bool(self.sum(np.array([int(flag)], "int64"))[0])
+
+    def _build(self, dtype: str):
+        program = static.Program()
+        with static.program_guard(program, static.Program()):
+            data = static.data("values", [-1], dtype)
+            block = program.global_block()
+            output = block.create_var(name="sum_over_ranks", dtype=data.dtype, shape=[-1])
+            block.append_op(
+                type="c_allreduce_sum",
+                inputs={"X": data},
+                outputs={"Out": output},
+                attrs={"ring_id": 0, "use_calc_stream": True},
+            )
+        return program, output

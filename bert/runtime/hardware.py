@@ -1,0 +1,75 @@
+"""The processor under a rank: its cores, its peak, and Paddle's threads."""
+
+import os
+import re
+import time
+import warnings
+
+from bert.runtime.paddle_api import paddle, set_cpu_threads, static
+from bert.runtime.topology import (
+    allowed_processors,
+    cpu_quota,
+    gpu_local_processors,
+    num_threads_of,
+    share_of_rank,
+    usable_cores,
+)
+
+# Dense peak of the tensor cores in TFLOP/s, from NVIDIA's data sheets: float16 or bfloat16, TF32, float32.
+KNOWN_PEAKS = {
+    "A100": {"short": 312.0, "tf32": 156.0, "float32": 19.5},
+    "H100": {"short": 989.0, "tf32": 494.0, "float32": 67.0},
+    "A10": {"short": 125.0, "tf32": 62.5, "float32": 31.2},
+    "V100": {"short": 125.0, "tf32": 15.7, "float32": 15.7},
+    "T4": {"short": 65.0, "tf32": 8.1, "float32": 8.1},
+}
+
+
+def use_cores(cpu_threads: int, affinity: bool, local_rank: int, local_world_size: int) -> int:
+    """Give Paddle its CPU threads (the cores of this rank unless told) and bind if asked; returns the threads."""
+    cores = usable_cores(allowed_processors())
+    mine = share_of_rank(cores, local_rank, local_world_size, _near_gpus(local_rank, local_world_size))
+    if affinity:
+        try:
+            os.sched_setaffinity(0, [processor for core in mine for processor in core.processors])
+        except OSError as error:  # a sandbox forbids it: a slower run is better than none
+            warnings.warn(f"enable_cpu_affinity has no effect here: {error}")
+    num_threads = cpu_threads or num_threads_of(mine, local_world_size, cpu_quota())
+    set_cpu_threads(num_threads)
+    return num_threads
+
+
+def _near_gpus(local_rank: int, local_world_size: int) -> list[list[int]]:
+    """The processors near each local rank's GPU; none unless the launcher gave GPU i to local rank i."""
+    if os.environ.get("FLAGS_selected_gpus", "").split(",")[0] != str(local_rank):
+        return []
+    return gpu_local_processors()[:local_world_size]
+
+
+def peak_tflops(executor, device: str, arithmetic: str) -> tuple[float, str]:
+    """(TFLOP/s, where the figure is from) of one rank's device; `arithmetic` is short, tf32 or float32.
+
+    Known parts have their data-sheet figure; any other, and CPUs, are measured with a float32 matrix product.
+    """
+    if device == "gpu":
+        name = paddle.device.cuda.get_device_name()
+        for part, peaks in sorted(KNOWN_PEAKS.items(), key=lambda item: -len(item[0])):
+            if re.search(rf"\b{part}\b", name):
+                return peaks[arithmetic], f"data sheet of {part}"
+    return measured_gemm_tflops(executor), "measured: float32 matrix product of 1,024 x 1,024"
+
+
+def measured_gemm_tflops(executor, size: int = 1024, seconds: float = 0.4) -> float:
+    """Best rate of a square float32 matrix product over about `seconds`, on the executor's device, in TFLOP/s."""
+    program = static.Program()
+    with static.program_guard(program, static.Program()):
+        product = paddle.ones([size, size], "float32")
+        for _ in range(8):
+            product = paddle.matmul(product, paddle.full([size, size], 1.0 / size, "float32"))
+        checksum = product.sum()
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end or best == float("inf"):
+        start = time.perf_counter()
+        executor.run(program, fetch_list=[checksum])
+        best = min(best, time.perf_counter() - start)
+    return 8 * 2 * size**3 / best / 1e12

@@ -1,0 +1,156 @@
+"""Which cores a rank gets: whole cores rather than hyper-threads, of one memory node, near its GPU. No Paddle inside.
+
+Everything is read below `root` ("/" but for tests). What a machine does not tell (containers, other architectures) is
+taken to be the plainest case, every processor a core of its own on one node, so there is always an answer.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class Core:
+    """A physical core: its logical processors (hyper-threads), of those that may be used."""
+
+    processors: tuple[int, ...]
+    node: int  # memory (NUMA) node
+
+
+def usable_cores(allowed: Sequence[int], root: Path = ROOT) -> list[Core]:
+    """The physical cores behind the `allowed` logical processors, node by node."""
+    nodes = _nodes(root)
+    cores: dict[tuple[int, ...], list[int]] = {}
+    for processor in sorted(allowed):
+        siblings = _read(root / f"sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
+        cores.setdefault(tuple(parse_list(siblings)) or (processor,), []).append(processor)
+    return sorted(
+        (Core(tuple(processors), nodes.get(processors[0], 0)) for processors in cores.values()),
+        key=lambda core: (core.node, core.processors),
+    )
+
+
+def share_of_rank(
+    cores: Sequence[Core], local_rank: int, local_world_size: int, near: Sequence[Sequence[int]] = ()
+) -> list[Core]:
+    """The cores of one of the `local_world_size` ranks of this host; with fewer cores than ranks, ranks share them.
+
+    `near` has for each local rank the processors near its GPU (none: anywhere). Ranks with the same ones share them
+    equally. Where those are not allowed, or GPUs claim processors that overlap, all cores are shared out instead.
+    """
+    if not 0 <= local_rank < local_world_size:
+        raise ValueError(f"local_rank={local_rank} must be below local_world_size={local_world_size}")
+    if len(near) == local_world_size:
+        places = [frozenset(place) for place in near]
+        disjoint = all(a == b or not a & b for a in places for b in places)
+        mine = [core for core in cores if places[local_rank].issuperset(core.processors)]
+        rivals = [rank for rank, place in enumerate(places) if place == places[local_rank]]
+        if disjoint and len(mine) >= len(rivals):
+            cores, local_rank, local_world_size = mine, rivals.index(local_rank), len(rivals)
+    if len(cores) < local_world_size:
+        return [cores[local_rank % len(cores)]]
+    bounds = np.linspace(0, len(cores), local_world_size + 1).astype(int)
+    return list(cores[bounds[local_rank] : bounds[local_rank + 1]])
+
+
+def num_threads_of(cores: Sequence[Core], local_world_size: int, quota: float | None) -> int:
+    """Threads for matrix products: one a core (hyper-threads add nothing), within the rank's share of the quota."""
+    if quota is None:
+        return len(cores)
+    return max(1, min(len(cores), int(quota / local_world_size + 0.5)))
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """Processors that the control group (of a container, of a job) may keep busy; None without a limit.
+
+    Version 2 has `cpu.max`, version 1 `cpu.cfs_quota_us`; the tightest limit of this group and those above it holds.
+    """
+    quotas = []
+    for folder in _cgroup_folders(root):
+        amount, _, period = _read(folder / "cpu.max").partition(" ")
+        if not period:
+            amount, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        if amount.isdecimal() and period.isdecimal() and int(amount) > 0 and int(period) > 0:
+            quotas.append(int(amount) / int(period))
+    return min(quotas, default=None)
+
+
+def memory_limit(root: Path = ROOT) -> int | None:
+    """Bytes that the control group may use; None without a limit."""
+    limits = [
+        _read(folder / name) for folder in _cgroup_folders(root) for name in ("memory.max", "memory.limit_in_bytes")
+    ]
+    return min((int(limit) for limit in limits if limit.isdecimal() and int(limit) < 2**60), default=None)
+
+
+def gpu_local_processors(root: Path = ROOT) -> list[list[int]]:
+    """For each GPU in the driver's order the processors near it; empty without GPUs, or where that is not told."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    listed = subprocess.run(
+        [command, "--query-gpu=pci.bus_id", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    found = []
+    for bus_id in listed.stdout.split() if listed.returncode == 0 else ():
+        domain, rest = bus_id.lower().split(":", 1)  # 00000000:07:00.0 where Linux has 0000:07:00.0
+        found.append(parse_list(_read(root / f"sys/bus/pci/devices/{domain[-4:]}:{rest}/local_cpulist")))
+    return found if all(found) else []
+
+
+def allowed_processors() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def parse_list(text: str) -> list[int]:
+    """Numbers of the kernel's lists: `0-3,8` is 0, 1, 2, 3, 8; empty for what is none."""
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            return []
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def _nodes(root: Path) -> dict[int, int]:
+    """Processor -> memory node."""
+    found = {}
+    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
+        for processor in parse_list(_read(folder / "cpulist")):
+            found[processor] = int(folder.name.removeprefix("node"))
+    return found
+
+
+def _cgroup_folders(root: Path) -> list[Path]:
+    """The folders of this process's control groups and those above them, in both versions' places."""
+    folders = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        if line.count(":") < 2:
+            continue
+        _, controllers, path = line.split(":", 2)
+        names = controllers.split(",")
+        if controllers and not {"cpu", "memory"} & set(names):
+            continue
+        mounts = (
+            [root / "sys/fs/cgroup" / name for name in (controllers, *names)]
+            if controllers
+            else [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]
+        )
+        inner = Path(path.lstrip("/"))
+        folders += [mount / above for mount in mounts for above in (inner, *inner.parents)]
+    return list(dict.fromkeys(folders))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,339 @@
+"""Batches for pre-training, from checked shards, with a position that can be saved and sought.
+
+The samples of global batch i, their order and their masks are a function of (data, seed, global batch size, i). World
+size, micro-batch size and number of threads only decide who reads what.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.randomness import stream_key
+from bert.samples.collation import CollationRule, MicroBatch
+from bert.samples.masking import MaskingRule
+from bert.samples.order import SampleOrder
+from bert.samples.prefetching import prefetched
+from bert.samples.shards import ShardDirectory
+from bert.samples.table import SampleTable
+from bert.samples.table_cache import TableCache, gather
+from bert.tokenization.vocabulary import Vocabulary
+
+__all__ = [
+    "GlobalBatch",
+    "LoaderSettings",
+    "MicroBatch",
+    "PretrainingDataset",
+    "PretrainingLoader",
+    "evaluation_batches",
+    "evaluation_unigram_entropy",
+    "unigram_entropy",
+]
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """How shards become batches.
+
+    Attributes:
+        max_seq_length: longest sample allowed, in tokens.
+        max_predictions_per_seq: most predictions per sample.
+        masking: "static" uses the masks in the shards, "dynamic" draws new ones each epoch.
+        whole_word_masking: dynamic masks cover whole words.
+        masked_lm_ratio: share of tokens to predict (dynamic).
+        seed: of order and masks.
+        sequence_length_multiple: a batch is padded to its longest sample, rounded up to this.
+        num_workers: threads that prepare batches ahead; 0 prepares them when asked for.
+        shuffle_window_samples: at most so many samples are shuffled together; two such windows per bin are in memory.
+        group_by_length: batches of samples of like length, which need less padding.
+    """
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    masking: str
+    whole_word_masking: bool = False
+    masked_lm_ratio: float = 0.15
+    seed: int = 42
+    sequence_length_multiple: int = 8
+    num_workers: int = 1
+    shuffle_window_samples: int = 1 << 18
+    group_by_length: bool = False
+
+    def __post_init__(self) -> None:
+        if self.masking not in ("static", "dynamic"):
+            raise ValueError(
+                f"masking={self.masking!r} must be 'static' (masks in the shards) or 'dynamic' (new masks each epoch)"
+            )
+        for name in ("max_seq_length", "sequence_length_multiple", "shuffle_window_samples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.num_workers < 0:
+            raise ValueError(f"num_workers={self.num_workers} must be 0 (in line) or a number of threads")
+
+
+class PretrainingDataset:
+    """The checked shards of one directory and the rule that turns their samples into batches.
+
+    Raises:
+        FileNotFoundError, ValueError: as `ShardDirectory`; static masks wanted but not in the shards; dynamic masks of
+            whole words wanted, of which the shards do not say where they are.
+    """
+
+    def __init__(self, directory: str | Path, vocabulary: Vocabulary, settings: LoaderSettings) -> None:
+        self.settings = settings
+        self.vocabulary = vocabulary
+        self.directory = ShardDirectory(directory, vocabulary, settings.max_seq_length)
+        if settings.masking == "static" and not self.directory.masked:
+            raise ValueError(
+                f"{directory}: masking='static' needs shards with masks, these have none; set "
+                "masking='dynamic' or make the shards with --masking static"
+            )
+        segmenter = self.directory.manifest and self.directory.manifest.settings.get("word_segmenter")
+        if segmenter and settings.masking == "dynamic" and settings.whole_word_masking:
+            raise ValueError(
+                f"{directory}: made with --word-segmenter {segmenter}, whose words are in its static "
+                "masks alone; whole_word_masking=true with masking='dynamic' would mask single Chinese "
+                "characters: set masking='static' and whole_word_masking=false"
+            )
+        rule = MaskingRule.of(
+            vocabulary,
+            masked_lm_ratio=settings.masked_lm_ratio,
+            max_predictions_per_seq=settings.max_predictions_per_seq,
+            whole_word=settings.whole_word_masking,
+        )
+        self.collation = CollationRule(
+            settings.max_seq_length,
+            settings.sequence_length_multiple,
+            vocabulary.id_of("[PAD]"),
+            rule,
+            settings.masking == "dynamic",
+        )
+        self.shard_counts = np.array([shard.num_samples for shard in self.directory.shards], np.int64)
+        self.shard_bins = [shard.bin_id or 0 for shard in self.directory.shards]
+        self.num_samples = int(self.shard_counts.sum())
+        self.bins: tuple[int, ...] = tuple(sorted(set(self.shard_bins)))
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of everything that decides what batch i holds, except its size and the number of threads."""
+        settings = {name: value for name, value in vars(self.settings).items() if name != "num_workers"}
+        manifest = self.directory.manifest
+        shards = [
+            (shard.name, shard.num_samples, manifest.shards[shard.name].xxh128 if manifest else None)
+            for shard in self.directory.shards
+        ]
+        content = {"settings": settings, "shards": shards, "vocabulary": self.vocabulary.sha256}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for a log line: shards, samples, bins, format, masking, fingerprint."""
+        return {
+            "directory": str(self.directory.directory),
+            "num_shards": len(self.directory.shards),
+            "num_samples": self.num_samples,
+            "bins": list(self.bins),
+            "format": self.directory.shards[0].kind,
+            "static_masks": self.directory.masked,
+            "masking": self.settings.masking,
+            "fingerprint": self.fingerprint,
+        }
+
+    def load_shard(self, index: int) -> SampleTable:
+        """One decoded shard; static masks are undone if dynamic ones are wanted."""
+        table = self.directory.load(index)
+        return table.unmasked() if self.collation.dynamic else table
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """One optimizer update: its index since the start of training, its epoch, and this rank's passes, made lazily."""
+
+    index: int
+    epoch: int
+    micro_batches: Iterator[MicroBatch]
+
+
+@dataclass(frozen=True)
+class _ResolvedBatch:
+    """The samples of a global batch: their ids, and for each group of shards the places and rows it provides."""
+
+    sample_ids: np.ndarray
+    groups: tuple[tuple[SampleTable, np.ndarray, np.ndarray], ...]  # table, places [g], rows [g]
+    key: np.uint64
+    num_masked: int
+
+
+class PretrainingLoader:
+    """The batches of one rank.
+
+    Args:
+        dataset: checked shards.
+        global_batch_size: sequences per update, all ranks.
+        micro_batch_size: sequences per pass, one rank.
+        rank, world_size: this rank among all; pass m of rank r takes the samples [(m * world_size + r) * b : + b].
+    Raises:
+        ValueError: sizes do not divide, or fewer samples than a batch.
+    """
+
+    def __init__(
+        self,
+        dataset: PretrainingDataset,
+        *,
+        global_batch_size: int,
+        micro_batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        per_pass = micro_batch_size * world_size
+        if micro_batch_size < 1 or global_batch_size < per_pass or global_batch_size % per_pass:
+            raise ValueError(
+                f"global_batch_size={global_batch_size} must be a multiple of micro_batch_size x "
+                f"world_size = {per_pass}"
+            )
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank={rank} must lie in 0..{world_size - 1} (world_size={world_size})")
+        settings = dataset.settings
+        self._dataset = dataset
+        self._order = SampleOrder(
+            dataset.shard_counts.tolist(),
+            dataset.shard_bins,
+            global_batch_size,
+            settings.seed,
+            settings.shuffle_window_samples,
+            dataset.directory.lengths if settings.group_by_length else None,
+        )
+        self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
+        self._micro_batch_size, self._rank, self._world_size = micro_batch_size, rank, world_size
+        self._num_passes = global_batch_size // per_pass
+        self._resolved: OrderedDict[int, _ResolvedBatch] = OrderedDict()
+        self._lock = threading.Lock()
+        self.batches_per_epoch = self._order.batches_per_epoch
+
+    def sample_ids(self, index: int) -> np.ndarray:
+        """int64 [global_batch_size]: the samples of a global batch in their global order, the same on every rank."""
+        with self._lock:
+            return self._order.sample_ids(index).copy()
+
+    def batches(self, start: int = 0) -> Generator[GlobalBatch, None, None]:
+        """Global batches start, start + 1, ... without end; closing the iterator ends its threads."""
+        if start < 0:
+            raise ValueError(f"start={start} must be the number of global batches already consumed, 0 or more")
+        tasks = ((index, step) for index in itertools.count(start) for step in range(self._num_passes))
+        results = prefetched(lambda task: self._micro_batch(*task), tasks, self._dataset.settings.num_workers)
+        try:
+            for index in itertools.count(start):
+                passes = self._passes(results)
+                yield GlobalBatch(index, index // self.batches_per_epoch, passes)
+                for _ in passes:  # what the caller left, so that the next batch starts at its own first pass
+                    pass
+        finally:
+            results.close()
+
+    def _passes(self, results: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+        for _ in range(self._num_passes):
+            result = next(results, None)
+            if result is None:
+                raise RuntimeError("the iterator of global batches is closed; keep it while its passes are used")
+            yield result
+
+    def _micro_batch(self, index: int, step: int) -> MicroBatch:
+        batch = self._resolve(index)
+        size = self._micro_batch_size
+        start = (step * self._world_size + self._rank) * size
+        normalizer = max(batch.num_masked, 1) / (self._num_passes * self._world_size)
+        table, rows = gather(batch.groups, start, start + size)
+        return self._dataset.collation.collate(
+            table, rows, batch.key, batch.sample_ids[start : start + size], normalizer
+        )
+
+    def _resolve(self, index: int) -> _ResolvedBatch:
+        with self._lock:
+            if index not in self._resolved:
+                self._resolved[index] = self._make_resolved(index)
+                while len(self._resolved) > 2:
+                    self._resolved.popitem(last=False)
+            return self._resolved[index]
+
+    def _make_resolved(self, index: int) -> _ResolvedBatch:
+        ids = self._order.sample_ids(index)
+        key = stream_key(self._dataset.settings.seed, "dynamic masks", index // self.batches_per_epoch)
+        offsets = self._order.shard_offsets
+        shard_of = np.searchsorted(offsets, ids, side="right") - 1
+        groups, num_masked = [], 0
+        for window in self._order.windows(index):
+            shards = np.array(window.shards)
+            ranks = np.minimum(np.searchsorted(shards, shard_of), len(shards) - 1)
+            places = np.flatnonzero(shards[ranks] == shard_of)
+            if len(places) == 0:
+                continue
+            table = self._tables.get(window.shards)
+            following = self._order.next_window(index, window) if self._dataset.settings.num_workers else None
+            if following is not None:
+                self._tables.prepare(following.shards)
+            bases = np.cumsum(self._dataset.shard_counts[shards]) - self._dataset.shard_counts[shards]
+            rows = ids[places] - offsets[shard_of[places]] + bases[ranks[places]]
+            groups.append((table, places, rows))
+            num_masked += int(self._dataset.collation.mask_counts(table, rows, key, ids[places]).sum())
+        return _ResolvedBatch(ids, tuple(groups), key, num_masked)
+
+
+def evaluation_batches(
+    dataset: PretrainingDataset,
+    *,
+    micro_batch_size: int,
+    rank: int = 0,
+    world_size: int = 1,
+    max_samples: int | None = None,
+) -> Iterator[MicroBatch]:
+    """Batches in a fixed order with fixed masks; rank r takes batches r, r + world_size, ...; the last may be small.
+
+    Args:
+        max_samples: use only so many samples, spread evenly over all.
+    """
+    if micro_batch_size < 1:
+        raise ValueError(f"micro_batch_size={micro_batch_size} must be at least 1")
+    if max_samples is not None and max_samples < 1:
+        raise ValueError(f"max_samples={max_samples} must be at least 1, or None for all")
+    count = dataset.num_samples if max_samples is None else min(max_samples, dataset.num_samples)
+    offsets = np.concatenate([[0], np.cumsum(dataset.shard_counts)])
+    tables = TableCache(dataset.load_shard, capacity=2)
+    key = stream_key(dataset.settings.seed, "evaluation masks")
+
+    def batch(start: int) -> MicroBatch:
+        places = np.arange(start, min(start + micro_batch_size, count))
+        ids = places * dataset.num_samples // count
+        shard_of = np.searchsorted(offsets, ids, side="right") - 1
+        groups = []
+        for shard in np.unique(shard_of):
+            mine = np.flatnonzero(shard_of == shard)
+            groups.append((tables.get((int(shard),)), mine, ids[mine] - offsets[shard]))
+        table, rows = gather(groups, 0, len(ids))
+        return dataset.collation.collate(table, rows, key, ids)
+
+    starts = range(rank * micro_batch_size, count, world_size * micro_batch_size)
+    yield from prefetched(batch, starts, dataset.settings.num_workers)
+
+
+def unigram_entropy(labels: np.ndarray) -> float:
+    """Entropy, in nats, of the empirical distribution of labels: the loss of the best guess that ignores context."""
+    _, counts = np.unique(labels, return_counts=True)
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def evaluation_unigram_entropy(dataset: PretrainingDataset, max_samples: int | None = None) -> float:
+    """The unigram entropy, in nats, of the masked-LM labels of `evaluation_batches`."""
+    labels = [
+        batch.feed["masked_lm_labels"][: batch.num_masked]
+        for batch in evaluation_batches(dataset, micro_batch_size=256, max_samples=max_samples)
+    ]
+    return unigram_entropy(np.concatenate(labels))

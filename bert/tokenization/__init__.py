@@ -1,0 +1,1 @@
+"""Vocabulary files and WordPiece tokenisation: for whole blocks of text, and with character offsets."""

@@ -1,0 +1,192 @@
+"""BERT's basic + WordPiece tokenisation.
+
+`reference_tokenizer` is the plain pipeline of the `tokenizers` library. `FastTokenizer` gives the same ids for whole
+blocks of text: BERT's tokenisation never looks across ASCII white space or ASCII punctuation, so each distinct word
+is tokenised once and the rest is array indexing. Text is never read as a special token: "[MASK]" in a document is
+three words.
+"""
+
+from __future__ import annotations
+
+from typing import List, Sequence, Tuple
+
+import numpy as np
+import pyarrow as pa
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from bert.tokenization.token_table import token_table
+from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.word_table import (
+    MAX_WORD_CHARACTERS,
+    Words,
+    byte_classes,
+    count_tokens,
+    enter_all,
+    look_up,
+    spell_out,
+    word_pieces,
+)
+
+_MAX_CACHED_BYTES = 64 << 20
+_WORDS_AT_ONCE = 512
+
+
+def reference_tokenizer(vocabulary: Vocabulary, lowercase: bool = True) -> Tokenizer:
+    """The `tokenizers` pipeline: clean, lower-case and strip accents, split at punctuation, WordPiece."""
+    model = WordPiece(
+        {token: index for index, token in enumerate(vocabulary.tokens)},
+        unk_token="[UNK]",
+        max_input_chars_per_word=MAX_WORD_CHARACTERS,
+    )
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    return tokenizer
+
+
+class FastTokenizer:
+    """Tokenises blocks of text to flat ids; remembers the words it has met.
+
+    Args:
+        vocabulary: WordPiece vocabulary.
+        lowercase: lower-case and strip accents (uncased models).
+        max_cached_words: the memory is emptied when it holds more distinct words than this, or more than 64 MB.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, lowercase: bool = True, max_cached_words: int = 1_000_000) -> None:
+        self.vocabulary = vocabulary
+        self.lowercase = lowercase
+        self._tokenizer = reference_tokenizer(vocabulary, lowercase)
+        self._table = token_table(vocabulary.tokens)
+        self._classes = byte_classes()
+        self._lower = np.arange(256, dtype=np.uint8)
+        if lowercase:
+            self._lower[65:91] += 32
+        self._max_cached_words = max_cached_words
+        self._forget()
+
+    def _forget(self) -> None:
+        self._words = Words(
+            np.zeros(1 << 12, np.uint64),
+            np.zeros(1 << 12, np.uint64),
+            np.zeros(1 << 14, np.uint8),
+            np.zeros(1 << 12, np.int64),
+        )
+        self._num_rows = self._num_pieces = 0
+        self._pieces = np.zeros(1 << 12, self.vocabulary.id_dtype())
+        self._starts, self._lengths = np.zeros(1 << 12, np.int64), np.zeros(1 << 12, np.int64)
+
+    def encode(self, text: str) -> List[int]:
+        """Token ids of one text, without special tokens."""
+        ids, _ = self.encode_texts([text])
+        return ids.tolist()
+
+    def encode_texts(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+        """Token ids of many texts: (ids [T], offsets int64 [len(texts) + 1])."""
+        array = pa.array(texts, pa.large_string())
+        offsets = np.frombuffer(array.buffers()[1], np.int64)[: len(texts) + 1]
+        data = array.buffers()[2]
+        flat = np.frombuffer(data, np.uint8)[: offsets[-1]] if data is not None else np.zeros(0, np.uint8)
+        return self.encode_bytes(flat, offsets)
+
+    def encode_bytes(self, text: np.ndarray, boundaries: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """Tokenise segments of a block of valid UTF-8.
+
+        Args:
+            text: uint8 [n].
+            boundaries: int64 [m + 1], rising from 0 to n; segment i is text[boundaries[i]:boundaries[i + 1]].
+        Returns:
+            (ids of dtype vocabulary.id_dtype() [T], offsets int64 [m + 1] of the segments' tokens).
+        """
+        if self._num_rows > self._max_cached_words or len(self._words.text) > _MAX_CACHED_BYTES:
+            self._forget()
+        boundaries = np.ascontiguousarray(boundaries, np.int64)
+        try:
+            rows, first_words = self._rows_of(text, boundaries)
+        except BaseException:
+            self._forget()  # words may have been added whose tokens were not: a Ctrl-C, no memory
+            raise
+        ids = np.empty(count_tokens(rows, self._lengths), self.vocabulary.id_dtype())
+        offsets = np.empty(len(boundaries), np.int64)
+        spell_out(rows, first_words, self._pieces, self._starts, self._lengths, ids, offsets)
+        return ids, offsets
+
+    def _rows_of(self, text: np.ndarray, boundaries: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """(the row of each word, int64 [m + 1] the first word of each segment); new words are tokenised and added."""
+        rows, first_words = np.empty(len(text), np.int32), np.empty(len(boundaries), np.int64)
+        known = self._num_rows
+        place = segment = num_words = 0
+        while True:
+            self._num_rows, place, segment, num_words = look_up(
+                text,
+                boundaries,
+                self._lower,
+                self._classes,
+                self._words,
+                self._num_rows,
+                place,
+                segment,
+                num_words,
+                rows,
+                first_words,
+            )
+            if segment == len(boundaries) - 1:
+                break
+            self._make_room(len(text) - place)
+        self._tokenize_rows(known)
+        return rows[:num_words], first_words
+
+    def _make_room(self, num_bytes: int) -> None:
+        """For twice as many words, and for text of so many more bytes."""
+        words, size = self._words, 2 * len(self._words.slots)
+        offsets, keys = _extended(words.offsets, size), _extended(words.keys, size)
+        used = int(offsets[self._num_rows])
+        text = _extended(words.text, max(2 * used, used + num_bytes))
+        self._words = Words(np.zeros(size, np.uint64), keys, text, offsets)
+        enter_all(self._words, self._num_rows)
+
+    def _tokenize_rows(self, first: int) -> None:
+        """Fill in the tokens of all rows from `first` on."""
+        words, num_rows = self._words, self._num_rows
+        self._starts, self._lengths = (_extended(array, num_rows) for array in (self._starts, self._lengths))
+        self._pieces = _extended(self._pieces, self._num_pieces + int(words.offsets[num_rows] - words.offsets[first]))
+        self._num_pieces = word_pieces(
+            words,
+            first,
+            num_rows,
+            self._table,
+            self.vocabulary.id_of("[UNK]"),
+            self._pieces,
+            self._num_pieces,
+            self._starts,
+            self._lengths,
+        )
+        others = first + np.flatnonzero(self._lengths[first:num_rows] < 0)
+        for start in range(0, len(others), _WORDS_AT_ONCE):
+            self._tokenize_by_library(others[start : start + _WORDS_AT_ONCE])
+
+    def _tokenize_by_library(self, rows: np.ndarray) -> None:
+        """Fill in the tokens of some rows: as one text, whose tokens say where in it they come from."""
+        found = [
+            self._words.text[self._words.offsets[row] : self._words.offsets[row + 1]].tobytes().decode("utf-8")
+            for row in rows.tolist()
+        ]
+        encoding = self._tokenizer.encode(" ".join(found), add_special_tokens=False)
+        ends = np.cumsum([len(word) + 1 for word in found])
+        places = np.array([start for start, _ in encoding.offsets], np.int64)
+        bounds = np.append(0, np.searchsorted(places, ends))
+        start = self._num_pieces
+        self._num_pieces += len(encoding.ids)
+        self._pieces = _extended(self._pieces, self._num_pieces)
+        self._pieces[start : self._num_pieces] = encoding.ids
+        self._starts[rows], self._lengths[rows] = start + bounds[:-1], np.diff(bounds)
+
+
+def _extended(array: np.ndarray, size: int) -> np.ndarray:
+    """The array with room for `size` elements at least, doubled if it has to grow."""
+    if size <= len(array):
+        return array
+    return np.concatenate([array, np.zeros(max(size, 2 * len(array)) - len(array), array.dtype)])

@@ -1,0 +1,166 @@
+"""Tokens with the characters they came from, so that an answer can be cut out of the text as it was written.
+
+BERT's tokenisation never looks across ASCII white space or ASCII punctuation. So each distinct word of a text is
+tokenised once by the `tokenizers` library, which tells the characters of each piece, and the rest is array indexing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bert.arrays.ragged import offsets_of, ragged_indices
+from bert.tokenization.fast_tokenizer import reference_tokenizer
+from bert.tokenization.vocabulary import Vocabulary
+
+_BLOCK_CHARACTERS = 4 << 20  # text tokenised at a time: bounds the memory that does not depend on its size
+_WORDS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """Tokens of n texts, T in all; text i has the tokens offsets[i]:offsets[i + 1].
+
+    Attributes:
+        ids: vocabulary.id_dtype() [T].
+        starts: int32 [T], index in the text of each token's first character (code point).
+        ends: int32 [T], index one past its last character.
+        offsets: int64 [n + 1].
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    offsets: np.ndarray
+
+    def lengths(self) -> np.ndarray:
+        """int64 [n]: tokens of each text."""
+        return np.diff(self.offsets)
+
+
+class OffsetTokenizer:
+    """Tokenises texts to flat ids and character spans; remembers the words it has met."""
+
+    def __init__(self, vocabulary: Vocabulary, lowercase: bool = True) -> None:
+        self.vocabulary = vocabulary
+        self._tokenizer = reference_tokenizer(vocabulary, lowercase)
+        self._classes = _byte_classes()
+        self._lower = np.arange(256, dtype=np.uint8)
+        if lowercase:
+            self._lower[65:91] += 32
+        self._rows: dict[bytes, int] = {}
+        # Word i has the pieces first[i]:first[i + 1]; characters of a piece are counted from the start of its word.
+        self._first = np.zeros(1, np.int64)
+        self._pieces = np.zeros((0, 3), np.int32)  # id, first character, one past its last
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
+        """The tokens of each text, none special; the texts must be encodable as UTF-8 (no lone surrogates)."""
+        blocks = [self._encode_block(texts[start:stop]) for start, stop in _blocks(texts)]
+        if not blocks:
+            blocks = [self._nothing(0)]
+        return TokenizedTexts(
+            np.concatenate([block.ids for block in blocks]),
+            np.concatenate([block.starts for block in blocks]),
+            np.concatenate([block.ends for block in blocks]),
+            offsets_of(np.concatenate([block.lengths() for block in blocks])),
+        )
+
+    def _nothing(self, num_texts: int) -> TokenizedTexts:
+        nothing = np.zeros(0, np.int32)
+        ids = np.zeros(0, self.vocabulary.id_dtype())
+        return TokenizedTexts(ids, nothing, nothing, np.zeros(num_texts + 1, np.int64))
+
+    def _encode_block(self, texts: Sequence[str]) -> TokenizedTexts:
+        array = pa.array(texts, pa.large_string())
+        boundaries = np.frombuffer(array.buffers()[1], np.int64)[: len(texts) + 1]
+        if boundaries[-1] == 0:
+            return self._nothing(len(texts))
+        text = np.frombuffer(array.buffers()[2], np.uint8)[: boundaries[-1]]
+        starts = self._word_starts(text, boundaries)
+        first_word = np.searchsorted(starts, boundaries)
+        words = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(),
+            len(starts),
+            [None, pa.py_buffer(np.append(starts, len(text))), pa.py_buffer(self._lower[text])],
+        ).dictionary_encode()
+        rows = self._rows_of(words.dictionary.to_pylist())[words.indices.to_numpy()]
+        counts = self._first[rows + 1] - self._first[rows]
+        pieces = self._pieces[ragged_indices(self._first[rows], counts)]
+        shift = np.repeat(_characters_before(text, boundaries, starts, first_word), counts)
+        return TokenizedTexts(
+            pieces[:, 0].astype(self.vocabulary.id_dtype()),
+            pieces[:, 1] + shift,
+            pieces[:, 2] + shift,
+            offsets_of(counts)[first_word],
+        )
+
+    def _word_starts(self, text: np.ndarray, boundaries: np.ndarray) -> np.ndarray:
+        """int64: bytes that words start at; a word's white space behind it is kept with it, and has no token."""
+        classes = self._classes[text]
+        starts = np.empty(len(text), bool)
+        starts[0] = True
+        np.not_equal(classes[1:], classes[:-1], out=starts[1:])
+        starts |= classes == _PUNCTUATION
+        starts &= classes != _WHITE_SPACE
+        starts[boundaries[boundaries < len(text)]] = True
+        return np.flatnonzero(starts)
+
+    def _rows_of(self, words: list[bytes]) -> np.ndarray:
+        """int64: the row of each distinct word; new ones are tokenised and added."""
+        bare = [word.rstrip(b" \t\n\r") for word in words]
+        new = list(dict.fromkeys(word for word in bare if word not in self._rows))
+        for start in range(0, len(new), _WORDS_AT_ONCE):
+            self._add(new[start : start + _WORDS_AT_ONCE])
+        return np.fromiter((self._rows[word] for word in bare), np.int64, len(bare))
+
+    def _add(self, words: list[bytes]) -> None:
+        """Tokenise the words as one text: the library says where in it each token comes from."""
+        texts = [word.decode("utf-8") for word in words]
+        encoding = self._tokenizer.encode(" ".join(texts), add_special_tokens=False)
+        begins = offsets_of([len(text) + 1 for text in texts])
+        spans = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        bounds = np.searchsorted(spans[:, 0], begins)
+        spans -= np.repeat(begins[:-1], np.diff(bounds))[:, None]
+        pieces = np.column_stack([np.array(encoding.ids, np.int64), spans]).astype(np.int32)
+        for row, word in enumerate(words, start=len(self._first) - 1):
+            self._rows[word] = row
+        self._first = np.concatenate([self._first, len(self._pieces) + bounds[1:]])
+        self._pieces = np.concatenate([self._pieces, pieces])
+
+
+_WHITE_SPACE, _WORD, _PUNCTUATION = 0, 1, 2
+
+
+def _byte_classes() -> np.ndarray:
+    """uint8 [256]: white space, part of a word, or ASCII punctuation, which is a word by itself."""
+    classes = np.full(256, _WORD, np.uint8)
+    classes[list(b" \t\n\r")] = _WHITE_SPACE
+    for first, last in ((33, 47), (58, 64), (91, 96), (123, 126)):
+        classes[first : last + 1] = _PUNCTUATION
+    return classes
+
+
+def _characters_before(
+    text: np.ndarray, boundaries: np.ndarray, starts: np.ndarray, first_word: np.ndarray
+) -> np.ndarray:
+    """int32 [words]: characters of the word's own text before it."""
+    text_starts = np.repeat(boundaries[:-1], np.diff(first_word))
+    if text.max() >= 128:
+        characters = offsets_of((text & 0xC0) != 0x80)  # every byte of UTF-8 but the continuations starts one
+        return (characters[starts] - characters[text_starts]).astype(np.int32)
+    return (starts - text_starts).astype(np.int32)
+
+
+def _blocks(texts: Sequence[str]) -> list[tuple[int, int]]:
+    """Ranges of texts of about _BLOCK_CHARACTERS each."""
+    ends = offsets_of([len(text) for text in texts])
+    blocks, start = [], 0
+    while start < len(texts):
+        stop = int(np.searchsorted(ends, ends[start] + _BLOCK_CHARACTERS, side="right")) - 1
+        stop = max(start + 1, stop)
+        blocks.append((start, stop))
+        start = stop
+    return blocks

@@ -1,0 +1,138 @@
+"""BERT's vocabulary file: one token per line, checked when it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, Tuple, Union
+
+import numpy as np
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUATION_PREFIX = "##"
+_WHITE_SPACE_IN_TOKEN = re.compile(r"[ \t\n\r]")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of a vocab.txt, their line numbers minus one being their ids; checked when it is made."""
+
+    tokens: Tuple[str, ...]
+    source: str = "vocabulary"
+
+    def __post_init__(self) -> None:
+        first_line = {token: line for line, token in enumerate(self.tokens, start=1)}
+        if (
+            len(first_line) != len(self.tokens)
+            or "" in first_line
+            or _WHITE_SPACE_IN_TOKEN.search("".join(self.tokens))
+        ):
+            self._find_bad_line()
+        missing = [token for token in SPECIAL_TOKENS if token not in first_line]
+        if missing:
+            raise ValueError(
+                f"{self.source}: none of its {len(self.tokens)} lines (1 to {len(self.tokens)}) is "
+                f"{' or '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}: "
+                "use the vocabulary that the model was made with"
+            )
+        object.__setattr__(self, "_ids", {token: line - 1 for token, line in first_line.items()})
+
+    def _find_bad_line(self) -> None:
+        """Raise the error of the first line that is none of a vocabulary."""
+        first_line: Dict[str, int] = {}
+        for line, token in enumerate(self.tokens, start=1):
+            _check_token(token, line, self.source)
+            if token in first_line:
+                raise ValueError(
+                    f"{self.source}:{line}: {token!r} stands on line {first_line[token]} already; "
+                    "a token has one id: remove one of the two lines"
+                )
+            first_line[token] = line
+
+    @classmethod
+    def from_file(cls, path: Union[str, Path]) -> "Vocabulary":
+        """Read vocab.txt: UTF-8, one token per line.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: blank line, CR LF, white space in a token, duplicate, not UTF-8 (each with its line number),
+                or a special token missing.
+        """
+        lines = Path(path).read_bytes().split(b"\n")
+        if lines and not lines[-1]:
+            lines.pop()
+        tokens = []
+        for line, raw in enumerate(lines, start=1):
+            try:
+                tokens.append(raw.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path}:{line}: {raw!r} is not UTF-8 ({error.reason}); save the file as UTF-8"
+                ) from error
+        return cls(tuple(tokens), str(path))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __contains__(self, token: str) -> bool:
+        return token in self._ids  # type: ignore[attr-defined]
+
+    def id_of(self, token: str) -> int:
+        """The id of a token; KeyError if it has none."""
+        return self._ids[token]  # type: ignore[attr-defined]
+
+    @property
+    def sha256(self) -> str:
+        """Of the tokens joined by line feeds, as they stand in the file."""
+        return hashlib.sha256("".join(token + "\n" for token in self.tokens).encode()).hexdigest()
+
+    def id_dtype(self) -> np.dtype:
+        """The smallest dtype, uint16 or int32, that holds every id."""
+        return np.dtype(np.uint16 if len(self) <= 1 << 16 else np.int32)
+
+    def check_model_size(self, vocab_size: int) -> None:
+        """Refuse a model whose vocab_size is neither the number of tokens nor that rounded up to a multiple of 8."""
+        rounded = -(-len(self) // 8) * 8
+        if vocab_size not in (len(self), rounded):
+            raise ValueError(
+                f"{self.source}:{len(self)}: the last line gives {len(self)} tokens, but the model's "
+                f"vocab_size is {vocab_size}; it must be {len(self)} or {rounded} (a multiple of 8): "
+                "use the vocabulary that belongs to the model, or set vocab_size"
+            )
+
+    def continuations(self) -> np.ndarray:
+        """bool [vocabulary size]: the tokens that continue a word (##...)."""
+        return np.array([token.startswith(CONTINUATION_PREFIX) for token in self.tokens], bool)
+
+    def replacement_ids(self) -> np.ndarray:
+        """int64: ids that may stand in for a masked token, i.e. all but special and [unused...] tokens."""
+        ids = [
+            index
+            for index, token in enumerate(self.tokens)
+            if token not in SPECIAL_TOKENS and not token.startswith("[unused")
+        ]
+        if not ids:
+            raise ValueError(
+                f"{self.source}: its {len(self)} lines are all special or [unused] tokens; "
+                "words are needed: train a vocabulary with data.train_vocabulary"
+            )
+        return np.array(ids, np.int64)
+
+
+def _check_token(token: str, line: int, source: str) -> None:
+    if not token:
+        raise ValueError(
+            f"{source}:{line}: blank line; every line is a token, and a blank one shifts all ids after it: remove it"
+        )
+    if token.endswith("\r"):
+        raise ValueError(
+            f"{source}:{line}: {token!r} ends in CR LF; lines must end in LF alone: convert the file, "
+            "e.g. with dos2unix"
+        )
+    if any(character in token for character in " \t\r\n"):
+        raise ValueError(
+            f"{source}:{line}: {token!r} holds white space; WordPiece tokens have none: one token per "
+            "line, without counts or columns"
+        )

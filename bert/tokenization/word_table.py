@@ -1,0 +1,326 @@
+"""The distinct words of texts and their tokens: the compiled loops of `bert.tokenization.fast_tokenizer.FastTokenizer`.
+
+A word ends at ASCII white space, and each mark of ASCII punctuation, each Chinese character and each of the usual
+marks of typography and of Chinese is one by itself: BERT's tokenisation looks at none of these together with others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bert.arrays.compiled import HASH_PRIME, HASH_START, compiled, copied, hash_of, inner, slot_of
+from bert.tokenization.token_table import HASH_FACTOR, TokenTable, eight_bytes, find_token
+
+MAX_WORD_CHARACTERS = 100
+_ROW_BITS = np.uint64(32)
+_WHITE_SPACE = b" \t\n\r"
+_ONE, _EIGHT = np.uint64(1), np.uint64(8)
+_ONES, _HIGHS, _LOWS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
+_CASE = np.uint64(0x20) * _ONES  # what tells a small letter from a capital
+
+
+def _reaching(first: str) -> np.uint64:
+    """What to add to eight ASCII characters, so that those from `first` on get their highest bit."""
+    return np.uint64(0x80 - ord(first)) * _ONES
+
+
+_FROM_0, _BEYOND_9, _FROM_CAPITAL_A, _BEYOND_CAPITAL_Z, _FROM_A, _BEYOND_Z = map(_reaching, "0:A[a{")
+_CONTINUED = HASH_START
+with np.errstate(over="ignore"):
+    for _byte in b"##":
+        _CONTINUED = (_CONTINUED ^ np.uint64(_byte)) * HASH_PRIME
+
+
+class Words(NamedTuple):
+    """The words met so far, row by row; arrays with room at their ends.
+
+    Attributes:
+        slots: uint64 [a power of two], open addressing: half a word's hash and in the low 32 bits its row + 1, or 0.
+        keys: uint64, of a short plain word its bytes as a number, as `_short_word` gives them, of all others 0.
+        text: uint8, the words' bytes; offsets: int64, where each starts.
+    """
+
+    slots: np.ndarray
+    keys: np.ndarray
+    text: np.ndarray
+    offsets: np.ndarray
+
+
+def byte_classes() -> np.ndarray:
+    """uint8 [256]: 0 white space, 1 part of a word, 2 ASCII punctuation, 3 may start a character that is a word."""
+    classes = np.ones(256, np.uint8)
+    classes[list(_WHITE_SPACE)] = 0
+    for first, last in ((33, 47), (58, 64), (91, 96), (123, 126)):
+        classes[first : last + 1] = 2
+    for first, last in ((0xE2, 0xE9), (0xEF, 0xEF)):
+        classes[first : last + 1] = 3
+    return classes
+
+
+@inner
+def is_lone(text: np.ndarray, place: int, stop: int) -> bool:
+    """Whether a character of three bytes stands here that is a word by itself."""
+    if stop - place < 3:
+        return False
+    first, second, third = np.int64(text[place]), np.int64(text[place + 1]), np.int64(text[place + 2])
+    code = int(((first & 15) << 12) | ((second & 63) << 6) | (third & 63))
+    if code < 0x3400:  # dashes, quotation marks, ellipsis, bullets; the Chinese comma and full stop
+        return 0x2010 <= code <= 0x2027 or 0x2030 <= code <= 0x203E or code == 0x3001 or code == 0x3002
+    return (
+        code <= 0x4DBF
+        or 0x4E00 <= code <= 0x9FFF
+        or code == 0xFF01
+        or code == 0xFF0C
+        or code == 0xFF1A
+        or code == 0xFF1B
+        or code == 0xFF1F
+    )
+
+
+@compiled
+def look_up(
+    text: np.ndarray,
+    boundaries: np.ndarray,
+    lower: np.ndarray,
+    classes: np.ndarray,
+    words: Words,
+    num_rows: int,
+    place: int,
+    segment: int,
+    num_words: int,
+    rows: np.ndarray,
+    first_words: np.ndarray,
+) -> tuple[int, int, int, int]:
+    """Go on through the text from `place` in `segment`, adding new words, until the end or until there is no room.
+
+    Args:
+        text: uint8 [n]; boundaries: int64 [m + 1] of its segments.
+        lower: uint8 [256], what each byte is compared as.
+        rows: int32 [at least the number of words], filled from num_words on: the row of each word.
+        first_words: int64 [m + 1], filled: the first word of each segment.
+    Returns:
+        (num_rows, place, segment, num_words) as they are then; place is n at the end.
+    """
+    mask = len(words.slots) - 1
+    case = _CASE if lower[65] != 65 else np.uint64(0)
+    while segment < len(boundaries) - 1:
+        stop = boundaries[segment + 1]
+        if place == boundaries[segment]:
+            first_words[segment] = num_words
+        while place < stop:
+            if classes[text[place]] == 0:
+                place += 1
+                continue
+            key, end = _short_word(text, place, stop, classes, case)
+            if key != 0:
+                state = key * HASH_FACTOR
+            else:
+                end, state = _word(text, place, stop, classes, lower)
+            slot = slot_of(state, mask)
+            entry = words.slots[slot]
+            while entry != 0 and not (
+                (entry ^ state) >> _ROW_BITS == 0
+                and words.keys[_row_of(entry)] == key
+                and (key != 0 or _is_word(words, _row_of(entry), text, place, end, lower))
+            ):
+                slot = (slot + 1) & mask
+                entry = words.slots[slot]
+            row = _row_of(entry)
+            if row < 0:
+                start = words.offsets[num_rows]
+                if 2 * num_rows >= mask or num_rows + 2 > len(words.offsets) or start + end - place > len(words.text):
+                    return num_rows, place, segment, num_words
+                row = num_rows
+                for byte in range(end - place):
+                    words.text[start + byte] = lower[text[place + byte]]
+                words.keys[row] = key
+                num_rows += 1
+                words.offsets[num_rows] = start + end - place
+                words.slots[slot] = _entry(state, row)
+            rows[num_words] = row
+            num_words += 1
+            place = end
+        segment += 1
+    first_words[segment] = num_words
+    return num_rows, place, segment, num_words
+
+
+@inner
+def _short_word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, case: np.uint64) -> tuple[np.uint64, int]:
+    """(key, end) of the word at `place` if it has at most 7 bytes and is a mark or all letters and digits of ASCII; its
+    key is its bytes, those of `case` set in capitals, the first one lowest, zeros behind. (0, place) if it is not."""
+    if classes[text[place]] == 2:
+        return np.uint64(text[place]), place + 1
+    value = _eight_bytes_at_most(text, place)
+    ascii_only = value & _LOWS
+    letters = ascii_only | _CASE
+    plain = ((letters + _FROM_A) ^ (letters + _BEYOND_Z)) | ((ascii_only + _FROM_0) ^ (ascii_only + _BEYOND_9))
+    ends = (~plain | value) & _HIGHS
+    if stop - place < 8:
+        ends |= np.uint64(0x80) << np.uint64(8 * (stop - place))
+    if ends == 0:
+        return np.uint64(0), place
+    before = ((ends & (~ends + _ONE)) >> np.uint64(7)) - _ONE  # all bits of the bytes before the first that ends it
+    end = place + int(np.int64(((before & _ONES) * _ONES) >> np.uint64(56)))
+    if end == place or (end < stop and classes[text[end]] & 1):  # not a word's end, but a part of it of another kind
+        return np.uint64(0), place
+    capitals = (ascii_only + _FROM_CAPITAL_A) ^ (ascii_only + _BEYOND_CAPITAL_Z)
+    return (value | ((capitals & _HIGHS) >> np.uint64(2) & case)) & before, end
+
+
+@inner
+def _eight_bytes_at_most(text: np.ndarray, place: int) -> np.uint64:
+    """As `eight_bytes`, zeros behind the end of the text."""
+    if place + 8 <= len(text):
+        return eight_bytes(text, place)
+    found = np.uint64(0)
+    for byte in range(np.uint64(len(text) - place)):
+        found |= np.uint64(text[np.uint64(place) + byte]) << (byte * _EIGHT)
+    return found
+
+
+@inner
+def _word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, lower: np.ndarray) -> tuple[int, np.uint64]:
+    """(end, hash) of the word that starts at `place` and is no short one."""
+    kind = classes[text[place]]
+    end = place + 1
+    state = (HASH_START ^ np.uint64(lower[text[place]])) * HASH_PRIME
+    if kind == 3 and is_lone(text, place, stop):
+        return place + 3, hash_of(state, text, end, place + 3)
+    for following in range(np.uint64(end), np.uint64(stop)):
+        byte = text[following]
+        kind = classes[byte]
+        if kind != 1 and (kind != 3 or is_lone(text, np.int64(following), stop)):
+            return int(np.int64(following)), state
+        state = (state ^ np.uint64(lower[byte])) * HASH_PRIME
+    return stop, state
+
+
+@inner
+def _entry(state: np.uint64, row: int) -> np.uint64:
+    return ((state >> _ROW_BITS) << _ROW_BITS) | np.uint64(row + 1)
+
+
+@inner
+def _row_of(entry: np.uint64) -> int:
+    return int(np.int64(entry & np.uint64(0xFFFFFFFF))) - 1
+
+
+@inner
+def _is_word(words: Words, row: int, text: np.ndarray, start: int, stop: int, lower: np.ndarray) -> bool:
+    begin = words.offsets[row]
+    if words.offsets[row + 1] - begin != stop - start:
+        return False
+    known, other = np.uint64(begin), np.uint64(start)
+    for place in range(np.uint64(stop - start)):
+        if words.text[known + place] != lower[text[other + place]]:
+            return False
+    return True
+
+
+@compiled
+def enter_all(words: Words, num_rows: int) -> None:
+    """Enter all rows into the empty slots."""
+    mask = len(words.slots) - 1
+    for row in range(num_rows):
+        state = words.keys[row] * HASH_FACTOR
+        if words.keys[row] == 0:
+            state = hash_of(HASH_START, words.text, words.offsets[row], words.offsets[row + 1])
+        slot = slot_of(state, mask)
+        while words.slots[slot] != 0:
+            slot = (slot + 1) & mask
+        words.slots[slot] = _entry(state, row)
+
+
+@compiled
+def word_pieces(
+    words: Words,
+    first_row: int,
+    num_rows: int,
+    table: TokenTable,
+    unknown: int,
+    pieces: np.ndarray,
+    num_pieces: int,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+) -> int:
+    """Greedy longest-match-first WordPiece of the rows from first_row on that are printable ASCII.
+
+    Args:
+        unknown: id of [UNK], which a word is that has other parts, or over 100 characters.
+        pieces: ids, filled from num_pieces on; room for a piece a byte.
+        starts, lengths: int64, filled: where the pieces of each row are; length -1 for a row that is not ASCII.
+    Returns:
+        num_pieces as it is then.
+    """
+    for row in range(first_row, num_rows):
+        start, stop = words.offsets[row], words.offsets[row + 1]
+        starts[row] = num_pieces
+        if not _is_plain(words.text, start, stop):
+            lengths[row] = -1
+            continue
+        place = start
+        while place < stop and stop - start <= MAX_WORD_CHARACTERS:
+            token, place = _longest_token(table, words.text, start, place, stop)
+            if token < 0:
+                break
+            pieces[num_pieces] = token
+            num_pieces += 1
+        if place < stop:
+            num_pieces = starts[row] + 1
+            pieces[starts[row]] = unknown
+        lengths[row] = num_pieces - starts[row]
+    return num_pieces
+
+
+@inner
+def _is_plain(text: np.ndarray, start: int, stop: int) -> bool:
+    for place in range(start, stop):
+        if text[place] < 33 or text[place] > 126:
+            return False
+    return True
+
+
+@inner
+def _longest_token(table: TokenTable, text: np.ndarray, start: int, place: int, stop: int) -> tuple[int, int]:
+    """(id, end) of the longest token at `place` of a word that starts at `start`; (-1, place) if there is none."""
+    found, end = -1, place
+    continues = place > start
+    state = _CONTINUED if continues else HASH_START
+    for byte in range(place, min(stop, place + table.longest)):
+        state = (state ^ np.uint64(text[byte])) * HASH_PRIME
+        token = find_token(table, state, continues, text, place, byte + 1)
+        if token >= 0:
+            found, end = token, byte + 1
+    return found, end
+
+
+@compiled
+def count_tokens(rows: np.ndarray, lengths: np.ndarray) -> int:
+    """The tokens of a sequence of words."""
+    total = 0
+    for row in rows:
+        total += lengths[row]
+    return total
+
+
+@compiled
+def spell_out(
+    rows: np.ndarray,
+    first_words: np.ndarray,
+    pieces: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    ids: np.ndarray,
+    offsets: np.ndarray,
+) -> None:
+    """Fill ids with the tokens of all words, offsets with where those of each segment start."""
+    end = np.int64(0)
+    for segment in range(len(first_words) - 1):
+        offsets[segment] = end
+        for word in range(first_words[segment], first_words[segment + 1]):
+            start = starts[rows[word]]
+            end = copied(ids, end, pieces, start, start + lengths[rows[word]])
+    offsets[len(first_words) - 1] = end

@@ -1,0 +1,50 @@
+"""What ends a run before it does harm: updates that are not finite, ranks that drifted apart."""
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
+from bert.runtime.paddle_api import read_variable
+
+
+class TrainingDiverged(RuntimeError):
+    """Too many updates in a row had gradients that were not finite, or the loss jumped again and again."""
+
+
+class RanksDiffer(RuntimeError):
+    """The ranks no longer hold the same parameters."""
+
+
+def check_ranks(program: Any, device: Any, step: int) -> None:
+    """Compare the ranks' parameters by checksum; RanksDiffer names those that drifted."""
+    if device.group.world_size == 1:
+        return
+    names = program.parameters
+    sums = np.array([zlib.crc32(read_variable(device.scope, n).tobytes()) for n in names], "int64")
+    table = device.collective.gather(sums)  # [world_size, parameters]
+    drifted = [name for name, column in zip(names, table.T, strict=True) if len(set(column.tolist())) > 1]
+    if drifted:
+        raise RanksDiffer(
+            f"at step {step} the ranks hold different values of {len(drifted)} of {len(names)} parameters "
+            f"({', '.join(drifted[:3])}...); resume all ranks from the last checkpoint, and check that every host "
+            "runs the same program, data and hardware"
+        )
+
+
+def check_finite(program: Any, device: Any, most: int) -> None:
+    """Stop after `most` skipped updates in a row; with dynamic loss scaling, only once the scale is down.
+
+    Raises:
+        TrainingDiverged
+    """
+    skipped = int(read_variable(device.scope, CONSECUTIVE_SKIPPED_UPDATES)[0])
+    scale = float(read_variable(device.scope, program.loss_scale)[0]) if program.loss_scale else 0
+    still_falling = bool(program.loss_scale_counters) and 1.0 < scale < float("inf")
+    if skipped >= most and not still_falling:
+        raise TrainingDiverged(
+            f"the last {skipped} updates had NaN or Inf gradients and changed no parameter "
+            f"(--max-consecutive-skipped-steps={most}); lower --learning-rate or lengthen the warm-up, check the data, "
+            "or use --amp-dtype bfloat16, and continue from the last checkpoint"
+        )

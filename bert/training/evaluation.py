@@ -1,0 +1,69 @@
+"""Evaluation programs over batches -> numbers on the host."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from bert.finetuning.loader import FeatureTable, prediction_batches
+from bert.runtime.distributed import Collective
+from bert.samples.loader import MicroBatch
+
+
+def evaluate_pretraining(
+    executor, program, batches: Iterable[MicroBatch], collective: Collective, scope=None
+) -> dict[str, float]:
+    """Held-out masked-LM loss and accuracy and next-sentence accuracy, over the batches of all ranks together.
+
+    `program` is a `program.EvaluationProgram`. Losses are means over masked tokens and over sequences, in nats, however
+    the sequences fall on batches and ranks.
+    """
+    sums = np.zeros(6)  # masked-LM loss, correct, tokens; next-sentence loss, correct, sequences
+    for batch in batches:
+        (values,) = executor.run(program.main, feed=batch.feed, fetch_list=[program.metrics], scope=scope)
+        _, _, masked_lm, next_sentence, correct, tokens, next_correct, sequences = values
+        sums += [masked_lm * tokens, correct, tokens, next_sentence * sequences, next_correct, sequences]
+    masked_lm, correct, tokens, next_sentence, next_correct, sequences = collective.sum(sums)
+    return {
+        "eval_masked_lm_loss": masked_lm / max(tokens, 1.0),
+        "eval_masked_lm_accuracy": correct / max(tokens, 1.0),
+        "eval_next_sentence_loss": next_sentence / max(sequences, 1.0),
+        "eval_next_sentence_accuracy": next_correct / max(sequences, 1.0),
+        "eval_sequences": sequences,
+    }
+
+
+def predict(
+    device, program, table: FeatureTable, batch_size: int, *, max_seq_length: int, sequence_length_multiple: int = 8
+) -> dict[str, np.ndarray]:
+    """The outputs of a `program.PredictionProgram` for every sequence of the table, on every rank.
+
+    Returns:
+        by the objective's names, float32 [n, ...] in the order of the table. Outputs of tokens are [n, longest, ...]
+        where `longest` is the longest sequence; what lies behind a sequence's own tokens is 0.
+    """
+    tokens = (int(table.lengths().max()) if len(table) else 0,) if program.objective.outputs_per_token else ()
+    found = {}
+    for name, variable in program.outputs.items():
+        shape = program.main.global_block().var(variable).shape[1 + len(tokens) :]
+        found[name] = np.zeros((len(table), *tokens, *shape), "float32")
+    batches = prediction_batches(
+        table,
+        batch_size,
+        rank=device.group.rank,
+        world_size=device.group.world_size,
+        sequence_length_multiple=sequence_length_multiple,
+        max_seq_length=max_seq_length,
+    )
+    for batch in batches:
+        values = device.executor.run(
+            program.main, feed=batch.feed, fetch_list=list(program.outputs.values()), scope=device.scope
+        )
+        for name, value in zip(program.outputs, values, strict=True):
+            if not tokens:
+                found[name][batch.rows] = value
+                continue
+            width = min(value.shape[1], *tokens)
+            mask = batch.feed["attention_mask"][:, :width].reshape(len(batch.rows), width, *[1] * (value.ndim - 2))
+            found[name][batch.rows, :width] = value[:, :width] * mask
+    # Every rank has zeros where the others have values, so sums are exact.
+    return {name: device.collective.sum(values.reshape(-1)).reshape(values.shape) for name, values in found.items()}

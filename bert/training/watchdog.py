@@ -1,0 +1,203 @@
+"""A pass that does not end: dump the stacks of every thread of every rank and leave. No Paddle inside.
+
+Each rank watches itself from a thread of its own; Paddle's executor gives up the interpreter while it computes, so a
+rank that waits for another one for ever can still be described. Whoever notices first leaves a file in the folder that
+all ranks of the run share; the others see it and dump as well, before the launcher ends them. Where the interpreter
+itself is stuck in foreign code, no Python thread runs: two timers outside of it dump the stacks and end the process.
+"""
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+EXIT_STALLED = 70  # EX_SOFTWARE of sysexits.h: nothing moved for --watchdog-seconds; the last checkpoint is whole
+
+_REQUEST = ".stalled"  # in the shared folder, while a run is being given up
+
+
+class Watchdog:
+    """Ends the process with EXIT_STALLED when `beat` was not called for `seconds`.
+
+    Writes `folder`/stacks/rankN.txt (appended) and the same to standard error. Ranks that still run follow within
+    `grace_seconds`, which is also how long the first one waits for them.
+    """
+
+    def __init__(self, seconds: float, folder: Path, rank: int, grace_seconds: float = 5.0):
+        self._seconds, self._grace, self._rank = seconds, grace_seconds, rank
+        self._request = folder / _REQUEST
+        self._file = folder / "stacks" / f"rank{rank}.txt"
+        self._what, self._beat = "starting", time.monotonic()
+        self._pauses = 0
+        self._left_behind: int | None = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stream: IO[str] | None = None
+        self._timer: _ExitTimer | None = None
+
+    def __enter__(self) -> "Watchdog":
+        if self._seconds > 0:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._left_behind = self._request_written()
+            if self._rank == 0:
+                self._request.unlink(missing_ok=True)  # of a run that was given up
+            self._stream = open(self._file, "a")
+            with suppress(OSError, AttributeError):  # a C library without POSIX timers: the thread alone watches
+                self._timer = _ExitTimer(EXIT_STALLED)
+            self.beat("starting")
+            self._arm(self._seconds + 2 * self._grace)
+            self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            faulthandler.cancel_dump_traceback_later()
+            if self._timer is not None:
+                self._timer.close()
+            assert self._stream is not None
+            self._stream.close()
+            with suppress(OSError):
+                if self._file.stat().st_size == 0:
+                    self._file.unlink()
+                    self._file.parent.rmdir()
+
+    def beat(self, what: str) -> None:
+        """Something was finished; `what` begins."""
+        self._what, self._beat = what, time.monotonic()
+
+    @contextmanager
+    def paused(self, what: str) -> Iterator[None]:
+        """What may take as long as it takes: reading a large checkpoint, evaluating a whole set."""
+        self.beat(what)
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            self.beat("going on after " + what)
+
+    def _watch(self) -> None:
+        interval = min(1.0, self._seconds / 4)
+        while not self._over.wait(interval):
+            if self._pauses:
+                self._arm(self._seconds + 2 * self._grace + interval)
+                continue
+            silent = time.monotonic() - self._beat
+            if silent >= self._seconds:
+                self._give_up(
+                    f"rank {self._rank}: nothing moved for {silent:.0f} s (--watchdog-seconds="
+                    f"{self._seconds:g}) since {self._what!r} began",
+                    is_first=True,
+                )
+            elif asked := self._asked():
+                self._give_up(
+                    f"rank {self._rank}: {asked}; here {self._what!r} began {silent:.0f} s ago", is_first=False
+                )
+            # Renewed while this thread gets its turn. If it no longer does, the interpreter is stuck.
+            self._arm(max(self._seconds - silent, 0.0) + 2 * self._grace + interval)
+
+    def _arm(self, seconds: float) -> None:
+        assert self._stream is not None
+        faulthandler.dump_traceback_later(seconds, file=self._stream)
+        if self._timer is not None:
+            self._timer.set(seconds + 1.0)
+
+    def _asked(self) -> str:
+        """What another rank says, if one has given up since this run began."""
+        written = self._request_written()
+        if written in (None, self._left_behind):  # rank 0 removes what was left, perhaps later than this rank looks
+            return ""
+        try:
+            return self._request.read_text().strip() or "another rank stalled"
+        except OSError:
+            return ""
+
+    def _request_written(self) -> int | None:
+        """When (ns) the request was written, by the clock of whoever wrote it; None if there is none."""
+        try:
+            return self._request.stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def _give_up(self, reason: str, is_first: bool) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        if self._timer is not None:
+            self._timer.set(2 * self._grace + 1.0)  # writing must not be what hangs now
+        if is_first:
+            with suppress(OSError):
+                self._request.write_text(reason + "\n")
+        advice = (
+            f"error: {reason}; stacks of all threads are in {self._file.parent}. Start again to continue from "
+            "the last checkpoint; if updates really take longer, raise --watchdog-seconds"
+        )
+        for stream in (self._stream, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):  # a full disk, a closed pipe: the exit matters more
+                assert stream is not None
+                print(advice if stream is sys.stderr else f"{_now()} {reason}", file=stream, flush=True)
+                faulthandler.dump_traceback(file=stream, all_threads=True)
+        if is_first:
+            time.sleep(self._grace)
+        os._exit(EXIT_STALLED)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")
+
+
+class _ExitTimer:
+    """`_exit(code)` at a time, by a POSIX timer whose thread is not Python's: it fires though the interpreter is held.
+
+    `faulthandler.dump_traceback_later(exit=True)` would do the same with code 1, which says nothing.
+    """
+
+    class _Event(ctypes.Structure):
+        """struct sigevent of glibc: sigval, signo, notify, then the function and its attributes; 64 bytes in all."""
+
+        _fields_ = [
+            ("value", ctypes.c_void_p),
+            ("signo", ctypes.c_int),
+            ("notify", ctypes.c_int),
+            ("function", ctypes.c_void_p),
+            ("attributes", ctypes.c_void_p),
+            ("rest", ctypes.c_byte * 32),
+        ]
+
+    class _Spec(ctypes.Structure):
+        """struct itimerspec: interval and value, each seconds and nanoseconds."""
+
+        _fields_ = [("interval", ctypes.c_long * 2), ("value", ctypes.c_long * 2)]
+
+    _SIGEV_THREAD = 2
+
+    def __init__(self, code: int):
+        self._library = ctypes.CDLL(None, use_errno=True)
+        function = ctypes.cast(self._library._exit, ctypes.c_void_p)
+        event = self._Event(code, 0, self._SIGEV_THREAD, function, None)
+        self._timer = ctypes.c_void_p()
+        if self._library.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)) != 0:
+            raise OSError(ctypes.get_errno(), "timer_create")
+
+    def set(self, seconds: float) -> None:
+        """Fire after so many seconds unless set again; 0: never."""
+        whole, part = divmod(seconds, 1.0)
+        spec = self._Spec((0, 0), (int(whole), int(part * 1e9)))
+        self._library.timer_settime(self._timer, 0, ctypes.byref(spec), None)
+
+    def close(self) -> None:
+        self._library.timer_delete(self._timer)
+
+
+def dump_on_signal(number: int = signal.SIGUSR2) -> None:
+    """`kill -USR2 PID` shows the stacks of all threads on standard error, and the process goes on."""
+    with suppress(AttributeError, OSError, ValueError):  # standard error may be closed
+        faulthandler.register(number, all_threads=True, chain=False)

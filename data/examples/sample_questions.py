@@ -1,0 +1,91 @@
+"""A small set of questions about texts of this project's own, in SQuAD 2.0's form, with a held-out part.
+
+    python -m data.examples.sample_questions --output-dir D
+
+writes D/train.json and D/held_out.json from data/sample_questions.txt, and the same without the questions that have no
+answer, as in SQuAD 1.1, in D/train-answerable.json and D/held_out-answerable.json. The split is by paragraph: no
+held-out question is about a text that was trained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from bert.files import write_atomically
+
+SOURCE = Path(__file__).with_suffix(".txt")
+HELD_OUT_EVERY = 4  # the last of so many paragraphs is held out
+
+
+def read_source(path: Path = SOURCE) -> list[dict[str, Any]]:
+    """Paragraphs in SQuAD's form.
+
+    Raises:
+        ValueError: a line of no known form, or an answer that does not stand in its paragraph; with the line number.
+    """
+    paragraphs: list[dict[str, Any]] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.startswith("= "):
+            paragraphs.append({"context": line[2:], "qas": []})
+        elif line.startswith("? ") and "|" in line and paragraphs:
+            paragraphs[-1]["qas"].append(_question(line[2:], paragraphs[-1]["context"], f"{path.name}:{number}"))
+        elif line and not line.startswith("#"):
+            raise ValueError(f"{path}:{number}: {line[:40]!r} must begin with '= ', or with '? ' and hold a |")
+    return paragraphs
+
+
+def _question(line: str, context: str, place: str) -> dict[str, Any]:
+    text, _, right = line.rpartition("|")
+    answers = [answer.strip() for answer in right.split(" / ") if answer.strip()]
+    for answer in answers:
+        if answer not in context:
+            raise ValueError(f"{place}: {answer!r} does not stand in the paragraph")
+    return {
+        "id": f"sample-{place.rpartition(':')[2]}",
+        "question": text.strip(),
+        "is_impossible": not answers,
+        "answers": [{"text": answer, "answer_start": context.index(answer)} for answer in answers],
+    }
+
+
+def write(output_dir: Path) -> dict[str, int]:
+    """Write the files; returns the number of questions in each."""
+    output_dir.mkdir(parents=True, exist_ok=True)
+    paragraphs = read_source()
+    held_out = [number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1 for number in range(len(paragraphs))]
+    counts = {}
+    for name, wanted in (("train", False), ("held_out", True)):
+        part = [paragraph for paragraph, held in zip(paragraphs, held_out, strict=True) if held == wanted]
+        answerable = [
+            {**paragraph, "qas": [entry for entry in paragraph["qas"] if entry["answers"]]} for paragraph in part
+        ]
+        counts[name] = _write_part(output_dir / f"{name}.json", part, "v2.0")
+        counts[f"{name}-answerable"] = _write_part(output_dir / f"{name}-answerable.json", answerable, "1.1")
+    return counts
+
+
+def _write_part(path: Path, paragraphs: list[dict[str, Any]], version: str) -> int:
+    content = {
+        "version": version,
+        "data": [
+            {"title": f"paragraph {number}", "paragraphs": [paragraph]}
+            for number, paragraph in enumerate(paragraphs, start=1)
+        ],
+    }
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    return sum(len(paragraph["qas"]) for paragraph in paragraphs)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output-dir", type=Path, required=True)
+    output_dir = parser.parse_args(argv).output_dir
+    for name, count in write(output_dir).items():
+        print(f"{output_dir / name}.json: {count} questions")
+
+
+if __name__ == "__main__":
+    main()

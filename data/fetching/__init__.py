@@ -1,0 +1,1 @@
+"""Downloads: resumed, verified, and under their final name only when whole."""

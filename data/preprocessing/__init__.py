@@ -1,0 +1,1 @@
+"""Source text -> tokenised pairs -> masks -> shards, in blocks that any process may work on."""

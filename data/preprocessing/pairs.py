@@ -1,0 +1,281 @@
+"""Next-sentence pairs (Devlin et al., 2019), for all documents of a block at once.
+
+The published procedure walks through a document: it collects sentences up to a target length, ends A after a random
+number of them, and lets B be the rest or, in half of the cases, text of another document, in which case the rest is
+used again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from bert.arrays.compiled import compiled
+from bert.arrays.ragged import ragged_indices
+from bert.randomness import integers_below, permutation, stream_key, uniform
+from bert.samples.mask_loops import below_at, uniform_at
+from bert.samples.table import SampleTable, join_pairs
+from bert.tokenization.vocabulary import Vocabulary
+from data.text.sentences import TokenizedDocuments
+
+_RANDOM_NEXT_SHARE = 0.5
+_BALANCING_WALKS = 4
+_ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """target_seq_length: tokens of the longest pair, special ones counted; short_seq_prob: share of chunks with a
+    random shorter target; duplicate_factor: how often each document is walked through; seed."""
+
+    target_seq_length: int
+    short_seq_prob: float = 0.1
+    duplicate_factor: int = 1
+    seed: int = 12345
+
+    def __post_init__(self) -> None:
+        if self.target_seq_length < 8:
+            raise ValueError(
+                f"target_seq_length={self.target_seq_length} must be at least 8: three tokens of a pair "
+                "are special (128 and 512 in the paper)"
+            )
+        if self.target_seq_length > np.iinfo(np.uint16).max:
+            raise ValueError(
+                f"target_seq_length={self.target_seq_length} must be at most {np.iinfo(np.uint16).max}: "
+                "shards keep lengths and positions in 16 bits (128 and 512 in the paper)"
+            )
+        if not 0.0 <= self.short_seq_prob <= 1.0:
+            raise ValueError(f"short_seq_prob={self.short_seq_prob} must lie between 0 and 1 (0.1 in the paper)")
+        if self.duplicate_factor < 1:
+            raise ValueError(f"duplicate_factor={self.duplicate_factor} must be at least 1")
+
+    def longest_sentence(self) -> int:
+        """Tokens of the longest sentences of which two fit into a sample; of longer ones truncation would lose most."""
+        return (self.target_seq_length - 3) // 2
+
+
+@dataclass(frozen=True)
+class Spans:
+    """n pairs as ranges [start, stop) of a block's tokens: A is the first, B the second."""
+
+    first_start: np.ndarray
+    first_stop: np.ndarray
+    second_start: np.ndarray
+    second_stop: np.ndarray
+    is_random_next: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.is_random_next)
+
+    def take(self, rows: np.ndarray | slice) -> Spans:
+        """The given pairs, in their order."""
+        return Spans(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def first_lengths(self) -> np.ndarray:
+        """int64 [n]: tokens of type 0, i.e. len(A) + 2."""
+        return self.first_stop - self.first_start + 2
+
+    def lengths(self) -> np.ndarray:
+        """int64 [n]: num_tokens of each pair, special ones counted."""
+        return self.first_lengths() + self.second_stop - self.second_start + 1
+
+    def tokens_at(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """int64: places in the block's tokens of what stands at `positions` of `rows`, neither [CLS] nor [SEP]."""
+        first = self.first_lengths()[rows]
+        return np.where(positions < first, self.first_start[rows] - 1, self.second_start[rows] - first) + positions
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """The n chunks of one walk through all documents.
+
+    Attributes:
+        start, split, stop: int64 [n], sentences: A is start..split - 1, the rest is split..stop - 1.
+        owner: int64 [n], the document.
+        target: int64 [n], tokens wanted.
+        is_random_next: bool [n]; a chunk of one sentence has always a random next.
+    """
+
+    start: np.ndarray
+    split: np.ndarray
+    stop: np.ndarray
+    owner: np.ndarray
+    target: np.ndarray
+    is_random_next: np.ndarray
+
+    def is_single(self) -> np.ndarray:
+        """bool [n]: one sentence only, B can come from another document alone."""
+        return self.stop - self.start == 1
+
+
+def make_pairs(
+    documents: TokenizedDocuments, vocabulary: Vocabulary, settings: PairSettings, block: int, counts: Counter
+) -> SampleTable:
+    """The samples of a block, in random order."""
+    return spans_to_table(documents.token_ids, draw_pairs(documents, settings, block, counts), vocabulary)
+
+
+def draw_pairs(documents: TokenizedDocuments, settings: PairSettings, block: int, counts: Counter) -> Spans:
+    """The pairs of a block, in random order."""
+    keys = [stream_key(settings.seed, "pairs", block, number) for number in range(settings.duplicate_factor)]
+    share = _share_of_random_next(documents, settings, keys[0], counts)
+    rounds = [_round(documents, settings, key, share, counts) for key in keys]
+    columns = [np.concatenate([getattr(spans, field.name) for spans in rounds]) for field in fields(Spans)]
+    order = permutation(stream_key(settings.seed, "pair order", block), len(columns[0]))
+    spans = Spans(*(values[order] for values in columns))
+    counts["samples"] += len(spans)
+    counts["samples with a random next"] += int(spans.is_random_next.sum())
+    counts["sample tokens"] += int(spans.lengths().sum())
+    return spans
+
+
+def spans_to_table(token_ids: np.ndarray, spans: Spans, vocabulary: Vocabulary) -> SampleTable:
+    """The token ids of pairs of a block with these tokens."""
+    first, second = spans.first_stop - spans.first_start, spans.second_stop - spans.second_start
+    ids, offsets = join_pairs(
+        token_ids[ragged_indices(spans.first_start, first)],
+        first,
+        token_ids[ragged_indices(spans.second_start, second)],
+        second,
+        vocabulary.id_of("[CLS]"),
+        vocabulary.id_of("[SEP]"),
+    )
+    return SampleTable(ids, offsets, spans.first_lengths().astype(np.int32), spans.is_random_next)
+
+
+def _share_of_random_next(
+    documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, counts: Counter
+) -> float:
+    """The share of the chunks of several sentences to give a random next, so that half of all samples have one.
+
+    Chunks of one sentence always have. How many there are depends a little on how many others have one, so it is
+    measured on the first walk a few times. If they are more than half of all, no other chunk gets a random next.
+    """
+    if len(documents.document_offsets) <= 2:
+        counts["blocks of one document, thus without a random next"] += len(documents.document_offsets) == 2
+        return 0.0
+    share = _RANDOM_NEXT_SHARE
+    for _ in range(_BALANCING_WALKS):
+        singles = _chunks(documents, settings, key, share).is_single().mean()
+        share = max(0.0, (_RANDOM_NEXT_SHARE - singles) / (1 - singles)) if singles < 1 else 0.0
+    if share == 0.0:
+        counts["blocks where over half of the chunks are one sentence, thus over half have a random next"] += 1
+    return share
+
+
+def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float) -> _Chunks:
+    """A walk in which `share` of the chunks of several sentences get a random next."""
+    start, split, stop, owner, target = np.empty((5, len(documents.sentence_offsets) - 1), np.int64)
+    is_random = np.empty(len(start), np.bool_)
+    number = _walk(
+        documents.sentence_offsets,
+        documents.document_offsets,
+        key,
+        share,
+        settings.target_seq_length - 3,
+        settings.short_seq_prob,
+        start,
+        split,
+        stop,
+        owner,
+        target,
+        is_random,
+    )
+    return _Chunks(*(column[:number] for column in (start, split, stop, owner, target, is_random)))
+
+
+@compiled
+def _walk(
+    tokens: np.ndarray,
+    documents: np.ndarray,
+    key: np.uint64,
+    share: float,
+    max_tokens: int,
+    short_seq_prob: float,
+    start: np.ndarray,
+    split: np.ndarray,
+    stop: np.ndarray,
+    owner: np.ndarray,
+    target: np.ndarray,
+    is_random: np.ndarray,
+) -> int:
+    """Fill in the chunks; returns their number. The numbers of a chunk are drawn at the place of its first sentence."""
+    end = 0
+    for document in range(len(documents) - 1):
+        place, last = documents[document], documents[document + 1]
+        while place < last:
+            wanted, position = max_tokens, np.uint64(8 * place)
+            if uniform_at(key, position) < short_seq_prob:
+                wanted = 2 + below_at(key, position + _ONE, max_tokens - 1)
+            after = place + 1
+            while after < last and tokens[after] < tokens[place] + wanted:
+                after += 1
+            size = after - place
+            num_first = 1 + below_at(key, position + _TWO, size - 1) if size > 1 else 1
+            start[end], split[end], stop[end] = place, place + num_first, after
+            owner[end], target[end] = document, wanted
+            is_random[end] = size == 1 or uniform_at(key, position + _THREE) < share
+            # After a random next the rest of the chunk is used again.
+            place = split[end] if is_random[end] else after
+            end += 1
+    return end
+
+
+def _round(
+    documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float, counts: Counter
+) -> Spans:
+    """One walk through all documents."""
+    tokens, num_documents = documents.sentence_offsets, len(documents.document_offsets) - 1
+    chunks = _chunks(documents, settings, key, share)
+    usable = np.flatnonzero((num_documents > 1) | ~chunks.is_single())
+    counts["lone sentences dropped for want of a second document"] += len(chunks.start) - len(usable)
+    chunk, split, stop, owner, target, is_random = (getattr(chunks, field.name)[usable] for field in fields(chunks))
+    other = _other_document(owner, num_documents, uniform(key, chunk * 8 + 4))
+    first_of_other = documents.document_offsets[other]
+    other_start = first_of_other + integers_below(
+        key, chunk * 8 + 5, documents.document_offsets[other + 1] - first_of_other
+    )
+    wanted = np.maximum(target - (tokens[split] - tokens[chunk]), 1)
+    other_stop = _sentences_until(tokens, other_start, wanted, documents.document_offsets[other + 1])
+    spans = Spans(
+        tokens[chunk],
+        tokens[split],
+        tokens[np.where(is_random, other_start, split)],
+        tokens[np.where(is_random, other_stop, stop)],
+        is_random,
+    )
+    return _truncated(
+        spans, settings.target_seq_length - 3, uniform(key, chunk * 8 + 6), uniform(key, chunk * 8 + 7), counts
+    )
+
+
+def _sentences_until(tokens: np.ndarray, starts: np.ndarray, wanted: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """The first sentence boundary at least `wanted` tokens after each start, or the limit if that comes first."""
+    return np.minimum(np.searchsorted(tokens, tokens[starts] + wanted), limits)
+
+
+def _other_document(own: np.ndarray, num_documents: int, random: np.ndarray) -> np.ndarray:
+    """A document drawn evenly from all but one's own (one's own if there is no other)."""
+    if num_documents < 2:
+        return own
+    drawn = np.minimum((random * (num_documents - 1)).astype(np.int64), num_documents - 2)
+    return drawn + (drawn >= own)
+
+
+def _truncated(
+    spans: Spans, max_tokens: int, random_first: np.ndarray, random_second: np.ndarray, counts: Counter
+) -> Spans:
+    """Shorten the longer of A and B until both fit; what goes is taken from its two ends in random shares."""
+    first, second = spans.first_stop - spans.first_start, spans.second_stop - spans.second_start
+    half, other_half = (max_tokens + 1) // 2, max_tokens // 2
+    fits = first + second <= max_tokens
+    new_first = np.where(second <= other_half, max_tokens - second, np.minimum(first, half))
+    new_first = np.where(fits, first, new_first)
+    new_second = np.where(fits, second, np.minimum(second, max_tokens - new_first))
+    cut_first, cut_second = first - new_first, second - new_second
+    counts["tokens cut from long pairs"] += int(cut_first.sum() + cut_second.sum())
+    first_start = spans.first_start + (random_first * (cut_first + 1)).astype(np.int64)
+    second_start = spans.second_start + (random_second * (cut_second + 1)).astype(np.int64)
+    return Spans(first_start, first_start + new_first, second_start, second_start + new_second, spans.is_random_next)

@@ -1,0 +1,72 @@
+"""What decides the samples that preprocessing makes of a source, checked when it is given."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+
+from data.preprocessing.pairs import PairSettings
+from data.text.word_boundaries import version_of
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
+
+
+@dataclass(frozen=True)
+class SampleSettings:
+    """All that decides the samples, given the source and the vocabulary.
+
+    bin_size None makes no bins; masking is "static" or "dynamic"; max_predictions_per_seq None sets no limit;
+    word_segmenter "jieba" finds the words of Chinese text for whole-word masks.
+    """
+
+    pairs: PairSettings
+    block_bytes: int
+    bin_size: int | None = None
+    masking: str = "dynamic"
+    whole_word_masking: bool = False
+    masked_lm_ratio: float = 0.15
+    max_predictions_per_seq: int | None = None
+    sample_ratio: float = 1.0
+    lowercase: bool = True
+    language: str = "en"
+    word_segmenter: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.block_bytes < 1:
+            raise ValueError(f"block_bytes={self.block_bytes} must be at least 1 (4 MiB by default)")
+        if self.bin_size is not None and not 0 < self.bin_size <= self.pairs.target_seq_length:
+            raise ValueError(
+                f"bin_size={self.bin_size} must lie between 1 and target_seq_length="
+                f"{self.pairs.target_seq_length}; 64 is usual for 512"
+            )
+        if not _LANGUAGE.fullmatch(self.language):
+            raise ValueError(
+                f"language={self.language!r} must be a code of ISO 639 in small letters, as 'en' or 'de', "
+                "whose rules for sentences are used (those of most languages if there are none)"
+            )
+        if self.masking not in ("static", "dynamic"):
+            raise ValueError(f"masking={self.masking!r} must be 'static' or 'dynamic'")
+        if not 0.0 < self.sample_ratio <= 1.0:
+            raise ValueError(f"sample_ratio={self.sample_ratio} must be above 0 and at most 1")
+        if self.whole_word_masking and self.masking == "dynamic":
+            raise ValueError(
+                "whole_word_masking=True shapes the masks in the shards, but masking='dynamic' puts none "
+                "there: pass --masking static, or give --whole-word-masking to the training alone"
+            )
+        if self.word_segmenter is not None:
+            version_of(self.word_segmenter)
+            if not self.whole_word_masking:
+                raise ValueError(
+                    f"word_segmenter={self.word_segmenter!r} finds the words for static masks of whole "
+                    "words (shards keep no place for them, so dynamic masks cannot use them): add "
+                    "--masking static --whole-word-masking, or leave it out"
+                )
+
+    def record(self) -> dict:
+        """As they stand in the manifest: with the segmenter's version, without what is said of none."""
+        found = asdict(self)
+        if self.word_segmenter is None:
+            del found["word_segmenter"]
+        else:
+            found["word_segmenter_version"] = version_of(self.word_segmenter)
+        return found

@@ -1,0 +1,119 @@
+"""The pairs of a block as the columns of LDDL's parquet schema.
+
+The tokens of the whole block are joined to one text once; A and B are slices of it, whatever the duplicate factor is,
+interrupted where tokens are masked. This costs a small part of looking up the string of every token of every sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bert.arrays.arrow import arrow_array
+from bert.arrays.compiled import SPARE_BYTES, compiled, copied_wide
+from bert.tokenization.token_strings import TokenStrings, encode_positions, string_array
+from data.preprocessing.pairs import Spans
+from data.preprocessing.static_masks import DrawnMasks
+
+
+@dataclass(frozen=True)
+class BlockText:
+    """The tokens of a block, each followed by a space: token i is text[offsets[i]:offsets[i + 1]], text uint8."""
+
+    text: np.ndarray
+    offsets: np.ndarray
+
+
+def text_columns(text: BlockText, spans: Spans, masks: DrawnMasks | None, strings: TokenStrings) -> pa.Table:
+    """One row per pair: A, B, is_random_next, num_tokens and, with masks, masked_lm_positions and masked_lm_labels."""
+    starts = first_stops = stops = None
+    if masks is not None:
+        starts, stops, first_stops = masks.offsets[:-1], masks.offsets[1:], np.empty(len(spans), np.int64)
+        _find_second(masks.positions, masks.offsets, spans.first_lengths(), first_stops)
+    columns = {
+        "A": _column(text, spans.first_start, spans.first_stop, masks, starts, first_stops, strings),
+        "B": _column(text, spans.second_start, spans.second_stop, masks, first_stops, stops, strings),
+        "is_random_next": arrow_array(spans.is_random_next),
+        "num_tokens": arrow_array(spans.lengths().astype(np.uint16)),
+    }
+    if masks is not None:
+        columns["masked_lm_positions"] = encode_positions(masks.positions, masks.offsets)
+        columns["masked_lm_labels"] = strings.join(masks.labels, masks.offsets)
+    return pa.table(columns)
+
+
+@compiled
+def _find_second(positions: np.ndarray, offsets: np.ndarray, first_lengths: np.ndarray, found: np.ndarray) -> None:
+    """Fill found with the first mask of each row that is not in A."""
+    for row in range(len(found)):
+        place = offsets[row]
+        while place < offsets[row + 1] and positions[place] < first_lengths[row]:
+            place += 1
+        found[row] = place
+
+
+def _column(
+    block: BlockText,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    masks: DrawnMasks | None,
+    mask_starts: np.ndarray | None,
+    mask_stops: np.ndarray | None,
+    strings: TokenStrings,
+) -> pa.Array:
+    """The texts of token ranges [start, stop), each with its range of the masks."""
+    if masks is None:
+        mask_starts = mask_stops = np.zeros(len(starts), np.int64)
+        tokens = shown = np.zeros(0, np.int64)
+    else:
+        assert mask_starts is not None and mask_stops is not None
+        tokens, shown = masks.tokens, masks.shown
+    room = (block.offsets[stops] - block.offsets[starts]).sum() + np.diff(strings.table.offsets)[shown].sum()
+    text, offsets = np.empty(room + SPARE_BYTES, np.uint8), np.empty(len(starts) + 1, np.int64)
+    _write(
+        block.text,
+        block.offsets,
+        starts,
+        stops,
+        tokens,
+        shown,
+        mask_starts,
+        mask_stops,
+        strings.table.text,
+        strings.table.offsets,
+        text,
+        offsets,
+    )
+    return string_array(offsets, text)
+
+
+@compiled
+def _write(
+    block_text: np.ndarray,
+    block_offsets: np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    tokens: np.ndarray,
+    shown: np.ndarray,
+    mask_starts: np.ndarray,
+    mask_stops: np.ndarray,
+    token_text: np.ndarray,
+    token_offsets: np.ndarray,
+    text: np.ndarray,
+    offsets: np.ndarray,
+) -> None:
+    """Fill text with the rows, slices of the block's text and what is shown where they are masked, and offsets with
+    where each starts."""
+    end = np.int64(0)
+    offsets[0] = 0
+    for row in range(len(starts)):
+        place = block_offsets[starts[row]]
+        for mask in range(mask_starts[row], mask_stops[row]):
+            token = tokens[mask]
+            end = copied_wide(text, end, block_text, place, block_offsets[token])
+            end = copied_wide(text, end, token_text, token_offsets[shown[mask]], token_offsets[shown[mask] + 1])
+            place = block_offsets[token + 1] - 1
+        end = copied_wide(text, end, block_text, place, block_offsets[stops[row]] - 1)
+        offsets[row + 1] = end

@@ -1,0 +1,177 @@
+"""Tasks on several processes of this machine, their results in order.
+
+The standard library's pool shares one pipe, and locks on it, among its processes: a process that is ended may leave a
+lock taken or half a result in the pipe, and the pool then waits for ever. Here every process has its own pipe, so one
+that ends is seen as the end of its pipe, whatever it was doing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1  # of Linux
+_PATIENCE = 10.0  # seconds for a process that has nothing left to do
+
+
+def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> Iterator:
+    """function(*task) for every task, in order, in `num_workers` processes (in this one if 1), which end with it.
+
+    The first task that fails ends the others where they are: what they write must get its name when it is whole. To be
+    used by one thread, the main one if a Ctrl-C is to end it; tasks start no processes.
+
+    Raises:
+        ChildProcessError: a process was ended by the system, or crashed.
+        BaseException: what the function raised, with the traceback of its process as a note.
+    """
+    if num_workers <= 1 or len(tasks) <= 1:
+        for task in tasks:
+            yield function(*task)
+        return
+    workers = _Workers(function, tasks)
+    results: dict[int, Any] = {}
+    try:
+        workers.start(min(num_workers, len(tasks)))
+        for index in range(len(tasks)):
+            while index not in results:
+                results.update(workers.next_results())
+            yield results.pop(index)
+    finally:
+        workers.end()
+
+
+class _Workers:
+    """Processes, each at one task at a time; one for which no task is left ends."""
+
+    def __init__(self, function: Callable[..., Any], tasks: list) -> None:
+        self._function, self._tasks = function, tasks
+        self._num_begun = 0
+        self._busy: dict[Connection, BaseProcess] = {}
+        self._ending: list[BaseProcess] = []
+
+    def start(self, number: int) -> None:
+        with _interrupts_held():
+            for _ in range(number):
+                self._fork()
+        for connection in list(self._busy):
+            self._begin_next(connection)
+
+    def _fork(self) -> None:
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        arguments = (self._function, self._tasks, theirs, [*self._busy, ours], os.getpid())
+        process = context.Process(target=_work, args=arguments, daemon=True)
+        process.start()
+        theirs.close()  # so that the end of the process is the end of the pipe
+        self._busy[ours] = process
+
+    def _begin_next(self, connection: Connection) -> None:
+        if self._num_begun == len(self._tasks):
+            self._ending.append(self._busy.pop(connection))
+            connection.close()
+            return
+        try:
+            connection.send(self._num_begun)
+        except OSError:
+            raise _lost(self._busy[connection]) from None
+        self._num_begun += 1
+
+    def next_results(self) -> dict[int, Any]:
+        """Results by the number of their task, as soon as there is one."""
+        results = {}
+        for connection in wait(list(self._busy)):
+            assert isinstance(connection, Connection)
+            try:
+                answer = connection.recv_bytes()
+            except (EOFError, OSError):  # nothing more, or half a result
+                raise _lost(self._busy[connection]) from None
+            number, result, failure = pickle.loads(answer)
+            if failure is not None:
+                raise failure
+            results[number] = result
+            self._begin_next(connection)
+        return results
+
+    def end(self) -> None:
+        for process in self._busy.values():
+            process.kill()  # no handler that the caller has set may keep them
+        for process in (*self._busy.values(), *self._ending):
+            _join(process)
+        for connection in self._busy:
+            connection.close()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A Ctrl-C that comes within is raised at the end. Amid a fork Python would drop it, and a child die of it."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _join(process: BaseProcess) -> None:
+    process.join(_PATIENCE)
+    process.kill()
+    process.join()
+
+
+def _lost(process: BaseProcess) -> ChildProcessError:
+    _join(process)
+    code = process.exitcode or 0
+    cause = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with status {code}"
+    remedy = "as the system does when memory runs out: use fewer workers, " if code == -signal.SIGKILL else ""
+    return ChildProcessError(f"a worker process ended {cause}, {remedy}and start again: what is finished is kept")
+
+
+def _work(
+    function: Callable[..., Any], tasks: list, connection: Connection, others: list[Connection], parent: int
+) -> None:
+    """A Ctrl-C is for the parent, which ends its workers; when it is killed, the system or the end of the pipe does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            return
+    for other in others:
+        other.close()
+    while True:
+        try:
+            index = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = pickle.dumps((index, function(*tasks[index]), None))
+        except BaseException as error:  # whatever it is, it is the caller's
+            answer = pickle.dumps((index, None, _portable(error)))
+        connection.send_bytes(answer)
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The error with its traceback as a note; one that cannot be sent as it is, by its text."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception:
+        copy = None
+    if type(copy) is not type(error):
+        copy = (ValueError if isinstance(error, ValueError) else RuntimeError)(str(error))
+    copy.add_note("".join(traceback.format_exception(error)))
+    return copy

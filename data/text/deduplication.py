@@ -1,0 +1,142 @@
+"""Documents that were seen before: the same text, or nearly the same by MinHash (Broder, 1997).
+
+What was seen lies in a SQLite file that goes when it is closed, so that memory does not grow with the corpus. The
+first of several documents is kept. Nothing depends on chance: the hash functions are fixed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+import zlib
+from pathlib import Path
+
+import numpy as np
+from datasketch import MinHash
+
+MODES = ("exact", "near")
+_HASHES, _MAX_ROWS = 128, 5  # texts alike to 0.8 share one of 25 bands of 5 with probability 0.9999, to 0.3 with 0.06
+_FOUND = 0.98  # of the pairs at the threshold are compared
+_EMPTY = MinHash(_HASHES, seed=1, hashfunc=zlib.crc32, scheme="affine32")
+_SHINGLE_WORDS = 5
+_BATCH_SHINGLES = 4096
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|\w+")  # CJK by character
+
+
+class TextDigest:
+    """Takes a document in pieces; its sha256, and for near-duplicates its MinHash over sequences of five words."""
+
+    def __init__(self, near: bool) -> None:
+        self._hash = hashlib.sha256()
+        self._minhash = _EMPTY.copy() if near else None
+        self._words: list[str] = []
+        self._shingled = False
+
+    def add(self, text: bytes) -> None:
+        self._hash.update(text)
+        if self._minhash is None:
+            return
+        self._words += _WORD.findall(text.decode("utf-8", errors="replace").lower())
+        while len(self._words) >= _BATCH_SHINGLES + _SHINGLE_WORDS:
+            self._shingle(_BATCH_SHINGLES)
+
+    def _shingle(self, count: int) -> None:
+        assert self._minhash is not None
+        words = self._words[: count + _SHINGLE_WORDS - 1]
+        shingles = {" ".join(words[place : place + _SHINGLE_WORDS]).encode() for place in range(max(1, count))}
+        self._minhash.update_batch(shingles)
+        self._shingled = True
+        del self._words[:count]
+
+    def sha256(self) -> bytes:
+        return self._hash.digest()
+
+    def signature(self) -> np.ndarray | None:
+        """uint64 [128] when all of the document was added; None for a document without a word."""
+        if self._minhash is None:
+            return None
+        count = len(self._words) - _SHINGLE_WORDS + 1
+        if count > 0 or (self._words and not self._shingled):
+            self._shingle(max(1, count))
+        return self._minhash.hashvalues.astype(np.uint64) if self._shingled else None
+
+
+class SeenDocuments:
+    """Remembers documents. near_threshold: the share of common sequences from which texts are near-duplicates."""
+
+    def __init__(self, path: Path, mode: str, near_threshold: float = 0.8) -> None:
+        if mode not in MODES:
+            raise ValueError(f"deduplicate={mode!r} must be one of {' '.join(MODES)}")
+        if not 0.5 <= near_threshold <= 1.0:
+            raise ValueError(
+                f"near_threshold={near_threshold} must lie between 0.5 and 1, e.g. 0.8; for less, most "
+                "texts would have to be compared with most others"
+            )
+        self.near = mode == "near"
+        self._threshold = near_threshold
+        self._rows = _rows_of_bands(near_threshold)
+        self._path = path
+        self._database = sqlite3.connect(path, isolation_level=None)
+        self._database.executescript(
+            "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536; BEGIN;"
+            "CREATE TABLE texts (sha256 BLOB PRIMARY KEY, id TEXT) WITHOUT ROWID;"
+            "CREATE TABLE signatures (number INTEGER PRIMARY KEY, id TEXT, signature BLOB);"
+            "CREATE TABLE bands (band INTEGER, number INTEGER, PRIMARY KEY (band, number)) WITHOUT ROWID;"
+        )
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._database.close()
+        self._path.unlink(missing_ok=True)
+
+    def earlier(self, identifier: str, digest: TextDigest) -> tuple[str, str] | None:
+        """("exact" or "near", id of the earlier document), or None, and the document is remembered."""
+        sha256 = digest.sha256()
+        found = self._database.execute("SELECT id FROM texts WHERE sha256 = ?", (sha256,)).fetchone()
+        if found:
+            return "exact", found[0]
+        signature = digest.signature() if self.near else None
+        if signature is not None:
+            bands = _band_keys(signature, self._rows)
+            alike = self._most_alike(signature, bands)
+            if alike is not None:
+                return "near", alike
+            number = self._database.execute(
+                "INSERT INTO signatures (id, signature) VALUES (?, ?)",
+                (identifier, signature.astype(np.uint32).tobytes()),
+            ).lastrowid
+            self._database.executemany("INSERT OR IGNORE INTO bands VALUES (?, ?)", ((band, number) for band in bands))
+        self._database.execute("INSERT INTO texts VALUES (?, ?)", (sha256, identifier))
+        return None
+
+    def _most_alike(self, signature: np.ndarray, bands: list[int]) -> str | None:
+        """The id of the first of the most similar documents, if it is similar enough."""
+        marks = ",".join("?" * len(bands))
+        rows = self._database.execute(
+            f"SELECT id, signature FROM signatures WHERE number IN (SELECT number FROM bands WHERE band IN ({marks})) "
+            "ORDER BY number",
+            bands,
+        )
+        best, alike = None, self._threshold
+        for identifier, stored in rows:
+            share = float((np.frombuffer(stored, np.uint32) == signature.astype(np.uint32)).mean())
+            if share >= alike and (best is None or share > alike):
+                best, alike = identifier, share
+        return best
+
+
+def _rows_of_bands(threshold: float) -> int:
+    """As many as still let nearly all pairs at the threshold share a band: 5 from 0.7 on, 4 from 0.6 on, 3 below."""
+    return next(rows for rows in range(_MAX_ROWS, 0, -1) if 1 - (1 - threshold**rows) ** (_HASHES // rows) >= _FOUND)
+
+
+def _band_keys(signature: np.ndarray, rows: int) -> list[int]:
+    """A 64-bit key of each band of so many hashes."""
+    keys = []
+    for band in range(_HASHES // rows):
+        values = signature[band * rows : (band + 1) * rows].astype("<u8").tobytes()
+        keys.append(
+            int.from_bytes(hashlib.blake2b(values, digest_size=8, key=bytes([band])).digest(), "little", signed=True)
+        )
+    return keys

@@ -1,0 +1,202 @@
+"""Documents -> sentences -> token ids, for a whole block of documents at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from bert.arrays.compiled import compiled
+from bert.arrays.ragged import offsets_of
+from bert.tokenization.fast_tokenizer import FastTokenizer
+from data.text.sentence_ends import segmented, sentence_ends
+from data.text.word_boundaries import WordSegmenter, encode_words
+
+_BATCH_CHARACTERS = 4 << 20
+_PIECE_CHARACTERS = 2000
+_ENDS = ("! ", "? ", *"\u3002\uff01\uff1f\u0964\u061f\u06d4\u1362\u104b\u0589")
+_SURE_WORD = 4  # letters
+
+
+@dataclass(frozen=True)
+class TokenizedDocuments:
+    """D documents, n sentences, T tokens; no document and no sentence is empty.
+
+    Attributes:
+        token_ids: [T] of the vocabulary's id dtype.
+        sentence_offsets: int64 [n + 1], into token_ids.
+        document_offsets: int64 [D + 1], into the sentences.
+        continues: bool [T], tokens that belong to the word of the one before, if a segmenter found the words.
+    """
+
+    token_ids: np.ndarray
+    sentence_offsets: np.ndarray
+    document_offsets: np.ndarray
+    continues: np.ndarray | None = None
+
+
+def tokenize_documents(
+    texts: Iterable[tuple[int, str]],
+    tokenizer: FastTokenizer,
+    language: str,
+    counts: Counter,
+    segmenter: WordSegmenter | None = None,
+    max_sentence_tokens: int | None = None,
+) -> TokenizedDocuments:
+    """Split documents into sentences and these into WordPiece ids; a few megabytes of text are held at a time.
+
+    Each text has the number of its document; the numbers rise, and texts of one number are pieces of one document.
+    Sentences of more than `max_sentence_tokens` are cut into equal parts between two words, and counted.
+    """
+    ids, lengths, owners, continues = [], [], [], [np.zeros(0, bool)]
+    seen: set[int] = set()
+    for numbers, batch in _batches(texts):
+        text, bounds, owner = _sentences_of(batch, language, counts)
+        if segmenter:
+            segmented = encode_words(
+                [text[start:stop].tobytes().decode() for start, stop in pairwise(bounds.tolist())], tokenizer, segmenter
+            )
+            batch_ids, offsets = segmented.ids, segmented.offsets
+            continues.append(segmented.continues)
+            counts["words of several characters, some Chinese"] += segmented.num_words
+        else:
+            batch_ids, offsets = tokenizer.encode_bytes(text, bounds)
+        if max_sentence_tokens:
+            inside = continues[-1] if segmenter else tokenizer.vocabulary.continuations()[batch_ids]
+            offsets, parts = _cut_long(offsets, inside, max_sentence_tokens)
+            counts["sentences cut in parts, too long for half a sample"] += int((parts > 1).sum())
+            owner = np.repeat(owner, parts)
+        ids.append(batch_ids)
+        lengths.append(np.diff(offsets))
+        owners.append(np.array(numbers, np.int64)[owner])
+        seen.update(numbers)
+    if not ids:
+        ids, lengths, owners = (
+            [np.zeros(0, tokenizer.vocabulary.id_dtype())],
+            [np.zeros(0, np.int64)],
+            [np.zeros(0, np.int64)],
+        )
+    all_lengths, all_owners = np.concatenate(lengths), np.concatenate(owners)
+    kept = all_lengths > 0
+    documents, first_sentences = np.unique(all_owners[kept], return_index=True)
+    num_sentences = int(kept.sum())
+    tokens = np.concatenate(ids)
+    counts["sentences"] += num_sentences
+    counts["documents without tokens"] += len(seen) - len(documents)
+    counts["documents used"] += len(documents)
+    counts["tokens"] += len(tokens)
+    counts["unknown tokens"] += int((tokens == tokenizer.vocabulary.id_of("[UNK]")).sum())
+    return TokenizedDocuments(
+        tokens,
+        np.concatenate([[0], np.cumsum(all_lengths[kept])]).astype(np.int64),
+        np.append(first_sentences, num_sentences).astype(np.int64),
+        np.concatenate(continues) if segmenter else None,
+    )
+
+
+def _sentences_of(texts: list[str], language: str, counts: Counter) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(all texts as UTF-8, uint8 [n]; int64 [m + 1], where the sentences start; int64 [m], the text of each)."""
+    encoded = [text.encode() for text in texts]
+    text = np.frombuffer(b"".join(encoded), np.uint8)
+    documents = offsets_of([len(part) for part in encoded])
+    if language == "en":
+        ends = sentence_ends(text, documents)
+    else:
+        ends = np.cumsum(
+            [len(sentence.encode()) for part in texts for sentence in split_sentences(part, language, counts)],
+            dtype=np.int64,
+        )
+    bounds = np.unique(np.concatenate([documents, ends]))
+    return text, bounds, np.searchsorted(documents, bounds[:-1], side="right") - 1
+
+
+def _cut_long(offsets: np.ndarray, continues: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """(offsets of the parts, number of parts of each sentence): sentences of over `limit` tokens in equal parts."""
+    lengths = np.diff(offsets)
+    cut = np.empty(len(offsets) + int((4 * lengths // limit).sum()), np.int64)
+    parts = np.empty(len(lengths), np.int64)
+    return cut[: _fill_parts(offsets, continues, limit, cut, parts)], parts
+
+
+@compiled
+def _fill_parts(offsets: np.ndarray, continues: np.ndarray, limit: int, cut: np.ndarray, parts: np.ndarray) -> int:
+    """Fill in what `_cut_long` returns; returns the number of offsets. Parts get no shorter than half of what is equal,
+    thus than a quarter of the limit, to spare a word."""
+    end = 0
+    for sentence in range(len(parts)):
+        place, stop = offsets[sentence], offsets[sentence + 1]
+        cut[end] = place
+        end += 1
+        parts[sentence] = 1
+        while stop - place > limit:
+            number = (stop - place + limit - 1) // limit
+            size = (stop - place + number - 1) // number
+            following = place + size
+            while continues[following] and following > place + size // 2 + 1:
+                following -= 1
+            place = place + size if continues[following] else following
+            cut[end] = place
+            end += 1
+            parts[sentence] += 1
+    cut[end] = offsets[-1]
+    return end + 1
+
+
+def split_sentences(text: str, language: str, counts: Counter) -> list[str]:
+    """The sentences of a text, white space included, so that they join to the text.
+
+    sentencex lets no sentence end between two quotation marks or brackets, however far apart: one mark without its
+    partner joined 600 kB into a sentence and made it several times slower. So it is given a page at a time, cut where
+    a sentence surely ends.
+    """
+    sentences: list[str] = []
+    start = 0
+    while len(text) - start > _PIECE_CHARACTERS:
+        cut = _cut(text, start + _PIECE_CHARACTERS // 2, start + _PIECE_CHARACTERS)
+        sentences += _segment(language, text[start:cut], counts)
+        start = cut
+    return sentences + _segment(language, text[start:], counts) if start < len(text) else sentences
+
+
+def _segment(language: str, page: str, counts: Counter) -> list[str]:
+    sentences = segmented(language, page)
+    if sentences is None or sum(map(len, sentences)) != len(page):
+        counts["pages kept as one sentence, which sentencex failed on"] += 1
+        return [page]
+    return sentences
+
+
+def _cut(text: str, low: int, high: int) -> int:
+    """The last place between low and high that starts a sentence, or failing that a word.
+
+    A full stop may belong to an abbreviation or an initial, but not between a longer word and a capital letter.
+    """
+    place = text.rfind(". ", low, high)
+    while place >= 0:
+        word = text[place - _SURE_WORD : place]
+        if word.isalpha() and word.islower() and text[place + 2 : place + 3].isupper():
+            return place + 2
+        place = text.rfind(". ", low, place)
+    for candidates in (_ENDS, (". ",), (" ",)):
+        ends = [found + len(end) for end in candidates if (found := text.rfind(end, low, high)) >= 0]
+        if ends:
+            return max(ends)
+    return high
+
+
+def _batches(texts: Iterable[tuple[int, str]]) -> Iterable[tuple[list[int], list[str]]]:
+    numbers: list[int] = []
+    batch: list[str] = []
+    size = 0
+    for number, text in texts:
+        numbers.append(number)
+        batch.append(text)
+        size += len(text)
+        if size >= _BATCH_CHARACTERS:
+            yield numbers, batch
+            numbers, batch, size = [], [], 0
+    if batch:
+        yield numbers, batch

@@ -1,0 +1,252 @@
+"""Source text in LDDL's layout: one document per line, its first token the document's id.
+
+The files are read as one long text, cut into blocks; a block owns the lines that start in it. So the work can be
+shared out in any way, and large and small files, long and short lines cost the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from data.text.folder_files import files_below
+
+MAX_DOCUMENT_BYTES = 1 << 20
+_READ_BYTES = 1 << 16
+_SUFFIX = ".txt"
+_SPACE = re.compile(rb"[ \t\r\n]")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A text file and its size in bytes."""
+
+    path: str
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Byte ranges (file, start, stop) of the source; every block but the last has num_bytes."""
+
+    index: int
+    num_bytes: int
+    ranges: tuple[tuple[str, int, int], ...]
+
+
+def list_sources(folders: Sequence[str | Path]) -> tuple[SourceFile, ...]:
+    """`find_sources` without the number of other files."""
+    return find_sources(folders)[0]
+
+
+def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...], int]:
+    """All *.txt files below the folders, by folder and name, and how many other files lie there.
+
+    Of a corpus folder only what is below its `source`. What is hidden, or below a hidden folder, is left out and not
+    counted: unfinished downloads, checkpoints of notebooks.
+
+    Raises:
+        ValueError: a folder is missing, holds no text, or holds text that was held out beside that for training; a
+            file is below two of the folders.
+    """
+    sources: list[SourceFile] = []
+    num_others = 0
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise ValueError(f"{folder}: no such directory; give the folder that holds source/<language>/N.txt")
+        if all((folder / part / "source").is_dir() for part in ("train", "held_out")):
+            raise ValueError(
+                f"{folder}: holds {folder}/held_out, which is not for training, beside {folder}/train; "
+                "give one of the two"
+            )
+        files = files_below(folder / "source" if (folder / "source").is_dir() else folder, Counter(), hidden=False)
+        found = [SourceFile(str(path), path.stat().st_size) for path in files if path.name.endswith(_SUFFIX)]
+        num_others += len(files) - len(found)
+        if not sum(source.num_bytes for source in found):
+            raise ValueError(
+                f"{folder}: its {len(found)} *.txt files hold no text; download or extract the corpus "
+                "first: one document per line, the first word being its id"
+            )
+        sources += sorted(found, key=lambda source: (_natural(source.path), source.path))
+    seen: dict[str, str] = {}
+    for source in sources:
+        other = seen.setdefault(os.path.realpath(source.path), source.path)
+        if other is not source.path:
+            raise ValueError(
+                f"{source.path}: the same file as {other}, so its text would count twice; give each "
+                "folder once, remove links to files (--duplicate-factor makes several samples of each "
+                "document)"
+            )
+    return tuple(sources), num_others
+
+
+def _natural(path: str) -> tuple:
+    """10.txt after 9.txt."""
+    return tuple(
+        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in path.replace(".", os.sep).split(os.sep)
+    )
+
+
+def plan_blocks(sources: Sequence[SourceFile], block_bytes: int) -> tuple[Block, ...]:
+    """Cut the source into blocks of `block_bytes`, the last one smaller."""
+    blocks: list[Block] = []
+    ranges: list[tuple[str, int, int]] = []
+    room = block_bytes
+    for source in sources:
+        start = 0
+        while start < source.num_bytes:
+            stop = min(source.num_bytes, start + room)
+            ranges.append((source.path, start, stop))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                blocks.append(Block(len(blocks), block_bytes, tuple(ranges)))
+                ranges, room = [], block_bytes
+    if ranges:
+        blocks.append(Block(len(blocks), block_bytes, tuple(ranges)))
+    return tuple(blocks)
+
+
+def read_documents(block: Block, counts: Counter) -> Iterator[str]:
+    """`numbered_documents` without the numbers."""
+    for _, text in numbered_documents(block, counts):
+        yield text
+
+
+def numbered_documents(block: Block, counts: Counter) -> Iterator[tuple[int, str]]:
+    """(number, text) of the block's documents, without their ids; the numbers rise.
+
+    Documents longer than MAX_DOCUMENT_BYTES come in pieces with one number; bytes that are not UTF-8 become U+FFFD,
+    which BERT's tokenisation drops. Both are counted, as are documents without text.
+    """
+    number = -1
+    for path, start, stop in block.ranges:
+        with open(path, "rb", buffering=_READ_BYTES) as file:
+            for raw, is_piece in _Range(file, start, stop, block.num_bytes).lines():
+                counts["input bytes"] += len(raw)
+                if not raw.strip():
+                    counts["blank lines"] += 1
+                    continue
+                if number < 0 or not is_piece:
+                    number += 1
+                    counts["documents read"] += 1
+                counts["pieces cut from long lines"] += is_piece
+                text = raw if is_piece else b"".join(raw.lstrip().split(None, 1)[1:])
+                if not text:
+                    counts["documents without text"] += 1
+                    continue
+                try:
+                    yield number, text.decode("utf-8")
+                except UnicodeDecodeError:
+                    counts["documents not UTF-8"] += 1
+                    yield number, text.decode("utf-8", errors="replace")
+
+
+class _Range:
+    """The lines that start in bytes [start, stop) of a file, where blocks end every `step` bytes from `stop` on.
+
+    A line that began more than MAX_DOCUMENT_BYTES before the end of a block is cut there, or rather at the next white
+    space, and what follows belongs to the next block as if a line began. So the longest line is shared out as well.
+    """
+
+    def __init__(self, file: BinaryIO, start: int, stop: int, step: int) -> None:
+        self._file, self._start, self._stop, self._step = file, start, stop, step
+
+    def lines(self) -> Iterator[tuple[bytes, bool]]:
+        """(bytes, whether they continue a line that was cut), none longer than MAX_DOCUMENT_BYTES."""
+        position, is_piece = self._first()
+        self._file.seek(position)
+        while position < self._stop:
+            for raw in self._line(position, is_piece):
+                if not raw:
+                    return
+                yield raw, is_piece
+                position += len(raw)
+                is_piece = True
+            is_piece = False
+
+    def _first(self) -> tuple[int, bool]:
+        """Where the first line or piece starts, and whether it is a piece; `stop` if there is none."""
+        if self._start == 0:
+            return len(_BYTE_ORDER_MARK) * (self._file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK), False
+        begin = self._line_start(self._start)
+        if begin == self._start:
+            return begin, False
+        if begin is None:
+            cut = self._cut(self._start)
+            self._file.seek(cut - 1)
+            return cut, self._file.read(1) != b"\n"
+        self._file.seek(self._start)
+        position = self._start
+        while position < self._stop:
+            skipped = self._file.readline(_READ_BYTES)
+            position += len(skipped)
+            if not skipped or skipped.endswith(b"\n"):
+                return position, False
+        return self._stop, False
+
+    def _line_start(self, place: int) -> int | None:
+        """Start of the line that holds byte `place`; None if that is more than MAX_DOCUMENT_BYTES before it."""
+        limit = max(0, place - MAX_DOCUMENT_BYTES - 1)
+        high = place
+        while high > limit:
+            low = max(limit, high - _READ_BYTES)
+            self._file.seek(low)
+            found = self._file.read(high - low).rfind(b"\n")
+            if found >= 0:
+                return low + found + 1
+            high = low
+        return 0 if place <= MAX_DOCUMENT_BYTES else None
+
+    def _cut(self, place: int) -> int:
+        """Where a long line is cut: the first place from `place` on that follows white space or starts a character.
+
+        All places up to the one returned have that one too, so that every block agrees on it.
+        """
+        self._file.seek(place - 1)
+        data = self._file.read(_READ_BYTES)
+        space = _SPACE.search(data)
+        if space:
+            return place - 1 + space.end()
+        inside = 1
+        while inside < len(data) and data[inside] & 0xC0 == 0x80:
+            inside += 1
+        return place - 1 + inside
+
+    def _line(self, position: int, is_piece: bool) -> Iterator[bytes]:
+        """The line or piece at `position`, in parts no longer than MAX_DOCUMENT_BYTES; b"" at the end of the file."""
+        end = self._stop
+        if not is_piece:
+            end += max(0, -(-(position + MAX_DOCUMENT_BYTES + 1 - end) // self._step)) * self._step
+        carried = b""
+        while True:
+            line = carried + self._file.readline(min(MAX_DOCUMENT_BYTES - len(carried), end - position))
+            position += len(line) - len(carried)
+            if position == end and not line.endswith(b"\n"):
+                cut = self._cut(end)
+                self._file.seek(end)
+                yield line + self._file.read(cut - end)
+                return
+            if line.endswith(b"\n") or len(line) < MAX_DOCUMENT_BYTES:
+                yield line
+                return
+            cut = _cut_inside(line)
+            yield line[:cut]
+            carried = line[cut:]
+
+
+def _cut_inside(line: bytes) -> int:
+    """Where to cut a long line: after its last space in the second half, or else between two characters."""
+    cut = line.rfind(b" ", len(line) // 2) + 1
+    if cut:
+        return cut
+    cut = len(line) - 4
+    while cut < len(line) - 1 and line[cut] & 0xC0 == 0x80:
+        cut += 1
+    return cut

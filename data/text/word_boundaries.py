@@ -1,0 +1,126 @@
+"""Where the words of Chinese text are, of which WordPiece sees single characters: what whole-word masks must cover.
+
+Text without Chinese characters is left alone: its words are told by WordPiece's own ## pieces.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from bert.arrays.ragged import offsets_of
+from bert.tokenization.fast_tokenizer import FastTokenizer
+
+SEGMENTERS = ("jieba",)
+_CHINESE = "\u3400-\u4dbf\u4e00-\u9fff"
+_IS_CHINESE = re.compile(f"[{_CHINESE}]")
+# What BERT's tokenisation keeps apart from its neighbours: beside it a text can be cut without changing a token.
+_APART = re.compile(
+    f"[ \t\n\r!-/:-@\\[-`{{-~\u2010-\u2027\u2030-\u203e\u3000-\u3002\uff01\uff0c\uff1a\uff1b\uff1f{_CHINESE}]"
+)
+
+
+def version_of(segmenter: str) -> str:
+    """The version that is installed, which decides the words; ValueError if there is none."""
+    if segmenter not in SEGMENTERS:
+        raise ValueError(f"word_segmenter={segmenter!r} must be {' or '.join(SEGMENTERS)}, or left out")
+    try:
+        return metadata.version(segmenter)
+    except metadata.PackageNotFoundError:
+        raise ValueError(
+            f"word_segmenter={segmenter!r} needs the package of that name, which is not installed: pip "
+            "install -r requirements-chinese.txt"
+        ) from None
+
+
+@lru_cache(maxsize=1)
+def word_segmenter(name: str) -> WordSegmenter:
+    """The segmenter of that name; made before processes are forked, its dictionary is shared by all."""
+    version_of(name)
+    return WordSegmenter()
+
+
+class WordSegmenter:
+    """jieba with its own dictionary, and with its hidden Markov model for words that are not in it."""
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # jieba imports setuptools' pkg_resources, which tells of its end
+            import jieba
+
+        self._jieba: Any = jieba.Tokenizer()
+        # jieba would keep its dictionary in a file of the common temporary folder, and believe what it finds there.
+        self._jieba.FREQ, self._jieba.total = self._jieba.gen_pfdict(self._jieba.get_dict_file())
+        self._jieba.initialized = True
+
+    def parts(self, text: str) -> list[str]:
+        """The text in parts, of which those with odd indices are words of several characters, some of them Chinese.
+
+        A part never ends inside of what BERT's tokenisation takes together; so a word with letters at its end, of
+        more letters in the text, is cut to what is Chinese.
+        """
+        parts, end = [], 0
+        for start, stop in self._words(text) if _IS_CHINESE.search(text) else ():
+            while not _is_edge(text, start):
+                start += 1
+            while not _is_edge(text, stop):
+                stop -= 1
+            if stop - start > 1:
+                parts += [text[end:start], text[start:stop]]
+                end = stop
+        return [*parts, text[end:]]
+
+    def _words(self, text: str) -> list[tuple[int, int]]:
+        """(start, stop) of the words with a Chinese character."""
+        words, end = [], 0
+        for word in self._jieba.cut(text):
+            start, end = end, end + len(word)
+            if _IS_CHINESE.search(word):
+                words.append((start, end))
+        return words
+
+
+def _is_edge(text: str, place: int) -> bool:
+    return not 0 < place < len(text) or _APART.search(text, place - 1, place + 1) is not None
+
+
+@dataclass(frozen=True)
+class SegmentedTokens:
+    """Tokens of n texts, T in all.
+
+    Attributes:
+        ids: [T]; offsets: int64 [n + 1].
+        continues: bool [T], whether a token belongs to the word of the one before it.
+        num_words: words of several characters that the segmenter found.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    continues: np.ndarray
+    num_words: int
+
+
+def encode_words(texts: Sequence[str], tokenizer: FastTokenizer, segmenter: WordSegmenter) -> SegmentedTokens:
+    """The tokens that `tokenizer` gives, and which of them continue a word."""
+    parts: list[str] = []
+    numbers = []
+    for text in texts:
+        found = segmenter.parts(text)
+        parts += found
+        numbers.append(len(found))
+    ids, offsets = tokenizer.encode_texts(parts)
+    first_parts = offsets_of(numbers)
+    lengths = np.diff(offsets)
+    is_word = (np.arange(len(parts)) - np.repeat(first_parts[:-1], numbers)) % 2 == 1
+    inside = np.repeat(is_word, lengths)
+    inside[offsets[:-1][lengths > 0]] = False
+    return SegmentedTokens(
+        ids, offsets[first_parts], tokenizer.vocabulary.continuations()[ids] | inside, int(is_word.sum())
+    )

@@ -1,0 +1,1 @@
+"""Wikipedia's dump -> pages -> prose -> LDDL's source layout."""

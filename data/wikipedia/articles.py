@@ -1,0 +1,206 @@
+"""The text of a Wikipedia dump in LDDL's source layout: pages -> prose -> files.
+
+The dump is worked on in spans (data.wikipedia.dump), each giving files of its own in a hidden folder and a record that
+says so; a run that was killed goes on with the spans that have no record. At the end the files are numbered and appear
+together. What they hold depends on the dump and the settings, not on the number of workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from bert.files import sha256_of, write_atomically
+from bert.reporting.byte_progress import ByteMeter
+from bert.samples.manifest import UNFINISHED_NAME
+from data.preprocessing.workers import run_ordered
+from data.text.source_writer import (
+    MAX_FILE_BYTES,
+    PART_SUFFIX,
+    SourceWriter,
+    WrittenFile,
+    check_free,
+    document_line,
+    fresh_folder,
+    publish,
+)
+from data.wikipedia.dump import DumpError, Page, Span, SpanReader, check_end, parse_page, plan_spans, read_namespaces
+from data.wikipedia.wikitext import Site, prose_of
+
+REPORT_NAME = "report.json"
+_SPAN_BYTES = 16 << 20
+_XML_SPAN_BYTES = 64 << 20
+_VERSION = 1  # of the extraction; raise it when its result changes
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """All that decides the text, and where it goes.
+
+    span_bytes None: 16 MiB of a compressed dump, 64 MiB of XML. min_characters: shorter articles are dropped.
+    """
+
+    dump: Path
+    output: Path
+    language: str = "en"
+    min_characters: int = 1
+    span_bytes: int | None = None
+    max_file_bytes: int = MAX_FILE_BYTES
+
+    def folder(self) -> Path:
+        return self.output / "source" / self.language
+
+    def settings(self) -> dict:
+        """What shapes the files, as it stands in the report."""
+        return {
+            "extraction": _VERSION,
+            "dump": self.dump.name,
+            "dump bytes": self.dump.stat().st_size,
+            "language": self.language,
+            "min_characters": self.min_characters,
+            "span_bytes": self.bytes_per_span(),
+            "max_file_bytes": self.max_file_bytes,
+        }
+
+    def bytes_per_span(self) -> int:
+        return self.span_bytes or (_SPAN_BYTES if self.dump.suffix == ".bz2" else _XML_SPAN_BYTES)
+
+    def work_folder(self) -> Path:
+        """Where the spans' files are until all are there; another dump or other settings have another one."""
+        stamp = [self.settings(), self.dump.stat().st_mtime_ns]
+        return self.output / UNFINISHED_NAME / sha256_of(json.dumps(stamp, sort_keys=True).encode())[:16]
+
+
+def extract(job: Extraction, num_workers: int) -> dict:
+    """Write the text and its report; what an earlier run with the same dump and settings finished is kept.
+
+    Raises:
+        DumpError: the dump is empty, damaged, cut off, or holds no article.
+        ValueError: the output holds other text.
+    """
+    spans = plan_spans(job.dump, job.bytes_per_span())
+    report_path = job.output / REPORT_NAME
+    done = _read_report(report_path)
+    if done is not None and done.get("settings") == job.settings() and _is_whole(job, done):
+        shutil.rmtree(job.output / UNFINISHED_NAME, ignore_errors=True)
+        return done
+    check_free(job.folder())
+    site = Site.of(read_namespaces(job.dump))
+    folder = job.work_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    extract_span(job, site, folder, spans[-1])  # first, for a dump that was cut off shows it there
+    counts: Counter = Counter()
+    files: list[WrittenFile] = []
+    tail, last_page = "", "missing"
+    with ByteMeter(f"text of {job.dump.name}", job.dump.stat().st_size) as meter:
+        tasks = [(job, site, folder, span) for span in spans]
+        for span, result in zip(spans, run_ordered(extract_span, tasks, num_workers), strict=True):
+            counts.update(result["counts"])
+            files += [WrittenFile(**record) for record in result["files"]]
+            tail, last_page = tail[-64:] + result["tail"], result["last page"] or last_page
+            meter.add(span.stop - span.start)
+    check_end(job.dump, tail.encode("latin-1"), last_page)
+    if not counts["pages"]:
+        raise DumpError(f"{job.dump}: holds no page; an empty dump gives no corpus: download it again")
+    if not files:
+        raise DumpError(
+            f"{job.dump}: none of its {counts['pages']} pages is an article with sentences "
+            f"({dict(counts)}); is it the dump of the right wiki?"
+        )
+    numbered = [replace(file, name=f"{number}.txt") for number, file in enumerate(files)]
+    report = _report(job, counts, numbered)
+    prepared = _number(folder, files, numbered)
+    write_atomically(report_path, (json.dumps(report, indent=1) + "\n").encode())  # believed once the files are there
+    publish(prepared, job.folder())
+    shutil.rmtree(job.output / UNFINISHED_NAME)
+    return report
+
+
+def extract_span(job: Extraction, site: Site, folder: Path, span: Span) -> dict:
+    """Write one span's files, unless they are there; returns {"counts", "files", "tail", "last page"}."""
+    record = folder / f"{span.index}.json"
+    if record.exists():
+        return json.loads(record.read_bytes())
+    counts: Counter = Counter()
+    reader = SpanReader(job.dump, span)
+    with SourceWriter(folder, job.max_file_bytes, f"{span.index}-") as writer:
+        for page in _articles(reader, counts):
+            text = " ".join(prose_of(page.text, site, job.language))
+            if len(text) < max(1, job.min_characters):
+                counts["dropped: no sentences" if not text else "dropped: short"] += 1
+                continue
+            line = document_line(f"wiki-{page.id}", text)
+            counts["articles"] += 1
+            counts["characters"] += len(text)
+            writer.write(line)
+    result = {
+        "counts": dict(sorted(counts.items())),
+        "files": [asdict(file) for file in writer.files],
+        "tail": reader.tail.decode("latin-1"),
+        "last page": reader.last_name() if reader.last else None,
+    }
+    write_atomically(record, json.dumps(result).encode())
+    return result
+
+
+def _articles(reader: SpanReader, counts: Counter) -> Iterator[Page]:
+    """The pages that are articles; the others are counted by the reason."""
+    for xml in reader.pages():
+        counts["pages"] += 1
+        if xml is None:
+            counts["dropped: page too long"] += 1
+            continue
+        try:
+            page = parse_page(xml)
+        except ValueError:
+            counts["dropped: not well-formed XML"] += 1
+            continue
+        if page.namespace != 0:
+            counts["dropped: other namespace"] += 1
+        elif page.is_redirect:
+            counts["dropped: redirect"] += 1
+        elif page.model != "wikitext":
+            counts["dropped: not wikitext"] += 1
+        else:
+            counts["characters of markup"] += len(page.text)
+            yield page
+
+
+def _number(folder: Path, files: list[WrittenFile], numbered: list[WrittenFile]) -> Path:
+    """A folder with the files of all spans under their final names; the originals stay until that is in its place."""
+    prepared = fresh_folder(folder / "numbered")
+    for file, final in zip(files, numbered, strict=True):
+        try:
+            os.link(folder / f"{file.name}{PART_SUFFIX}", prepared / final.name)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(folder / f"{file.name}{PART_SUFFIX}", prepared / final.name)
+    return prepared
+
+
+def _report(job: Extraction, counts: Counter, files: list[WrittenFile]) -> dict:
+    return {
+        "settings": job.settings(),
+        "counts": dict(sorted(counts.items())),
+        "documents": sum(file.documents for file in files),
+        "bytes": sum(file.num_bytes for file in files),
+        "files": {file.name: {"documents": file.documents, "bytes": file.num_bytes} for file in files},
+    }
+
+
+def _read_report(path: Path) -> dict | None:
+    try:
+        report = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return report if isinstance(report, dict) and isinstance(report.get("files"), dict) else None
+
+
+def _is_whole(job: Extraction, report: dict) -> bool:
+    """Whether the files of the report are there, at their length."""
+    paths = {name: job.folder() / name for name in report["files"]}
+    return all(path.is_file() and path.stat().st_size == report["files"][name]["bytes"] for name, path in paths.items())

@@ -1,0 +1,293 @@
+"""The pages of a MediaWiki dump (*.xml.bz2, multistream or not, or *.xml), read in bounded memory, in blocks.
+
+A multistream dump is a row of bzip2 streams of a hundred pages. As in data.text.source_reader, the compressed file is
+cut into blocks by position alone; a block owns the streams that start in it and the pages that start in these. So
+blocks can be read in any order and by any process. A dump that is a single stream is all one block's.
+
+No XML parser ever sees the whole document: each page is cut out by its tags and parsed by itself. A document type with
+entities, the stuff of expansion attacks, can only stand before the first page, where it is refused.
+"""
+
+from __future__ import annotations
+
+import bz2
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from xml.etree import ElementTree
+
+MAX_PAGE_BYTES = 32 << 20  # MediaWiki's limit of 2 MiB of text is at most some 12 MiB of XML
+_READ_BYTES = 1 << 18
+_HEADER_BYTES = 1 << 18
+_STREAM = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
+_STREAM_BYTES = 10
+_BEGIN, _END, _CLOSE = b"<page>", b"</page>", b"</mediawiki>"
+
+
+class DumpError(ValueError):
+    """The dump is empty, cut off, damaged or no dump."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as it stands in the dump; `text` is its newest revision's markup."""
+
+    id: int
+    namespace: int
+    title: str
+    is_redirect: bool
+    model: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes start..stop-1 of the file."""
+
+    index: int
+    start: int
+    stop: int
+
+
+def plan_spans(path: Path, span_bytes: int) -> tuple[Span, ...]:
+    """Cut the file into spans of span_bytes, the last one smaller."""
+    size = path.stat().st_size
+    if size == 0:
+        raise DumpError(f"{path}: is empty (0 bytes); remove it and download the dump again")
+    return tuple(
+        Span(index, start, min(size, start + span_bytes)) for index, start in enumerate(range(0, size, span_bytes))
+    )
+
+
+def read_namespaces(path: Path) -> dict[int, str]:
+    """Number -> local name of each namespace, from the dump's header.
+
+    Raises:
+        DumpError: the file does not begin like a dump.
+    """
+    head = b""
+    with open(path, "rb") as file:
+        for _, data in _segments(file, path, 0, path.stat().st_size):
+            head += data
+            if _BEGIN in head or len(head) > _HEADER_BYTES:
+                break
+    before, _, _ = head.partition(_BEGIN)
+    if b"<mediawiki" not in before:
+        raise DumpError(
+            f"{path}: its first {len(before)} bytes hold no <mediawiki>; a dump of articles is wanted, "
+            "e.g. enwiki-YYYYMMDD-pages-articles-multistream.xml.bz2"
+        )
+    if b"<!" in before.replace(b"<!--", b""):
+        raise DumpError(
+            f"{path}: declares a document type or entities, which no MediaWiki dump does; they can be used "
+            "to exhaust the memory: do not use this file"
+        )
+    found = re.findall(rb'<namespace key="(-?\d{1,9})"[^<>]*>([^<>]*)</namespace>', before)
+    return {int(key): name.decode("utf-8", errors="replace") for key, name in found}
+
+
+class SpanReader:
+    """Reads the pages of one span.
+
+    Attributes:
+        last: the XML of the last whole page that was read, b"" before the first.
+        tail: the last bytes of the span's own streams, b"" if no stream begins in it.
+    """
+
+    def __init__(self, path: Path, span: Span, max_page_bytes: int = MAX_PAGE_BYTES) -> None:
+        self._path, self._span, self._max_page_bytes = path, span, max_page_bytes
+        self.last = self.tail = b""
+
+    def pages(self) -> Iterator[bytes | None]:
+        """The XML of each page that begins in the span's streams; None for one longer than max_page_bytes.
+
+        Raises:
+            DumpError: the data is damaged or ends too early; the message tells where and names the last page.
+        """
+        splitter = _Splitter(self._max_page_bytes)
+        try:
+            with open(self._path, "rb") as file:
+                for is_past, data in _segments(file, self._path, self._span.start, self._span.stop):
+                    splitter.only_pending |= is_past
+                    if not is_past:
+                        self.tail = (self.tail + data)[-64:]
+                    for page in splitter.feed(data):
+                        self.last = page or self.last
+                        yield page
+                    if splitter.is_done():
+                        return
+                if splitter.inside:
+                    raise DumpError(f"{self._path}: ends at byte {file.tell()}, inside a page")
+        except DumpError as error:
+            raise DumpError(
+                f"{error}; the last whole page before it is {self.last_name()}: the dump is cut off or "
+                "damaged, download it again"
+            ) from error
+
+    def last_name(self) -> str:
+        """Title and id of the last page, for a message."""
+        if not self.last:
+            return "in an earlier part"
+        try:
+            found = parse_page(self.last)
+        except ValueError:
+            return "one that is not well-formed"
+        return f"{found.title!r} (id {found.id})"
+
+
+def check_end(path: Path, tail: bytes, last_name: str) -> None:
+    """DumpError unless the last bytes of all are those that a dump ends with."""
+    if not tail.rstrip().endswith(_CLOSE):
+        raise DumpError(
+            f"{path}: ends at byte {path.stat().st_size} without </mediawiki>; the last whole page is "
+            f"{last_name}: the dump is cut off, download it again"
+        )
+
+
+def parse_page(xml: bytes) -> Page:
+    """The page; ValueError if the XML is not well-formed or something is missing."""
+    if b"<!" in xml:
+        raise ValueError("a page holds a declaration, which no MediaWiki dump does")
+    try:
+        page = ElementTree.fromstring(xml)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"a page is not well-formed: {error}") from error
+    revisions = page.findall("revision")
+    newest = revisions[-1] if revisions else page
+    model = newest.findtext("model") or "wikitext"
+    return Page(
+        int(page.findtext("id") or ""),
+        int(page.findtext("ns") or 0),
+        page.findtext("title") or "",
+        page.find("redirect") is not None,
+        model,
+        newest.findtext("text") or "",
+    )
+
+
+class _Splitter:
+    """Cuts pages out of a row of pieces of XML, holding at most one page.
+
+    Attributes:
+        inside: a page has begun and not ended.
+        only_pending: no page may begin any more; one that has begun, if only by the first letters of its tag, may end.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._buffer = bytearray()
+        self._searched = 0
+        self._max_bytes = max_bytes
+        self._skipping = False
+        self.inside = False
+        self.only_pending = False
+
+    def is_done(self) -> bool:
+        """Whether nothing more can come."""
+        return self.only_pending and not self.inside and not self._buffer
+
+    def feed(self, data: bytes) -> Iterator[bytes | None]:
+        """The pages that end in this piece."""
+        if self.is_done():
+            return
+        self._buffer += data
+        while self._enter():
+            stop = self._buffer.find(_END, self._searched)
+            if stop < 0:
+                self._searched = max(0, len(self._buffer) - len(_END) + 1)
+                if len(self._buffer) > self._max_bytes:
+                    self._skipping = True
+                    del self._buffer[: self._searched]
+                    self._searched = 0
+                return
+            stop += len(_END)
+            yield None if self._skipping or stop > self._max_bytes else bytes(self._buffer[:stop])
+            del self._buffer[:stop]
+            self._searched, self.inside, self._skipping = 0, False, False
+            if self.only_pending:
+                self._buffer.clear()
+
+    def _enter(self) -> bool:
+        """Go to the next page that may begin; False if there is none yet."""
+        if self.inside:
+            return True
+        start = self._buffer.find(_BEGIN)
+        if self.only_pending and start != 0:
+            if not _BEGIN.startswith(self._buffer):
+                self._buffer.clear()
+            return False
+        if start >= 0:
+            del self._buffer[:start]
+            self.inside = True
+            return True
+        keep = next(length for length in range(len(_BEGIN) - 1, -1, -1) if self._buffer.endswith(_BEGIN[:length]))
+        del self._buffer[: len(self._buffer) - keep]
+        return False
+
+
+def _segments(file: BinaryIO, path: Path, start: int, stop: int) -> Iterator[tuple[bool, bytes]]:
+    """(whether they lie past the span, decompressed bytes), from the span's first stream to the end of the file."""
+    file.seek(0)
+    if file.read(3) == b"BZh":
+        yield from _streams(file, path, start, stop)
+        return
+    file.seek(start)
+    while data := file.read(min(_READ_BYTES, stop - start) if start < stop else _READ_BYTES):
+        yield start >= stop, data
+        start += len(data)
+
+
+def _streams(file: BinaryIO, path: Path, start: int, stop: int) -> Iterator[tuple[bool, bytes]]:
+    position = _first_stream(file, start, stop)
+    if position is None:
+        return
+    file.seek(position)
+    data = b""
+    while True:
+        data += file.read(_STREAM_BYTES - len(data)) if len(data) < _STREAM_BYTES else b""
+        if not data:
+            return
+        if not _STREAM.match(data):
+            raise DumpError(f"{path}: the bytes from {position} on are no bzip2 stream")
+        decompressor = bz2.BZ2Decompressor()
+        while not decompressor.eof:
+            if decompressor.needs_input and not data:
+                data = file.read(_READ_BYTES)
+                if not data:
+                    raise DumpError(
+                        f"{path}: the bzip2 stream that begins at byte {position} is cut off at byte "
+                        f"{file.tell()}, the end of the file"
+                    )
+            try:
+                text = decompressor.decompress(data, _READ_BYTES)
+            except OSError as error:
+                raise DumpError(
+                    f"{path}: the bzip2 stream that begins at byte {position} is damaged before byte "
+                    f"{file.tell()} ({error})"
+                ) from error
+            data = b""
+            if text:
+                yield position >= stop, text
+        data = decompressor.unused_data
+        position = file.tell() - len(data)
+
+
+def _first_stream(file: BinaryIO, start: int, stop: int) -> int | None:
+    """Where the first stream that begins in the span does; None if there is none.
+
+    The ten bytes sought occur inside a stream by chance once in 2^76 positions, and would then be found damaged.
+    """
+    file.seek(start)
+    base, data = start, b""
+    while base < stop:
+        more = file.read(_READ_BYTES)
+        data += more
+        found = _STREAM.search(data)
+        if found:
+            return base + found.start() if base + found.start() < stop else None
+        if not more:
+            return None
+        base += max(0, len(data) - _STREAM_BYTES + 1)
+        data = data[-_STREAM_BYTES + 1 :]
+    return None

@@ -1,0 +1,358 @@
+"""Wiki markup -> prose: templates, tables, lists, headings, references, files and formulas go, sentences stay.
+
+Everything is one pass of a regular expression or of a stack, so that the time is proportional to the length of the page
+whatever its markup; markup that is never closed costs its marks, not the text after it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_CANONICAL_FILES, _CANONICAL_CATEGORIES = frozenset(("file", "image", "media")), frozenset(("category",))
+
+
+@dataclass(frozen=True)
+class Site:
+    """The names, in lower case, by which a wiki calls its files and categories, from its dump's header."""
+
+    files: frozenset[str] = _CANONICAL_FILES
+    categories: frozenset[str] = _CANONICAL_CATEGORIES
+
+    @classmethod
+    def of(cls, namespaces: dict[int, str]) -> Site:
+        """Of the local names of the namespaces; the English ones are understood everywhere."""
+
+        def local(*keys: int) -> frozenset[str]:
+            return frozenset(namespaces[key].lower() for key in keys if namespaces.get(key))
+
+        return cls(_CANONICAL_FILES | local(-2, 6), _CANONICAL_CATEGORIES | local(14))
+
+
+# What stands between <nowiki> and </nowiki> is text; its marks are hidden behind noncharacters, which no text has.
+_MARKS = "{}[]|<>'*#:;=!&_-"
+_HIDDEN = {ord(mark): 0xFDD0 + place for place, mark in enumerate(_MARKS)}
+_SHOWN = {hidden: chr(mark) for mark, hidden in _HIDDEN.items()}
+_DROPPED_TAGS = (
+    "ref",
+    "math",
+    "chem",
+    "ce",
+    "gallery",
+    "timeline",
+    "syntaxhighlight",
+    "source",
+    "pre",
+    "score",
+    "hiero",
+    "imagemap",
+    "graph",
+    "mapframe",
+    "maplink",
+    "templatedata",
+    "templatestyles",
+    "inputbox",
+    "poem",
+    "indicator",
+    "categorytree",
+    "includeonly",
+    "style",
+    "script",
+    "section",
+    "references",
+)
+_RAW_TAG = re.compile(rf"<(nowiki|{'|'.join(_DROPPED_TAGS)})\b([^<>]*)>", re.I)
+_RAW_ENDS = {name: re.compile(rf"</{name}\s*>", re.I) for name in ("nowiki", *_DROPPED_TAGS)}
+
+
+def prose_of(wikitext: str, site: Site = Site(), language: str = "en") -> list[str]:
+    """The paragraphs of a page that hold sentences, each on one line, in order."""
+    text = _without_comments(wikitext)
+    text = _without_raw_tags(text)
+    text = _without_nesting(text, site)
+    text = _without_inline_marks(text)
+    text = html.unescape(text)
+    return [paragraph for lines in _paragraphs(text) if (paragraph := _sentences(_tidy(lines), language))]
+
+
+def _without_comments(text: str) -> str:
+    pieces, position = [], 0
+    while (start := text.find("<!--", position)) >= 0:
+        pieces.append(text[position:start])
+        end = text.find("-->", start + 4)
+        if end < 0:
+            return "".join(pieces)  # as in MediaWiki, a comment that is not closed runs to the end
+        position = end + 3
+    pieces.append(text[position:])
+    return "".join(pieces)
+
+
+def _without_raw_tags(text: str) -> str:
+    """Without the tags whose content is no wiki markup; what <nowiki> holds stays."""
+    pieces, position = [], 0
+    unclosed: set[str] = set()
+    while tag := _RAW_TAG.search(text, position):
+        pieces.append(text[position : tag.start()])
+        name, position = tag[1].lower(), tag.end()
+        if tag[2].endswith("/") or name in unclosed:
+            continue
+        end = _RAW_ENDS[name].search(text, position)
+        if end is None:
+            unclosed.add(name)
+            continue
+        if name == "nowiki":
+            pieces.append(text[position : end.start()].translate(_HIDDEN))
+        position = end.end()
+    pieces.append(text[position:])
+    return "".join(pieces)
+
+
+_TOKEN = re.compile(r"\{\{|\}\}|\[\[|\]\]|^[ \t:]*+\{\||^[ \t]*+\|\}(?!\})|<table\b[^<>]*>|</table\s*>", re.M | re.I)
+_OPENERS = {"{{": "template", "[[": "link", "{|": "table", "<table": "html table"}
+_CLOSERS = {"}}": "template", "]]": "link", "|}": "table", "</table": "html table"}
+
+
+class _Frame:
+    """A construct that is open, and the text in it so far."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.parts: list[str] = []
+
+
+def _without_nesting(text: str, site: Site) -> str:
+    """Templates, links and tables, however nested, replaced by the text that a reader would see of them in a sentence.
+
+    A closing mark ends the innermost construct of its kind; what was opened inside and is still open is text.
+    """
+    stack = [_Frame("page")]
+    num_open = dict.fromkeys(_CLOSERS.values(), 0)
+    position = 0
+    while token := _TOKEN.search(text, position):
+        stack[-1].parts.append(text[position : token.start()])
+        position = token.end()
+        mark = token[0].strip(" \t:").lower()
+        opened = _OPENERS.get(mark if mark in _OPENERS else mark[:6])
+        if opened:
+            stack.append(_Frame(opened))
+            num_open[opened] += 1
+            continue
+        closed = _CLOSERS[mark if mark in _CLOSERS else "</table"]
+        if not num_open[closed]:
+            continue
+        place = next(index for index in range(len(stack) - 1, 0, -1) if stack[index].kind == closed)
+        _flatten(stack, place, num_open)
+        content = "".join(stack.pop().parts)
+        num_open[closed] -= 1
+        if closed == "template" and content.startswith("{") and text.startswith("}", position):
+            position += 1  # {{{parameter}}}
+        stack[-1].parts.append(_rendered(closed, content, site))
+    stack[-1].parts.append(text[position:])
+    _flatten(stack, 0, num_open)
+    return "".join(stack[0].parts)
+
+
+def _flatten(stack: list[_Frame], place: int, num_open: dict[str, int]) -> None:
+    """Give the text of the frames above `place` to that one."""
+    for frame in stack[place + 1 :]:
+        stack[place].parts += frame.parts
+        num_open[frame.kind] -= 1
+    del stack[place + 1 :]
+
+
+def _rendered(kind: str, content: str, site: Site) -> str:
+    if kind == "template":
+        return _template_text(content)
+    return _link_text(content, site) if kind == "link" else "\n"
+
+
+_LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*|simple")
+_NO_LANGUAGES = frozenset(("wp", "mw", "voy", "doi", "rfc"))
+_MEDIA_NAME = re.compile(r"\.(?:jpe?g|png|svg|gif|tiff?|webp|og[agv]|webm|mp[34]|wav|flac|mid|djvu|pdf|stl)$", re.I)
+
+
+def _link_text(content: str, site: Site) -> str:
+    """What a reader sees of [[content]]: nothing of files, categories and links to the page in other languages."""
+    target, bar, label = content.partition("|")
+    target = target.strip()
+    prefix, colon, name = target.partition(":")
+    if colon and prefix:
+        space = prefix.strip().lower().replace("_", " ")
+        if space in site.files or space in site.categories or _MEDIA_NAME.search(name.strip()):
+            return ""
+        if _LANGUAGE_CODE.fullmatch(prefix) and prefix not in _NO_LANGUAGES:
+            return ""
+    if label.strip():
+        return label.rpartition("|")[2]
+    target = " ".join(target.removeprefix(":").split())
+    return re.sub(r"\s*\([^()]*\)$", "", target) if bar else target
+
+
+def _first(values: list[str]) -> str:
+    return values[0] if values else ""
+
+
+def _last(values: list[str]) -> str:
+    return values[-1] if values else ""
+
+
+def _second(values: list[str]) -> str:
+    return values[1] if len(values) > 1 else ""
+
+
+def _converted(values: list[str]) -> str:
+    """{{convert|5|km|mi}} -> "5 km", {{convert|5|to|8|km}} -> "5 to 8 km"."""
+    is_range = len(values) > 3 and values[1] in ("to", "-", "\u2013", "and", "by", "x", "or")
+    return " ".join(values[:4] if is_range else values[:2])
+
+
+_KEPT_TEMPLATES: dict[str, Callable[[list[str]], str]] = {
+    **dict.fromkeys(("lang", "transl", "transliteration"), _last),
+    **dict.fromkeys(
+        (
+            "nowrap",
+            "nobr",
+            "small",
+            "smaller",
+            "big",
+            "larger",
+            "em",
+            "strong",
+            "abbr",
+            "tooltip",
+            "sic",
+            "nihongo",
+            "ill",
+            "interlanguage link",
+            "val",
+            "visible anchor",
+            "vanchor",
+            "sup",
+            "sub",
+            "uc",
+            "lc",
+            "formatnum",
+            "as written",
+            "not a typo",
+        ),
+        _first,
+    ),
+    **dict.fromkeys(("convert", "cvt"), _converted),
+    **dict.fromkeys(("circa", "c.", "ca."), lambda values: f"c. {_first(values)}"),
+    **dict.fromkeys(("frac", "sfrac"), "/".join),
+    "linktext": "".join,
+    **dict.fromkeys(("ndash", "en dash", "snd", "spaced ndash", "\u2013"), lambda values: " \u2013 "),
+    **dict.fromkeys(("mdash", "em dash", "\u2014"), lambda values: "\u2014"),
+    "langx": _second,
+    "as of": lambda values: f"As of {_first(values)}",
+    "'": lambda values: "'",
+    "'s": lambda values: "'s",
+    "=": lambda values: "=",
+    "!": lambda values: "",
+    "nbsp": lambda values: " ",
+}  # English Wikipedia's; a template that is not here leaves nothing
+
+
+def _template_text(content: str) -> str:
+    """The text of the few templates that stand inside sentences; "" for all others."""
+    head, _, rest = content.partition("|")
+    name = head.strip().lower().replace("_", " ")
+    if name.startswith("formatnum:"):
+        return name.removeprefix("formatnum:")
+    render = _KEPT_TEMPLATES.get(name, _first if name.startswith("lang-") else None)
+    if render is None:
+        return ""
+    return render([value.strip() for value in rest.split("|") if "=" not in value])
+
+
+_ITEM_TAG = re.compile(r"<(?:li|dt|dd|tr|td|th|caption)\b[^<>]*>", re.I)
+_BLOCK_TAG = re.compile(
+    r"</?(?:p|div|blockquote|ul|ol|dl|li|dt|dd|center|h[1-6]|hr|tr|td|th|caption|tbody|thead)\b"
+    r"[^<>]*>",
+    re.I,
+)
+_BREAK_TAG = re.compile(r"<br\b[^<>]*>", re.I)
+_ANY_TAG = re.compile(r"</?[a-z][^<>]*>", re.I)
+_EXTERNAL_LINK = re.compile(r"\[(?:(?:(?:https?|ftps?|irc):)?//|mailto:)[^\s\[\]]*+([^\[\]\n]*+)\]", re.I)
+_QUOTES = re.compile("'{2,}")
+_MAGIC_WORD = re.compile(r"__[^\W\d]{3,40}?__")
+_VARIANT = re.compile(r"-\{([^{}]*)\}-")
+
+
+def _without_inline_marks(text: str) -> str:
+    text = _ITEM_TAG.sub("\n*", text)
+    text = _BLOCK_TAG.sub("\n\n", text)
+    text = _BREAK_TAG.sub(" ", text)
+    text = _ANY_TAG.sub("", text)
+    text = _EXTERNAL_LINK.sub(r"\1", text)
+    text = _QUOTES.sub(lambda marks: "'" if len(marks[0]) == 4 else "", text)
+    text = _MAGIC_WORD.sub(lambda word: "" if word[0] == word[0].upper() else word[0], text)  # not __init__
+    return _VARIANT.sub(_variant, text)
+
+
+def _variant(match: re.Match) -> str:
+    """The first of the forms of -{zh-hans:A;zh-hant:B}-, as a reader of the first script sees it."""
+    flags, bar, forms = match[1].rpartition("|")
+    if bar and flags.strip() in ("H", "T", "-"):
+        return ""
+    first = forms.partition(";")[0]
+    return first.partition(":")[2] if ":" in first else first
+
+
+_NO_PROSE = frozenset("*#:;|!=")
+
+
+def _paragraphs(text: str) -> list[list[str]]:
+    """The lines of each paragraph; list items, headings, rules and what is left of tables are none."""
+    groups: list[list[str]] = [[]]
+    for line in text.split("\n"):
+        bare = line.strip()
+        if not bare or bare[0] in _NO_PROSE or bare.startswith(("----", "{|")):
+            groups.append([])
+        else:
+            groups[-1].append(bare)
+    return [group for group in groups if group]
+
+
+_UNSEEN: dict[int, str | None] = {**dict.fromkeys((0xAD, 0x200B, 0x2060, 0xFEFF, 0xFFFC, 0xFFFE, 0xFFFF)), **_SHOWN}
+_EMPTY_BRACKETS = re.compile(r"\s?[(\[\uff08](?:[\s,;:/\uff0c\uff1b\u3001\u2013\u2014-])*+[)\]\uff09]")
+_AFTER_BRACKET = re.compile(r"([(\uff08])[\s,;\uff0c\uff1b\u3001]+")
+_BEFORE_MARK = re.compile(r" +([,.)])(?=[\s,.;)]|$)")
+_TWO_COMMAS = re.compile(r",(?: ?,)+")
+
+
+def _tidy(lines: list[str]) -> str:
+    """One line, without the holes that removed templates leave: "( ; )", " ," and the like."""
+    text = " ".join(" ".join(lines).translate(_UNSEEN).split())
+    text = _EMPTY_BRACKETS.sub("", text)
+    text = _AFTER_BRACKET.sub(r"\1", text)
+    text = _BEFORE_MARK.sub(r"\1", text)
+    return _TWO_COMMAS.sub(",", text).strip()
+
+
+_CLOSING = "'\"\u2019\u201d\u00bb\u203a)]\u300d\u300f\uff09\u3011"
+_WIDE_STOPS = "\u3002\uff01\uff1f\uff0e"
+_STOPS = ".!?\u2026" + _WIDE_STOPS + "\u0964\u0965\u06d4\u061f\u0589\u1362\u1367\u104b\u17d4\u1803\u0df4"
+_SENTENCE_END = re.compile(
+    rf"[{re.escape(_STOPS)}][{re.escape(_CLOSING)}]*(?=\s|$)"
+    rf"|[{_WIDE_STOPS}][{re.escape(_CLOSING)}]*"
+)
+_MIN_CUT_CHARACTERS = 40  # shorter beginnings of a paragraph without an end are headings with an abbreviation
+_LANGUAGES_WITHOUT_STOPS = frozenset(("th", "lo", "km", "my", "bo", "dz"))
+_MIN_UNSTOPPED_CHARACTERS = 60
+
+
+def _sentences(paragraph: str, language: str) -> str:
+    """The paragraph up to the end of its last sentence, "" if it holds none."""
+    bare = paragraph.rstrip(_CLOSING)
+    if bare and bare[-1] in _STOPS:
+        return paragraph
+    if language in _LANGUAGES_WITHOUT_STOPS:
+        return paragraph if len(paragraph) >= _MIN_UNSTOPPED_CHARACTERS else ""
+    end = 0
+    for match in _SENTENCE_END.finditer(paragraph):
+        end = match.end()
+    is_wide = end and paragraph[:end].rstrip(_CLOSING)[-1] in _WIDE_STOPS
+    return paragraph[:end] if is_wide or end >= _MIN_CUT_CHARACTERS else ""

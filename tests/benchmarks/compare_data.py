@@ -1,0 +1,335 @@
+"""LDDL 0.1.0 and this project side by side: preprocessing, loading and padding, on the same text in one run.
+
+    bash scripts/benchmark_data.sh
+
+CPU seconds are user + system time of a command and all its processes. LDDL's figures are of its preprocessor and, where
+it ends, its balancer; ours of one command that does both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from bert import REPOSITORY
+from bert.files import write_atomically
+from bert.samples.manifest import read_manifest
+from data.balance_shards import balance
+
+_LDDL_COMMANDS = REPOSITORY / "tests" / "interop" / "lddl_commands.py"
+_BALANCER_SECONDS = 60
+_LOADER_SECONDS = 180
+_NUM_SHARDS = 16
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One way to preprocess, in the flags that LDDL and we share."""
+
+    name: str
+    flags: tuple[str, ...]
+
+
+RECIPES = (
+    Recipe("phase 1, dynamic, dup 1", ("--duplicate-factor", "1")),
+    Recipe("phase 1, static, dup 1", ("--duplicate-factor", "1", "--masking")),
+    Recipe("phase 1, static, dup 5", ("--duplicate-factor", "5", "--masking")),
+    Recipe(
+        "phase 2, bins of 64, static, dup 1",
+        ("--target-seq-length", "512", "--bin-size", "64", "--duplicate-factor", "1", "--masking"),
+    ),
+    Recipe(
+        "phase 2, bins of 64, static, dup 5",
+        ("--target-seq-length", "512", "--bin-size", "64", "--duplicate-factor", "5", "--masking"),
+    ),
+)
+_LOADED = ("phase 1, dynamic, dup 1", "phase 1, static, dup 1", "phase 2, bins of 64, static, dup 1")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a command and its children."""
+
+    cpu_seconds: float
+    wall_seconds: float
+    peak_rss_megabytes: float
+    return_code: int
+
+
+def measured(command: list[str], log: Path, timeout: float | None = None) -> Cost:
+    """Run a command to its end, or kill its process group after `timeout` seconds (return code -9)."""
+    with open(log, "wb") as output:
+        start = time.monotonic()
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, cwd=REPOSITORY, start_new_session=True
+        )
+        peak, code = 0.0, None
+        before = os.times()
+        while code is None:
+            try:
+                code = process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                peak = max(peak, _rss_of_session(process.pid))
+                if timeout and time.monotonic() - start > timeout:
+                    os.killpg(process.pid, 9)
+                    code = process.wait()
+        after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return Cost(cpu, time.monotonic() - start, peak, code)
+
+
+def _rss_of_session(session: int) -> float:
+    """Megabytes resident in the largest process of a session."""
+    largest = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            largest = max(largest, int(fields[21]))
+    return largest * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+class Benchmark:
+    """Runs both programs below a folder for intermediate results."""
+
+    def __init__(self, folder: Path, lddl_python: str, vocabulary: Path, num_workers: int) -> None:
+        self.folder, self.lddl_python, self.vocabulary, self.num_workers = folder, lddl_python, vocabulary, num_workers
+
+    def sink(self, whose: str, recipe: Recipe) -> Path:
+        return self.folder / f"{whose} {recipe.name}".replace(",", "").replace(" ", "-")
+
+    def lddl(self, recipe: Recipe, corpus: Path) -> dict:
+        """LDDL's preprocessor and balancer; the balanced shards are made by ours where its balancer does not end."""
+        parts, shards = self.sink("parts", recipe), self.sink("lddl", recipe)
+        for folder in (parts, shards):
+            shutil.rmtree(folder, ignore_errors=True)
+        command = [
+            self.lddl_python,
+            str(_LDDL_COMMANDS),
+            "preprocess",
+            "--",
+            "--books",
+            str(corpus / "source"),
+            "--sink",
+            str(parts),
+            "--vocab-file",
+            str(self.vocabulary),
+            "--num-blocks",
+            str(_NUM_SHARDS),
+            "--local-n-workers",
+            str(self.num_workers),
+            "--sample-ratio",
+            "1.0",
+            *recipe.flags,
+        ]
+        cost = measured(command, parts.with_suffix(".log"))
+        if cost.return_code:
+            raise RuntimeError(f"LDDL's preprocessor ended with {cost.return_code}; see {parts.with_suffix('.log')}")
+        command = [
+            self.lddl_python,
+            str(_LDDL_COMMANDS),
+            "balance",
+            "--",
+            "--indir",
+            str(parts),
+            "--outdir",
+            str(shards),
+            "--num-shards",
+            str(_NUM_SHARDS),
+            "--keep-orig",
+        ]
+        balancing = measured(command, shards.with_suffix(".log"), _BALANCER_SECONDS)
+        ended = balancing.return_code == 0
+        if not ended:
+            shutil.rmtree(shards, ignore_errors=True)
+            shards.with_suffix(".log").unlink()
+            balance(parts, shards, _NUM_SHARDS)
+        samples, tokens = _count(parts)
+        total = cost.cpu_seconds + (balancing.cpu_seconds if ended else 0.0)
+        return {
+            "samples": samples,
+            "tokens": tokens,
+            "cpu_seconds": total,
+            "wall_seconds": cost.wall_seconds,
+            "peak_rss_megabytes": cost.peak_rss_megabytes,
+            "balancer": f"{balancing.cpu_seconds:.1f} CPU s"
+            if ended
+            else f"killed after {_BALANCER_SECONDS} s, not counted",
+        }
+
+    def ours(self, recipe: Recipe, corpus: Path, output_format: str = "parquet") -> dict:
+        """Our command, which balances as well."""
+        sink = self.sink(f"ours-{output_format}", recipe)
+        shutil.rmtree(sink, ignore_errors=True)
+        command = [
+            sys.executable,
+            "-m",
+            "data.preprocess_bert_pretrain",
+            "--books",
+            str(corpus / "source"),
+            "--sink",
+            str(sink),
+            "--vocab-file",
+            str(self.vocabulary),
+            "--num-shards",
+            str(_NUM_SHARDS),
+            "--local-n-workers",
+            str(self.num_workers),
+            "--output-format",
+            output_format,
+            *recipe.flags,
+        ]
+        cost = measured(command, sink.with_suffix(".log"))
+        if cost.return_code:
+            raise RuntimeError(f"our preprocessor ended with {cost.return_code}; see {sink.with_suffix('.log')}")
+        manifest = read_manifest(sink)
+        assert manifest is not None
+        return {
+            "samples": manifest.counts["samples"],
+            "tokens": manifest.counts["sample tokens"],
+            "random_next": manifest.counts["samples with a random next"] / manifest.counts["samples"],
+            "input_megabytes": manifest.counts["input bytes"] / 1e6,
+            **asdict(cost),
+        }
+
+    def load(self, recipe: Recipe, batch_size: int, seconds: float) -> dict[str, dict]:
+        """Both loaders over shards of the same recipe; ours over LDDL's schema and our own as well."""
+        command = [
+            self.lddl_python,
+            str(_LDDL_COMMANDS),
+            "load",
+            str(self.sink("lddl", recipe)),
+            str(self.vocabulary),
+            "--batch-size",
+            str(batch_size),
+            "--seconds",
+            str(seconds),
+        ]
+        results = {"LDDL": _last_json(command)}
+        for kind, grouped in (("parquet", False), ("arrow", False), ("arrow", True)):
+            command = [
+                sys.executable,
+                "-m",
+                "tests.benchmarks.measure_loader",
+                str(self.sink(f"ours-{kind}", recipe)),
+                str(self.vocabulary),
+                "--batch-size",
+                str(batch_size),
+            ]
+            masking = "static" if "--masking" in recipe.flags else "dynamic"
+            command += ["--seconds", str(seconds / 2), "--masking", masking]
+            command += ["--group-by-length"] * grouped
+            results[f"ours, {kind}" + ", like lengths" * grouped] = _last_json(command)
+        return results
+
+
+def _last_json(command: list[str]) -> dict:
+    try:
+        result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=_LOADER_SECONDS)
+    except subprocess.TimeoutExpired:
+        return {"error": f"no answer within {_LOADER_SECONDS} s"}
+    if result.returncode:
+        return {"error": (result.stderr.strip().splitlines() or ["no message"])[-1]}
+    return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def _count(folder: Path) -> tuple[int, int]:
+    """Samples and tokens of parquet shards."""
+    samples = tokens = 0
+    for path in folder.iterdir():
+        if ".parquet" in path.name and not path.name.startswith("."):
+            column = pq.ParquetFile(path).read(["num_tokens"], use_threads=False).column(0).to_numpy()
+            samples, tokens = samples + len(column), tokens + int(column.sum())
+    return samples, tokens
+
+
+def smaller_corpus(corpus: Path, output: Path, megabytes: float) -> Path:
+    """The first lines of a corpus, up to so many megabytes."""
+    folder = output / "source" / "en"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = sorted((corpus / "source" / "en").glob("*.txt"))
+    for path in paths:
+        room = megabytes * 1e6 / len(paths)
+        with open(path, "rb") as source, open(folder / path.name, "wb") as target:
+            for line in source:
+                target.write(line)
+                room -= len(line)
+                if room <= 0:
+                    break
+    return output
+
+
+def warm_up(benchmark: Benchmark, corpus: Path) -> dict:
+    """Run our programs on a megabyte, so that their loops are compiled, which happens once on a machine; its cost."""
+    small = smaller_corpus(corpus, benchmark.folder / "corpus-1", 1)
+    costs = [benchmark.ours(RECIPES[1], small)["cpu_seconds"] for _ in range(2)]
+    _last_json(
+        [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.measure_loader",
+            str(benchmark.sink("ours-parquet", RECIPES[1])),
+            str(benchmark.vocabulary),
+            "--seconds",
+            "1",
+        ]
+    )
+    return {"first_cpu_seconds": costs[0], "second_cpu_seconds": costs[1]}
+
+
+def run(benchmark: Benchmark, corpus: Path, sizes: list[float], seconds: float) -> dict:
+    """All measurements: {"preprocess": ..., "load": ..., "growth": ...}."""
+    main = smaller_corpus(corpus, benchmark.folder / "corpus-64", 64)
+    results: dict = {"compilation": warm_up(benchmark, corpus), "preprocess": {}, "load": {}, "growth": {}}
+    for recipe in RECIPES:
+        lddl, ours = benchmark.lddl(recipe, main), benchmark.ours(recipe, main)
+        results["preprocess"][recipe.name] = {"LDDL": lddl, "ours": ours}
+        if recipe.name in _LOADED:
+            results["preprocess"][recipe.name]["ours, arrow"] = benchmark.ours(recipe, main, "arrow")
+            results["load"][recipe.name] = {
+                str(batch): benchmark.load(recipe, batch, seconds) for batch in (32, 64, 256)
+            }
+        print(recipe.name, json.dumps([results[what].get(recipe.name) for what in ("preprocess", "load")]), flush=True)
+    for size in sizes:
+        part = smaller_corpus(corpus, benchmark.folder / f"corpus-{size:g}", size)
+        results["growth"][f"{size:g}"] = benchmark.ours(RECIPES[1], part)
+    return results
+
+
+def main(argv: list[str] | None = None) -> None:
+    from tests.benchmarks.data_table import table_of
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, required=True, help="made by tests.benchmarks.documentation_corpus")
+    parser.add_argument("--vocab-file", type=Path, required=True)
+    parser.add_argument("--lddl-python", required=True, help="interpreter of LDDL's environment")
+    parser.add_argument("--folder", type=Path, required=True, help="for intermediate results")
+    parser.add_argument("--output", type=Path, required=True, help="OUTPUT.json and OUTPUT.md are written")
+    parser.add_argument("--sizes", type=float, nargs="*", default=[16, 64, 256], help="megabytes, for the growth")
+    parser.add_argument("--seconds", type=float, default=20, help="of each measurement of a loader")
+    parser.add_argument("--local-n-workers", type=int, default=2)
+    arguments = parser.parse_args(argv)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    benchmark = Benchmark(arguments.folder, arguments.lddl_python, arguments.vocab_file, arguments.local_n_workers)
+    results = run(benchmark, arguments.corpus, arguments.sizes, arguments.seconds)
+    report = arguments.corpus / "report.json"
+    results["corpus"] = json.loads(report.read_bytes()) if report.exists() else {}
+    table = table_of(results)
+    write_atomically(arguments.output.with_suffix(".json"), (json.dumps(results, indent=1) + "\n").encode())
+    write_atomically(arguments.output.with_suffix(".md"), table.encode())
+    print(table)
+
+
+if __name__ == "__main__":
+    main()

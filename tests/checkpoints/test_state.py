@@ -1,0 +1,374 @@
+"""Resuming is exact, what does not fit is refused with all differences, and weights alone start a new run."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import state as checkpoint
+from bert.checkpoints.state import CheckpointError, differences, load, load_parameters
+from bert.config.base import derive
+from tests.support import runs, tiny
+
+FLOAT16 = {"amp": True, "scale_loss": 1024.0, "loss_scale_growth_interval": 4}
+EXACT_CASES = {
+    "lamb_float32": {},
+    "lamb_float16_2_passes": {**FLOAT16, "gradient_merge_steps": 2},
+    "lamb_bfloat16_2_passes": {"amp": True, "amp_dtype": "bfloat16", "gradient_merge_steps": 2},
+    "adamw_fixed_scale": {"amp": True, "use_dynamic_loss_scaling": False, "scale_loss": 128.0, "optimizer": "AdamW"},
+}
+
+
+def config_of(directory, **changes):
+    directory.mkdir(parents=True, exist_ok=True)
+    return tiny.pretraining_config(directory, model=tiny.MODEL_WITH_DROPOUT, **changes)
+
+
+def resuming(config, **changes):
+    """The same run, told to continue from its own output folder."""
+    return derive(config, from_checkpoint=config.run.output_dir, **changes)
+
+
+def parent(config) -> Path:
+    return config.checkpoint_dir()
+
+
+def state_of(directory: Path) -> tuple[bytes, bytes, dict]:
+    """Bytes of parameters and optimizer state, and the progress without the settings that say where it was."""
+    progress = json.loads((directory / "bert_paddle_progress.json").read_text())
+    del progress["settings"], progress["carried"]["totals"]  # where it was, and how long it took
+    return (
+        (directory / "bert_paddle.safetensors").read_bytes(),
+        (directory / "bert_paddle_optimizer.safetensors").read_bytes(),
+        progress,
+    )
+
+
+def overflow_in_step_1(step: int, feeds: list[dict]) -> list[dict]:
+    return [tiny.overflowing(feeds[0]), *feeds[1:]] if step == 1 else feeds
+
+
+@pytest.mark.parametrize("name", EXACT_CASES)
+def test_three_steps_and_three_resumed_are_the_bytes_of_six(tmp_path, name):
+    """With dropout, accumulation, mixed precision, and an update skipped before the interruption."""
+    whole, parts = (config_of(tmp_path / kind, **EXACT_CASES[name]) for kind in ("whole", "parts"))
+    runs.run(whole, 6, change=overflow_in_step_1)
+    runs.run(parts, 3, change=overflow_in_step_1)
+    resumed = runs.run(resuming(parts), 6, change=overflow_in_step_1)
+    assert resumed.said[0] == f"continuing {parent(parts) / '3'} at step 3"
+    assert state_of(parent(parts) / "6") == state_of(parent(whole) / "6")
+    progress = state_of(parent(whole) / "6")[2]
+    assert progress["counters"] == {"applied_updates": 5, "skipped_updates": 1, "consecutive_skipped_updates": 0}
+    if name == "lamb_float16_2_passes":
+        assert progress["loss_scale"] == 1024.0  # halved in step 1, doubled after steps 2 to 5
+        assert load(parent(parts) / "3")[2].loss_scale == 512.0
+        assert sorted(progress["loss_scale_counters"].values()) == [0, 0]
+        assert sorted(load(parent(parts) / "3")[2].loss_scale_counters.values()) == [0, 1]
+
+
+def test_a_process_of_its_own_resumes_the_bytes(tmp_path):
+    whole, parts = (config_of(tmp_path / kind, **EXACT_CASES["lamb_float16_2_passes"]) for kind in ("whole", "parts"))
+    runs.run(whole, 6)
+    runs.run(parts, 3)
+    settings = tmp_path / "config.json"
+    settings.write_text(resuming(parts).model_dump_json())
+    run = subprocess.run(
+        [sys.executable, str(Path(runs.__file__)), str(settings), "6"], capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert state_of(parent(parts) / "6") == state_of(parent(whole) / "6")
+
+
+def test_the_comparison_above_notices_dropout(tmp_path):
+    """Another seed draws other masks: the exactness is not that of a program without randomness."""
+    one, other = (config_of(tmp_path / str(seed)) for seed in (1, 2))
+    first = runs.run(one, 3).parameters
+    start = runs.fresh_progress(other)
+    second = runs.run(derive(other, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), 3, start=start)
+    assert tiny.relative_difference(first, second.parameters) > 1e-3
+
+
+def test_everything_restored_is_what_was_captured(tmp_path):
+    config = config_of(tmp_path, **FLOAT16)
+    trained = runs.run(config, 2)
+    restored = runs.run(resuming(config), 2, train=False)
+    tiny.assert_identical(restored.parameters, trained.parameters)
+    tiny.assert_identical(restored.optimizer_state, trained.optimizer_state)
+
+
+def test_a_capture_is_a_copy_and_the_next_one_uses_its_memory():
+    session = tiny.Session()
+    variables = checkpoint.variables_of(session.program)
+    first = checkpoint.capture(session.scope, variables)
+    before = {name: array.copy() for name, array in first[0].items()}
+    session.update(tiny.feeds(tiny.random_batch(0, 12)))
+    tiny.assert_identical(first[0], before)
+    second = checkpoint.capture(session.scope, variables, first[:2])
+    assert all(second[0][name] is array for name, array in first[0].items())
+    tiny.assert_identical(second[0], session.parameters())
+    tiny.assert_identical(second[1], session.optimizer_state())
+
+
+def test_the_files_of_a_checkpoint_are_what_their_users_need(tmp_path):
+    from bert.config.architecture import BertConfig
+
+    config = config_of(tmp_path)
+    trained = runs.run(config, 2)
+    directory = parent(config) / "2"
+    assert {path.name for path in directory.iterdir()} == {
+        "bert_paddle.safetensors",
+        "bert_paddle_optimizer.safetensors",
+        "bert_paddle_progress.json",
+        "bert_config.json",
+        "vocab.txt",
+        "manifest.json",
+    }
+    tiny.assert_identical(load_file(directory / "bert_paddle.safetensors"), trained.parameters)
+    assert BertConfig.from_json_file(directory / "bert_config.json") == tiny.MODEL_WITH_DROPOUT
+    assert (directory / "vocab.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
+
+
+# Refusals
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of two updates in float32 with a checkpoint at each."""
+    config = config_of(tmp_path_factory.mktemp("trained"), num_steps_per_checkpoint=1)
+    runs.run(config, 2)
+    return config
+
+
+@pytest.mark.parametrize(
+    "changes,lines",
+    [
+        (
+            {"hidden_size": 36},
+            [
+                "the checkpoint does not fit this run",
+                "differs: bert.pooler.dense.weight is float32 [32, 32], needed float32 [36, 36]",
+            ],
+        ),
+        (
+            {"num_hidden_layers": 3},
+            [
+                "missing: bert.encoder.layer.2.attention.self.query.weight [32, 32]",
+                "missing: bert.encoder.layer.2.output.dense.bias/moment1 [32]",
+            ],
+        ),
+        ({"num_hidden_layers": 1}, ["unknown: bert.encoder.layer.1.output.dense.bias [32]"]),
+        (
+            {"intermediate_size": 38},
+            ["bert.encoder.layer.0.intermediate.dense.weight/moment2 is float32 [32, 37], needed"],
+        ),
+        ({"vocab_size": 120}, ["differs: cls.predictions.bias is float32 [104], needed float32 [120]"]),
+        (FLOAT16, ["differs: loss scale is None there, in use here"]),
+        ({"seed": 43}, ["this run does not continue the checkpoint", "seed is 42 in the checkpoint, 43 in this run"]),
+        ({"batch_size": 24}, ["global_batch_size is 12 in the checkpoint, 24 in this run", "--from-pretrained-params"]),
+        ({"gradient_merge_steps": 2}, ["global_batch_size is 12 in the checkpoint, 24 in this run"]),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_does_not_fit_is_refused_with_the_differences(trained, changes, lines):
+    with pytest.raises(CheckpointError) as error:
+        runs.run(resuming(trained, **changes), 3, train=False)
+    for line in lines:
+        assert line in str(error.value)
+
+
+def test_another_kind_of_mixed_precision_is_refused(tmp_path):
+    """A constant or bfloat16 run would go on with a loss scale that was made for gradients of another kind."""
+    config = config_of(tmp_path, **FLOAT16)
+    runs.run(config, 1)
+    for changes in ({"amp": False}, {"amp_dtype": "bfloat16"}):
+        with pytest.raises(CheckpointError, match="loss scale is 1024.0 there, not in use here"):
+            runs.run(resuming(config, **changes), 2, train=False)
+    with pytest.raises(CheckpointError, match="the loss scale is dynamic there, constant here"):
+        runs.run(resuming(config, use_dynamic_loss_scaling=False), 2, train=False)
+
+
+def test_other_data_and_another_phase_are_refused(trained):
+    for changes in ({"data_fingerprint": "other shards"}, {"stage": "phase2"}):
+        start = runs.fresh_progress(trained, **changes)
+        with pytest.raises(CheckpointError, match=f"{next(iter(changes))} is .* in the checkpoint, .* in this run"):
+            runs.run(resuming(trained), 3, train=False, start=start)
+
+
+def test_accumulation_may_change_while_the_global_batch_stays(trained):
+    """A checkpoint of k passes loaded into a program of another k runs that program's k."""
+    config = resuming(trained, batch_size=6, gradient_merge_steps=2)
+    accumulated = runs.run(derive(config, output_dir=trained.run.output_dir.parent / "accumulated"), 4)
+    assert "changed since the checkpoint: batch_size 12 -> 6" in accumulated.said
+    whole = runs.run(resuming(trained, output_dir=trained.run.output_dir.parent / "plain"), 4)
+    assert accumulated.outcome.step == whole.outcome.step == 4
+    assert accumulated.outcome.sequences == whole.outcome.sequences == 48  # of the run, not of its last leg
+
+
+def test_differences_of_equal_states_are_none():
+    tensors = {"a": np.zeros(3, "float32"), "b": np.zeros((2, 2), "float32")}
+    assert differences(tensors, tensors) == []
+    assert differences({"a": np.zeros(3, "float64"), "c": np.zeros(1)}, tensors) == [
+        "missing: b [2, 2]",
+        "unknown: c [1]",
+        "differs: a is float64 [3], needed float32 [3]",
+    ]
+
+
+def test_a_refused_checkpoint_changes_nothing():
+    session = tiny.Session()
+    variables = checkpoint.variables_of(session.program)
+    parameters, optimizer, scalars = checkpoint.capture(session.scope, variables)
+    before = {**session.parameters(), **session.optimizer_state()}
+    changed = {name: value + 1 for name, value in parameters.items()}
+    changed["cls.predictions.bias"] = np.zeros(7, "float32")
+    progress = checkpoint.Progress(1, 3, 0, 42, 12, "", settings={}, **scalars)
+    with pytest.raises(CheckpointError, match="cls.predictions.bias"):
+        checkpoint.restore(session.scope, session.place, variables, changed, optimizer, progress)
+    tiny.assert_identical({**session.parameters(), **session.optimizer_state()}, before)
+
+
+# Which checkpoint
+
+
+def test_damage_of_the_newest_falls_back_to_the_one_before_and_says_so(trained, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(parent(trained), copy)
+    weights = copy / "2" / "bert_paddle.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    run = runs.run(derive(trained, from_checkpoint=copy, last_step_of_checkpoint="auto"), 2, train=False)
+    assert run.said[0].startswith(f"checkpoint refused, trying an older one: {weights} has ")
+    assert run.said[1] == f"continuing {copy / '1'} at step 1"
+    with pytest.raises(CheckpointError, match="bert_paddle.safetensors has"):
+        runs.run(derive(trained, from_checkpoint=copy, last_step_of_checkpoint=2), 2, train=False)
+    shutil.rmtree(copy / "1")
+    for step in ("auto", None):
+        with pytest.raises(CheckpointError, match="holds"):
+            runs.run(derive(trained, from_checkpoint=copy, last_step_of_checkpoint=step), 2, train=False)
+
+
+def test_a_checkpoint_that_is_not_there_is_an_error_unless_auto(trained, tmp_path):
+    with pytest.raises(CheckpointError, match="holds no valid checkpoint of phase1; check the folder, or pass --from"):
+        runs.run(derive(trained, from_checkpoint=tmp_path), 1, train=False)
+    with pytest.raises(CheckpointError, match=r"last_step_of_checkpoint=7 is not in .*\[1, 2\]"):
+        runs.run(resuming(trained, last_step_of_checkpoint=7), 1, train=False)
+    with pytest.raises(CheckpointError, match="holds no valid checkpoint of phase1"):  # a mistyped folder
+        runs.run(derive(trained, from_checkpoint=tmp_path, last_step_of_checkpoint="auto"), 1, train=False)
+    elsewhere = derive(trained, output_dir=tmp_path, from_checkpoint=tmp_path, last_step_of_checkpoint="auto")
+    run = runs.run(elsewhere, 1, train=False)
+    assert run.said == [f"no checkpoint of phase1 in {tmp_path} yet"]
+
+
+@pytest.mark.parametrize("where", ["", "bert-test/phase1", "bert-test/phase1/1"])
+def test_the_folder_of_the_run_of_its_steps_or_a_step_can_be_named(trained, where):
+    run = runs.run(derive(trained, from_checkpoint=trained.run.output_dir / where), 2, train=False)
+    assert f"at step {1 if where.endswith('/1') else 2}" in run.said[-1]
+
+
+def test_saves_of_several_runs_are_pruned_together(tmp_path):
+    config = config_of(tmp_path, num_steps_per_checkpoint=1, keep_checkpoints=2)
+    runs.run(config, 3)
+    assert checkpoint_files.list_steps(parent(config)) == [2, 3]
+    runs.run(resuming(config), 5)
+    assert checkpoint_files.list_steps(parent(config)) == [4, 5]
+
+
+def test_a_run_that_goes_back_sets_aside_what_it_leaves(tmp_path):
+    """Otherwise `auto` would later continue the run that was left, and pruning would take the new one's steps."""
+    config = config_of(tmp_path, num_steps_per_checkpoint=1, keep_checkpoints=2)
+    runs.run(config, 4)
+    back = derive(config, from_checkpoint=config.run.output_dir, last_step_of_checkpoint=3)
+    (parent(config) / "7.set-aside-1").mkdir()
+    shutil.copytree(parent(config) / "4", parent(config) / "7")
+    run = runs.run(back, 4)
+    assert checkpoint_files.list_steps(parent(config)) == [3, 4]
+    assert (parent(config) / "7.set-aside-2").is_dir()
+    assert any("7.set-aside-2" in line for line in run.said)
+
+
+def test_a_fresh_start_beside_checkpoints_is_refused(tmp_path):
+    config = config_of(tmp_path)
+    runs.run(config, 1)
+    with pytest.raises(CheckpointError, match=r"holds steps \[1\] of an earlier run; continue it with"):
+        runs.run(config, 1)
+
+
+# Weights alone
+
+
+def test_phase_2_starts_from_the_weights_of_phase_1_and_a_schedule_of_its_own(trained, tmp_path):
+    config = config_of(tmp_path, phase=2, from_phase1_final_params=trained.run.output_dir)
+    run = runs.run(config, 1, train=False)
+    tiny.assert_identical(run.parameters, load_parameters(parent(trained) / "2"))
+    assert not any(value.any() for key, value in run.optimizer_state.items() if "moment" in key)
+    assert run.said == [f"starting from the weights of {parent(trained) / '2'}"]
+    assert runs.run(config, 1).outcome.step == 1
+    assert (tmp_path / "results" / "bert-test" / "phase2" / "1").is_dir()
+
+
+def test_missing_heads_are_reported_one_by_one_and_only_where_allowed(trained, tmp_path):
+    weights = load_parameters(parent(trained) / "2")
+    encoder = {n: v for n, v in weights.items() if not n.startswith(("cls.", "bert.pooler."))}
+    save_file(encoder, tmp_path / "encoder.safetensors")
+    run = runs.run(config_of(tmp_path, from_pretrained_params=tmp_path / "encoder.safetensors"), 1, train=False)
+    reported = [line for line in run.said if "starts from its random initialisation" in line]
+    assert len(reported) == len(weights) - len(encoder) == 9
+    assert any("missing: cls.seq_relationship.weight [32, 2]" in line for line in reported)
+    for name, value in encoder.items():
+        assert run.parameters[name].tobytes() == value.tobytes()
+    config = config_of(tmp_path, phase=2, from_phase1_final_params=tmp_path / "encoder.safetensors")
+    with pytest.raises(CheckpointError, match="(?s)does not fit this model:\n  missing: bert.pooler.*--config-file"):
+        runs.run(config, 1, train=False)
+
+
+@pytest.mark.parametrize(
+    "damage,message",
+    [
+        (lambda weights: weights.pop("bert.embeddings.LayerNorm.bias"), "missing: bert.embeddings.LayerNorm.bias [32]"),
+        (lambda weights: weights.update({"extra": np.zeros(3, "float32")}), "unknown: extra [3]"),
+        (
+            lambda weights: weights.update({"bert.pooler.dense.bias": np.zeros(99, "float32")}),
+            "differs: bert.pooler.dense",
+        ),
+    ],
+    ids=["missing", "unknown", "shape"],
+)
+def test_pretrained_weights_that_do_not_fit_are_refused(trained, tmp_path, damage, message):
+    weights = load_parameters(parent(trained) / "2")
+    damage(weights)
+    save_file(weights, tmp_path / "weights.safetensors")
+    with pytest.raises(CheckpointError) as error:
+        runs.run(config_of(tmp_path, from_pretrained_params=tmp_path / "weights.safetensors"), 1, train=False)
+    assert message in str(error.value)
+
+
+def test_files_of_weights_that_are_none_are_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="does not exist; name a checkpoint directory or a .safetensors file"):
+        load_parameters(tmp_path / "nothing.safetensors")
+    with pytest.raises(CheckpointError, match="must hold one file of parameters"):
+        load_parameters(tmp_path)
+    (tmp_path / "torn.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{}")
+    with pytest.raises(CheckpointError, match="is not a whole safetensors file"):
+        load_parameters(tmp_path / "torn.safetensors")
+
+
+def test_progress_of_another_shape_is_refused_though_whole(trained, tmp_path):
+    parameters, optimizer, progress = load(parent(trained) / "2")
+    values = dataclasses.asdict(progress)
+    del values["seed"]
+
+    def write(directory: Path) -> None:
+        save_file(parameters, directory / "bert_paddle.safetensors")
+        save_file(optimizer, directory / "bert_paddle_optimizer.safetensors")
+        (directory / "bert_paddle_progress.json").write_text(json.dumps(values))
+
+    with pytest.raises(CheckpointError, match="does not describe a run .*seed"):
+        load(checkpoint_files.write_checkpoint(tmp_path, 2, write))

@@ -1,0 +1,92 @@
+"""Saving beside the training: the caller waits for the copy alone, and no error is lost."""
+
+import threading
+import time
+
+import pytest
+
+from bert.checkpoints.writer import CheckpointWriter, SaveFailed
+
+
+class Disk:
+    """Writes take until `release`; what they wrote is in `written`."""
+
+    def __init__(self) -> None:
+        self.written: list[int] = []
+        self.release = threading.Event()
+
+    def save_of(self, step: int):
+        def write() -> None:
+            assert self.release.wait(10)
+            self.written.append(step)
+
+        return lambda: write
+
+
+def fails() -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_the_caller_waits_for_the_copy_and_not_for_the_disk():
+    disk, writer = Disk(), CheckpointWriter(asynchronous=True)
+    writer.save(3, disk.save_of(3))
+    assert disk.written == [] and writer.check() == []
+    disk.release.set()
+    writer.finish()
+    (times,) = writer.check()
+    assert disk.written == [3] and times.step == 3 and writer.check() == []
+
+
+def test_one_save_is_in_flight_and_the_next_waits_for_it():
+    disk, writer, copies = Disk(), CheckpointWriter(asynchronous=True), []
+    writer.save(3, disk.save_of(3))
+    threading.Timer(0.3, disk.release.set).start()
+    writer.save(4, lambda: copies.append(list(disk.written)) or (lambda: disk.written.append(4)))
+    assert copies == [[3]], "the second copy was made before the first was on the disk"
+    writer.finish()
+    first, second = writer.check()
+    assert disk.written == [3, 4]
+    assert second.wait_seconds > 0.2 > first.wait_seconds and first.write_seconds > 0.2
+
+
+def test_the_state_is_copied_before_save_returns():
+    state, written, disk = [1], [], Disk()
+
+    def capture():
+        copy = list(state)
+        return lambda: disk.release.wait(10) and written.append(copy)
+
+    writer = CheckpointWriter(asynchronous=True)
+    writer.save(1, capture)
+    state[0] = 2  # the next update
+    disk.release.set()
+    writer.finish()
+    assert written == [[1]]
+
+
+@pytest.mark.parametrize("where", ["check", "finish", "save"])
+def test_an_error_of_the_disk_is_raised_in_the_training_once(where):
+    writer = CheckpointWriter(asynchronous=True)
+    writer.save(7, lambda: fails)
+    deadline = time.monotonic() + 10
+    while threading.active_count() > 1 and any(t.name == "checkpoint" for t in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    call = {"check": writer.check, "finish": writer.finish, "save": lambda: writer.save(8, lambda: fails)}[where]
+    with pytest.raises(SaveFailed, match="step 7 could not be written .*No space left.*; the ones before it are whole"):
+        call()
+    assert writer.check() == []
+    writer.finish()
+
+
+def test_without_a_thread_the_caller_waits_and_hears_at_once():
+    writer, written = CheckpointWriter(asynchronous=False), []
+    writer.save(1, lambda: lambda: written.append(1))
+    assert written == [1] and [times.step for times in writer.check()] == [1]
+    with pytest.raises(SaveFailed, match="step 2"):
+        writer.save(2, lambda: fails)
+
+
+def test_an_error_of_the_copy_is_the_callers():
+    with pytest.raises(KeyError):
+        CheckpointWriter(asynchronous=True).save(1, lambda: {}["no such variable"])

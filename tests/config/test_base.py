@@ -1,0 +1,222 @@
+"""Settings are checked once, where they enter; every refusal says the value, the rule and the remedy."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from bert import REPOSITORY
+from bert.config.base import BUILT_IN_MODELS, BatchSettings, BertConfig, derive
+from bert.pretraining.config import PretrainingConfig
+
+
+def tiny_config(**changes) -> PretrainingConfig:
+    config = PretrainingConfig(
+        model=BertConfig(
+            vocab_size=99,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=37,
+            max_position_embeddings=64,
+        ),
+        data={"input_dir": "shards", "vocab_file": "vocab.txt", "max_seq_length": 16, "max_predictions_per_seq": 3},
+        run={"phase": 1, "max_steps": 7},
+    )
+    return derive(config, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (dict(hidden_size=33), "hidden_size=33 must be a multiple of num_attention_heads=4"),
+        (dict(pad_token_id=99), "pad_token_id=99 must be below vocab_size=99"),
+        (dict(max_seq_length=128), "max_seq_length=128 must be at most max_position_embeddings=64"),
+        (dict(max_predictions_per_seq=17), "max_predictions_per_seq=17 must be at most max_seq_length=16"),
+        (dict(whole_word_masking=True), "needs masking=dynamic"),
+        (dict(warmup_start_lr=1.0), "warmup_start_lr=1.0 must be at most the peak learning_rate=0.0001"),
+        (dict(end_learning_rate=1.0), "end_learning_rate=1.0 must be at most the peak"),
+        (dict(use_pure_fp16=True), "use_pure_fp16=true needs amp=true; pass --amp"),
+        (dict(last_step_of_checkpoint="auto"), "needs from_checkpoint; pass --from-checkpoint"),
+        (dict(last_step_of_checkpoint="newest", from_checkpoint="a"), "must be auto, none or a step above 0"),
+        (dict(last_step_of_checkpoint=0, from_checkpoint="a"), "must be auto, none or a step above 0"),
+        (dict(from_checkpoint="a", from_pretrained_params="b"), "continues a run and b starts one; give only one"),
+        (dict(from_pretrained_params="a", from_phase1_final_params="b", phase=2), "both set the initial weights"),
+        (dict(from_phase1_final_params="b"), "is for phase 2; pass --phase2"),
+        (dict(batch_size=True), "batch_size=true must not be true or false"),
+        (dict(learning_rate=float("nan")), "finite"),
+        (dict(beta1=1.0), "less than 1"),
+        (dict(bert_model="../x"), "pattern"),
+        (dict(phase=3), "Input should be 1 or 2"),
+        (dict(learning_rat=1e-4), "learning_rat=0.0001 is not a setting"),
+    ],
+)
+def test_impossible_settings_are_refused(changes, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        tiny_config(**changes)
+
+
+def test_settings_cannot_be_changed_afterwards():
+    with pytest.raises(ValidationError, match="frozen"):
+        tiny_config().run.max_steps = 8
+
+
+def test_continuing_may_fall_back_to_a_start_only_with_auto():
+    config = tiny_config(phase=2, from_checkpoint="a", last_step_of_checkpoint="auto", from_phase1_final_params="b")
+    assert config.initialization.last_step_of_checkpoint == "auto"
+
+
+def test_a_step_may_be_written_as_text():
+    assert tiny_config(from_checkpoint="a", last_step_of_checkpoint="7").initialization.last_step_of_checkpoint == 7
+
+
+@pytest.mark.parametrize(
+    ("batch", "world_size", "steps", "resolved"),
+    [
+        (dict(batch_size=13), 1, 1, 13),
+        (dict(batch_size=13, gradient_merge_steps=3), 2, 3, 78),
+        (dict(batch_size=256, global_batch_size=65_536), 8, 32, 65_536),
+        (dict(batch_size=256, global_batch_size=65_536), 256, 1, 65_536),
+        (dict(batch_size=256, global_batch_size=65_536, gradient_merge_steps=32), 8, 32, 65_536),
+    ],
+)
+def test_batch_arithmetic(batch, world_size, steps, resolved):
+    settings = BatchSettings(**batch)
+    assert settings.gradient_accumulation_steps(world_size) == steps
+    assert settings.resolved_global_batch_size(world_size) == resolved
+
+
+@pytest.mark.parametrize(
+    ("batch", "world_size", "text"),
+    [
+        (
+            dict(batch_size=32, global_batch_size=100),
+            1,
+            "global_batch_size=100 must be a multiple of batch_size x world_size = 32 x 1 = 32",
+        ),
+        (dict(batch_size=32, global_batch_size=32), 2, "must be a multiple of batch_size x world_size = 32 x 2 = 64"),
+        (dict(batch_size=32, global_batch_size=64, gradient_merge_steps=3), 1, "contradicts global_batch_size=64"),
+    ],
+)
+def test_impossible_batches_are_refused(batch, world_size, text):
+    with pytest.raises(ValueError, match=text):
+        BatchSettings(**batch).gradient_accumulation_steps(world_size)
+
+
+@pytest.mark.parametrize(("max_steps", "proportion", "steps"), [(7038, 0.2843, 2000), (1563, 0.128, 200), (7, 0, 0)])
+def test_warmup_steps_of_the_published_recipes(max_steps, proportion, steps):
+    assert tiny_config(max_steps=max_steps, warmup_proportion=proportion).warmup_steps() == steps
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("bert-large-uncased", 336),
+        ("bert-base-uncased", 110),
+        ("bert-small", 29.1),
+        ("bert-mini", 11.3),
+        ("bert-tiny", 4.4),
+    ],
+)
+def test_models_have_their_published_sizes(name, millions):
+    assert BUILT_IN_MODELS[name].num_parameters() / 1e6 == pytest.approx(millions, rel=0.02)
+
+
+def test_the_vocabulary_is_padded_to_a_multiple_of_8():
+    assert BUILT_IN_MODELS["bert-large-uncased"].padded_vocab_size() == 30_528
+    assert BertConfig(vocab_size=4096).padded_vocab_size() == 4096
+
+
+def test_a_model_survives_its_json(tmp_path):
+    model = BUILT_IN_MODELS["bert-quickstart"]
+    (tmp_path / "model.json").write_text(model.to_json())
+    assert json.loads(model.to_json())["hidden_act"] == "gelu_new"
+    assert BertConfig.from_json_file(tmp_path / "model.json") == model
+
+
+def test_keys_of_other_libraries_are_ignored(tmp_path):
+    values = {
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "model_type": "bert",
+        "torch_dtype": "float32",
+        "architectures": ["BertForMaskedLM"],
+        "position_embedding_type": "absolute",
+        "directionality": "bidi",
+    }
+    (tmp_path / "model.json").write_text(json.dumps(values))
+    assert BertConfig.from_json_file(tmp_path / "model.json") == BertConfig(hidden_size=32, num_attention_heads=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"hiden_size": 32}', "hiden_size=32 in .* did you mean hidden_size?"),
+        ('{"position_embedding_type": "relative_key"}', "must be absolute"),
+        ("[1]", "must hold a JSON object, not a list"),
+        ("{", "must be readable JSON"),
+        ('{"hidden_act": "swish"}', "hidden_act"),
+    ],
+)
+def test_a_wrong_model_file_is_refused(tmp_path, text, message):
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        BertConfig.from_json_file(tmp_path / "model.json")
+
+
+def test_missing_files_are_refused_before_anything_starts(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n" + "x\n" * 98)
+    config = tiny_config(input_dir=tmp_path, vocab_file=tmp_path / "vocab.txt")
+    config.check_files()
+    for changes, text in (
+        (dict(input_dir=tmp_path / "none"), "input_dir=.* must be an existing folder of shards; pass --input-dir"),
+        (dict(eval_dir=tmp_path / "none"), "eval_dir=.* pass --eval-dir"),
+        (dict(vocab_file=tmp_path / "none"), "vocab_file=.* must be an existing vocabulary; pass --vocab-file"),
+        (dict(vocab_file=Path("$NO_SUCH_VARIABLE/v")), "environment variable in .* is not set"),
+        (dict(pad_token_id=98), "must have .PAD. in line 99, as pad_token_id=98 says; pass --pad-token-id"),
+        (dict(vocab_size=80), "has 99 tokens and must have at most 80"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            derive(config, **changes).check_files()
+
+
+def test_a_vocabulary_may_use_the_padding_rows(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n" + "x\n" * 103)
+    tiny_config(input_dir=tmp_path, vocab_file=tmp_path / "vocab.txt").check_files()
+
+
+def test_the_folders_users_know():
+    config = tiny_config(output_dir="out", bert_model="bert-tiny", phase=2)
+    assert (config.checkpoint_dir(), config.stage_dir()) == (Path("out/bert-tiny/phase2"), Path("out/phase2"))
+
+
+_NOT_READERS = ("config.py", "cli.py", "architecture.py", "estimates.py")
+READERS = [
+    path
+    for path in [*(REPOSITORY / "bert").rglob("*.py"), *REPOSITORY.glob("*.py")]
+    if path.name not in _NOT_READERS and "recipes" not in path.parts and not path.name.startswith("launch")
+]
+
+
+@pytest.mark.parametrize(
+    "name", [name for holder in PretrainingConfig.model_fields.values() for name in holder.annotation.model_fields]
+)
+def test_every_setting_is_read_somewhere(name):
+    """A flag that nothing reads is a lie: delete it, or read it."""
+    source = "\n".join(path.read_text(encoding="utf-8") for path in READERS)
+    # Methods of the settings stand for the fields they read.
+    methods = {
+        "global_batch_size": "resolved_global_batch_size",
+        "gradient_merge_steps": "gradient_accumulation_steps",
+        "warmup_proportion": "warmup_steps",
+        "output_dir": "stage_dir",
+        "bert_model": "checkpoint_dir",
+        "vocab_size": "padded_vocab_size",
+        "pad_token_id": "check_files",
+        "fuse_linear": "kernels",
+        "fuse_dropout_add": "kernels",
+        "fuse_attention": "kernels",
+    }
+    assert re.search(rf"\.({name}|{methods.get(name, name)})\b", source), f"nothing reads {name}"

@@ -1,0 +1,362 @@
+"""Flags and YAML: every field has a flag, every mistake one line with value, rule and remedy, and exit code 2."""
+
+import re
+import typing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bert.config.base import BUILT_IN_MODELS
+from bert.config.command_line import PRETRAINING, dump_yaml, parse_arguments, parse_flags, parser_of, resolve_config
+from bert.config.flags import flat_fields
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.recipes import RECIPES
+
+BASE = ["--config", "quickstart_phase1"]
+FLAT = flat_fields(PretrainingConfig)
+
+# A value other than the recipe's for each field, and what else must change for it to be possible.
+SAMPLES = {
+    "vocab_size": 8192,
+    "hidden_size": 512,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "intermediate_size": 37,
+    "hidden_act": "relu",
+    "hidden_dropout_prob": 0.2,
+    "attention_probs_dropout_prob": 0.3,
+    "max_position_embeddings": 300,
+    "type_vocab_size": 3,
+    "initializer_range": 0.01,
+    "layer_norm_eps": 1e-6,
+    "pad_token_id": 5,
+    "input_dir": Path("a"),
+    "eval_dir": Path("b"),
+    "vocab_file": Path("c"),
+    "max_seq_length": 72,
+    "async_checkpoint": False,
+    "watchdog_seconds": 90.0,
+    "loss_spike_factor": 7.0,
+    "loss_spike_action": "rollback",
+    "max_predictions_per_seq": 7,
+    "masking": "static",
+    "whole_word_masking": True,
+    "masked_lm_ratio": 0.2,
+    "num_workers": 3,
+    "sequence_length_multiple": 16,
+    "group_by_length": True,
+    "batch_size": 13,
+    "gradient_merge_steps": 5,
+    "global_batch_size": 64,
+    "optimizer": "AdamW",
+    "learning_rate": 0.3,
+    "warmup_start_lr": 1e-5,
+    "warmup_proportion": 0.3,
+    "end_learning_rate": 1e-6,
+    "lr_decay_power": 0.5,
+    "beta1": 0.8,
+    "beta2": 0.98,
+    "epsilon": 1e-8,
+    "weight_decay": 0.02,
+    "max_grad_norm": 0.0,
+    "always_adapt": True,
+    "amp": True,
+    "amp_dtype": "bfloat16",
+    "use_pure_fp16": True,
+    "scale_loss": 128.0,
+    "use_dynamic_loss_scaling": False,
+    "loss_scale_growth_interval": 99,
+    "loss_scale_growth_factor": 4.0,
+    "loss_scale_backoff_factor": 0.25,
+    "tf32": True,
+    "phase": 2,
+    "max_steps": 11,
+    "steps_this_run": 2,
+    "seed": 7,
+    "output_dir": Path("out"),
+    "bert_model": "bert-tiny",
+    "model_prefix": "bert",
+    "log_freq": 3,
+    "eval_freq": 17,
+    "eval_samples": 19,
+    "num_steps_per_checkpoint": 23,
+    "keep_checkpoints": 5,
+    "report_file": Path("r.json"),
+    "benchmark": True,
+    "benchmark_steps": 29,
+    "benchmark_warmup_steps": 31,
+    "max_consecutive_skipped_steps": 4,
+    "rank_check_freq": 37,
+    "from_checkpoint": Path("d"),
+    "last_step_of_checkpoint": "auto",
+    "from_pretrained_params": Path("e"),
+    "from_phase1_final_params": Path("f"),
+    "device": "cpu",
+    "cpu_threads": 3,
+    "enable_cpu_affinity": True,
+    "fuse_mha": False,
+    "fuse_linear": True,
+    "fuse_dropout_add": True,
+    "fuse_attention": True,
+    "peak_tflops": 1.5,
+    "visualdl": False,
+}
+COMPANIONS = {
+    "use_pure_fp16": ["--amp"],
+    "fuse_attention": ["--amp"],
+    "last_step_of_checkpoint": ["--from-checkpoint", "d"],
+    "from_phase1_final_params": ["--phase2"],
+}
+
+
+def flag_words(name, value):
+    flag = "--" + name.replace("_", "-")
+    if name == "phase":
+        return [f"--phase{value}"]
+    if isinstance(value, bool):
+        return [flag if value else "--no-" + flag[2:]]
+    return [flag, str(value)]
+
+
+def parse(words):
+    return parse_arguments(PRETRAINING, words).config
+
+
+def error_of(capsys, words):
+    with pytest.raises(SystemExit) as exit_info:
+        parse_arguments(PRETRAINING, words)
+    assert exit_info.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "Traceback" not in err
+    assert all(line.startswith("error: ") for line in err.splitlines())
+    return err
+
+
+def test_every_field_has_a_sample_here():
+    assert SAMPLES.keys() == FLAT.keys()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_flag_lands_in_its_field(name):
+    section, value = FLAT[name][0], SAMPLES[name]
+    before, after = parse(BASE), parse([*BASE, *COMPANIONS.get(name, []), *flag_words(name, value)])
+    assert getattr(getattr(before, section), name) != value, "the sample must differ from the recipe"
+    assert getattr(getattr(after, section), name) == value
+    companions = {"amp", "from_checkpoint", "phase"} if name in COMPANIONS else set()
+    changed = {
+        key
+        for part in PretrainingConfig.model_fields
+        for key, old in getattr(before, part)
+        if getattr(getattr(after, part), key) != old
+    }
+    assert changed - companions - {name} <= (
+        PretrainingConfig.model_fields["model"].annotation.model_fields.keys() if name == "bert_model" else set()
+    )
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_key_of_a_file_lands_in_its_field(name, tmp_path):
+    file = tmp_path / "settings.yaml"
+    extra = {
+        "use_pure_fp16": {"amp": True},
+        "fuse_attention": {"amp": True},
+        "last_step_of_checkpoint": {"from_checkpoint": "d"},
+        "from_phase1_final_params": {"phase": 2},
+    }
+    extra = extra.get(name, {})
+    value = str(SAMPLES[name]) if isinstance(SAMPLES[name], Path) else SAMPLES[name]
+    file.write_text(yaml.safe_dump({"config": "quickstart_phase1", **extra, name: value}))
+    assert getattr(getattr(parse(["--config", str(file)]), FLAT[name][0]), name) == SAMPLES[name]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_field_explains_itself(name):
+    assert len(FLAT[name][1].description) > 10
+    text = " ".join(parser_of(PRETRAINING).format_help().split())
+    assert f"--{name.replace('_', '-')}" in text or name == "phase"
+
+
+def test_help_is_grouped_and_exits_with_0(capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        parse_arguments(PRETRAINING, ["--help"])
+    assert exit_info.value.code == 0
+    text = capsys.readouterr().out
+    positions = [text.index(f"\n{section}:") for section in PretrainingConfig.model_fields]
+    assert positions == sorted(positions)
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_command_line_wins_over_the_file_the_file_over_the_recipe(tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("config: phase2_large\nlearning-rate: 6e-3\nseed: 7\n")
+    config = parse(["--config", str(file), "--seed", "11"])
+    assert (config.run.phase, config.optimizer.learning_rate, config.run.seed) == (2, 6e-3, 11)
+
+
+@pytest.mark.parametrize("words", [["--amp"], ["--amp", "true"], ["--amp=True"], ["--amp", "1"]])
+def test_truths_may_be_written_in_several_ways(words):
+    assert parse([*BASE, *words]).precision.amp is True
+
+
+@pytest.mark.parametrize("words", [["--no-fuse-mha"], ["--fuse-mha", "false"], ["--fuse-mha=False"]])
+def test_falsehoods_too(words):
+    assert parse([*BASE, *words]).hardware.fuse_mha is False
+
+
+def test_none_takes_a_value_away():
+    assert parse([*BASE, "--eval-dir", "None"]).data.eval_dir is None
+    assert parse(["--config", "phase1_large", "--global-batch-size", "none"]).batch.global_batch_size is None
+
+
+def test_variables_in_paths_are_filled_in(monkeypatch):
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "/prepared")
+    assert parse(["--config", "phase1_large"]).data.input_dir == Path("/prepared/pretrain/phase1/unbinned/parquet")
+    monkeypatch.delenv("BERT_PREP_WORKING_DIR")
+    assert "$BERT_PREP_WORKING_DIR" in str(parse(["--config", "phase1_large"]).data.input_dir)
+
+
+def test_the_commands_that_users_know():
+    config = parse(
+        "--input-dir=a --vocab-file=v --output-dir=o --bert-model=bert-large-uncased --batch-size=256 "
+        "--max-seq-length=128 --max-predictions-per-seq=20 --max-steps=7038 --warmup-proportion=0.2843 "
+        "--num-steps-per-checkpoint=200 --learning-rate=6e-3 --seed=12439 --log-freq=1 --optimizer=Lamb "
+        "--phase1 --amp --use-dynamic-loss-scaling --scale-loss=1048576 --gradient-merge-steps=32 "
+        "--fuse-mha --report-file r.json --from-checkpoint=c --last-step-of-checkpoint=auto".split()
+    )
+    assert config.batch.resolved_global_batch_size(8) == 65_536
+    assert config.model == BUILT_IN_MODELS["bert-large-uncased"]
+
+
+def test_the_defaults_that_users_know():
+    config = parse("--phase1 --input-dir a --vocab-file v --max-steps 7".split())
+    run, optimizer = config.run, config.optimizer
+    assert (run.log_freq, run.num_steps_per_checkpoint, run.seed, run.report_file, run.model_prefix) == (
+        10,
+        100,
+        42,
+        Path("report.json"),
+        "bert_paddle",
+    )
+    assert (run.benchmark_steps, run.benchmark_warmup_steps, config.batch.gradient_merge_steps) == (20, 20, 1)
+    assert (
+        optimizer.optimizer,
+        optimizer.learning_rate,
+        optimizer.warmup_start_lr,
+        optimizer.warmup_proportion,
+        optimizer.epsilon,
+        optimizer.weight_decay,
+    ) == ("Lamb", 1e-4, 0.0, 0.01, 1e-6, 0.01)
+    assert (config.data.max_seq_length, config.data.max_predictions_per_seq, config.batch.batch_size) == (512, 80, 32)
+
+
+def test_a_model_file_wins_over_the_name_and_a_flag_over_the_file(tmp_path):
+    file = tmp_path / "bert_config.json"
+    file.write_text(BUILT_IN_MODELS["bert-mini"].to_json())
+    config = parse([*BASE, "--bert-model", "mine", "--config-file", str(file), "--num-hidden-layers", "3"])
+    assert (config.run.bert_model, config.model.hidden_size, config.model.num_hidden_layers) == ("mine", 256, 3)
+    again = resolve_config({"config": "quickstart_phase1", "config_file": None})
+    assert again.model == BUILT_IN_MODELS["bert-quickstart"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_shown_settings_can_be_fed_back(name, tmp_path):
+    config = parse(["--config", name, "--num-hidden-layers", "3", "--seed", "5"])
+    (tmp_path / "shown.yaml").write_text(dump_yaml(config))
+    assert parse(["--config", str(tmp_path / "shown.yaml")]) == config
+
+
+def test_show_config_and_dry_run_are_told_apart():
+    arguments = parse_arguments(PRETRAINING, [*BASE, "--show-config"])
+    assert (arguments.show_config, arguments.switches["dry_run"]) == (True, False)
+    assert parse_arguments(PRETRAINING, [*BASE, "--dry-run"]).switches["dry_run"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("", "one of --phase1 and --phase2 must be given"),
+        ("--phase1", "--input-dir must be given"),
+        ("--phase1 --input-dir a", "--vocab-file must be given"),
+        ("--phase1 --input-dir a --vocab-file b", "--max-steps must be given"),
+        ("--phase1 --phase2", "not allowed with argument --phase1"),
+        ("--config phase1_lrge", "config=phase1_lrge must be a recipe or a YAML file; did you mean phase1_large?"),
+        ("--config zzz", "the recipes are phase1_large"),
+        ("--config phase1_large --lerning-rate 3", "--lerning-rate is not a flag; did you mean --learning-rate?"),
+        ("--config phase1_large --learning_rate 3", "did you mean --learning-rate?"),
+        ("--config phase1_large --learning-r 3", "--learning-r is not a flag"),
+        ("--config phase1_large stray", "stray is not a flag; see --help"),
+        ("--config phase1_large --learning-rate fast", "learning_rate=fast must be a valid number"),
+        ("--config phase1_large --learning-rate", "expected one argument"),
+        (
+            "--config phase1_large --batch-size 0",
+            "batch_size=0 must be greater than or equal to 1; change --batch-size",
+        ),
+        ("--config phase1_large --batch-size 1.5", "batch_size=1.5 must be a valid integer"),
+        ("--config phase1_large --batch-size none", "batch_size=none must be a valid integer"),
+        ("--config phase1_large --seed -1", "seed=-1 must be greater than or equal to 0"),
+        ("--config phase1_large --warmup-proportion 1", "warmup_proportion=1 must be less than 1"),
+        ("--config phase1_large --learning-rate inf", "learning_rate=inf must be a finite number"),
+        ("--config phase1_large --optimizer lamb", "optimizer=lamb must be one of Lamb, AdamW; did you mean Lamb?"),
+        ("--config phase1_large --amp maybe", "amp=maybe must be a valid boolean"),
+        ("--config phase1_large --no-amp 3", "--no-amp=3 must stand without a value"),
+        ("--config phase1_large --bert-model bert-bse-uncased", "did you mean bert-base-uncased?"),
+        ("--config phase1_large --config-file none.json", "config_file=none.json must be readable JSON"),
+        ("--config phase1_large --hidden-size 1023", "hidden_size=1023 must be a multiple of num_attention_heads=16"),
+        ("--config phase1_large --max-seq-length 1024", "must be at most max_position_embeddings=512"),
+        ("--config phase1_large --last-step-of-checkpoint newest --from-checkpoint c", "must be auto, none or a step"),
+        ("--config phase1_large --last-step-of-checkpoint auto", "needs from_checkpoint"),
+    ],
+)
+def test_mistakes_on_the_command_line(capsys, words, text):
+    assert text in error_of(capsys, words.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("lerning_rate: 1", "lerning_rate=1 in .* is not a setting; did you mean learning_rate?"),
+        ("batch_size: true", "batch_size=true must not be true or false"),
+        ("batch_size: [1, 2]", "batch_size=.* must be a valid integer"),
+        ("batch_size: 12abc", "batch_size=12abc must be a valid integer"),
+        ("batch_size:", "batch_size=None must be a valid integer"),
+        ("learning_rate: .nan", "learning_rate=nan must be a finite number"),
+        ("optimizer: 3", "optimizer=3 must be one of Lamb, AdamW"),
+        ("data:\n  batch_size: 3", "data=.* is not a setting"),
+        ("seed: 1\nseed: 2", "seed stands twice .again in line 2."),
+        ("- seed", "must hold lines of `name: value`"),
+        ("seed", "must hold lines of `name: value`"),
+        ("seed: [", "must be readable YAML"),
+        ("", "must hold lines of `name: value`"),
+        ("config: no_such", "config=no_such must be a recipe or a YAML file"),
+        ("seed: !!python/object/apply:os.system ['true']", "must be readable YAML"),
+    ],
+)
+def test_mistakes_in_a_file(capsys, tmp_path, content, text):
+    file = tmp_path / "settings.yaml"
+    file.write_text(content)
+    assert re.search(text, error_of(capsys, ["--config", str(file)]))
+
+
+def test_a_file_that_is_its_own_parent_is_refused(capsys, tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"config: {file}\n")
+    assert "must not name itself" in error_of(capsys, ["--config", str(file)])
+
+
+def test_all_mistakes_are_told_at_once(capsys):
+    err = error_of(capsys, [*BASE, "--batch-size", "0", "--seed", "x"])
+    assert len(err.splitlines()) == 2
+
+
+def test_only_given_flags_are_returned():
+    assert parse_flags(["--seed", "3", "--amp"]) == {"seed": "3", "amp": "true"}
+
+
+def test_every_type_of_field_is_one_the_parser_knows():
+    """A new kind of field needs a look at cli.py."""
+    known = {"bool", "int", "float", "str", "Path", "NoneType"}
+    for name, (_, field) in FLAT.items():
+        for kind in typing.get_args(field.annotation) or (field.annotation,):
+            is_choice = typing.get_origin(kind) is typing.Literal or not isinstance(kind, type)
+            assert is_choice or kind.__name__ in known, name

@@ -1,0 +1,307 @@
+"""Files made to run code, to lead out of their folder or to fill the memory: refused with a reason, nothing executed.
+
+Each file also goes through the command line: exit code 2, one `error:`, no traceback, nothing written.
+"""
+
+import io
+import json
+import os
+import pickle
+import resource
+import struct
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import run_convert
+from bert import REPOSITORY
+from bert.conversion.raw import ConversionError
+from bert.conversion.reading import read_pretrained
+from tests.support import foreign
+
+GOLDEN = REPOSITORY / "tests" / "golden" / "foreign"
+
+
+class Calls:
+    """Pickles to a call of `function(*arguments)`."""
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+def command(folder: Path) -> str:
+    """Leaves a file behind if it ever runs."""
+    return f"touch {folder / 'executed'}"
+
+
+def pdparams(folder: Path, value, protocol: int = 4) -> Path:
+    return raw(folder, "model_state.pdparams", pickle.dumps(value, protocol=protocol))
+
+
+def raw(folder: Path, name: str, data: bytes) -> Path:
+    (folder / name).write_bytes(data)
+    return folder / name
+
+
+def torch_zip(
+    folder: Path, changes: Callable[[dict], None] = lambda entries: None, compression=zipfile.ZIP_STORED
+) -> Path:
+    """The real file of the fixtures, with its entries changed."""
+    with zipfile.ZipFile(GOLDEN / "torch/pytorch_model.bin") as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    changes(entries)
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w", compression) as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    return folder / "pytorch_model.bin"
+
+
+def data_pkl(entries: dict) -> str:
+    return next(name for name in entries if name.endswith("data.pkl"))
+
+
+def torch_tensor(size: bytes, stride: bytes, count: int = 4) -> bytes:
+    """A pickle of {"x": one tensor} over a storage "0" of `count` floats, its size and stride as pickled tuples."""
+    return (
+        b"\x80\x02}X\x01\x00\x00\x00xctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storage"
+        b"ctorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuJ"
+        + struct.pack("<i", count)
+        + b"tQK\x00"
+        + size
+        + stride
+        + b"\x89}tRs."
+    )
+
+
+def one_tensor(size: bytes, stride: bytes, count: int = 4) -> Callable[[dict], None]:
+    def change(entries: dict) -> None:
+        root = data_pkl(entries).removesuffix("data.pkl")
+        entries.clear()
+        entries.update({f"{root}data.pkl": torch_tensor(size, stride, count), f"{root}data/0": bytes(4 * 4)})
+
+    return change
+
+
+def tensorflow(folder: Path, damage: Callable[[bytes, bytes], tuple[bytes, bytes]]) -> Path:
+    source = GOLDEN / "tensorflow"
+    data = "bert_model.ckpt.data-00000-of-00001"
+    index, numbers = damage((source / "bert_model.ckpt.index").read_bytes(), (source / data).read_bytes())
+    (folder / data).write_bytes(numbers)
+    return raw(folder, "bert_model.ckpt.index", index)
+
+
+def flip(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def nested_tuples(folder: Path) -> Path:
+    """Tuples of tuples, 60 deep, as a key: hashing them would take 2^60 steps."""
+    pairs = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86\x94" for i in range(60))
+    return raw(folder, "m.pdparams", b"\x80\x04}()\x94" + pairs + b"K\x01u.")
+
+
+def cyclic(folder: Path) -> Path:
+    """A list that holds itself."""
+    return raw(folder, "m.pdparams", b"\x80\x04]\x94h\x00a.")
+
+
+def linked_shards(folder: Path) -> Path:
+    """An index whose shard lies elsewhere."""
+    index = {"weight_map": {"bert.embeddings.word_embeddings.weight": "../../secret.safetensors"}}
+    return raw(folder, "model.safetensors.index.json", json.dumps(index).encode())
+
+
+def overlapping(folder: Path) -> Path:
+    """5,000 names for one array of 40 kB: 200 MB when unpacked."""
+    array = np.zeros(10_000, "float32")
+    return pdparams(folder, {f"bert.encoder.layers.{i}.self_attn.q_proj.weight": array for i in range(5000)})
+
+
+def numpy_shape_bomb(folder: Path) -> Path:
+    data = pickle.dumps({"x": np.zeros((1, 3), "float32")}, protocol=2)
+    assert data.count(b"K\x01K\x03\x86") == 1
+    return raw(folder, "m.pdparams", data.replace(b"K\x01K\x03\x86", b"J\xff\xff\xff\x7fJ\xff\xff\xff\x7f\x86"))
+
+
+def deep_json(folder: Path) -> Path:
+    save_file(foreign.hugging_face(foreign.parameters()), folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text('{"a":' * 100_000)
+    return folder
+
+
+def fifo(folder: Path) -> Path:
+    os.mkfifo(folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+def huge_layers(folder: Path) -> Path:
+    save_file(foreign.hugging_face(foreign.parameters()), folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({**foreign.CONFIG, "num_hidden_layers": 10**9}))
+    return folder
+
+
+def huge_vocabulary(folder: Path) -> Path:
+    save_file(foreign.hugging_face(foreign.parameters()), folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({**foreign.CONFIG, "vocab_size": 10**12}))
+    return folder
+
+
+HUGE_STRING = b"\x8d" + struct.pack("<Q", 1 << 62)
+REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "os.system": (lambda f: pdparams(f, Calls(os.system, command(f))), r"refers to posix.system"),
+    "protocol 0": (lambda f: pdparams(f, Calls(os.system, command(f)), 0), "is no file of weights"),
+    "eval inside a dictionary": (lambda f: pdparams(f, {"bert": [Calls(eval, "1+1")]}), r"refers to builtins.eval"),
+    "nested calls": (lambda f: pdparams(f, Calls(getattr, Calls(__import__, "os"), "system")), "refers to builtins"),
+    "subprocess": (lambda f: pdparams(f, Calls(subprocess.Popen, command(f))), "refers to subprocess.Popen"),
+    "an instance": (lambda f: raw(f, "m.pdparams", b"\x80\x02(S'id'\nios\nsystem\n."), "instruction INST"),
+    "a new object": (lambda f: pdparams(f, {"x": Path("/")}), "refers to pathlib"),
+    "an object array": (
+        lambda f: pdparams(f, {"x": np.array([Calls(os.system, command(f))])}),
+        "dtype 'O8'|posix.system",
+    ),
+    "an extension": (lambda f: raw(f, "m.pdparams", b"\x80\x02\x82\x01)R."), "damaged|instruction EXT1"),
+    "a persistent id": (lambda f: raw(f, "m.pdparams", b"\x80\x02K\x01Q."), "refers to data outside of itself"),
+    "state of a call": (
+        lambda f: raw(f, "m.pdparams", b"\x80\x02cnumpy\ndtype\n}X\x01\x00\x00\x00aK\x01sb."),
+        "sets the state",
+    ),
+    "nested tuples": (nested_tuples, "tuple for a key"),
+    "a cycle": (cyclic, "holds a list, must hold a dictionary"),
+    "a string of 4 exabytes": (lambda f: raw(f, "m.pdparams", b"\x80\x04" + HUGE_STRING + b"x"), "damaged"),
+    "a memo of 2 billion": (lambda f: raw(f, "m.pdparams", b"\x80\x02Nr\xff\xff\xff\x7f."), "must hold a dictionary"),
+    "a shape of exabytes": (numpy_shape_bomb, "bytes; they must agree"),
+    "one array, 5,000 names": (overlapping, "they overlap, as in no checkpoint"),
+    "an unfinished pickle": (
+        lambda f: raw(f, "m.pdparams", b"\x80\x04}(X\x01\x00\x00\x00a"),
+        "damaged|ends in the middle",
+    ),
+    "a call in a zip": (
+        lambda f: torch_zip(
+            f, lambda entries: entries.update({data_pkl(entries): pickle.dumps(Calls(os.system, command(f)), 2)})
+        ),
+        "refers to posix.system",
+    ),
+    "a zip bomb": (lambda f: torch_zip(f, compression=zipfile.ZIP_DEFLATED), "compressed or encrypted"),
+    "a path out of the zip": (
+        lambda f: torch_zip(
+            f, lambda entries: entries.update({"../../../tmp/data.pkl": entries.pop(data_pkl(entries))})
+        ),
+        "are missing",
+    ),
+    "two descriptions in a zip": (
+        lambda f: torch_zip(f, lambda entries: entries.update({"b/data.pkl": b"x"})),
+        "without one data.pkl",
+    ),
+    "a tensor out of its storage": (
+        lambda f: torch_zip(f, one_tensor(b"K\x09\x85", b"K\x01\x85")),
+        "reaches out of its",
+    ),
+    "a tensor of stride 0": (
+        lambda f: torch_zip(f, one_tensor(b"J\xff\xff\xff\x7f\x85", b"K\x00\x85")),
+        "reaches out of",
+    ),
+    "a storage longer than its bytes": (
+        lambda f: torch_zip(f, one_tensor(b"K\x04\x85", b"K\x01\x85", 1 << 30)),
+        "16 bytes for 1073741824 numbers",
+    ),
+    "a truncated zip": (
+        lambda f: raw(f, "pytorch_model.bin", (GOLDEN / "torch/pytorch_model.bin").read_bytes()[:9000]),
+        "damaged zip archive",
+    ),
+    "truncated storages": (
+        lambda f: raw(f, "pytorch_model.bin", (GOLDEN / "torch_legacy.bin").read_bytes()[:-100]),
+        "truncated",
+    ),
+    "an index cut short": (
+        lambda f: tensorflow(f, lambda index, data: (index[:-60], data)),
+        "does not end as TensorFlow",
+    ),
+    "data cut short": (
+        lambda f: tensorflow(f, lambda index, data: (index, data[:-60])),
+        "beyond the end of its data file",
+    ),
+    "a flipped bit of the index": (
+        lambda f: tensorflow(f, lambda i, d: (flip(i, 300), d)),
+        "checksum it was written with",
+    ),
+    "a flipped bit of the data": (
+        lambda f: tensorflow(f, lambda i, d: (i, flip(d, 300))),
+        "checksum it was written with",
+    ),
+    "a shard elsewhere": (linked_shards, "shards must lie beside their index"),
+    "a header of exabytes": (lambda f: raw(f, "model.safetensors", b"\xff" * 7 + b"\x7f{}"), "is no file of weights"),
+    "a torn header": (
+        lambda f: raw(f, "model.safetensors", struct.pack("<Q", 2) + b"{}" + b"x"),
+        "not a whole safetensors",
+    ),
+    "JSON of 100,000 levels": (deep_json, "must be JSON with the model's sizes"),
+    "a thousand million layers": (huge_layers, "2 layers, num_hidden_layers is 1000000000"),
+    "a million million tokens": (huge_vocabulary, "must have 1000000000000"),
+    "a pipe": (fifo, "must be an ordinary file"),
+    "a link to nowhere": (lambda f: (f / "m.bin").symlink_to("/nowhere") or f / "m.bin", "does not exist"),
+    "a name with a command": (lambda f: f / "; touch executed", "does not exist"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_hostile_files_are_refused_and_nothing_runs(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make, message = REFUSED[name]
+    source = make(tmp_path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ConversionError, match=message) as error:
+        read_pretrained(source)
+    assert str(tmp_path) in str(error.value) or "vocab_size" in str(error.value), "the error names the file"
+    with pytest.raises(SystemExit) as stopped:
+        run_convert.main(["--from", str(source), "--to", str(tmp_path / "out"), "--to-format", "native"])
+    shown = capsys.readouterr().err
+    assert stopped.value.code == 2 and shown.startswith("error: ") and "Traceback" not in shown
+    assert not (tmp_path / "executed").exists() and not (tmp_path / "out").exists()
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 150_000, f"{grown} kB for a file of {source.stat().st_size if source.is_file() else 0} bytes"
+
+
+def test_the_calls_would_have_worked(tmp_path):
+    """The control: Python's own unpickler runs what is refused above."""
+    pickle.loads(pdparams(tmp_path, Calls(os.system, command(tmp_path))).read_bytes())
+    assert (tmp_path / "executed").exists()
+
+
+def test_random_damage_never_ends_in_anything_but_an_error_or_the_model(tmp_path):
+    """300 cuts and flips, of formats without checksums: a changed number may load, nothing else may happen."""
+    rng = np.random.RandomState(5)
+    buffer = io.BytesIO()
+    pickle.dump(foreign.paddlenlp(foreign.parameters()), buffer, protocol=4)
+    originals = {
+        "m.pdparams": buffer.getvalue(),
+        "m.bin": (GOLDEN / "torch/pytorch_model.bin").read_bytes(),
+        "old.bin": (GOLDEN / "torch_legacy.bin").read_bytes(),
+    }
+    refused = 0
+    for trial in range(300):
+        name = sorted(originals)[trial % 3]
+        data = bytearray(originals[name])
+        if trial % 2:
+            del data[rng.randint(1, len(data)) :]
+        else:
+            for position in rng.randint(0, len(data), 20):
+                data[position] ^= 1 << rng.randint(8)
+        try:
+            read_pretrained(raw(tmp_path, name, bytes(data)), config_file=GOLDEN / "torch/config.json")
+        except ConversionError:
+            refused += 1
+    assert refused > 250
+
+
+def test_a_conversion_imports_neither_paddle_nor_torch():
+    code = "import sys, run_convert; assert not {'paddle', 'torch', 'tensorflow', 'transformers'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)

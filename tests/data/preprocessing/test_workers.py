@@ -1,0 +1,200 @@
+"""Tasks on several processes: the order, and every way in which one of them may end."""
+
+import errno
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert import REPOSITORY
+from data.preprocessing.workers import run_ordered
+
+
+def tasks(count: int) -> list[tuple[int]]:
+    return [(number,) for number in range(count)]
+
+
+def twice(number):
+    time.sleep(0.02 * (number % 3 == 0))
+    return os.getpid(), 2 * number
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5, 50])
+@pytest.mark.parametrize("count", [0, 1, 2, 20])
+def test_results_come_in_order_from_as_many_processes(num_workers, count):
+    results = list(run_ordered(twice, tasks(count), num_workers))
+    assert [result for _, result in results] == [2 * number for number in range(count)]
+    pids = {pid for pid, _ in results}
+    if num_workers == 1 or count < 2:
+        assert pids <= {os.getpid()}
+    else:
+        assert os.getpid() not in pids and len(pids) <= num_workers
+    assert not multiprocessing.active_children()
+
+
+def signal_oneself(number):
+    os.kill(os.getpid(), signal.SIGINT)
+    return number
+
+
+def test_workers_leave_a_ctrl_c_to_their_parent():
+    assert list(run_ordered(signal_oneself, tasks(3), 2)) == [0, 1, 2]
+
+
+def fail_at_seven(number):
+    if number == 7:
+        raise ValueError("seven")
+    return bytes(90_000)  # more than a pipe takes at once
+
+
+def test_a_failure_ends_the_others_whatever_they_are_sending():
+    with pytest.raises(ValueError, match="seven") as caught:
+        list(run_ordered(fail_at_seven, tasks(60), 4))
+    assert "fail_at_seven" in caught.value.__notes__[0]  # where it was
+    assert not multiprocessing.active_children()
+
+
+def test_no_handler_of_signals_keeps_a_worker():
+    """With Paddle in the process, whose handler of SIGTERM may wait for ever for a lock of malloc."""
+    program = (
+        "import bert.runtime.paddle_api\n"
+        "from tests.data.preprocessing.test_workers import fail_at_seven, run_ordered, tasks\n"
+        "for _ in range(200):\n    try:\n        list(run_ordered(fail_at_seven, tasks(60), 4))\n"
+        "    except ValueError:\n        pass"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=300)
+
+
+def fail_with(number, kind, *arguments):
+    raise kind(*arguments)
+
+
+def unsendable(base: type[Exception]) -> type[Exception]:
+    """A kind of exception that no other process can find."""
+    return type("Unsendable", (base,), {})
+
+
+@pytest.mark.parametrize(
+    "kind,arguments,expected,message",
+    [
+        (unsendable(Exception), ("this and that",), RuntimeError, "^this and that"),
+        (unsendable(ValueError), ("this and that",), ValueError, "^this and that"),
+        (SystemExit, (3,), SystemExit, "^3"),
+        (KeyboardInterrupt, (), KeyboardInterrupt, None),
+    ],
+)
+def test_whatever_a_task_raises_is_raised(kind, arguments, expected, message):
+    with pytest.raises(expected, match=message) as caught:
+        list(run_ordered(fail_with, [(number, kind, *arguments) for number in range(2)], 2))
+    assert type(caught.value) is expected
+
+
+def test_what_the_system_refused_a_task_keeps_its_number_and_path():
+    arguments = (errno.ENOSPC, "No space left on device", "/somewhere")
+    with pytest.raises(OSError) as caught:
+        list(run_ordered(fail_with, [(number, OSError, *arguments) for number in range(2)], 2))
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "/somewhere")
+
+
+class FailsToLoad:
+    def __reduce__(self):
+        return fail_with, (0, EOFError, "at loading")
+
+
+@pytest.mark.parametrize("make,expected", [(FailsToLoad, EOFError), (lambda: lambda: None, Exception)])
+def test_a_result_that_cannot_be_sent_or_loaded_is_an_error(make, expected):
+    with pytest.raises(expected, match="at loading|pickle"):
+        list(run_ordered(lambda number: make(), tasks(3), 2))
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("num_workers", [2, 64])
+def test_a_ctrl_c_while_workers_are_started_is_not_lost(num_workers):
+    program = (
+        "import time\nfrom data.preprocessing.workers import run_ordered\n"
+        "def work(number):\n    time.sleep(600)\n"
+        "try:\n    print(flush=True)\n    list(run_ordered(work, [(number,) for number in range(99)], "
+        f"{num_workers}))\nexcept KeyboardInterrupt:\n    print('interrupted')"
+    )
+    for trial in range(8):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            text=True,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        process.stdout.readline()
+        time.sleep(0.01 * trial)
+        os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+        assert (output, errors) == ("interrupted\n", ""), trial
+
+
+def end_if_idle(number, folder):
+    """The first task waits until the process of the others was killed, after it had nothing left to do."""
+    if number:
+        (folder / "pid").write_text(str(os.getpid()))
+        return number
+    while not (folder / "pid").exists() or not (folder / "pid").read_text():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    try:
+        os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    return number
+
+
+def test_the_end_of_a_worker_without_work_is_no_failure(tmp_path):
+    assert list(run_ordered(end_if_idle, [(0, tmp_path), (1, tmp_path)], 2)) == [0, 1]
+
+
+def end_at_three(number, how):
+    if number == 3:
+        how()
+    return number
+
+
+@pytest.mark.parametrize(
+    "how,message",
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), r"by signal 9 \(Killed\), .*fewer workers"),
+        (lambda: os._exit(5), "with status 5"),
+    ],
+)
+def test_a_worker_that_is_lost_is_an_error_and_not_a_wait(how, message):
+    with pytest.raises(ChildProcessError, match=f"a worker process ended {message}"):
+        list(run_ordered(end_at_three, [(number, how) for number in range(9)], 2))
+    assert not multiprocessing.active_children()
+
+
+def test_a_caller_that_leaves_ends_the_workers():
+    results = run_ordered(twice, tasks(1000), 2)
+    assert next(results)[1] == 0
+    results.close()
+    assert not multiprocessing.active_children()
+
+
+def test_workers_end_with_their_parent():
+    program = (
+        "import os, time\nfrom data.preprocessing.workers import run_ordered\n"
+        "def work(number):\n    os.write(1, b'%d\\n' % os.getpid())\n    time.sleep(600)\n"
+        "list(run_ordered(work, [(1,), (2,)], 2))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    workers = [int(process.stdout.readline()) for _ in range(2)]
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(
+        Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes() for worker in workers
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,186 @@
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert import REPOSITORY
+from bert.samples.shards import ShardDirectory
+from bert.tokenization.vocabulary import Vocabulary
+from tests.support.corpora import write_vocabulary
+from tests.support.dumps import article, page, write_dump
+
+SCRIPT = str(REPOSITORY / "data/create_datasets_from_start.sh")
+
+
+def start(work: Path | None, *arguments, **options) -> subprocess.Popen:
+    environment = {name: value for name, value in os.environ.items() if name != "BERT_PREP_WORKING_DIR"}
+    if work is not None:
+        environment["BERT_PREP_WORKING_DIR"] = str(work)
+    return subprocess.Popen(
+        ["bash", SCRIPT, *map(str, arguments)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
+
+
+def run(work: Path | None, *arguments) -> tuple[int, str, str]:
+    process = start(work, *arguments)
+    out, error = process.communicate(timeout=300)
+    return process.returncode, out, error
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not on the PATH")
+def test_the_script_is_clean():
+    subprocess.run(["shellcheck", "--external-sources", SCRIPT], check=True, cwd=REPOSITORY)
+
+
+def test_sources_need_no_paddle():
+    modules = ", ".join(
+        f"data.{name}"
+        for name in (
+            "download_wikipedia",
+            "download_books",
+            "import_text",
+            "download_squad",
+            "download_glue",
+            "download_vocabulary",
+        )
+    )
+    code = f"import sys, {modules}; sys.exit('paddle' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+
+
+def test_help_names_every_step_and_needs_nothing():
+    code, out, _ = run(None, "--help")
+    assert code == 0
+    for word in (
+        "wikipedia",
+        "books",
+        "vocabulary",
+        "phase1",
+        "phase2",
+        "squad",
+        "glue",
+        "--skip",
+        "--only",
+        "--dry-run",
+    ):
+        assert word in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--skip", "lunch"], "step 'lunch' is none of"),
+        (["--lunch", "1"], "option '--lunch' is not known"),
+        (["lunch"], "argument 'lunch' is not understood"),
+        (["--seed"], "--seed needs a value"),
+    ],
+)
+def test_a_wrong_argument_is_named(tmp_path, arguments, message):
+    code, _, error = run(tmp_path, *arguments)
+    assert code == 2 and message in error
+
+
+def test_the_folder_must_be_named():
+    code, _, error = run(None)
+    assert code == 2 and "BERT_PREP_WORKING_DIR is not set" in error
+
+
+def steps(error: str) -> list[str]:
+    return [line.split()[3] for line in error.splitlines() if line.startswith("+ python -m")]
+
+
+def test_steps_can_be_chosen_and_left_out(tmp_path):
+    assert steps(run(tmp_path, "--dry-run")[2]) == [
+        "data.download_wikipedia",
+        "data.download_vocabulary",
+        "data.preprocess_bert_pretrain",
+        "data.preprocess_bert_pretrain",
+        "data.download_squad",
+    ]
+    assert steps(run(tmp_path, "--dry-run", "--skip", "wikipedia", "--skip", "phase2", "--skip", "squad")[2]) == [
+        "data.download_vocabulary",
+        "data.preprocess_bert_pretrain",
+    ]
+    assert steps(run(tmp_path, "--dry-run", "--only", "glue")[2]) == ["data.download_glue"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_flags_are_those_of_the_recipes(tmp_path):
+    _, _, error = run(tmp_path / "my; data", "--dry-run", "--vocabulary", "bert-base-cased")
+    phase1, phase2 = [line for line in error.splitlines() if "preprocess" in line]
+    assert "pretrain/phase1/unbinned/parquet --vocab-file" in phase1 and "--target-seq-length 128" in phase1
+    assert "--max-predictions-per-seq 20" in phase1 and "--no-lowercase" in phase1 and "--bin-size" not in phase1
+    assert "pretrain/phase2/bin_size_64/parquet" in phase2 and "--bin-size 64" in phase2
+    assert "--target-seq-length 512" in phase2 and "--max-predictions-per-seq 80" in phase2
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("from start; rm -rf x")
+    write_dump(folder / "dump.xml.bz2", [page(n, article(n, 20)) for n in range(1, 120)], 10)
+    write_vocabulary(folder / "vocab.txt")
+    return folder
+
+
+def command(inputs: Path) -> list:
+    return [
+        "--local-dump",
+        inputs / "dump.xml.bz2",
+        "--vocab-file",
+        inputs / "vocab.txt",
+        "--num-shards",
+        2,
+        "--skip",
+        "squad",
+        "--local-n-workers",
+        1,
+    ]
+
+
+def files(work: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(work)): path.read_bytes()
+        for path in work.rglob("*")
+        if path.is_file() and path.name != ".run_key"
+    }
+
+
+def test_a_dump_becomes_shards_of_both_phases_and_a_second_run_changes_nothing(inputs, tmp_path):
+    work = tmp_path / "work"
+    code, _, error = run(work, *command(inputs))
+    assert code == 0, error
+    vocabulary = Vocabulary.from_file(inputs / "vocab.txt")
+    for folder, length in (("phase1/unbinned", 128), ("phase2/bin_size_64", 512)):
+        ShardDirectory(work / "pretrain" / folder / "parquet", vocabulary, length).verify()
+    first = files(work)
+    times = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
+    assert run(work, *command(inputs))[0] == 0
+    assert files(work) == first
+    assert {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()} == times
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(10))
+def test_a_killed_run_is_continued(inputs, tmp_path, number):
+    rng = random.Random(number)
+    assert run(tmp_path / "whole", *command(inputs))[0] == 0
+    for _ in range(3):
+        process = start(tmp_path / "cut", *command(inputs))
+        time.sleep(rng.uniform(0.5, 8))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    code, _, error = run(tmp_path / "cut", *command(inputs))
+    assert code == 0, error
+    assert files(tmp_path / "cut") == files(tmp_path / "whole")

@@ -1,0 +1,193 @@
+import hashlib
+import io
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from data import download_glue, download_squad, download_vocabulary
+from data.fetching.archives import extract_zip
+from data.fetching.transfer import DownloadError, Patience, check_checksum
+from tests.support.corpora import vocabulary
+from tests.support.faulty_server import Served, serving
+
+QUICK = Patience(attempts=2, sleep=lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def pin(data: bytes) -> tuple[str, int]:
+    return hashlib.sha256(data).hexdigest(), len(data)
+
+
+def zipped(files: dict[str, bytes], **attributes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            info = zipfile.ZipInfo(name)
+            for attribute, value in attributes.items():
+                setattr(info, attribute, value)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, data)
+    return buffer.getvalue()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_an_archive_is_unpacked_without_its_metadata(tmp_path):
+    files = {"x/train.tsv": b"1", "x/": b"", "__MACOSX/x/._t": b"2", "x/sub/a b.tsv": b""}
+    (tmp_path / "a.zip").write_bytes(zipped(files))
+    extract_zip(tmp_path / "a.zip", tmp_path / "out")
+    assert names(tmp_path / "out") == ["x/sub/a b.tsv", "x/train.tsv"]
+    with pytest.raises(ValueError, match="exists"):
+        extract_zip(tmp_path / "a.zip", tmp_path / "out")
+
+
+def flipped(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+LINK = (stat.S_IFLNK | 0o777) << 16
+DEVICE = (stat.S_IFCHR | 0o777) << 16
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (zipped({"../evil": b"x"}), "leads out"),
+        (zipped({"a/../../evil": b"x"}), "leads out"),
+        (zipped({"/etc/evil": b"x"}), "leads out"),
+        (zipped({"a\\..\\evil": b"x"}), "leads out"),
+        (zipped({"C:evil": b"x"}), "leads out"),
+        (zipped({"a\nb": b"x"}), "leads out"),
+        (zipped({"link": b"/etc/passwd"}, external_attr=LINK), "is a link or a device"),
+        (zipped({"device": b""}, external_attr=DEVICE), "is a link or a device"),
+        (zipped({"a": b"1", "A": b"2"}), "twice"),
+        (zipped({"bomb": b"\0" * 2_000_000}), "would unpack to"),
+        (zipped({str(number): b"" for number in range(200)}), "would unpack to"),
+        (b"<html>not found", "not a whole, plain zip file"),
+        (b"", "not a whole, plain zip file"),
+        (zipped({"a": b"x" * 1000})[:-30], "not a whole, plain zip file"),
+        (flipped(zipped({"a": bytes(range(256)) * 9}), 60), "not a whole"),
+        (zipped({"a": b"x"}).replace(b"\x00\x00\x08\x00", b"\x01\x00\x08\x00"), "not a whole"),  # encrypted, it says
+    ],
+)
+def test_a_hostile_or_damaged_archive_writes_nothing(tmp_path, data, message):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.zip").write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        extract_zip(folder / "a.zip", folder / "out", max_bytes=1_000_000, max_files=100)
+    assert names(tmp_path) == ["in/a.zip"] and not (folder / "out").exists()
+
+
+def test_an_entry_that_is_longer_than_it_says_is_refused(tmp_path):
+    data = bytearray(zipped({"bomb": b"x" * 5000}))
+    for place in (22, data.index(b"PK\x01\x02") + 24):  # uncompressed size, in the entry and in the directory
+        data[place : place + 4] = (10).to_bytes(4, "little")
+    (tmp_path / "a.zip").write_bytes(data)
+    with pytest.raises(ValueError, match="zip"):
+        extract_zip(tmp_path / "a.zip", tmp_path / "out")
+    assert names(tmp_path) == ["a.zip"]
+
+
+def test_every_pinned_checksum_is_one():
+    pins = [
+        *download_vocabulary.VOCABULARIES.values(),
+        *(pin for files in download_squad.FILES.values() for pin in files.values()),
+        *(pin for files in download_glue.TASKS.values() for pin in files.values()),
+    ]
+    for sha256, num_bytes in pins:
+        assert check_checksum(f"sha256:{sha256}") and num_bytes > 1000
+    assert len({sha256 for sha256, _ in pins}) == len(pins) - 2  # base and large vocabularies are the same
+
+
+def test_squad_lies_where_the_recipes_look(tmp_path, monkeypatch, capsys):
+    files = {"train-v1.1.json": b"train" * 1000, "dev-v1.1.json": b"dev" * 1000}
+    monkeypatch.setitem(download_squad.FILES, "1.1", {name: pin(data) for name, data in files.items()})
+    served = {f"/{name}": Served(data, drops=[100]) for name, data in files.items()}
+    with serving(served) as url:
+        for _ in range(2):
+            download_squad.main(["--outdir", str(tmp_path / "squad"), "--mirror", url])
+    assert [len(file.requests) for file in served.values()] == [2, 2]
+    assert names(tmp_path / "squad") == ["v1.1/checksums.json", "v1.1/dev-v1.1.json", "v1.1/train-v1.1.json"]
+    assert capsys.readouterr().out.count("whole") == 4
+
+
+def test_a_file_that_is_not_the_pinned_one_is_refused(tmp_path):
+    data = b"{}" * 15_144_136  # of the right length
+    with serving({"/train-v1.1.json": Served(data)}) as url, pytest.raises(DownloadError, match="not the one whose"):
+        download_squad.download_squad("1.1", tmp_path, [url], QUICK)
+    with (
+        serving({"/bert-large-uncased-vocab.txt": Served(b"[PAD]\n" * 100)}) as url,
+        pytest.raises(SystemExit, match="has 600 bytes and must be 231508"),
+    ):
+        download_vocabulary.main(["--outdir", str(tmp_path), "--mirror", url])
+    assert names(tmp_path) == []
+
+
+def test_the_vocabulary_lies_where_the_recipes_look(tmp_path, monkeypatch, capsys):
+    data = "".join(f"{token}\n" for token in vocabulary().tokens).encode()
+    monkeypatch.setitem(download_vocabulary.VOCABULARIES, "bert-large-uncased", pin(data))
+    with serving({"/bert-large-uncased-vocab.txt": Served(data)}) as url:
+        download_vocabulary.main(["--outdir", str(tmp_path / "vocab"), "--mirror", url])
+    assert (tmp_path / "vocab/bert-large-uncased-vocab.txt").read_bytes() == data
+    assert f"{len(vocabulary())} tokens" in capsys.readouterr().out
+
+
+HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+
+
+def mrpc_files() -> dict[str, bytes]:
+    train = HEADER + "".join(f'{n % 2}\t{n}\t{n + 100}\tA "quoted {n}.\tB\u2028{n}.\r\n' for n in range(10))
+    test = HEADER + "".join(f"1\t{n}\t{n + 100}\tC {n}.\tD {n}.\r\n" for n in range(50, 53))
+    return {
+        "msr_paraphrase_train.txt": train.encode(),
+        "msr_paraphrase_test.txt": test.encode(),
+        "mrpc_dev_ids.tsv": b"3\t103\n7\t107\n",
+    }
+
+
+def glue(tmp_path, monkeypatch, task: str, files: dict[str, bytes]) -> Path:
+    monkeypatch.setitem(download_glue.TASKS, task, {name: pin(data) for name, data in files.items()})
+    with serving({f"/{name}": Served(data) for name, data in files.items()}) as url:
+        for _ in range(2):
+            download_glue.main(["--outdir", str(tmp_path / "glue"), "--task", task, "--mirror", url])
+    assert not [path for path in (tmp_path / "glue").iterdir() if path.name.startswith(".")]
+    return tmp_path / "glue" / task
+
+
+def test_mrpc_is_split_as_glue_does(tmp_path, monkeypatch):
+    folder = glue(tmp_path, monkeypatch, "MRPC", mrpc_files())
+    rows = {name: (folder / f"{name}.tsv").read_bytes().decode().split("\n")[:-1] for name in ("train", "dev", "test")}
+    assert rows["dev"] == [HEADER[1:-2], '1\t3\t103\tA "quoted 3.\tB\u20283.', '1\t7\t107\tA "quoted 7.\tB\u20287.']
+    assert len(rows["train"]) == 9 and rows["train"][0] == rows["dev"][0]
+    assert rows["test"] == [
+        "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        "0\t50\t150\tC 50.\tD 50.",
+        "1\t51\t151\tC 51.\tD 51.",
+        "2\t52\t152\tC 52.\tD 52.",
+    ]
+
+
+def test_mrpc_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match="do not belong together"):
+        glue(tmp_path, monkeypatch, "MRPC", {**mrpc_files(), "mrpc_dev_ids.tsv": b"3\t999\n"})
+    assert not (tmp_path / "glue/MRPC").exists()
+
+
+@pytest.mark.parametrize("prefix", ["", "CoLA/"])
+def test_an_archive_becomes_the_folder_of_its_task(tmp_path, monkeypatch, prefix):
+    data = zipped({f"{prefix}train.tsv": b"1", f"{prefix}dev.tsv": b"2", f"{prefix}original/raw.tsv": b"3"})
+    folder = glue(tmp_path, monkeypatch, "CoLA", {"CoLA.zip": data})
+    assert names(folder) == ["dev.tsv", "original/raw.tsv", "train.tsv"]
+
+
+def test_the_diagnostic_set_is_a_file(tmp_path, monkeypatch):
+    assert names(glue(tmp_path, monkeypatch, "AX", {"AX.tsv": b"x"})) == ["diagnostic.tsv"]

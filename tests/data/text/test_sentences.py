@@ -1,0 +1,183 @@
+"""Sentences: where they end, and what long ones are cut into."""
+
+import gc
+import inspect
+import re
+import string
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+import sentencex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert.tokenization.fast_tokenizer import FastTokenizer
+from data.text.sentence_ends import sentence_ends
+from data.text.sentences import split_sentences as split_and_count
+from data.text.sentences import tokenize_documents
+from tests.support.corpora import vocabulary
+
+WORDS = vocabulary()
+_CHARACTERS = "aB1. !?\"'(]\u00ab\u00bb\u2019\u201c\u2026\u3002\uff01\u300d\u00e9\u00c9\u6d77\U0001f41f\n"
+_TEXTS = st.text(st.sampled_from(_CHARACTERS), max_size=60)
+
+
+def split_sentences(text: str, language: str = "en") -> list[str]:
+    counts = Counter()
+    sentences = split_and_count(text, language, counts)
+    assert not counts
+    return sentences
+
+
+def english(*texts: str) -> list[list[str]]:
+    """The sentences of each text."""
+    encoded = [text.encode() for text in texts]
+    documents = np.concatenate([[0], np.cumsum([len(part) for part in encoded])]).astype(np.int64)
+    data = b"".join(encoded)
+    ends = sentence_ends(np.frombuffer(data, np.uint8), documents)
+    assert (np.diff(ends) > 0).all()
+    result = []
+    for start, stop in zip(documents[:-1], documents[1:], strict=True):
+        inside = ends[(ends > start) & (ends < stop)].tolist()
+        result.append([data[low:high].decode() for low, high in zip([start, *inside], [*inside, stop], strict=True)])
+    assert sum(map(len, result)) == len(ends) + len(texts), "a sentence ends outside of the documents"
+    return result
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The boat is gone. |The sea is calm.",
+        "Mr. Lee saw Dr. Kim.  |They left at 5 p.m. yesterday.",
+        "J. Lee wrote it, e.g. here, i.e. now.",
+        "See vol. |Two of them, or Fig. 3 of it.",
+        "It was 1999. |Then it ended!  |Did it? |Yes.",
+        "\u201cGo.\u201d |He went (it was late.) |She stayed.",
+        'He said "No." |Then "Yes!" |(Or so. |It seems.)',
+        "no capitals here. |still it ends? |yes.",
+        "Wait... |There it is\u2026 Now.",
+        "\u6d77\u3002|\u6cb3\uff01|\u9b5a\u3002\u300d|\u821f",
+        "The \u00e9t\u00e9. |\u00c9t\u00e9 again. |\u00e9t\u00e9.",
+        "Version 3.11.2 of a.b.c and www.example.org is at 3.5 m.",
+        'The end is Mr. " ',
+        '"Where are you going?" she asked. |He cried "Stop!" and left.',
+        "He teaches (He worked as an engineer.) at the University.",
+        "No, I can't. |She left him. |It is Tom's. |The other is mine. |The boys'. |Then.",
+        "I was waiting... then he came. |I was ... well, tired. |He said . . . and left.",
+        "The end.\u00a0|The next.\u2009 |A martyr.[1] |The emperor.[12][3] |End.",
+        "Vitamin K\u00a0. |Then it ended.",
+        'A lone " mark. |It swallows nothing. |Nor does ( this.',
+    ],
+)
+def test_english_sentences_end_where_a_reader_ends_them(text):
+    assert english(text.replace("|", "")) == [text.split("|")]
+
+
+@settings(deadline=None)
+@given(st.lists(_TEXTS, max_size=5))
+def test_sentences_are_whole_characters_of_their_document(texts):
+    assert ["".join(sentences) for sentences in english(*texts)] == texts
+
+
+def test_where_there_are_no_quotes_sentences_end_where_the_library_ends_them():
+    modules = (inspect, re, string, Counter, np, pytest, st)
+    texts = [
+        part
+        for module in modules
+        for _, value in sorted(vars(module).items(), key=lambda item: item[0])
+        if isinstance(text := getattr(value, "__doc__", None), str)
+        for part in re.findall(r"[^\"'()\[\]{}`<>]{100,}", " ".join(text.split()))
+    ]
+    both = mine = library = 0
+    for text, sentences in zip(texts, english(*texts), strict=True):
+        found, expected = (
+            set(np.cumsum([len(part) for part in parts]).tolist())
+            for parts in (sentences, sentencex.segment("en", text))
+        )
+        both, mine, library = both + len(found & expected), mine + len(found), library + len(expected)
+    assert library > 500 and both / mine > 0.95 and both / library > 0.95
+
+
+def test_other_languages_are_the_librarys():
+    text = "Am 3. Oktober kam er. Dann ging er."
+    assert split_sentences(text, "de") == ["Am 3. Oktober kam er. ", "Dann ging er."]
+    counts = Counter()
+    documents = tokenize_documents([(0, text)], FastTokenizer(WORDS), "de", counts)
+    assert counts["sentences"] == 2 and len(documents.sentence_offsets) == 3
+
+
+def test_a_page_that_the_library_fails_on_is_one_sentence_and_counted():
+    counts = Counter()
+    assert split_and_count("Vitamin K\u00a0. Then it ended.", "de", counts) == ["Vitamin K\u00a0. Then it ended."]
+    assert list(counts.values()) == [1]
+
+
+def test_endless_marks_are_not_remembered_whole():
+    words = [f"x{number}y" + "." * 10_000 + " Lee" for number in range(200)]
+    tracemalloc.start()
+    assert len(english(" ".join(words))[0]) == 201
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 500_000
+
+
+def test_sentences_join_to_the_text_and_a_lone_quotation_mark_does_not_swallow_pages():
+    text = 'He said: "The sea. ' + "The old boats wait under the bridges of the river. " * 2000 + 'Fish wait." Sea!'
+    sentences = split_sentences(text)
+    assert "".join(sentences) == text
+    assert max(map(len, sentences)) <= 2000 and len(sentences) > 1900
+    assert len(english(text)[0]) == 2003
+    assert split_sentences("") == [] and "".join(split_sentences("\u6d77" * 12_000, "zh")) == "\u6d77" * 12_000
+
+
+@pytest.mark.parametrize("abbreviation", ["Dr. Lee", "Prof. Lee", "J. Lee"])
+def test_a_page_ends_at_a_sentence_not_at_an_abbreviation(abbreviation):
+    sentence = "Most boats wait near the bridge. "
+    named = f"Here {'fish and ' * 10}{abbreviation}{' and fish' * 20}. "
+    sentences = split_sentences(sentence * 56 + named + sentence * 100)
+    assert named in sentences and sentences.count(sentence) >= 155
+
+
+@settings(deadline=None)
+@given(st.lists(_TEXTS, max_size=4))
+def test_sentences_are_tokenised_as_if_each_were_alone(texts):
+    tokenizer = FastTokenizer(WORDS)
+    documents = tokenize_documents(enumerate(texts), tokenizer, "en", Counter())
+    alone = [ids for sentences in english(*texts) for sentence in sentences if (ids := tokenizer.encode(sentence))]
+    found = np.split(documents.token_ids, documents.sentence_offsets[1:-1])
+    assert [part.tolist() for part in found] == (alone or [[]])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["the ", "boats ", "Sea. ", "zzqxj ", "3141592653589 "]), max_size=40), max_size=4
+    ),
+    st.integers(2, 20),
+)
+def test_long_sentences_become_parts_of_whole_words_and_nothing_is_lost(texts, limit):
+    tokenizer, counts = FastTokenizer(WORDS), Counter()
+    whole = tokenize_documents(enumerate(map("".join, texts)), tokenizer, "en", Counter())
+    cut = tokenize_documents(enumerate(map("".join, texts)), tokenizer, "en", counts, max_sentence_tokens=limit)
+    assert cut.token_ids.tolist() == whole.token_ids.tolist()
+    assert set(whole.sentence_offsets) <= set(cut.sentence_offsets)
+    lengths = np.diff(whole.sentence_offsets)
+    assert counts["sentences cut in parts, too long for half a sample"] == (lengths > limit).sum()
+    assert np.diff(cut.sentence_offsets).max(initial=0) <= limit
+    starts = cut.token_ids[cut.sentence_offsets[:-1]]
+    inside = WORDS.continuations()[starts].sum()
+    longest = max((len(tokenizer.encode(word)) for text in texts for word in text), default=0)
+    assert inside == 0 or longest > limit // 4
+    documents = [found.sentence_offsets[found.document_offsets].tolist() for found in (cut, whole)]
+    assert documents[0] == documents[1]
+
+
+def test_equal_parts():
+    tokenizer = FastTokenizer(WORDS)
+    documents = tokenize_documents(
+        [(0, "the " * 100 + ". The sea.")], tokenizer, "en", Counter(), max_sentence_tokens=30
+    )
+    assert np.diff(documents.sentence_offsets).tolist() == [26, 25, 25, 25, 3]

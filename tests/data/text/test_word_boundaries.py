@@ -1,0 +1,209 @@
+"""Whole-word masks of Chinese text: jieba says which characters are a word."""
+
+import io
+import re
+import sys
+from collections import Counter
+from importlib import metadata
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert.samples.loader import LoaderSettings, PretrainingDataset
+from bert.samples.manifest import read_manifest
+from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from data import preprocess_bert_pretrain
+from data.text import word_boundaries
+from data.text.sentences import tokenize_documents
+from data.text.word_boundaries import encode_words, word_segmenter
+from tests.data.test_preprocess import hashes
+from tests.support.corpora import LETTERS
+from tests.support.corpora import WORDS as ENGLISH
+
+pytest.importorskip("jieba", reason="pip install -r requirements-chinese.txt")
+
+SENTENCES = (
+    "老船在桥下等待，河水流过石头。",
+    "我们在北京大学学习自然语言处理。",
+    "他昨天晚上坐火车回到了上海。",
+    "The old boats wait under the bridges。",
+    "图书馆里有很多关于计算机科学的书。",
+    "孩子们喜欢在公园里穿着T恤跳舞。",
+    "这条river流向大海，water很冷。",
+    "春天的时候，山上开满了花。",
+)
+MANY = ("北京大学", "图书馆", "我们", "昨天", "石头")  # words of which each character is a token
+CHARACTERS = sorted(set(re.findall(r"[\u3000-\uffff]", "".join(SENTENCES))))
+WORDS = Vocabulary((*SPECIAL_TOKENS, *CHARACTERS, *LETTERS, *(f"##{letter}" for letter in LETTERS), *".,!", *ENGLISH))
+TOKENIZER = FastTokenizer(WORDS)
+STATIC = ("--masking", "static", "--whole-word-masking")
+JIEBA = (*STATIC, "--word-segmenter", "jieba")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """vocab.txt and 60 documents of some of the sentences."""
+    root = tmp_path_factory.mktemp("chinese")
+    (root / "vocab.txt").write_text("".join(token + "\n" for token in WORDS.tokens), encoding="utf-8")
+    rng = np.random.default_rng(0)
+    lines = [f"{number} " + "".join(rng.choice(SENTENCES, rng.integers(2, 12))) for number in range(60)]
+    (root / "text").mkdir()
+    (root / "text" / "0.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return root
+
+
+def run(corpus, sink, *flags, workers=1):
+    preprocess_bert_pretrain.main(
+        [
+            "--text",
+            str(corpus / "text"),
+            "--sink",
+            str(sink),
+            "--vocab-file",
+            str(corpus / "vocab.txt"),
+            "--language",
+            "zh",
+            "--target-seq-length",
+            "64",
+            "--block-size",
+            "2500",
+            "--local-n-workers",
+            str(workers),
+            *flags,
+        ]
+    )
+    return sink
+
+
+def samples(folder) -> list[tuple[list[str], list[int]]]:
+    """(tokens as they were before masking, masked positions) of each sample."""
+    found = []
+    for path in sorted(folder.glob("*.parquet")):
+        for row in pq.ParquetFile(path).read(use_threads=False).to_pylist():
+            tokens = ["[CLS]", *row["A"].split(), "[SEP]", *row["B"].split(), "[SEP]"]
+            positions = np.load(io.BytesIO(row["masked_lm_positions"])).tolist()
+            for position, label in zip(positions, row["masked_lm_labels"].split(), strict=True):
+                tokens[position] = label
+            found.append((tokens, positions))
+    return found
+
+
+def occurrences(folder, word: list[str]) -> Counter:
+    """How many of its tokens are masked, over all places where the word stands."""
+    return Counter(
+        sum(place in positions for place in range(start, start + len(word)))
+        for tokens, positions in samples(folder)
+        for start in range(len(tokens))
+        if tokens[start : start + len(word)] == word
+    )
+
+
+def test_each_word_is_masked_whole_or_not_at_all(corpus, tmp_path):
+    with_words, without = run(corpus, tmp_path / "with", *JIEBA), run(corpus, tmp_path / "without", *STATIC)
+    for word in [*map(list, MANY), ["t", "恤"]]:
+        assert set(occurrences(with_words, word)) == {0, len(word)}, word
+    assert len(occurrences(without, list("北京大学"))) > 2  # each character by itself
+
+
+def test_the_budget_and_the_limit_of_predictions_hold(corpus, tmp_path):
+    lengths, counts = np.array(
+        [(len(tokens), len(positions)) for tokens, positions in samples(run(corpus, tmp_path / "free", *JIEBA))]
+    ).T
+    assert (counts <= np.maximum(1, np.rint(0.15 * lengths))).all() and counts.min() >= 1
+    assert counts.sum() / lengths.sum() == pytest.approx(0.15, abs=0.01)
+    limited = samples(run(corpus, tmp_path / "limited", *JIEBA, "--max-predictions-per-seq", "4"))
+    assert max(len(positions) for _, positions in limited) == 4
+
+
+def test_the_tokens_are_those_without_a_segmenter_and_only_masks_differ(corpus, tmp_path):
+    for other in (STATIC, STATIC[:2]):
+        plain = samples(run(corpus, tmp_path / str(len(other)), *other))
+        assert [tokens for tokens, _ in plain] == [
+            tokens for tokens, _ in samples(run(corpus, tmp_path / f"jieba{len(other)}", *JIEBA))
+        ]
+
+
+@pytest.mark.parametrize("flags", [("--num-shards", "3"), ("--bin-size", "32", "--output-format", "arrow")])
+def test_workers_do_not_change_the_bytes_and_the_manifest_tells_the_segmenter(corpus, tmp_path, flags):
+    one, two = (run(corpus, tmp_path / str(workers), *JIEBA, *flags, workers=workers) for workers in (1, 2))
+    assert hashes(one) == hashes(two)
+    manifest = read_manifest(one)
+    assert manifest.settings["word_segmenter"] == "jieba"
+    assert manifest.settings["word_segmenter_version"] == metadata.version("jieba")
+    assert manifest.counts["words of several characters, some Chinese"] > 100
+    plain = read_manifest(run(corpus, tmp_path / "plain", *STATIC))
+    assert not [name for name in plain.settings if "segmenter" in name]
+
+
+def test_words_with_letters_are_whole_and_english_is_left_to_wordpiece():
+    segmenter = word_segmenter("jieba")
+    assert segmenter.parts("他买了T恤，A股上涨")[1::2] == ["T恤", "A股", "上涨"]
+    assert segmenter.parts("T恤")[1::2] == ["T恤"] and segmenter.parts("aT恤") == ["aT恤"]  # BERT takes "aT" together
+    assert segmenter.parts("The old-fashioned boats wait 3.14 s.") == ["The old-fashioned boats wait 3.14 s."]
+    texts = ["The unwater boats."]
+    assert encode_words(texts, TOKENIZER, segmenter).continues.tolist() == [
+        WORDS.tokens[token].startswith("##") for token in TOKENIZER.encode(texts[0])
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(
+                [*SENTENCES, *MANY, "T恤", "A股", "\u3005", "e\u0301", "\uf900", "\U00020000", "\u2026", "\u3000"]
+            ),
+            st.text(max_size=4),
+        ),
+        max_size=8,
+    )
+)
+def test_no_text_is_tokenised_differently_by_the_cuts(parts):
+    text = "".join(parts)
+    found = encode_words([text, "", text], TOKENIZER, word_segmenter("jieba"))
+    ids, offsets = TOKENIZER.encode_texts([text, "", text])
+    assert "".join(word_segmenter("jieba").parts(text)) == text
+    assert found.ids.tolist() == ids.tolist() and found.offsets.tolist() == offsets.tolist()
+    assert len(found.continues) == len(ids) and not found.continues[:1].any()
+
+
+def test_boundaries_stay_with_their_tokens_where_sentences_are_empty():
+    texts = ["", "\x00。我们", "  ", "图书馆。\u200b。石头"]
+    documents = tokenize_documents(enumerate(texts), TOKENIZER, "zh", Counter(), word_segmenter("jieba"))
+    shown = [
+        WORDS.tokens[token] + "~" * bool(more)
+        for token, more in zip(documents.token_ids, documents.continues, strict=True)
+    ]
+    assert "".join(shown) == "。我们~图书~馆~。。石头~"
+
+
+def test_what_cannot_be_is_refused_before_any_text_is_read(corpus, tmp_path, monkeypatch):
+    for flags, rule in (
+        (JIEBA[2:], "masking='dynamic' puts none"),
+        (JIEBA[3:], "dynamic masks cannot use them"),
+        ((*JIEBA[:2], *JIEBA[3:]), "--whole-word-masking"),
+    ):
+        with pytest.raises(SystemExit, match=rule):
+            run(corpus, tmp_path / "out", *flags)
+    monkeypatch.setattr(word_boundaries.metadata, "version", lambda name: metadata.distribution("no " + name).version)
+    with pytest.raises(SystemExit, match="pip install -r requirements-chinese.txt"):
+        run(corpus, tmp_path / "out", *JIEBA)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_that_would_lose_the_words_is_refused(corpus, tmp_path):
+    folder = run(corpus, tmp_path / "out", *JIEBA)
+    assert PretrainingDataset(folder, WORDS, LoaderSettings(64, 10, "static")).num_samples
+    with pytest.raises(ValueError, match="made with --word-segmenter jieba"):
+        PretrainingDataset(folder, WORDS, LoaderSettings(64, 10, "dynamic", whole_word_masking=True))
+
+
+def test_the_dictionary_is_not_kept_in_the_common_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "jieba.cache").write_bytes(b"rubbish")
+    assert word_boundaries.WordSegmenter().parts("图书馆")[1::2] == ["图书馆"]
+    assert [path.name for path in tmp_path.iterdir()] == ["jieba.cache"] and "jieba" in sys.modules

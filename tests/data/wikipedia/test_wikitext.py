@@ -1,0 +1,288 @@
+import gc
+import time
+
+import mwparserfromhell
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.wikipedia.wikitext import Site, prose_of
+from tests.support.dumps import article
+
+SITE = Site.of({-2: "Medium", 6: "Datei", 14: "Kategorie"})
+REST = "It is a long river that runs through the old town to the sea."
+
+
+def one(markup: str, language: str = "en") -> str:
+    """The only paragraph."""
+    found = prose_of(markup, SITE, language)
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("'''Paris''' is ''the'' '''''capital'''''.", "Paris is the capital."),
+        ("It is ''''quoted'''.", "It is 'quoted."),
+        ("The [[river]]s and [[sea|the seas]] meet.", "The rivers and the seas meet."),
+        ("See [[river#Source|its source]] and [[:Category:Rivers]].", "See its source and Category:Rivers."),
+        ("The [[Bank (geography)|]] is steep.", "The Bank is steep."),
+        ("[[File:a.jpg|thumb|A [[link]] in ''a'' caption.]]The river.", "The river."),
+        ("[[Datei:a.jpg|mini|Text.]][[image:b.PNG|x]][[Bild:c.svg|Text.]]The river.", "The river."),
+        ("[[File:a.jpg|thumb|A {{template|x=[[y]]}} [[File:b.jpg|in it]] here.]]The river.", "The river."),
+        ("The river. [[Category:Rivers]] [[Kategorie:Fluss|x]] [[fr:Fleuve]] [[zh-min-nan:Ho]]", "The river."),
+        ("A [[wikt:river|river]] and [[s:Book|a book]].", "A river and a book."),
+        ("{{Infobox\n| name = x\n| map = {{map|{{{1|}}}}}\n}}\nThe river.", "The river."),
+        ("The{{ref label|a}} river{{#if:{{{x|}}}|y|z}} runs.", "The river runs."),
+        ("It is {{convert|5|km|mi}} long, {{convert|5|to|8|m}} deep.", "It is 5 km long, 5 to 8 m deep."),
+        ("It is {{lang|fr|le fleuve}}, {{lang-de|Fluss}}, {{langx|it|fiume}}.", "It is le fleuve, Fluss, fiume."),
+        ("It is {{linktext|\u9ad8\u9e97|\u78c1\u5668}} or {{frac|1|2}}.", "It is \u9ad8\u9e97\u78c1\u5668 or 1/2."),
+        ("Born {{circa|1900}}{{snd}}he was {{nowrap|10 m}} tall.", "Born c. 1900 \u2013 he was 10 m tall."),
+        (
+            'The river<ref name="a">Book, {{cite|x}}.</ref> runs<ref name=b /> far<ref>[[x]]</ref>.',
+            "The river runs far.",
+        ),
+        ("The river<ref>never closed runs far.", "The rivernever closed runs far."),
+        ("The river <!-- not <ref> this -->runs. <!-- and the rest", "The river runs."),
+        ("Where <math>x^2 \\{{y}\\}</math> is, <chem>H2O</chem> flows.", "Where is, flows."),
+        ("Use <nowiki>[[brackets]] and '''quotes'''</nowiki> here.", "Use [[brackets]] and '''quotes''' here."),
+        ("Use <nowiki/>this<nowiki /> here.", "Use this here."),
+        ("<gallery>\na.jpg|A caption.\n</gallery>The river.", "The river."),
+        ('<syntaxhighlight lang="c">\nint x; // A sentence.\n</syntaxhighlight>\nThe river.', "The river."),
+        ("{| class=x\n|-\n! A heading.\n| A cell.\n{| \n| An inner cell.\n|}\n| More.\n|}\nThe river.", "The river."),
+        (":::{| class=x\n| A cell.\n|}\nThe river.", "The river."),
+        ("<table><tr><td>A cell.<table><tr><td>B.</td></tr></table></td></tr></table>The river.", "The river."),
+        ("{| class=x\n| A cell.\n\nThe river runs.", "The river runs."),
+        ("* A sentence.\n# Two.\n; Three.\n: Four.\n:* Five.\nThe river.", "The river."),
+        ("<ul><li>A sentence.</li><li>Two.</li></ul>The river.", "The river."),
+        ("== A heading. ==\nThe river.\n=== Another one! === \n----", "The river."),
+        ("__NOTOC__The river. __NO_SUCH__", "The river."),
+        ("The method is __init__ here.", "The method is __init__ here."),
+        ("{{DEFAULTSORT:River, A}}__KEIN_INHALTSVERZEICHNIS__\nThe river. __INHALT__", "The river."),
+        ("See [http://a.b/c?d=e the page] and [//a.b here] [https://a.b/c].", "See the page and here."),
+        ("AT&amp;T &lt;b&gt; is 5&nbsp;km &mdash; caf&eacute;.", "AT&T <b> is 5 km \u2014 caf\u00e9."),
+        ("It costs 5 &#8364; or &#x4e2d;.", "It costs 5 \u20ac or \u4e2d."),
+        ('It<br/>is H<sub>2</sub>O <span style="x">and</span> <small>so</small> on.', "It is H2O and so on."),
+        ("If 3 < 5 and 7 > 2, it is so.", "If 3 < 5 and 7 > 2, it is so."),
+        ("Paris ({{IPA|x}}; {{lang-fr}}) is , well , here ( {{x}} ).", "Paris is, well, here."),
+        ("Paris ({{IPA|x}}; born {{x}}, 1900) is here.", "Paris (born, 1900) is here."),
+        ("The soft&shy;ware\u200b runs.", "The software runs."),
+        ("He said -{zh-hans:\u6c34;zh-hant:\u8c41}- here -{H|zh:x}-.", "He said \u6c34 here."),
+        ("<blockquote>A quoted sentence is kept.</blockquote>", "A quoted sentence is kept."),
+        ("<poem>\nRoses are red.\n</poem>The river.", "The river."),
+        ("The line\nis broken.", "The line is broken."),
+    ],
+)
+def test_markup_becomes_what_a_reader_reads(markup, text):
+    assert one(markup) == text
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "",
+        "\n\n",
+        "{{only|templates}}",
+        "#REDIRECT [[x]]",
+        "'''River''' may refer to:\n* [[A]]\n* [[B]]",
+        "[[File:x.jpg]]",
+        "{|\n| All is a table.\n|}",
+        "==Heading==",
+        "The list of names",
+        "St. Mary's church",
+        "<ref>All is a reference.</ref>",
+    ],
+)
+def test_what_holds_no_sentence_gives_nothing(markup):
+    assert prose_of(markup, SITE) == []
+
+
+def test_a_paragraph_ends_with_its_last_sentence():
+    assert one(f"{REST} These are its towns:\n* [[A]]\n* [[B]]") == REST
+    assert one(f'{REST[:-1]} ("sea".)') == f'{REST[:-1]} ("sea".)'
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "{{a|b",
+        "}} b",
+        "[[a|b",
+        "]] b",
+        "{|\n",
+        "|}\n",
+        "<ref>",
+        "</ref>",
+        "<ref name=",
+        "<math>",
+        "'''",
+        "{{a|[[b}}",
+        "<div",
+        "[[a|{{b]]",
+        "{{{a}}",
+        "[http://a.b ",
+        "-{zh:",
+        "<nowiki>",
+        "[[File:a.jpg|thumb|b",
+        "{{{{{{",
+        "<table>",
+        "__A",
+    ],
+)
+def test_markup_that_is_not_closed_costs_its_marks_not_the_article(broken):
+    assert any(REST in paragraph for paragraph in prose_of(f"{REST}\n\n{broken}\n\n{REST}", SITE))
+    assert any(REST in paragraph for paragraph in prose_of(f"{broken}\n\n{REST}", SITE))
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("\u5317\u4eac\u662f\u4e2d\u56fd\u7684\u9996\u90fd\u3002\u5b83\u5f88\u5927\u3002", "zh"),
+        ("\u0411\u0435\u0440\u043b\u0438\u043d \u2014 \u0441\u0442\u043e\u043b\u0438\u0446\u0430.", "ru"),
+        (
+            "\u0627\u0644\u0642\u0627\u0647\u0631\u0629 \u0643\u0628\u064a\u0631\u0629. \u0647\u0644 \u0647\u064a "
+            "\u0639\u0627\u0635\u0645\u0629\u061f",
+            "ar",
+        ),
+        ("\u0926\u093f\u0932\u094d\u0932\u0940 \u092c\u0921\u093c\u0940 \u0939\u0948\u0964", "hi"),
+        ("\u0e01\u0e23\u0e38\u0e07\u0e40\u0e17\u0e1e" * 12, "th"),
+        ("\u305d\u308c\u306f\u300c\u5ddd\u3002\u300d", "ja"),
+    ],
+)
+def test_other_languages_and_scripts_are_kept(text, language):
+    assert one(f"'''{text}'''", language) == text
+    assert one(f"{text}\n* [[x]]", language) == text
+
+
+def test_a_chinese_paragraph_is_cut_after_its_last_full_stop():
+    assert one("\u5b83\u5f88\u5927\u3002\u5305\u62ec\uff1a", "zh") == "\u5b83\u5f88\u5927\u3002"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "{{",
+        "}}",
+        "[[",
+        "]]",
+        "{|\n",
+        "\n|}",
+        "{{[[",
+        "]]}}",
+        "{{a|[[b|",
+        "<ref>",
+        "<ref",
+        "<!--",
+        "<nowiki>",
+        "<table>",
+        "'",
+        "-{",
+        "[http://",
+        "[http://a",
+        "__A",
+        " ",
+        "(",
+        "( ",
+        ").",
+        "...",
+        ": ",
+        "{{{",
+        "}}}",
+        "<",
+        "&",
+        "&#",
+        "\n:",
+        ")",
+        "[[a|{{b]]",
+        "[[ (|",
+        "<math><ref>",
+        "{{convert|",
+        "!",
+        ". ",
+        "=",
+        "\n=",
+        "</ref>",
+        "(;",
+        ", ",
+        "[[File:",
+        "_",
+    ],
+)
+def test_the_time_is_proportional_to_the_length(piece):
+    """Ten times the length; a quadratic scan would take a hundred times as long.
+
+    The thread's time and no garbage collection, because what else this process holds and does is not the scanner's.
+    """
+
+    def seconds(count: int) -> float:
+        start = time.thread_time()
+        prose_of(piece * (count // len(piece)), SITE)
+        return time.thread_time() - start
+
+    gc.disable()
+    try:
+        short = max(0.01, max(seconds(40_000) for _ in range(3)))
+        assert min(seconds(400_000) for _ in range(2)) < 60 * short, piece
+    finally:
+        gc.enable()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "{{",
+                "}}",
+                "[[",
+                "]]",
+                "{|",
+                "|}",
+                "|",
+                "\n",
+                "<ref>",
+                "</ref>",
+                "<!--",
+                "-->",
+                "'''",
+                "<nowiki>",
+                "</nowiki>",
+                "=",
+                "*",
+                "a b",
+                "A word.",
+                "File:",
+                "x",
+                "{{{",
+                "}}}",
+                "<br>",
+                "<math>",
+                "</math>",
+                "&lt;",
+                "\x00",
+                "\u4e2d\u3002",
+                "\ud800",
+                "-{",
+                "}-",
+            ]
+        ),
+        max_size=40,
+    )
+)
+def test_any_markup_gives_single_lines_of_sentences(pieces):
+    for paragraph in prose_of("".join(pieces), SITE):
+        assert paragraph == " ".join(paragraph.split()) != ""
+
+
+def words(text: str) -> list[str]:
+    return text.replace("[", " ").replace("]", " ").split()
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_the_words_are_those_of_a_parser_of_wiki_markup(number):
+    """mwparserfromhell, which knows the grammar, strips the same; it keeps headings and lists, which are added here."""
+    markup = article(number)
+    expected = mwparserfromhell.parse(markup).strip_code(normalize=True)
+    expected = expected.replace("History", "").replace(" item", "").replace("* item", "").replace("Category:Rivers", "")
+    assert words(" ".join(prose_of(markup, SITE))) == words(expected)

@@ -1,0 +1,212 @@
+"""The doctor's judgement, on facts of machines we do not have; and its facts, on the machine we have."""
+
+import dataclasses
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from bert import REPOSITORY
+from bert.doctor import checks as doctor
+from bert.doctor import facts as machine_facts
+from bert.doctor.checks import FAILURE, OK, WARNING, examine, runs_on
+from bert.doctor.facts import Facts, Gpu, ask_paddle, collect
+
+GIB = 2**30
+CPU_BUILD = {"version": "2.6.2", "cuda": None, "gpus": 0, "nccl": None, "product": 64.0**3, "decompresses": True}
+HEALTHY = Facts(
+    paddle=CPU_BUILD,
+    cpu_vendor="GenuineIntel",
+    cpu_flags=frozenset({"avx", "avx2"}),
+    logical_processors=8,
+    usable_cores=8,
+    usable_processors=8,
+    memory_bytes=64 * GIB,
+    shm_bytes=8 * GIB,
+    open_files=65536,
+    output_free_bytes=100 * GIB,
+    output_free_files=10**6,
+    output_file_system="ext4",
+    hostname="a",
+    host_address="10.0.0.1",
+)
+A100 = Gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "525.1")
+DGX = dataclasses.replace(HEALTHY, gpus=(A100,) * 8, paddle={**CPU_BUILD, "cuda": "11.8", "gpus": 8, "nccl": 21602})
+
+
+def changed(facts: Facts, **changes) -> Facts:
+    paddle = {**facts.paddle, **changes.pop("built", {})}
+    return dataclasses.replace(facts, **{"paddle": paddle, **changes})
+
+
+def problems(facts: Facts) -> dict[str, tuple[str, str]]:
+    """name -> (level, advice) of what is not ok."""
+    return {finding.name: (finding.level, finding.advice) for finding in examine(facts) if finding.level != OK}
+
+
+@pytest.mark.parametrize("facts", [HEALTHY, DGX], ids=["cpu", "dgx"])
+def test_healthy_machines_have_no_findings(facts):
+    assert problems(facts) == {}
+
+
+@pytest.mark.parametrize(
+    "facts,name,level,advice",
+    [
+        (changed(HEALTHY, python="3.9.2"), "Python", FAILURE, "install Python 3.11 or 3.12"),
+        (
+            changed(HEALTHY, requirement_differences=("numpy is 2.1, wanted 1.26.4",)),
+            "packages",
+            WARNING,
+            "pip install -r requirements.txt",
+        ),
+        (changed(HEALTHY, paddle={}, paddle_problem="exit code -11: "), "Paddle", FAILURE, "fresh environment"),
+        (changed(HEALTHY, built={"error": "RuntimeError: x"}), "Paddle", FAILURE, "cannot compute"),
+        (changed(HEALTHY, built={"product": 3.0}), "Paddle", FAILURE, "a product of ones is wrong"),
+        (changed(HEALTHY, built={"version": "3.0.0"}), "Paddle", FAILURE, "static graphs of other versions"),
+        (
+            changed(HEALTHY, built={"decompresses": False}),
+            "zlib before Paddle",
+            FAILURE,
+            "import bert (or zlib) before",
+        ),
+        (changed(HEALTHY, paddle_loaded_early=True), "zlib before Paddle", FAILURE, "sitecustomize"),
+        (changed(HEALTHY, preloaded="/opt/libzlib.so"), "zlib before Paddle", WARNING, "unset it"),
+        (changed(HEALTHY, encoding="ansi_x3.4-1968"), "text encoding", WARNING, "PYTHONUTF8=1"),
+        (changed(HEALTHY, gpus=(A100,)), "GPU", FAILURE, "requirements-gpu.txt"),
+        (changed(HEALTHY, built={"cuda": "11.8"}), "GPU", WARNING, "docker --gpus all"),
+        (changed(DGX, gpus=(Gpu("NVIDIA H100", "9.0", 81559, "550.1"),) * 8), "GPU", FAILURE, "has no code for 9.0"),
+        (changed(DGX, built={"gpus": 4}), "GPU", WARNING, "Paddle sees 4 of them: check CUDA_VISIBLE_DEVICES"),
+        (changed(DGX, gpus=(A100,) * 7 + (Gpu("NVIDIA A10", "8.6", 23028, "525.1"),)), "GPU", WARNING, "they differ"),
+        (changed(DGX, built={"nccl": None}), "NCCL", FAILURE, "libnccl.so on LD_LIBRARY_PATH"),
+        (changed(HEALTHY, cpu_flags=frozenset({"sse2"})), "processor", FAILURE, "illegal instruction"),
+        (changed(HEALTHY, cpu_flags=frozenset({"avx"})), "processor", WARNING, "without AVX2"),
+        (
+            changed(HEALTHY, cpu_vendor="AuthenticAMD", mkl_debug_cpu_type="4"),
+            "processor",
+            WARNING,
+            "MKL_DEBUG_CPU_TYPE=4",
+        ),
+        (changed(HEALTHY, cpu_quota=2.0), "cores", WARNING, "docker --cpus"),
+        (changed(HEALTHY, usable_cores=1, usable_processors=1), "cores", WARNING, "srun --cpu-bind=none"),
+        (changed(HEALTHY, memory_bytes=GIB // 2), "memory", FAILURE, "free some"),
+        (changed(HEALTHY, memory_bytes=2 * GIB), "memory", WARNING, "--dry-run says"),
+        (changed(HEALTHY, shm_bytes=64 * 2**20), "/dev/shm", WARNING, "docker gives 64 MB"),
+        (changed(DGX, shm_bytes=64 * 2**20), "/dev/shm", FAILURE, "--shm-size=8g"),
+        (changed(HEALTHY, shm_bytes=None), "/dev/shm", WARNING, "--shm-size"),
+        (changed(HEALTHY, open_files=256), "limits", FAILURE, "ulimit -n 65536"),
+        (changed(DGX, locked_memory_bytes=65536), "limits", WARNING, "ulimit -l unlimited"),
+        (changed(HEALTHY, output_problem="Permission denied"), "output folder", FAILURE, "cannot be written"),
+        (changed(HEALTHY, output_free_bytes=0), "output folder", FAILURE, "no room"),
+        (changed(HEALTHY, output_free_files=3), "output folder", FAILURE, "inodes"),
+        (
+            changed(HEALTHY, output_locks=False, output_file_system="nfs"),
+            "output folder",
+            WARNING,
+            "mount it with locks",
+        ),
+        (
+            changed(HEALTHY, output_file_system="overlay"),
+            "output folder",
+            WARNING,
+            "gone with the machine or container",
+        ),
+        (changed(HEALTHY, ports_free=False), "network", FAILURE, "check the firewall"),
+        (changed(HEALTHY, proxies=("http_proxy",)), "network", WARNING, "add the nodes to no_proxy"),
+        (changed(HEALTHY, host_address=None), "network", WARNING, "/etc/hosts"),
+    ],
+)
+def test_each_problem_is_told_alone_with_what_to_do(facts, name, level, advice):
+    found = problems(facts)
+    assert list(found) == [name], found
+    assert found[name][0] == level and advice in found[name][1], found
+
+
+@pytest.mark.parametrize(
+    "capability,cuda,runs",
+    [
+        ("8.0", "11.8", True),
+        ("8.6", "11.8", True),
+        ("8.9", "11.8", True),  # Ada runs Ampere's machine code
+        ("6.0", "11.8", False),
+        ("5.2", "11.8", False),
+        ("9.0", "11.8", False),
+        ("9.0", "12.3", True),
+    ],
+)
+def test_a_gpu_runs_code_of_its_generation_that_is_not_newer(capability, cuda, runs):
+    assert runs_on(capability, cuda) is runs
+
+
+# ---- facts of this machine -------------------------------------------------------------------------------------------
+
+
+def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "bert.doctor", *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_the_command_prints_a_table_and_leaves_no_file(tmp_path):
+    done = run_doctor("--output-dir", str(tmp_path / "deep/er"))
+    assert done.returncode == 0, done.stdout
+    assert "Paddle              2.6.2, C" in done.stdout and "\nfit to train: 0 failure(s)" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_of_a_failure(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run_doctor("--json", "--output-dir", "/proc/nowhere", PYTHONPATH=str(tmp_path))
+    answer = json.loads(done.stdout)
+    assert done.returncode == 1 and answer["fit"] is False
+    (finding,) = [finding for finding in answer["findings"] if finding["level"] == FAILURE]
+    assert finding["name"] == "output folder" and answer["facts"]["output_file_system"] == "proc"
+
+
+def test_paddle_loaded_by_the_environment_is_found_out(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import paddle\n")
+    done = run_doctor("--json", "--output-dir", str(tmp_path), PYTHONPATH=str(tmp_path))
+    levels = {finding["name"]: finding["level"] for finding in json.loads(done.stdout)["findings"]}
+    assert levels["zlib before Paddle"] == FAILURE and done.returncode == 1
+
+
+def test_a_paddle_that_crashes_is_reported_not_followed(tmp_path):
+    for body, reason in (
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "exit code -11"),
+        ("raise ImportError('libcuda.so.1: cannot open')", "libcuda.so.1: cannot open"),
+    ):
+        (tmp_path / "paddle.py").write_text(body + "\n")
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+        python.chmod(python.stat().st_mode | stat.S_IXUSR)
+        facts, problem = ask_paddle(str(python))
+        assert facts == {} and reason in problem
+
+
+def test_gpus_are_what_the_driver_lists(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA A100-SXM4-80GB, 8.0, 81920, 525.105.17'\necho 'garbage'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(machine_facts, "ask_paddle", lambda python: (CPU_BUILD, ""))
+    facts = collect(tmp_path)
+    assert facts.gpus == (Gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "525.105.17"),)
+    assert facts.requirements_file == "requirements-gpu.txt"
+    assert {"packages", "GPU"} <= {finding.name for finding in doctor.examine(facts) if finding.level != OK}
+
+
+@pytest.mark.parametrize("script", ["echo 'NVIDIA Tesla K80, [N/A], 11441, 470.1'", "exec sleep 30"])
+def test_a_driver_that_does_not_say_what_its_gpus_are_is_no_gpu(script, tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(machine_facts, "_GPU_SECONDS", 0.5)
+    assert machine_facts._gpus() == ()

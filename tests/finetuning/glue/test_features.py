@@ -1,0 +1,81 @@
+"""Sentences -> token ids: layout, truncation and prediction files."""
+
+import numpy as np
+import pytest
+
+from bert.finetuning.glue.features import pair_lengths, sentence_features
+from bert.finetuning.glue.submission import prediction_texts, write_predictions
+from bert.finetuning.glue.tasks import TASKS
+from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "the", "cat", "sat", "##s", ".", '"', "a", "b", "c", "d", "e"))
+TOKENIZER = FastTokenizer(VOCABULARY)
+
+
+def cut_one_by_one(first, second, limit):
+    """As published: while both are too long together, the longer one loses its last token; of equal ones the second."""
+    while first + second > limit:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return first, second
+
+
+def test_pairs_are_cut_as_if_token_by_token():
+    sizes = np.arange(15)
+    first, second = (grid.ravel() for grid in np.meshgrid(sizes, sizes))
+    for limit in range(1, 30):
+        kept = pair_lengths(first, second, limit)
+        expected = np.array([cut_one_by_one(a, b, limit) for a, b in zip(first, second, strict=True)])
+        np.testing.assert_array_equal(np.stack(kept, 1), expected)
+
+
+def tokens(features, row):
+    low, high = features["offsets"][row : row + 2]
+    return (" ".join(VOCABULARY.tokens[i] for i in features["input_ids"][low:high]), features["first_lengths"][row])
+
+
+def test_pairs_by_hand():
+    features, counts = sentence_features(TOKENIZER, (["The cat sat.", "a b c d e", ""], ['"Cats"', "e d", "c"]), 8)
+    assert tokens(features, 0) == ('[CLS] the cat sat [SEP] " cat [SEP]', 5)
+    assert tokens(features, 1) == ("[CLS] a b c [SEP] e d [SEP]", 5)
+    assert tokens(features, 2) == ("[CLS] [SEP] c [SEP]", 2)
+    assert counts == {"truncated": 2, "tokens": 20}
+
+
+def test_single_sentences_by_hand():
+    features, counts = sentence_features(TOKENIZER, (["Cats sat", "", "a b c d e", "[SEP] naïve"],), 6)
+    assert tokens(features, 0) == ("[CLS] cat ##s sat [SEP]", 5)
+    assert tokens(features, 1) == ("[CLS] [SEP]", 2)
+    assert tokens(features, 2) == ("[CLS] a b c d [SEP]", 6)
+    assert "[SEP]" not in tokens(features, 3)[0][6:-6], "text must not become special tokens"
+    assert counts["truncated"] == 1
+
+
+@pytest.mark.parametrize("num_texts", [1, 2])
+def test_all_at_once_equals_one_by_one(num_texts):
+    rng = np.random.RandomState(3)
+    words = ["the", "cat", "cats", "sat", ".", '"', "a", "zzz"]
+    texts = [[" ".join(rng.choice(words, rng.randint(0, 12))) for _ in range(60)] for _ in range(num_texts)]
+    together, counts = sentence_features(TOKENIZER, texts, 13)
+    truncated = 0
+    for row in range(60):
+        alone, count = sentence_features(TOKENIZER, [[column[row]] for column in texts], 13)
+        assert tokens(alone, 0) == tokens(together, row)
+        truncated += count["truncated"]
+    assert counts["truncated"] == truncated > 0
+    assert np.diff(together["offsets"]).max() == 13
+
+
+def test_predictions_are_written_as_the_leaderboard_takes_them(tmp_path):
+    task = TASKS["RTE"]
+    texts = prediction_texts(task, task.labels, np.array([1, 0]))
+    write_predictions(tmp_path / "new" / "RTE.tsv", ["0", "1"], [texts])
+    assert (tmp_path / "new" / "RTE.tsv").read_text() == "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["RTE.tsv"]
+
+
+def test_similarities_are_clipped_to_their_range():
+    assert prediction_texts(TASKS["STS-B"], None, np.array([-0.2, 3.25, 5.4], np.float32)) == ["0", "3.25", "5"]

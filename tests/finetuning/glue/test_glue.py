@@ -1,0 +1,487 @@
+"""run_glue.py as its user runs it, on a tiny model: train, evaluate, predict, resume, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+import run_glue
+from bert.checkpoints import state as checkpoint
+from bert.config.command_line import parse_arguments
+from bert.finetuning.glue.config import ENTRY, labels_beside
+from bert.finetuning.glue.task import labels_of_the_weights, open_task
+from bert.finetuning.glue.tasks import TASKS
+from bert.runtime.paddle_api import static
+from bert.tokenization.vocabulary import SPECIAL_TOKENS
+from tests.support import tiny
+
+WORDS = [f"w{letter}{digit}" for letter in "abcdefghij" for digit in range(9)]
+VOCABULARY = [*SPECIAL_TOKENS, *WORDS, "[unused0]"]
+SIZE = len(VOCABULARY)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A folder with an encoder of random weights, its description and its vocabulary."""
+    from bert.model.objectives import SequenceClassificationObjective
+    from program import build_prediction_program
+
+    folder = tmp_path_factory.mktemp("weights")
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("".join(f"{token}\n" for token in VOCABULARY))
+    model = tiny.MODEL.model_copy(update={"vocab_size": SIZE, "max_position_embeddings": 32})
+    tiny.join(tiny.ONE_RANK)
+    scope = static.Scope()
+    with static.scope_guard(scope):
+        program = build_prediction_program(SequenceClassificationObjective(model))
+        static.Executor(tiny.place_of("cpu")).run(program.startup)
+        values = {
+            name: tiny.read_variable(scope, name) for name in program.parameters if not name.startswith("classifier")
+        }
+    rng = np.random.RandomState(0)
+    values = {
+        name: value if "norm" in name.lower() else rng.randn(*value.shape).astype("float32") * 0.1
+        for name, value in values.items()
+    }
+    return checkpoint.save_weights(folder / "checkpoint", 1, "bert_paddle", values, model.to_json(), vocabulary, {})
+
+
+def run(tmp_path, *words) -> int:
+    common = [
+        "--device",
+        "cpu",
+        "--no-visualdl",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--report-file",
+        str(tmp_path / "report.json"),
+        "--log-freq",
+        "5",
+        "--peak-tflops",
+        "1",
+        "--max-seq-length",
+        "16",
+    ]
+    with static.scope_guard(static.Scope()):
+        return run_glue.main([*map(str, words), *common])
+
+
+def sentences(rng, size):
+    """A sentence is good if it holds a word that ends in 7."""
+    texts, labels = [], []
+    for row in range(size):
+        words = [word for word in rng.choice(WORDS, 6) if not word.endswith("7")]
+        if row % 2:
+            words[rng.randint(len(words))] = f"w{rng.choice(list('abcdefghij'))}7"
+        texts.append(" ".join(words))
+        labels.append(row % 2)
+    return texts, labels
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """SST-2 as it is published, and the same as a user's CSV."""
+    folder, rng = tmp_path_factory.mktemp("sst"), np.random.RandomState(1)
+    for name, size in (("train", 400), ("dev", 60)):
+        texts, labels = sentences(rng, size)
+        rows = list(zip(texts, labels, strict=True))
+        (folder / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in rows))
+        (folder / f"{name}.csv").write_text(
+            "words,kind\n" + "".join(f"{a},{'good' if b else 'bad'}\n" for a, b in rows)
+        )
+    (folder / "test.tsv").write_text("index\tsentence\n" + "".join(f"{i}\t{a}\n" for i, (a, _) in enumerate(rows)))
+    return folder
+
+
+TRAINING = ["--do-train", "--do-eval", "--batch-size", 20, "--epochs", 8, "--learning-rate", 3e-3]
+
+
+@pytest.fixture(scope="module")
+def trained(weights, files, tmp_path_factory):
+    """The folder of a run of SST-2 that trained, evaluated and predicted."""
+    folder = tmp_path_factory.mktemp("trained")
+    assert (
+        run(
+            folder,
+            "--task-name",
+            "sst2",
+            "--data-dir",
+            files,
+            "--from-pretrained-params",
+            weights,
+            *TRAINING,
+            "--do-predict",
+            "--output-dir",
+            folder / "out",
+            "--num-steps-per-checkpoint",
+            60,
+        )
+        == 0
+    )
+    return folder
+
+
+def summary(folder, stage):
+    return json.loads((folder / "out" / stage / "summary.json").read_text())
+
+
+def test_a_task_is_learned_scored_and_predicted(trained, files):
+    found = summary(trained, "glue-sst-2")
+    assert found["eval_accuracy"] == found["eval_score"] > 0.9
+    assert found["training_sequences_per_second"] > 0 and found["inference_sequences_per_second"] > 0
+    lines = (trained / "out/glue-sst-2/SST-2.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction" and len(lines) == 61
+    truths = [line.split("\t")[1] for line in (files / "dev.tsv").read_text().splitlines()[1:]]
+    predictions = [line.split("\t")[1] for line in lines[1:]]  # test.tsv holds dev.tsv's sentences
+    assert np.mean([a == b for a, b in zip(truths, predictions, strict=True)]) == found["eval_accuracy"]
+    dev = [line.split("\t") for line in (trained / "out/glue-sst-2/dev_predictions.tsv").read_text().splitlines()]
+    assert dev[0] == ["index", "prediction", "label"] and [row[2] for row in dev[1:]] == truths
+    assert [row[1] for row in dev[1:]] == predictions
+
+
+def test_a_stopped_run_ends_as_the_one_that_was_not(weights, files, trained, tmp_path):
+    arguments = [
+        "--task-name",
+        "SST-2",
+        "--data-dir",
+        files,
+        *TRAINING,
+        "--output-dir",
+        tmp_path / "out",
+        "--num-steps-per-checkpoint",
+        60,
+    ]
+    assert run(tmp_path, *arguments, "--from-pretrained-params", weights, "--steps-this-run", 63) == 0
+    assert run(tmp_path, *arguments, "--from-checkpoint", tmp_path / "out", "--last-step-of-checkpoint", "auto") == 0
+    steps = [next(iter((folder / "out").glob("*/glue-sst-2"))) / "160" for folder in (tmp_path, trained)]
+    tiny.assert_identical(*(checkpoint.load_parameters(step) for step in steps))
+    kept = tmp_path / "out/glue-sst-2/vocab.txt"  # that of the best weights so far goes when better ones come
+    assert f"vocab_file: {kept}" in (tmp_path / "out/glue-sst-2/config.yaml").read_text() and kept.is_file()
+    assert summary(tmp_path, "glue-sst-2")["eval_score"] == summary(trained, "glue-sst-2")["eval_score"]
+
+
+def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
+    custom = ["--task-name", "custom", "--text-column", "words", "--label-column", "kind"]
+    assert (
+        run(
+            tmp_path,
+            *custom,
+            "--train-file",
+            files / "train.csv",
+            "--eval-file",
+            files / "dev.csv",
+            *TRAINING,
+            "--from-pretrained-params",
+            weights,
+            "--no-do-lower-case",
+            "--output-dir",
+            tmp_path / "out",
+        )
+        == 0
+    )
+    found = summary(tmp_path, "glue-custom")
+    assert found["eval_accuracy"] > 0.9 and 0 < found["eval_f1"] <= 1
+    (tmp_path / "new.jsonl").write_text('{"words": "wa1 wb7", "id": "x"}\n{"words": "wa1 wb2", "id": "y"}\n')
+    assert (
+        run(
+            tmp_path,
+            *custom,
+            "--predict-file",
+            tmp_path / "new.jsonl",
+            "--index-column",
+            "id",
+            "--do-predict",
+            "--from-pretrained-params",
+            tmp_path / "out",
+            "--output-dir",
+            tmp_path / "later",
+        )
+        == 0
+    )
+    # The text is read as in training, though nothing says so again.
+    assert "do_lower_case: false" in (tmp_path / "later/glue-custom/config.yaml").read_text()
+    lines = (tmp_path / "later/glue-custom/predictions.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction\tprobability"
+    assert [line.split("\t")[:2] for line in lines[1:]] == [["x", "good"], ["y", "bad"]]
+    assert all(0.5 <= float(line.split("\t")[2]) <= 1 for line in lines[1:])
+
+
+def test_numbers_are_predicted(weights, tmp_path):
+    rng = np.random.RandomState(2)
+    for name, size in (("train", 240), ("dev", 60)):
+        rows = []
+        for _ in range(size):
+            count = rng.randint(0, 6)
+            words = ["wa7"] * count + [f"wb{rng.randint(7)}"] * (5 - count)
+            rows.append(f"{' '.join(words)}\twc1\t{count}\n")
+        (tmp_path / f"{name}.tsv").write_text("a\tb\tlabel\n" + "".join(rows))
+    assert (
+        run(
+            tmp_path,
+            "--task-name",
+            "custom",
+            "--regression",
+            "--text-column",
+            "a",
+            "--text-pair-column",
+            "b",
+            "--train-file",
+            tmp_path / "train.tsv",
+            "--eval-file",
+            tmp_path / "dev.tsv",
+            "--predict-file",
+            tmp_path / "dev.tsv",
+            "--do-predict",
+            *TRAINING,
+            "--from-pretrained-params",
+            weights,
+            "--output-dir",
+            tmp_path / "out",
+        )
+        == 0
+    )
+    found = summary(tmp_path, "glue-custom")
+    assert found["eval_pearson"] > 0.9 and found["eval_spearman"] > 0.85
+    assert (tmp_path / "out/glue-custom/predictions.tsv").read_text().startswith("index\tprediction\n0\t")
+
+
+def test_mnli_is_scored_on_both_sets_and_the_diagnostics_follow(weights, tmp_path):
+    rng = np.random.RandomState(3)
+    header = "index\tsentence1\tsentence2\tgold_label\n"
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        labels = rng.choice(TASKS["MNLI"].labels, 40)
+        (tmp_path / f"{name}.tsv").write_text(
+            header + "".join(f"{i}\twa1\twb2\t{label}\n" for i, label in enumerate(labels))
+        )
+    for name in ("test_matched", "test_mismatched", "diagnostic"):
+        (tmp_path / f"{name}.tsv").write_text(
+            "index\tsentence1\tsentence2\n" + "".join(f"{i}\twa1\twb2\n" for i in range(3))
+        )
+    common = ["--data-dir", tmp_path]
+    assert (
+        run(
+            tmp_path,
+            "--task-name",
+            "MNLI",
+            *common,
+            "--do-train",
+            "--do-eval",
+            "--do-predict",
+            "--max-steps",
+            2,
+            "--from-pretrained-params",
+            weights,
+            "--output-dir",
+            tmp_path / "out",
+        )
+        == 0
+    )
+    found = summary(tmp_path, "glue-mnli")
+    assert {"eval_matched_accuracy", "eval_mismatched_accuracy"} <= found.keys()
+    assert (
+        run(
+            tmp_path,
+            "--task-name",
+            "AX",
+            *common,
+            "--do-predict",
+            "--from-pretrained-params",
+            tmp_path / "out",
+            "--output-dir",
+            tmp_path / "ax",
+        )
+        == 0
+    )
+    for path in ("out/glue-mnli/MNLI-m.tsv", "out/glue-mnli/MNLI-mm.tsv", "ax/glue-ax/AX.tsv"):
+        lines = (tmp_path / path).read_text().splitlines()
+        assert len(lines) == 4 and {line.split("\t")[1] for line in lines[1:]} <= set(TASKS["MNLI"].labels)
+
+
+def test_tokenised_files_are_kept(trained, weights, files, capsys):
+    assert (
+        run(
+            trained,
+            "--task-name",
+            "SST-2",
+            "--data-dir",
+            files,
+            "--do-eval",
+            "--from-pretrained-params",
+            trained / "out",
+            "--output-dir",
+            trained / "again",
+        )
+        == 0
+    )
+    assert "features from" in capsys.readouterr().out
+    before, after = summary(trained, "glue-sst-2"), json.loads((trained / "again/glue-sst-2/summary.json").read_text())
+    assert before["eval_accuracy"] == after["eval_accuracy"]
+
+
+REFUSED = [
+    (["--task-name", "sst", "--do-eval"], "task_name='sst' is not one of CoLA"),
+    (["--task-name", "MRPC", "--do-eval"], "needs data_dir; pass --data-dir"),
+    (["--task-name", "custom", "--do-train"], "do_train=true needs train_file"),
+    (["--task-name", "custom", "--do-train", "--data-dir", "."], "pass --train-file"),
+    (["--task-name", "RTE", "--data-dir", ".", "--train-file", "x.tsv", "--do-train"], "is for task_name=custom"),
+    (["--task-name", "RTE", "--data-dir", ".", "--regression", "--do-train"], "GLUE's tasks say themselves"),
+    (["--task-name", "AX", "--data-dir", ".", "--do-train"], "nothing to train on: train MNLI"),
+    (["--task-name", "RTE", "--data-dir", "/nowhere", "--do-eval"], "must be an existing folder"),
+    (["--task-name", "RTE", "--data-dir", "."], "nothing to do"),
+    (["--config", "mrcp"], "did you mean mrpc?"),
+]
+
+
+@pytest.mark.parametrize("words, message", REFUSED)
+def test_what_cannot_be_done_is_refused_before_anything_starts(weights, tmp_path, capsys, words, message):
+    with pytest.raises(SystemExit) as stopped:
+        run(tmp_path, *words, "--from-pretrained-params", weights, "--output-dir", tmp_path / "out")
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_file_is_refused_before_a_program_is_built(weights, files, tmp_path, capsys):
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\nwa1\t2\n")
+    with pytest.raises(SystemExit):
+        run(
+            tmp_path,
+            "--task-name",
+            "SST-2",
+            "--data-dir",
+            tmp_path,
+            "--do-train",
+            "--from-pretrained-params",
+            weights,
+            "--output-dir",
+            tmp_path / "out",
+        )
+    assert "train.tsv: 1 of 1 lines cannot be read" in capsys.readouterr().err
+
+
+def settings(weights, tmp_path, *words):
+    """As run_glue.py makes them of flags."""
+    return parse_arguments(
+        ENTRY,
+        [
+            *map(str, words),
+            "--max-seq-length",
+            "16",
+            "--from-pretrained-params",
+            str(weights),
+            "--cache-dir",
+            str(tmp_path / "cache"),
+            "--device",
+            "cpu",
+        ],
+    ).config
+
+
+def test_a_broken_line_of_a_large_set_to_evaluate_is_left_out_and_told(weights, tmp_path):
+    """QQP's published files have such lines."""
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "wa1 wb2\t1\n" * 20_000 + "torn\n")
+    lines: list[str] = []
+    task = open_task(
+        settings(weights, tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-eval"), lines.append
+    )
+    assert len(task.evaluation[0].table) == 20_000
+    assert any("1 of 20001 lines left out" in line and "line 20002" in line for line in lines)
+
+
+def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_path):
+    path = tmp_path / "my data (1).tsv"
+    path.write_text("sentence\tlabel\nwa1\tyes\nwa2\tno \nwa3\t yes\nwa4\tno\n")
+    task = open_task(settings(weights, tmp_path, "--task-name", "custom", "--train-file", path, "--do-train"), print)
+    assert json.loads(task.texts["labels.json"]) == ["no", "yes"]
+    assert task.train.labels["labels"].tolist() == [1, 0, 1, 0]
+
+
+def test_weights_that_are_not_there_are_named_before_what_would_lie_beside_them(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run(
+            tmp_path,
+            "--task-name",
+            "SST-2",
+            "--data-dir",
+            tmp_path,
+            "--do-train",
+            "--from-pretrained-params",
+            tmp_path / "nowhere",
+        )
+    assert "nowhere does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, said, lowers",
+    [
+        (["Berlin", "the"], None, False),
+        (["berlin", "the"], None, True),
+        (["Berlin", "the"], "true", True),
+        (["berlin", "the"], "false", False),
+    ],
+)
+def test_a_vocabulary_with_capitals_is_of_a_cased_model_unless_its_tokenizer_says_other(tmp_path, words, said, lowers):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *words]) + "\n")
+    if said:
+        (tmp_path / "tokenizer_config.json").write_text(f'{{"do_lower_case": {said}}}')
+    (tmp_path / "bert_config.json").write_text(tiny.MODEL.to_json())
+    config = settings(tmp_path, tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-train")
+    assert config.data.do_lower_case is lowers
+
+
+def test_classes_of_other_libraries_weights_are_known_in_any_case(weights, tmp_path):
+    """Their order is often another than ours: taken as ours, every score would be wrong."""
+    (tmp_path / "labels.json").write_text('["CONTRADICTION", "NEUTRAL", "ENTAILMENT"]')
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    (tmp_path / "bert_config.json").write_text((weights / "bert_config.json").read_text())
+    config = settings(tmp_path, tmp_path, "--task-name", "MNLI", "--data-dir", tmp_path, "--do-predict")
+    found = labels_of_the_weights(config, config.task().labels, print)
+    assert found == ("contradiction", "neutral", "entailment")
+
+
+def test_classes_that_nothing_says_are_asked_for(weights, files, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run(
+            tmp_path,
+            "--task-name",
+            "custom",
+            "--text-column",
+            "words",
+            "--predict-file",
+            files / "dev.csv",
+            "--do-predict",
+            "--from-pretrained-params",
+            weights,
+            "--output-dir",
+            tmp_path / "out",
+        )
+    assert "nothing says the classes" in capsys.readouterr().err
+
+
+def test_classes_are_read_from_beside_the_weights(tmp_path):
+    assert labels_beside(tmp_path) is None
+    (tmp_path / "config.json").write_text('{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}')
+    assert labels_beside(tmp_path) is None
+    (tmp_path / "config.json").write_text('{"id2label": {"1": "yes", "0": "no"}}')
+    assert labels_beside(tmp_path) == ("no", "yes")
+    (tmp_path / "labels.json").write_text('["maybe", "never"]')
+    assert labels_beside(tmp_path) == ("maybe", "never")
+    (tmp_path / "labels.json").write_text('{"a": 1}')
+    with pytest.raises(ValueError, match="must be a list of the classes"):
+        labels_beside(tmp_path)
+
+
+@pytest.mark.parametrize("name", ENTRY.recipes)
+def test_every_recipe_makes_settings(weights, tmp_path, name):
+    flags = [] if name.startswith(("quickstart", "small")) else ["--data-dir", str(tmp_path)]
+    if "large" in name:
+        flags += ["--device", "gpu"]
+    config = parse_arguments(
+        ENTRY, ["--config", name, "--max-seq-length", "32", "--from-pretrained-params", str(weights), *flags]
+    ).config
+    assert config.model.hidden_size == tiny.MODEL.hidden_size and config.data.vocab_file.parent == weights
+    assert config.run.do_train and config.run.do_eval
+    if name.startswith(("quickstart", "small")):
+        config.check_files()
+    else:
+        assert config.data.task_name == TASKS[config.data.task_name].name

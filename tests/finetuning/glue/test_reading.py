@@ -1,0 +1,365 @@
+"""GLUE's files as published, users' files, and files that must be refused with line, value and remedy."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert.finetuning.glue.reading import DataError, LabelRule, discover_labels, find_file, read_examples
+from bert.finetuning.glue.tasks import TASKS, custom_task, find_task
+
+BOM = "\ufeff"
+MNLI_HEADER = (
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
+    "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label"
+)
+# task -> (train.tsv as published: first lines; the texts and label of the last line)
+PUBLISHED = {
+    "CoLA": (['gj04\t1\t\tThe box was "too" heavy.', "gj04\t0\t*\tHim left early."], (("Him left early.",), "0")),
+    "SST-2": (["sentence\tlabel", "a quiet , funny film \t1"], (("a quiet , funny film ",), "1")),
+    "MRPC": (
+        [BOM + "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", '1\t17\t18\tHe said "no.\tHe refused.'],
+        (('He said "no.', "He refused."), "1"),
+    ),
+    "STS-B": (
+        [
+            "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+            "0\tnews\tf\t2012\t1\tnone\tnone\tA dog runs.\tA dog is running.\t4.800",
+        ],
+        (("A dog runs.", "A dog is running."), "4.800"),
+    ),
+    "QQP": (
+        ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "7\t1\t2\tHow old is it?\tWhat is its age?\t1"],
+        (("How old is it?", "What is its age?"), "1"),
+    ),
+    "MNLI": (
+        [
+            MNLI_HEADER,
+            "0\t1\t1n\tfiction\t( x )\t( y )\t(ROOT)\t(ROOT)\tIt rained.\tIt was dry.\tneutral\tcontradiction",
+        ],
+        (("It rained.", "It was dry."), "contradiction"),
+    ),
+    "QNLI": (
+        ["index\tquestion\tsentence\tlabel", "0\tWhen?\tIn May.\tentailment"],
+        (("When?", "In May."), "entailment"),
+    ),
+    "RTE": (
+        ["index\tsentence1\tsentence2\tlabel", "0\tIt rained.\tWater fell.\tnot_entailment"],
+        (("It rained.", "Water fell."), "not_entailment"),
+    ),
+    "WNLI": (
+        ["index\tsentence1\tsentence2\tlabel", "0\tI put it down.\tIt was put down.\t1"],
+        (("I put it down.", "It was put down."), "1"),
+    ),
+}
+
+
+def rule_of(task):
+    return LabelRule(task.labels, task.value_range, task.no_label)
+
+
+def read(tmp_path, content, *, task="SST-2", name="train.tsv", split="train", **options):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    spec = TASKS[task]
+    chosen = {"train": spec.train, "dev": next(iter(spec.dev.values())), "test": next(iter(spec.test.values()))}[split]
+    return read_examples(path, chosen, rule_of(spec), **options)
+
+
+def test_every_task_with_a_training_file_is_covered():
+    assert {name for name, task in TASKS.items() if task.train} == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_training_files_are_read(tmp_path, name, line_end):
+    lines, (texts, label) = PUBLISHED[name]
+    examples = read(tmp_path, line_end.join(lines) + line_end, task=name)
+    assert tuple(column[-1] for column in examples.texts) == texts
+    assert examples.labels[-1] == label
+    assert len(examples) == len(lines) - (name != "CoLA")
+    encoded = rule_of(TASKS[name]).encode(examples.labels)
+    if name == "STS-B":
+        np.testing.assert_array_equal(encoded, np.array([4.8], np.float32))
+    else:
+        assert TASKS[name].labels[encoded[-1]] == label
+
+
+TEST_FILES = {
+    "CoLA": ("index\tsentence", "0\tHim left."),
+    "SST-2": ("index\tsentence", "0\ta dull film"),
+    "MRPC": ("index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t3\t4\tA b.\tC d."),
+    "STS-B": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2",
+        "0\tn\tf\ty\t1\ts\ts\tA b.\tC d.",
+    ),
+    "QQP": ("id\tquestion1\tquestion2", "0\tA b.\tC d."),
+    "MNLI": (MNLI_HEADER.removesuffix("\tlabel1\tgold_label"), "0\t1\t1n\tf\tx\ty\tr\tr\tA b.\tC d."),
+    "QNLI": ("index\tquestion\tsentence", "0\tA b.\tC d."),
+    "RTE": ("index\tsentence1\tsentence2", "0\tA b.\tC d."),
+    "WNLI": ("index\tsentence1\tsentence2", "0\tA b.\tC d."),
+    "AX": ("index\tsentence1\tsentence2", "0\tA b.\tC d."),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_published_test_files_are_read(tmp_path, name):
+    examples = read(tmp_path, "\n".join(TEST_FILES[name]) + "\n", task=name, split="test")
+    assert examples.labels is None and examples.indices == ["0"]
+    assert len(examples.texts) == (2 if TASKS[name].is_pair else 1)
+
+
+def test_mnli_has_two_files_to_evaluate_on_and_two_to_predict(tmp_path):
+    for name in ("dev_matched.tsv", "dev_mismatched.tsv", "test_matched.tsv", "test_mismatched.tsv"):
+        (tmp_path / name).write_text("")
+    task = TASKS["MNLI"]
+    assert {name: find_file(tmp_path, split).name for name, split in [*task.dev.items(), *task.test.items()]} == {
+        "matched": "dev_matched.tsv",
+        "mismatched": "dev_mismatched.tsv",
+        "MNLI-m": "test_matched.tsv",
+        "MNLI-mm": "test_mismatched.tsv",
+    }
+
+
+def test_the_diagnostic_set_is_predicted_by_the_mnli_model():
+    assert TASKS["AX"].train is None and TASKS["AX"].model_of == "MNLI"
+    assert TASKS["AX"].labels == TASKS["MNLI"].labels
+
+
+def test_mrpc_is_read_from_microsofts_files_too(tmp_path):
+    (tmp_path / "msr_paraphrase_train.txt").write_bytes(
+        (BOM + "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n0\t1\t2\tA.\tB.\r\n").encode()
+    )
+    path = find_file(tmp_path, TASKS["MRPC"].train)
+    examples = read_examples(path, TASKS["MRPC"].train, rule_of(TASKS["MRPC"]))
+    assert (examples.texts, examples.labels) == ((["A."], ["B."]), ["0"])
+
+
+def test_no_character_but_the_line_feed_ends_a_line(tmp_path):
+    odd = "one\u0085two\u2028three\x0bfour\x0c\x1c five\rsix"
+    examples = read(tmp_path, f"sentence\tlabel\n{odd}\t1\nnext\t0\n")
+    assert examples.texts[0] == [odd, "next"]
+
+
+def test_quotes_are_text_and_swallow_no_line(tmp_path):
+    """Python's csv module, with its defaults, reads these six lines as two."""
+    lines = ['"an open quote', 'closed" here', '"', '""', '"tab follows"', "plain"]
+    examples = read(tmp_path, "sentence\tlabel\n" + "".join(f"{line}\t1\n" for line in lines))
+    assert examples.texts[0] == lines
+
+
+def test_unlabelled_pairs_of_multinli_are_counted(tmp_path):
+    line = "0\t1\t1n\tfiction\tx\ty\tr\tr\tIt rained.\tIt was dry.\tneutral\t"
+    examples = read(tmp_path, "\n".join([MNLI_HEADER, line + "-", line + "neutral"]), task="MNLI")
+    assert len(examples) == 1 and examples.counts["unlabelled"] == 1
+    assert "1 of 2 examples left out" in examples.warnings[0]
+
+
+def test_an_empty_sentence_is_kept_and_counted(tmp_path):
+    examples = read(tmp_path, "\n".join([PUBLISHED["QQP"][0][0], "1\t1\t2\tWhy?\t\t0"]), task="QQP")
+    assert examples.counts["empty_texts"] == 1 and examples.texts[1] == [""]
+
+
+# FAULTS.md, row 25: each file, what the error must say
+HOSTILE = {
+    "too few fields": ("sentence\tlabel\ngood\t1\nbad\n", ["line 3: 1 fields", "names 2", "'bad'", "correct"]),
+    "too many fields": ("sentence\tlabel\na\tb\t1\n", ["line 2: 3 fields"]),
+    "a blank line inside": ("sentence\tlabel\na\t1\n\nb\t0\n", ["line 3: 1 fields"]),
+    "an unknown label": ("sentence\tlabel\na\t1\nb\t2\n", ["line 3: label '2' is not one of 0, 1"]),
+    "an empty label": ("sentence\tlabel\na\t\n", ["line 2: label '' is not one of 0, 1"]),
+    "a label with a space": ("sentence\tlabel\na\t0 1\n", ["line 2: label '0 1' is not one of"]),
+    "not UTF-8": (b"sentence\tlabel\nna\xefve\t1\n", [":2: byte 0xef is not UTF-8", "iconv"]),
+    "UTF-16": ("sentence\tlabel\na\t1\n".encode("utf-16-le"), [":1: a NUL character", "UTF-8"]),
+    "UTF-16 with a mark": ("sentence\tlabel\na\t1\n".encode("utf-16"), ["it is UTF-16", "iconv -f UTF-16"]),
+    "empty": ("", ["is empty"]),
+    "only blank lines": ("\n\n\r\n", ["is empty"]),
+    "only the first line": ("sentence\tlabel\n", ["has no examples"]),
+    "no line of names": ("a fine film\t1\nanother\t0\n", [":1: no column 'sentence'", "'a fine film'", "custom"]),
+    "another task's file": ("index\tquestion\tsentence\tlab\n0\ta\tb\t1\n", [":1: no column 'label'"]),
+    "a column twice": ("sentence\tlabel\tlabel\na\t1\t1\n", [":1: 2 columns 'label'"]),
+    "commas for tabs": ("sentence,label\na,1\n", [":1: no column 'sentence'"]),
+    "a page in place of the file": ("<html><body>404 Not Found</body></html>\n", ["no column 'sentence'", "<html>"]),
+    "a zip in place of the file": (b"PK\x03\x04\x14\x00\x00\x00\x08\x00", ["NUL"]),
+}
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize("fault", HOSTILE)
+def test_a_hostile_file_is_refused_with_line_value_and_remedy(tmp_path, fault, split):
+    content, phrases = HOSTILE[fault]
+    with pytest.raises(DataError) as error:
+        read(tmp_path, content, split=split, max_bad_line_fraction=1e-4 if split == "train" else 0.0)
+    assert str(tmp_path / "train.tsv") in str(error.value)
+    for phrase in phrases:
+        assert phrase in str(error.value)
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "score, phrase",
+    [
+        ("high", "'high' is not a number"),
+        ("nan", "finite"),
+        ("inf", "finite"),
+        ("5.1", "from 0 to 5"),
+        ("-0.1", "from 0 to 5"),
+        ("", "not a number"),
+    ],
+)
+def test_a_bad_similarity_is_refused(tmp_path, score, phrase):
+    header, line = PUBLISHED["STS-B"][0]
+    with pytest.raises(DataError, match=f"line 2: label .*{phrase}"):
+        read(tmp_path, f"{header}\n{line.replace('4.800', score)}\n", task="STS-B")
+
+
+def test_a_cola_file_needs_four_fields(tmp_path):
+    with pytest.raises(DataError, match="line 2: 2 fields between tabs, CoLA's files have 4"):
+        read(tmp_path, "gj04\t1\t\tGood one.\n1\tA line.\n", task="CoLA")
+
+
+def test_a_long_bad_line_is_shown_in_part(tmp_path):
+    with pytest.raises(DataError) as error:
+        read(tmp_path, "sentence\tlabel\n" + "x" * 100_000 + "\n" * 2)
+    assert len(str(error.value)) < 600
+
+
+def test_of_many_bad_lines_the_first_are_shown_and_all_are_counted(tmp_path):
+    with pytest.raises(DataError, match=r"50 of 100 lines.*line 3: .*line 5: .*line 7: .*; \.\.\.$"):
+        read(tmp_path, "sentence\tlabel\n" + "a\t1\nb\t7\n" * 50)
+
+
+def test_a_few_bad_lines_of_a_large_training_file_are_left_out_and_told(tmp_path):
+    content = "sentence\tlabel\n" + "a\t1\n" * 30_000 + "torn\nline\t1\n"
+    examples = read(tmp_path, content, max_bad_line_fraction=1e-4)
+    assert len(examples) == 30_001 and examples.counts["bad_lines"] == 1
+    assert "1 of 30002 lines left out" in examples.warnings[0] and "line 30002" in examples.warnings[0]
+    with pytest.raises(DataError, match="1 of 30002 lines cannot be read"):
+        read(tmp_path, content)
+
+
+def test_a_missing_file_is_named_with_what_is_there(tmp_path):
+    (tmp_path / "train.csv").write_text("")
+    with pytest.raises(DataError, match=r"has no dev.tsv; it has train.csv.*download_glue"):
+        find_file(tmp_path, TASKS["RTE"].dev["dev"])
+    with pytest.raises(DataError, match="it has nothing"):
+        find_file(tmp_path / "nowhere", TASKS["RTE"].train)
+
+
+@pytest.mark.parametrize("name, task", [("mrpc", "MRPC"), ("sst2", "SST-2"), ("STS_B", "STS-B"), ("AX", "AX")])
+def test_tasks_are_found_by_the_names_people_use(name, task):
+    assert find_task(name).name == task
+
+
+def test_an_unknown_task_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="task_name='mrcp' is not one of CoLA, .*custom"):
+        find_task("mrcp")
+
+
+# --- files of the user's own
+
+
+def custom(tmp_path, name, content, *, labels=None, regression=False, index=None):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    task = custom_task(text="first", text_pair="second", label="kind", index=index, regression=regression)
+    return read_examples(path, task.train, LabelRule(labels, task.value_range))
+
+
+ROWS = [('It said "hi", twice.', "line one", "good"), ("ü, 漢字", "x", "bad"), ("a", "b\tc", "good")]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "tsv"])
+def test_the_same_rows_are_read_from_each_format(tmp_path, suffix):
+    import csv
+    import io
+
+    buffer = io.StringIO()
+    if suffix == "csv":
+        csv.writer(buffer).writerows([("kind", "first", "second"), *((kind, a, b) for a, b, kind in ROWS)])
+    elif suffix == "jsonl":
+        for a, b, kind in ROWS:
+            buffer.write(json.dumps({"first": a, "more": [1], "second": b, "kind": kind}) + "\n")
+    else:
+        for row in [("first", "second", "kind"), *ROWS[:2]]:
+            buffer.write("\t".join(row) + "\n")
+    examples = custom(tmp_path, f"mine.{suffix}", buffer.getvalue())
+    expected = ROWS if suffix != "tsv" else ROWS[:2]
+    assert list(zip(*examples.texts, examples.labels, strict=True)) == expected
+    assert discover_labels(examples) == ("bad", "good")
+
+
+def test_a_csv_field_may_hold_lines(tmp_path):
+    examples = custom(tmp_path, "a.csv", 'first,second,kind\r\n"one\ntwo",b,x\r\nc,d,y\r\n')
+    assert examples.texts == (["one\ntwo", "c"], ["b", "d"])
+
+
+def test_json_labels_may_be_numbers_or_booleans(tmp_path):
+    lines = [{"first": "a", "second": "b", "kind": kind} for kind in (10, 9, 10, -1)]
+    examples = custom(tmp_path, "a.jsonl", "\n".join(map(json.dumps, lines)))
+    assert discover_labels(examples) == ("-1", "9", "10")
+    lines = [{"first": "a", "second": "b", "kind": kind} for kind in (True, False)]
+    assert custom(tmp_path, "a.jsonl", "\n".join(map(json.dumps, lines))).labels == ["true", "false"]
+
+
+def test_numbers_to_be_predicted(tmp_path):
+    examples = custom(tmp_path, "a.csv", "first,second,kind\na,b,-3.5\nc,d,1e3\n", regression=True)
+    np.testing.assert_array_equal(LabelRule(value_range=(-np.inf, np.inf)).encode(examples.labels), [-3.5, 1000])
+
+
+CUSTOM_HOSTILE = {
+    "a.csv": ('first,second,kind\na,b,x\n"open,b,x\nc,d,y\n', ["not CSV", "quote"]),
+    "b.csv": ('first,second,kind\n"a" b,c,x\n', [":2: not CSV"]),
+    "c.csv": ("first,second,kind\na,b\n", ["line 2: 2 fields"]),
+    "d.csv": ("first;second;kind\na;b;c\n", [":1: no column 'first'", "'first;second;kind'"]),
+    "a.jsonl": ('{"first": "a", "second": "b", "kind": 1}\n{"first": \n', ["line 2: not JSON"]),
+    "b.jsonl": ('{"first": "a", "second": "b", "label": 1}\n', ["line 1: no kind", "'label'"]),
+    "c.jsonl": ('[{"first": "a"}]', [":1: a JSON array", "one object a line"]),
+    "d.jsonl": ('"text"\n', ["line 1: not a JSON object"]),
+    "e.jsonl": ('{"first": ["a"], "second": "b", "kind": 1}\n', ["first is", "neither text nor a number"]),
+    "f.jsonl": ('{"first": null, "second": "b", "kind": 1}\n', ["first is 'null'"]),
+    "g.jsonl": ("[" * 100_000, ["JSON"]),
+    "h.jsonl": ('{"first": ' + "[" * 100_000, ["line 1: not JSON"]),
+    "a.xlsx": ("x", ["files of .xlsx are not known", ".csv"]),
+    "noname": ("x", ["no suffix"]),
+    "k.tsv": ("first\tsecond\tkind\na\tb\t \n", ["line 2: its label is empty"]),
+}
+
+
+@pytest.mark.parametrize("name", CUSTOM_HOSTILE)
+def test_a_hostile_file_of_the_users_own_is_refused(tmp_path, name):
+    content, phrases = CUSTOM_HOSTILE[name]
+    with pytest.raises(DataError) as error:
+        custom(tmp_path, name, content)
+    for phrase in [str(tmp_path / name), *phrases]:
+        assert phrase in str(error.value)
+
+
+def test_labels_that_are_one_or_endless_are_refused(tmp_path):
+    one = custom(tmp_path, "a.csv", "first,second,kind\na,b,x\nc,d,x\n")
+    with pytest.raises(DataError, match="every label is 'x'.*--label-column"):
+        discover_labels(one)
+    many = custom(tmp_path, "a.csv", "first,second,kind\n" + "".join(f"a,b,{i}.5\n" for i in range(200)))
+    with pytest.raises(DataError, match="200 different labels in 200 lines.*--regression"):
+        discover_labels(many)
+
+
+def test_a_label_not_seen_in_training_is_refused(tmp_path):
+    with pytest.raises(DataError, match="line 2: label 'maybe' is not one of yes, no"):
+        custom(tmp_path, "dev.csv", "first,second,kind\na,b,maybe\n", labels=("yes", "no"))
+
+
+def test_random_bytes_give_an_error_and_no_traceback_of_ours(tmp_path):
+    """300 damaged files: read as they are, or refused with a DataError; nothing else is raised."""
+    rng = np.random.RandomState(0)
+    whole = ("sentence\tlabel\n" + 'a "quoted" line\t1\nnaïve\t0\n' * 20).encode()
+    refused = 0
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for place in rng.randint(0, len(whole), rng.randint(1, 6)):
+            damaged[place] = rng.randint(256)
+        try:
+            examples = read(tmp_path, bytes(damaged))
+            assert set(examples.labels) <= {"0", "1"} and len(examples) >= 38
+        except DataError:
+            refused += 1
+    assert 100 < refused < 300

@@ -1,0 +1,212 @@
+"""Files of tagged words, and the windows of tokens made of them."""
+
+import numpy as np
+import pytest
+
+from bert.finetuning.glue.reading import DataError
+from bert.finetuning.ner.conll import ConllFormat, read_tagged_text, write_predicted
+from bert.finetuning.ner.features import NO_WORD, token_features
+from bert.finetuning.ner.tags import Span
+from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+CONLL_2003 = """-DOCSTART- -X- -X- O
+
+Anna NNP B-NP I-PER
+Lee NNP I-NP I-PER
+saw VBD B-VP O
+Oslo NNP B-NP I-LOC
+Bay NNP I-NP I-LOC
+
+Rome NNP B-NP I-LOC
+Paris NNP B-NP B-LOC
+-DOCSTART- -X- -X- O
+
+It PRP B-NP O
+rained VBD B-VP O
+"""
+
+
+def write(tmp_path, content, name="train.conll"):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_conll_2003_is_read(tmp_path, line_end, separator):
+    text = read_tagged_text(write(tmp_path, CONLL_2003.replace(" ", separator).replace("\n", line_end)))
+    assert text.words == ["Anna", "Lee", "saw", "Oslo", "Bay", "Rome", "Paris", "It", "rained"]
+    assert text.sentence_offsets.tolist() == [0, 5, 7, 9]
+    assert text.document_of_sentence.tolist() == [0, 0, 1]
+    assert text.spans == [Span("PER", 0, 2), Span("LOC", 3, 5), Span("LOC", 5, 6), Span("LOC", 6, 7)]
+    assert text.scheme == "iob1" and not text.warnings
+    assert text.tags() == ["B-PER", "I-PER", "O", "B-LOC", "I-LOC", "B-LOC", "B-LOC", "O", "O"]
+    low, high = text.document_bounds()
+    assert (low.tolist(), high.tolist()) == ([0, 0, 7], [7, 7, 9])
+
+
+def test_predictions_are_a_column_more_in_the_files_own_scheme(tmp_path):
+    text = read_tagged_text(write(tmp_path, CONLL_2003))
+    write_predicted(tmp_path / "out" / "test.conll", text, text.spans)
+    lines = (tmp_path / "out" / "test.conll").read_text().split("\n")
+    assert len(lines) == len(CONLL_2003.split("\n"))
+    for line, before in zip(lines, CONLL_2003.split("\n"), strict=True):
+        assert line == (f"{before} {before.split()[-1]}" if before else "")
+
+
+def test_words_without_tags_can_be_predicted(tmp_path):
+    text = read_tagged_text(write(tmp_path, "Anna\nsaw\n\nOslo\n"), ConllFormat(tagged=False))
+    assert text.spans is None and text.words == ["Anna", "saw", "Oslo"]
+    write_predicted(tmp_path / "out.conll", text, [Span("PER", 0, 1), Span("LOC", 2, 3)])
+    assert (tmp_path / "out.conll").read_text() == "Anna B-PER\nsaw O\n\nOslo B-LOC\n"
+
+
+def test_other_columns_can_be_named(tmp_path):
+    text = read_tagged_text(write(tmp_path, "1 Anna B-PER x\n2 saw O x\n"), ConllFormat(1, 2))
+    assert text.words == ["Anna", "saw"] and text.spans == [Span("PER", 0, 1)]
+
+
+def test_only_spaces_and_tabs_separate(tmp_path):
+    text = read_tagged_text(write(tmp_path, "10\u00a0000 O\none\u0085two O\n"))
+    assert text.words == ["10\u00a0000", "one\u0085two"]
+
+
+def test_tags_that_break_their_scheme_are_counted(tmp_path):
+    content = "a B-PER\nb I-PER\nc O\nd I-LOC\ne O\nf B-PER\ng B-PER\n"
+    text = read_tagged_text(write(tmp_path, content))
+    assert text.scheme == "iob2" and "1 of 7 tags are not in iob2" in text.warnings[0]
+    assert Span("LOC", 3, 4) in text.spans
+    wanted = read_tagged_text(write(tmp_path, content), ConllFormat(scheme="iob1"))
+    assert wanted.scheme == "iob1" and "2 of 7 tags are not in iob1" in wanted.warnings[0]
+
+
+HOSTILE = {
+    "a line with fewer columns": ("Anna NNP I-PER\nsaw\n", [":2: 1 columns, line 1 has 3", "'saw'"]),
+    "a line with more columns": ("Anna I-PER\nsaw VBD O\n", [":2: 3 columns, line 1 has 2"]),
+    "no tags": ("Anna\nsaw\n", [":1: one column, 'Anna'"]),
+    "not a tag": ("Anna I-PER\nsaw VBD\n", [":2: tag 'VBD' is neither O nor", "--tag-column"]),
+    "a prefix without a type": ("Anna B\n", [":1: tag 'B'"]),
+    "an unknown type": ("Anna I-PER\nsaw I-DOG\n", [":2: type 'DOG' is not one of LOC, PER"]),
+    "empty": ("", ["has no words"]),
+    "only blank lines": ("\n \n-DOCSTART- -X- O O\n\n", ["has no words: 4 lines"]),
+    "not UTF-8": (b"Jos\xe9 I-PER\n", [":1: byte 0xe9 is not UTF-8", "iconv"]),
+    "NUL": (b"a\0 O\n", [":1: a NUL character"]),
+    "a web page": ("<html><body>\n<p>404</p>\n", ["one column, '<html><body>'"]),
+}
+
+
+@pytest.mark.parametrize("fault", HOSTILE)
+def test_a_hostile_file_is_refused_with_line_value_and_remedy(tmp_path, fault):
+    content, phrases = HOSTILE[fault]
+    with pytest.raises(DataError) as error:
+        read_tagged_text(write(tmp_path, content), types=("LOC", "PER"))
+    for phrase in [str(tmp_path / "train.conll"), *phrases]:
+        assert phrase in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "layout, phrase", [(ConllFormat(word_column=2), "word_column=2"), (ConllFormat(tag_column=-3), "--tag-column")]
+)
+def test_a_column_that_is_not_there_is_refused(tmp_path, layout, phrase):
+    with pytest.raises(DataError, match=phrase):
+        read_tagged_text(write(tmp_path, "Anna I-PER\n"), layout)
+
+
+# --- windows
+
+VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *"abcdefghij", "##x", "##y"))
+TOKENIZER = FastTokenizer(VOCABULARY)
+
+
+def windows(text, max_seq_length, **options):
+    """(tokens, the words predicted there) of every window, and the counts."""
+    arrays, counts = token_features(TOKENIZER, text, max_seq_length, **options)
+    found = []
+    for low, high in zip(arrays["offsets"][:-1], arrays["offsets"][1:], strict=True):
+        found.append(
+            (
+                " ".join(VOCABULARY.tokens[i] for i in arrays["input_ids"][low:high]),
+                arrays["word_indices"][low:high].tolist(),
+            )
+        )
+    return found, counts
+
+
+def text_of(tmp_path, *sentences):
+    lines = [
+        "-DOCSTART- O\n\n" if sentence is None else "".join(f"{word} O\n" for word in sentence.split()) + "\n"
+        for sentence in sentences
+    ]
+    return read_tagged_text(write(tmp_path, "".join(lines)))
+
+
+def test_the_first_piece_stands_for_the_word(tmp_path):
+    found, counts = windows(text_of(tmp_path, "axy b cx", "d"), 12)
+    assert found == [("[CLS] a ##x ##y b c ##x [SEP]", [-1, 0, -1, -1, 1, 2, -1, -1]), ("[CLS] d [SEP]", [-1, 3, -1])]
+    assert counts == {"cut_words": 0, "empty_words": 0, "sentences": 2, "windows": 2, "split_sentences": 0}
+
+
+def test_words_of_control_characters_are_unknown_and_counted(tmp_path):
+    found, counts = windows(text_of(tmp_path, "a \u200d\u200e b"), 12)
+    assert found == [("[CLS] a [UNK] b [SEP]", [-1, 0, 1, 2, -1])] and counts["empty_words"] == 1
+
+
+def test_a_long_sentence_is_predicted_in_windows_that_overlap(tmp_path):
+    found, counts = windows(text_of(tmp_path, "a b c d e f g h i j"), 8, overlap=2)
+    assert [tokens for tokens, _ in found] == [
+        "[CLS] a b c d e f [SEP]",
+        "[CLS] c d e f g h [SEP]",
+        "[CLS] e f g h i j [SEP]",
+    ]
+    assert [words for _, words in found] == [
+        [-1, 0, 1, 2, 3, -1, -1, -1],
+        [-1, -1, -1, 4, 5, -1, -1, -1],
+        [-1, -1, -1, 6, 7, 8, 9, -1],
+    ]
+    assert counts["split_sentences"] == 1 and counts["windows"] == 3
+
+
+def test_a_word_longer_than_a_window_is_cut_and_counted(tmp_path):
+    found, counts = windows(text_of(tmp_path, "a bxyxyxyxy c"), 6)
+    assert counts["cut_words"] == 1
+    assert [word for _, words in found for word in words if word != NO_WORD] == [0, 1, 2]
+    assert "[CLS] b ##x ##y ##x [SEP]" in [tokens for tokens, _ in found]
+
+
+def test_context_fills_the_window_from_its_own_document_only(tmp_path):
+    text = text_of(tmp_path, None, "a b", "c d", "e f", None, "g h")
+    found, _ = windows(text, 6, document_context=True)
+    assert found == [
+        ("[CLS] a b c d [SEP]", [-1, 0, 1, -1, -1, -1]),
+        ("[CLS] b c d e [SEP]", [-1, -1, 2, 3, -1, -1]),
+        ("[CLS] c d e f [SEP]", [-1, -1, -1, 4, 5, -1]),
+        ("[CLS] g h [SEP]", [-1, 6, 7, -1]),
+    ]
+
+
+@pytest.mark.parametrize("document_context", [False, True])
+def test_every_word_is_predicted_once_and_no_window_is_too_long(tmp_path, document_context):
+    rng = np.random.RandomState(7)
+    for case in range(60):
+        sentences = []
+        for _ in range(rng.randint(1, 6)):
+            words = [
+                "".join([rng.choice(list("abcdefghij")), *rng.choice(["x", "y"], rng.randint(0, 4))])
+                for _ in range(rng.randint(1, 30))
+            ]
+            sentences += [" ".join(words)] + ([None] if rng.rand() < 0.3 else [])
+        text = text_of(tmp_path, *sentences)
+        length = int(rng.randint(8, 20))
+        arrays, counts = token_features(TOKENIZER, text, length, document_context, overlap=int(rng.randint(0, 4)))
+        words = arrays["word_indices"]
+        assert sorted(words[words != NO_WORD]) == list(range(len(text.words))), case
+        sizes = np.diff(arrays["offsets"])
+        assert sizes.max() <= length and counts["windows"] == len(sizes)
+        firsts = [TOKENIZER.encode(word)[0] for word in text.words]
+        places = np.flatnonzero(words != NO_WORD)
+        assert arrays["input_ids"][places].tolist() == [firsts[word] for word in words[places]]
+        if document_context and counts["split_sentences"] == 0:
+            total = sum(len(TOKENIZER.encode(word)) for word in text.words)
+            assert sizes.max() >= min(length - 5, total // (1 + int(text.document_of_sentence.max())))

@@ -1,0 +1,178 @@
+"""run_ner.py as its user runs it, on a tiny model."""
+
+import json
+
+import numpy as np
+import pytest
+
+import run_ner
+from bert.config.command_line import parse_arguments
+from bert.finetuning.ner.config import ENTRY
+from bert.finetuning.ner.conll import ConllFormat, read_tagged_text
+from bert.finetuning.ner.tags import Span, score_spans, write_tags
+from bert.runtime.paddle_api import static
+from tests.finetuning.glue.test_glue import WORDS, weights  # noqa: F401
+from tests.support import tiny
+
+
+def run_tagger(tmp_path, *words) -> int:
+    common = [
+        "--device",
+        "cpu",
+        "--no-visualdl",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--report-file",
+        str(tmp_path / "report.json"),
+        "--log-freq",
+        "5",
+        "--peak-tflops",
+        "1",
+    ]
+    with static.scope_guard(static.Scope()):
+        return run_ner.main([*map(str, words), *common])
+
+
+def tagged_file(path, size, seed):
+    """A word that ends in 7 is a person, with the next if that ends in 8; one that ends in 5 is a place. In IOB1."""
+    rng, lines = np.random.RandomState(seed), ["-DOCSTART- O", ""]
+    for _ in range(size):
+        words = rng.choice(WORDS, 40 if size == 1 else rng.randint(3, 9))
+        spans = []
+        for place, word in enumerate(words):
+            if word.endswith("8") and place and words[place - 1].endswith("7"):
+                spans[-1] = Span("PER", place - 1, place + 1)
+            elif word[-1] in "75":
+                spans.append(Span("PER" if word.endswith("7") else "LOC", place, place + 1))
+        tags = write_tags(spans, len(words), "iob1")
+        lines += [*(f"{word} {tag}" for word, tag in zip(words, tags, strict=True)), ""]
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def trained(weights, tmp_path_factory):  # noqa: F811
+    folder = tmp_path_factory.mktemp("ner")
+    tagged_file(folder / "train.conll", 250, 1)
+    tagged_file(folder / "dev.conll", 60, 2)
+    assert (
+        run_tagger(
+            folder,
+            "--train-file",
+            folder / "train.conll",
+            "--eval-file",
+            folder / "dev.conll",
+            "--do-train",
+            "--do-eval",
+            "--batch-size",
+            25,
+            "--epochs",
+            12,
+            "--learning-rate",
+            4e-3,
+            "--max-seq-length",
+            24,
+            "--from-pretrained-params",
+            weights,
+            "--output-dir",
+            folder / "out",
+        )
+        == 0
+    )
+    return folder
+
+
+def test_entities_are_learned(trained):
+    found = json.loads((trained / "out/ner/summary.json").read_text())
+    assert found["eval_f1"] > 0.9 and found["eval_LOC_f1"] > 0.9 and found["eval_precision"] > 0.85
+    labels = json.loads(next((trained / "out").glob("*/ner/*/labels.json")).read_text())
+    assert labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+
+
+def test_predictions_are_in_the_files_form_and_score_what_was_said(trained):
+    path = trained / "out/ner/dev_predictions.conll"
+    truth = read_tagged_text(path, ConllFormat(tag_column=1))
+    predicted = read_tagged_text(path, ConllFormat(tag_column=2))
+    assert truth.scheme == "iob1" and path.read_text().startswith("-DOCSTART- O O\n")
+    f1 = score_spans(truth.spans, predicted.spans).f1
+    assert f1 == pytest.approx(json.loads((trained / "out/ner/summary.json").read_text())["eval_f1"])
+
+
+def test_words_without_tags_are_tagged_by_a_trained_model(trained, tmp_path):
+    (tmp_path / "words.txt").write_text("wa1\nwb5\n\nwc2\n")
+    assert (
+        run_tagger(
+            tmp_path,
+            "--predict-file",
+            tmp_path / "words.txt",
+            "--do-predict",
+            "--max-seq-length",
+            24,
+            "--from-pretrained-params",
+            trained / "out",
+            "--output-dir",
+            tmp_path / "out",
+        )
+        == 0
+    )
+    lines = (tmp_path / "out/ner/words_predictions.conll").read_text().splitlines()
+    assert lines == ["wa1 O", "wb5 B-LOC", "", "wc2 O"]
+
+
+def test_a_long_sentence_is_told_and_wholly_predicted(trained, capsys, tmp_path):
+    tagged_file(tmp_path / "long.conll", 1, 3)
+    assert (
+        run_tagger(
+            tmp_path,
+            "--predict-file",
+            tmp_path / "long.conll",
+            "--do-predict",
+            "--max-seq-length",
+            16,
+            "--from-pretrained-params",
+            trained / "out",
+            "--output-dir",
+            tmp_path / "out",
+        )
+        == 0
+    )
+    assert "1 sentences longer than --max-seq-length 16 are predicted in several windows" in capsys.readouterr().out
+    lines = (tmp_path / "out/ner/long_predictions.conll").read_text().splitlines()
+    right = sum(line.split()[-1][2:] == line.split()[-2][2:] for line in lines[2:] if line)
+    assert right >= 38  # of 40 words
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--do-train"], "do_train=true needs train_file; pass --train-file"),
+        (["--do-eval", "--eval-file", "/nowhere.conll"], "must be an existing file"),
+        (["--do-train", "--train-file", "EMPTY"], "has no entity"),
+        (["--do-predict", "--predict-file", "EMPTY"], "nothing says the classes"),
+        (["--do-train", "--train-file", "EMPTY", "--window-overlap", "20", "--max-seq-length", "24"], "less than half"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(weights, tmp_path, capsys, words, message):  # noqa: F811
+    (tmp_path / "empty.conll").write_text("wa1 O\n")
+    words = [str(tmp_path / "empty.conll") if word == "EMPTY" else word for word in words]
+    with pytest.raises(SystemExit) as stopped:
+        run_tagger(
+            tmp_path,
+            "--max-seq-length",
+            "24",
+            *words,
+            "--from-pretrained-params",
+            weights,
+            "--output-dir",
+            tmp_path / "out",
+        )
+    assert stopped.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ENTRY.recipes)
+def test_every_recipe_makes_settings(weights, tmp_path, name):  # noqa: F811
+    config = parse_arguments(
+        ENTRY, ["--config", name, "--max-seq-length", "32", "--from-pretrained-params", str(weights)]
+    ).config
+    assert config.model.hidden_size == tiny.MODEL.hidden_size and config.run.do_train
+    if name.startswith(("quickstart", "small")):
+        config.check_files()

@@ -1,0 +1,190 @@
+"""SQuAD files: what is read, what is refused and in which words, and 500 damaged ones."""
+
+import copy
+import json
+import os
+import random
+
+import pytest
+
+from bert.finetuning.squad.examples import Answer, read_squad, single_paragraph
+from tests.support.squad_files import file_of, generated, paragraph, question
+
+NILE = paragraph("The Nile is long.", question("q", "What is long?", ("Nile", 4)))
+
+
+def raises(pattern):
+    return pytest.raises(ValueError, match=pattern)
+
+
+def test_a_file_is_read_in_its_order(tmp_path):
+    file = file_of(tmp_path / "f.json", NILE, paragraph("A sea.", question("s", "Is it?", ("sea", 2), ("A sea", 0))))
+    examples = read_squad(file)
+    assert examples.contexts == ("The Nile is long.", "A sea.")
+    assert [item.id for item in examples.questions] == ["q", "s"] and examples.questions[1].context == 1
+    assert examples.questions[1].answers == (Answer("sea", 2), Answer("A sea", 0))
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path):
+    file = file_of(tmp_path / "f.json", NILE)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert len(read_squad(file)) == 1
+
+
+def test_unlabelled_files_can_be_predicted(tmp_path):
+    file = file_of(tmp_path / "f.json", paragraph("The Nile.", {"id": "q", "question": "What?"}))
+    assert read_squad(file, labelled=False).questions[0].answers == ()
+    with raises(r"f.json: data\[0\].paragraphs\[0\].qas\[0\] has no 'answers'; it must be a list: add it"):
+        read_squad(file)
+
+
+def entry(**changes):
+    """One question with members replaced; None takes a member out."""
+    made = {**question("q", "What?", ("Nile", 4)), **changes}
+    return paragraph("The Nile.", {name: value for name, value in made.items() if value is not None})
+
+
+PLACE = r"f.json: data\[0\].paragraphs\[0\]"
+QUESTION = rf"{PLACE}.qas\[0\]"
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (entry(id=7), rf"{QUESTION}.id is 7 and must be a string"),
+        (entry(id=""), rf"{QUESTION}.id is empty; .* its own"),
+        (entry(question=None), rf"{QUESTION} has no 'question'"),
+        (entry(question=["a"]), rf"{QUESTION}.question is a list of 1 and must be a string"),
+        (entry(answers={}), rf"{QUESTION}.answers is an object of 0 and must be a list"),
+        (entry(answers=[]), rf"{QUESTION} \(id 'q'\) has no answer; SQuAD 1.1 has one at least; pass --version-2"),
+        (entry(answers=["Nile"]), rf"{QUESTION}.answers\[0\] is \"Nile\" and must be an object with 'text'"),
+        (
+            entry(answers=[{"text": "Nile", "answer_start": 4.0}]),
+            r"answers\[0\].answer_start is 4.0 and must be a whole",
+        ),
+        (entry(answers=[{"text": "Nile", "answer_start": True}]), r"answer_start is true and must be a whole number"),
+        (entry(answers=[{"text": "Nile", "answer_start": "4"}]), r'answer_start is "4" and must be a whole number'),
+        (entry(answers=[{"text": "Nile"}]), r"answers\[0\] has no 'answer_start'"),
+        (entry(answers=[{"text": " ", "answer_start": 3}]), r"answers\[0\].text is empty; an unanswerable question"),
+        (entry(answers=[], is_impossible=True), r"is marked as impossible, as in SQuAD 2.0; pass --version-2"),
+        (entry(is_impossible="yes"), rf"{QUESTION}.is_impossible is \"yes\" and must be true or false"),
+        (entry(question="\ud800"), rf"{QUESTION}.question holds half of a surrogate pair"),
+        (paragraph(None), rf"{PLACE}.context is null and must be a string"),
+        ({"context": "x"}, rf"{PLACE} has no 'qas'"),
+        (paragraph("x", *entry()["qas"] * 2), rf"{PLACE}.qas\[1\].id is 'q', as that of data.*qas\[0\]"),
+    ],
+)
+def test_an_entry_that_is_wrong_is_named(made, message, tmp_path):
+    with raises(message):
+        read_squad(file_of(tmp_path / "f.json", made))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (entry(is_impossible=True), r"is marked as impossible and has 1 answers; remove the mark or the answers"),
+        (entry(answers=[], is_impossible=False), r"no answer and is not marked as impossible; add an answer, or"),
+    ],
+)
+def test_version_2_entries_that_contradict_themselves_are_refused(made, message, tmp_path):
+    with raises(message):
+        read_squad(file_of(tmp_path / "f.json", made), version_2=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "f.json is empty"),
+        (b'{"data": [', r"line 1, column 11: .*; the file seems to be cut"),
+        (b'{"data": "abc', "the file seems to be cut"),
+        (b'{"data": [}]}', "line 1, column 11: .*; mend that place"),
+        (b"<html>404</html>", "it is a web page, not JSON"),
+        (b'{"data": NaN}', "NaN is not a number of JSON"),
+        (b'{"data": [1e999]}', r"data\[0\] is Infinity and must be an object"),
+        (b'{"data": [' + b"9" * 5000 + b"]}", "mend that place"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"data": "\xff"}', "byte 10 is not UTF-8"),
+        (b"[]", "the file is a list of 0 and must be an object with 'data'"),
+        (b"{}", "the file has no 'data'"),
+        (b'{"data": []}', "holds no question"),
+        (b'{"data": [{"paragraphs": []}]}', "holds no question"),
+        (b'{"data": [{"id": "a", "question": "b", "context": "c"}]}', r"data\[0\] has a question .* one object per"),
+    ],
+)
+def test_a_file_that_is_not_of_the_form_is_refused(content, message, tmp_path):
+    (tmp_path / "f.json").write_bytes(content)
+    with raises(message):
+        read_squad(tmp_path / "f.json")
+
+
+def test_a_missing_file_is_named_with_what_makes_it(tmp_path):
+    with raises("nowhere.json must be an existing SQuAD file; make it with `python -m data.download_squad`"):
+        read_squad(tmp_path / "nowhere.json")
+
+
+def test_a_single_paragraph_has_numbered_questions():
+    examples = single_paragraph("The Nile.", ["What?", "Who?"])
+    assert [item.id for item in examples.questions] == ["0", "1"]
+    with raises("question holds half of a surrogate pair"):
+        single_paragraph("x", ["\udc00"])
+    with raises("paragraph=None must be a string"):
+        single_paragraph(None, [])  # type: ignore[arg-type]
+
+
+VALUES = [None, True, -1, 0, 2**70, 1.5, "", "x", "\ud800", [], {}, [[]], [None], {"a": 1}, "é" * 50]
+
+
+def damaged(content: dict, rng: random.Random) -> bytes:
+    """The file with one to three members replaced, lost, doubled or moved, or with its bytes cut or changed."""
+    content = copy.deepcopy(content)
+    for _ in range(rng.randint(1, 3)):
+        holder = content
+        while True:
+            keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+            if not keys:
+                break
+            key = rng.choice(list(keys))
+            if isinstance(holder[key], (dict, list)) and holder[key] and rng.random() < 0.85:
+                holder = holder[key]
+                continue
+            action = rng.random()
+            if action < 0.6:
+                holder[key] = copy.deepcopy(rng.choice(VALUES))
+            elif action < 0.8:
+                del holder[key]
+            elif isinstance(holder, list):
+                holder.append(copy.deepcopy(holder[key]))
+            else:
+                holder[key + "x"] = holder.pop(key)
+            break
+    raw = bytearray(json.dumps(content, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass"))
+    damage = rng.random()
+    if damage < 0.15:
+        del raw[rng.randrange(len(raw)) :]
+    elif damage < 0.4:
+        for _ in range(rng.randint(1, 5)):
+            raw[rng.randrange(len(raw))] = rng.randrange(256)
+    return bytes(raw)
+
+
+def test_damaged_files_are_read_or_refused_in_words(tmp_path, record_property):
+    """Row 24 of the faults: 60 files, or 500 with BERT_FULL_FAULTS=1, through to features; never another exception."""
+    from bert.finetuning.squad.features import WindowSettings, build_features
+    from tests.finetuning.squad.test_features import VOCABULARY
+
+    rng, refused = random.Random(24), 0
+    number = 500 if os.environ.get("BERT_FULL_FAULTS") else 60
+    record_property("trials", number)
+    for case in range(number):
+        version_2 = rng.random() < 0.5
+        file = tmp_path / f"{case}.json"
+        file.write_bytes(damaged(generated(rng, 4, version_2), rng))
+        try:
+            examples = read_squad(file, version_2=version_2, labelled=rng.random() < 0.8)
+            for training in (True, False):
+                build_features(examples, VOCABULARY, WindowSettings(24, 8, 8), training)
+        except ValueError as error:
+            refused += 1
+            assert str(file) in str(error) and "; " in str(error) or "is empty" in str(error), error
+            assert len(str(error)) < 600
+    assert number * 0.3 < refused < number

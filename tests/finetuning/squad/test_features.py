@@ -1,0 +1,265 @@
+"""From paragraphs to windows: by hand, and against the definition on generated files."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from bert.finetuning import feature_cache
+from bert.finetuning.squad import features as squad_features
+from bert.finetuning.squad.examples import read_squad
+from bert.finetuning.squad.features import SquadFeatures, WindowSettings, build_features, max_context
+from bert.tokenization.fast_tokenizer import reference_tokenizer
+from bert.tokenization.offsets import OffsetTokenizer
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from tests.support import oracle_squad
+from tests.support.squad_files import file_of, generated, paragraph, question
+
+WORDS = [
+    "the",
+    "nile",
+    "is",
+    "a",
+    "long",
+    "river",
+    "japan",
+    "##ese",
+    "ice",
+    "-",
+    "cream",
+    ".",
+    "?",
+    "what",
+    "who",
+    "how",
+    "caf",
+    "##e",
+    "1",
+    ",",
+    "000",
+    "s",
+    "'",
+    "##s",
+    "sea",
+    "in",
+    "egypt",
+    "and",
+    "東",
+    "京",
+]
+VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *WORDS))
+
+
+def build(path, training=True, version_2=False, **settings):
+    examples = read_squad(path, version_2=version_2, labelled=training)
+    return build_features(
+        examples, VOCABULARY, WindowSettings(**{"max_seq_length": 64, "max_query_length": 8, **settings}), training
+    )
+
+
+def tokens(features: SquadFeatures, window: int) -> str:
+    ids = features.input_ids[features.offsets[window] : features.offsets[window + 1]]
+    return " ".join(VOCABULARY.tokens[index] for index in ids)
+
+
+def answer(features: SquadFeatures, window: int) -> str:
+    first, last = features.start_positions[window], features.end_positions[window]
+    return " ".join(tokens(features, window).split(" ")[first : last + 1])
+
+
+def test_offsets_are_those_of_the_tokenizers_library_on_text_of_any_script():
+    rng = random.Random(3)
+    alphabet = [*"the nile is.,'-1aeÉé\u0301 \t\n\u00a0東京İßŒA\U0001f600\u200b\x00Σ", "japanese", "café", "ice-cream"]
+    for lowercase in (True, False):
+        texts = ["".join(rng.choice(alphabet) for _ in range(rng.randrange(30))) for _ in range(3000)]
+        found = OffsetTokenizer(VOCABULARY, lowercase).encode_with_offsets(texts)
+        reference = reference_tokenizer(VOCABULARY, lowercase)
+        for row, text in enumerate(texts):
+            expected, own = reference.encode(text, add_special_tokens=False), slice(*found.offsets[row : row + 2])
+            assert found.ids[own].tolist() == expected.ids, text
+            assert list(zip(found.starts[own], found.ends[own], strict=True)) == expected.offsets, text
+
+
+def test_a_window_by_hand(tmp_path):
+    file = file_of(
+        tmp_path / "f.json", paragraph("The Nile is a long river.", question("q", "What is long?", ("Nile", 4)))
+    )
+    features, counts = build(file)
+    assert tokens(features, 0) == "[CLS] what is long ? [SEP] the nile is a long river . [SEP]"
+    assert (features.start_positions[0], features.end_positions[0]) == (7, 7) and answer(features, 0) == "nile"
+    assert features.first_lengths[0] == 6 and counts.windows == counts.questions == 1
+    assert [(4, 8)] == [(features.token_starts[1], features.token_ends[1])]
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "expected"),
+    [
+        ("Japan", 0, "japan"),  # ends within the word, at a piece
+        ("Jap", 0, "japan"),  # ends within a piece: the piece is the nearest
+        ("ese", 5, "##ese"),
+        ("ice", 9, "ice"),
+        ("cream", 13, "cream"),
+        ("ice-cream", 9, "ice - cream"),
+        ("café's", 19, "[UNK] ' s"),
+        ("1,000", 26, "1 , 000"),
+        ("000 東", 28, "000 東"),
+        ("京", 33, "京"),
+        (" 1", 25, "1"),
+        ("1,000 ", 26, "1 , 000"),  # white space belongs to no token
+    ],
+)
+def test_answers_that_begin_or_end_within_words(text, start, expected, tmp_path):
+    context = "Japanese ice-cream cafè's 1,000 東京.".replace("è", "é")
+    assert context[start : start + len(text)] == text
+    features, _ = build(file_of(tmp_path / "f.json", paragraph(context, question("q", "What?", (text, start)))))
+    assert answer(features, 0) == expected.replace("[UNK]", "caf ##e")
+
+
+def test_long_paragraphs_are_read_in_windows_by_hand(tmp_path):
+    context = "the nile is a long river in egypt and the sea is a sea ."  # 15 tokens
+    file = file_of(tmp_path / "f.json", paragraph(context, question("q", "What is long?", ("long river", 14))))
+    # 4 tokens of question and 3 special ones leave 5 of 12; a window every 3 tokens: 0-4, 3-7, 6-10, 9-13, 12-14.
+    features, counts = build(file, max_seq_length=12, doc_stride=3)
+    assert [tokens(features, row).split(" [SEP] ")[1].removesuffix(" [SEP]") for row in range(len(features))] == [
+        "the nile is a long",
+        "a long river in egypt",
+        "in egypt and the sea",
+        "the sea is a sea",
+        "a sea .",
+    ]
+    assert [answer(features, row) for row in range(5)] == ["[CLS]", "long river", "[CLS]", "[CLS]", "[CLS]"]
+    assert counts.windows_without_answer == 4 and counts.long_paragraph == 1
+    # "a" (token 3) has 1 token on its lesser side in the first window and 0 in the second; "long" (4) 0 and 1.
+    best = max_context(features)
+    kept = [int(best[features.offsets[row] : features.offsets[row + 1]].sum()) for row in range(5)]
+    assert kept == [4, 3, 3, 3, 2] and sum(kept) == 15
+    assert not best[features.offsets[:-1]].any() and not best[features.offsets[1:] - 1].any()
+
+
+def test_a_question_is_cut_and_a_stride_is_never_longer_than_the_window(tmp_path):
+    file = file_of(tmp_path / "f.json", paragraph("the " * 30, question("q", "who " * 20, ("the", 0))))
+    features, counts = build(file, max_query_length=4, max_seq_length=16, doc_stride=500)
+    assert counts.truncated_questions == 1 and features.first_lengths.tolist() == [6, 6, 6, 6]
+    assert features.paragraph_lengths().tolist() == [9, 9, 9, 3]
+
+
+def test_unanswerable_questions_point_at_cls(tmp_path):
+    file = file_of(
+        tmp_path / "f.json",
+        paragraph("The Nile.", question("q", "Who?", is_impossible=True), question("r", "What?", ("Nile", 4))),
+    )
+    features, counts = build(file, version_2=True)
+    assert features.start_positions.tolist() == [0, 5] and features.end_positions.tolist() == [0, 5]
+    assert counts.skipped() == 0 and counts.windows_without_answer == 0
+
+
+def test_what_cannot_be_learned_is_skipped_and_counted_in_training_only(tmp_path):
+    good = [question(f"g{number}", "What?", ("Nile", 4)) for number in range(6)]
+    file = file_of(
+        tmp_path / "f.json",
+        paragraph(
+            "The Nile. \u200b",
+            *good,
+            question("a", "Who?", ("Nile", 5)),
+            question("b", "Who?", ("\u200b", 10)),
+            question("c", " ", ("Nile", 4)),
+            question("e", "Who?", ("Nile", -5)),
+            question("f", "?", ("Nile", 10**30)),
+        ),
+        paragraph("", question("d", "What?", ("x", 0))),
+    )
+    features, counts = build(file)
+    assert features.examples.tolist() == [0, 1, 2, 3, 4, 5]
+    assert (counts.misplaced_answer, counts.answer_without_token) == (3, 1)
+    assert (counts.empty_question, counts.empty_paragraph) == (1, 1)
+    features, counts = build(file, training=False)
+    assert features.examples.tolist() == list(range(12)) and counts.skipped() == 0
+
+
+def test_a_file_whose_offsets_are_wrong_throughout_is_refused(tmp_path):
+    file = file_of(
+        tmp_path / "f.json", paragraph("The Nile.", *(question(f"q{n}", "What?", ("Nile", 5)) for n in range(4)))
+    )
+    with pytest.raises(
+        ValueError, match=r"f.json: 4 of 4 answers do not stand .* id 'q0': 'Nile' at 5, where .* 'ile.'"
+    ):
+        build(file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"doc_stride": 0}, "doc_stride=0 must be at least 1"),
+        ({"max_seq_length": 11}, "max_seq_length=11 must leave room .* max_query_length=8"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        WindowSettings(**{"max_seq_length": 64, "max_query_length": 8, **changes})
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_windows_spans_and_max_context_follow_the_definition_on_generated_files(version_2, tmp_path, monkeypatch):
+    monkeypatch.setattr(squad_features, "_EXAMPLES_PER_BLOCK", 7)
+    reference, rng = reference_tokenizer(VOCABULARY), random.Random(version_2)
+    for case in range(25):
+        file = tmp_path / f"{case}.json"
+        file.write_text(json.dumps(generated(rng, 6, version_2)))
+        settings = WindowSettings(rng.choice([13, 16, 40]), rng.choice([1, 3, 8, 50]), rng.choice([3, 6]))
+        examples = read_squad(file, version_2=version_2)
+        features, counts = build_features(examples, VOCABULARY, settings, training=True)
+        everything, _ = build_features(examples, VOCABULARY, settings, training=False)
+        assert counts.windows == len(features)
+        allowed, rows = max_context(everything), iter(range(len(everything)))
+        labels = {
+            (int(e), int(p)): (int(s), int(t))
+            for e, p, s, t in zip(
+                features.examples,
+                features.paragraph_starts,
+                features.start_positions,
+                features.end_positions,
+                strict=True,
+            )
+        }
+        base = np.concatenate([[0], np.cumsum([len(reference.encode(c).ids) for c in examples.contexts])])
+        for number, item in enumerate(examples.questions):
+            context = reference.encode(examples.contexts[item.context])
+            query = reference.encode(item.text).ids
+            spans = oracle_squad.windows(
+                context.ids, query, settings.max_seq_length, settings.doc_stride, settings.max_query_length
+            )
+            for index, (start, length) in enumerate(spans):
+                row = next(rows)
+                own = slice(*everything.offsets[row : row + 2])
+                head = [2, *query[: settings.max_query_length], 3]
+                assert everything.input_ids[own].tolist() == [*head, *context.ids[start : start + length], 3]
+                assert everything.examples[row] == number and everything.first_lengths[row] == len(head)
+                kept = [oracle_squad.has_max_context(spans, index, start + t) for t in range(length)]
+                assert allowed[own].tolist() == [False] * len(head) + kept + [False]
+                if (number, base[item.context] + start) in labels:
+                    first, last = labels[number, base[item.context] + start]
+                    text, at = item.answers[0] if item.answers else ("", 0)
+                    covered = [t for t, (a, b) in enumerate(context.offsets) if a < at + len(text) and b > at]
+                    if item.answers and start <= covered[0] and covered[-1] < start + length:
+                        assert (first, last) == (covered[0] - start + len(head), covered[-1] - start + len(head))
+                    else:
+                        assert (first, last) == (0, 0)
+        assert next(rows, None) is None
+
+
+def test_features_come_back_from_the_cache_as_they_were(tmp_path):
+    file = file_of(tmp_path / "f.json", paragraph("The Nile is long.", question("q", "What?", ("Nile", 4))))
+    lines: list[str] = []
+    cache = feature_cache.FeatureCache(tmp_path / "cache", lines.append)
+    key = cache.key("squad-train", files=[file], vocabulary=VOCABULARY, settings={}, code=[squad_features])
+
+    def once():
+        features, counts = build(file)
+        return features.arrays(), counts.as_dict()
+
+    first, counts = cache.get_or_build(key, once)
+    again, counted = cache.get_or_build(key, lambda: pytest.fail("built twice"))
+    assert counts == counted and lines
+    assert all((first[name] == again[name]).all() and first[name].dtype == again[name].dtype for name in first)
+    assert len(SquadFeatures.from_arrays(again)) == 1

@@ -1,0 +1,278 @@
+"""Question answering put together, on a tiny model that learns to find the Nile: train, score, predict, ask, refuse."""
+
+import io
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+import run_squad
+from bert.checkpoints import files as checkpoint_files
+from bert.finetuning import run as finetuning
+from bert.finetuning.config import with_steps
+from bert.finetuning.squad import task as squad
+from bert.finetuning.squad.config import SquadConfig
+from bert.finetuning.squad.examples import read_squad
+from bert.finetuning.squad.metrics import answers_of, score_squad_2
+from bert.inference.question_answering import QuestionAnswerer, converse
+from bert.runtime.paddle_api import static
+from tests.finetuning.squad.test_features import VOCABULARY
+from tests.support import launching, tiny
+from tests.support.squad_files import file_of, paragraph, question
+
+MODEL = tiny.MODEL.model_copy(update={"vocab_size": len(VOCABULARY), "max_position_embeddings": 32})
+WORDS = "the is a long river ice cream sea in egypt and who".split(" ")
+
+
+def nile_file(path: Path, count: int, seed: int, with_answers: bool = True) -> Path:
+    """The answer is "Nile" wherever it is; a fifth of the paragraphs do not have it, and some need two windows."""
+    rng, paragraphs = random.Random(seed), []
+    for number in range(count):
+        words = [rng.choice(WORDS) for _ in range(rng.randint(5, 20))]
+        answerable = number % 5 > 0
+        if answerable:
+            words.insert(rng.randrange(len(words)), "Nile")
+        context = " ".join(words)
+        answers = [("Nile", context.index("Nile"))] if answerable and with_answers else []
+        members = {"is_impossible": True} if not answerable and with_answers else {}
+        paragraphs.append(paragraph(context, question(f"q{number}", "What?", *answers, **members)))
+    return file_of(path, *paragraphs)
+
+
+def config_of(directory: Path, output: str = "results", **changes) -> SquadConfig:
+    vocabulary = directory / "vocab.txt"
+    vocabulary.write_text("".join(token + "\n" for token in VOCABULARY.tokens))
+    sections = {
+        "model": MODEL,
+        "data": {
+            "vocab_file": vocabulary,
+            "max_seq_length": 16,
+            "doc_stride": 6,
+            "max_query_length": 4,
+            "train_file": directory / "train.json",
+            "predict_file": directory / "dev.json",
+            "num_workers": 0,
+            "version_2_with_negative": True,
+            "cache_dir": directory / "cache",
+            "n_best_size": 3,
+        },
+        "batch": {"batch_size": 16},
+        "optimizer": {"learning_rate": 1e-2},
+        "run": {
+            "do_train": True,
+            "do_eval": True,
+            "do_predict": True,
+            "epochs": 8,
+            "bert_model": "bert-test",
+            "log_freq": 5,
+            "output_dir": directory / output,
+            "report_file": directory / "report.json",
+        },
+        "initialization": {},
+        "hardware": {"device": "cpu", "visualdl": False, "peak_tflops": 1.0},
+    }
+    for name, value in changes.items():
+        sections[name] |= value
+    return SquadConfig(**sections)
+
+
+def run(config: SquadConfig) -> int:
+    with static.scope_guard(static.Scope()):
+        return finetuning.run(config, squad.open_squad)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> SquadConfig:
+    directory = tmp_path_factory.mktemp("squad")
+    nile_file(directory / "train.json", 200, seed=1)
+    nile_file(directory / "dev.json", 60, seed=2)
+    config = config_of(directory)
+    assert run(config) == 0
+    return config
+
+
+def summary_of(config: SquadConfig) -> dict:
+    return json.loads((config.stage_dir() / "summary.json").read_text())
+
+
+def test_it_learns_and_tells_the_official_scores_under_the_known_names(trained):
+    summary = summary_of(trained)
+    assert summary["F1"] == summary["eval_f1"] > 90
+    assert summary["exact_match"] == summary["eval_exact_match"] <= summary["eval_best_exact"]
+    assert summary["eval_total"] == 60 and summary["eval_HasAns_total"] == 48 and summary["eval_NoAns_f1"] > 80
+    assert summary["training_sequences_per_second"] > 0 and summary["inference_sequences_per_second"] > 0
+
+
+def test_the_files_hold_what_was_scored(trained):
+    directory = trained.stage_dir()
+    predictions = json.loads((directory / "predictions.json").read_text())
+    n_best = json.loads((directory / "nbest_predictions.json").read_text())
+    null_odds = json.loads((directory / "null_odds.json").read_text())
+    assert predictions.keys() == n_best.keys() == null_odds.keys() and len(predictions) == 60
+    examples = read_squad(trained.data.predict_file, version_2=True)
+    assert score_squad_2(answers_of(examples), predictions)["f1"] == pytest.approx(summary_of(trained)["F1"])
+    for identity, candidates in n_best.items():
+        assert 1 <= len(candidates) <= 3 and "" in [candidate["text"] for candidate in candidates]
+        assert (predictions[identity] == "") == (null_odds[identity] > 0)
+
+
+def test_the_saved_model_answers_as_in_the_run(trained):
+    reader = QuestionAnswerer(trained.run.output_dir)
+    assert reader.windows == trained.data.windows() and reader.answer_settings.version_2
+    predictions = json.loads((trained.stage_dir() / "predictions.json").read_text())
+    examples = read_squad(trained.data.predict_file, version_2=True)
+    for item in examples.questions[:12]:
+        found = reader.answer(item.text, examples.contexts[item.context])
+        assert found.text == predictions[item.id]
+        assert examples.contexts[item.context][found.start : found.end] == found.text
+    several = reader.answer_all(
+        ["What?", "What?"], "The Nile is long and the NILE is a river in egypt, the sea is a sea."
+    )
+    assert [answered.text.lower() for answered in several] == ["nile", "nile"] and reader.answer_all([], "x") == []
+
+
+def test_evaluation_alone_gives_the_same_scores(trained):
+    again = config_of(
+        trained.data.vocab_file.parent,
+        "again",
+        run={"do_train": False},
+        initialization={"from_pretrained_params": trained.run.output_dir},
+    )
+    assert run(again) == 0
+    for name in ("eval_f1", "eval_exact_match", "eval_best_f1"):
+        assert summary_of(again)[name] == summary_of(trained)[name]
+
+
+@pytest.mark.slow
+def test_two_ranks_give_the_predictions_of_one(trained, tmp_path):
+    launching.launch(
+        Path(run_squad.__file__),
+        "--do-predict",
+        "--predict-file",
+        str(trained.data.predict_file),
+        "--from-pretrained-params",
+        str(trained.best_dir()),
+        "--output-dir",
+        str(tmp_path / "two"),
+        "--device",
+        "cpu",
+        "--report-file",
+        str(tmp_path / "report.json"),
+        "--cache-dir",
+        "none",
+        "--predict-batch-size",
+        "7",
+        log_dir=tmp_path / "log",
+    )
+    one, two = (
+        json.loads((directory / "predictions.json").read_text())
+        for directory in (trained.stage_dir(), tmp_path / "two/squad")
+    )
+    assert one == two
+
+
+def test_prediction_needs_no_answers(trained, tmp_path):
+    nile_file(tmp_path / "unlabelled.json", 10, seed=3, with_answers=False)
+    config = config_of(
+        tmp_path,
+        run={"do_train": False, "do_eval": False},
+        data={"predict_file": tmp_path / "unlabelled.json"},
+        initialization={"from_pretrained_params": trained.best_dir()},
+    )
+    assert run(config) == 0
+    predictions = json.loads((config.stage_dir() / "predictions.json").read_text())
+    assert [predictions[f"q{number}"].lower() for number in range(1, 5)] == ["nile"] * 4
+    assert "F1" not in summary_of(config)
+
+
+def test_a_stopped_run_continues_exactly(trained):
+    directory = trained.data.vocab_file.parent
+    whole, parts = (
+        config_of(directory, name, run={"max_steps": 12, "do_eval": False, "do_predict": False})
+        for name in ("whole", "parts")
+    )
+    assert run(whole) == 0
+    limited = {"max_steps": 12, "do_eval": False, "do_predict": False, "steps_this_run": 5}
+    assert run(config_of(directory, "parts", run=limited)) == 0
+    start = {"from_checkpoint": parts.run.output_dir, "last_step_of_checkpoint": "auto"}
+    assert run(config_of(directory, "parts", run={**limited, "steps_this_run": None}, initialization=start)) == 0
+    digests = [
+        json.loads((config.checkpoint_dir() / "12/manifest.json").read_text())["files"] for config in (whole, parts)
+    ]
+    name = "bert_paddle.safetensors"
+    assert digests[0][name] == digests[1][name]
+
+
+def test_a_checkpoint_of_other_questions_is_not_continued(trained):
+    directory = trained.data.vocab_file.parent
+    nile_file(directory / "other.json", 100, seed=9)
+    start = {"from_checkpoint": trained.run.output_dir, "last_step_of_checkpoint": "auto"}
+    config = config_of(directory, data={"train_file": directory / "other.json"}, initialization=start)
+    with pytest.raises(ValueError, match="data_fingerprint is"):
+        run(config)
+
+
+def test_benchmark_gives_both_speeds_and_saves_nothing(trained):
+    directory = trained.data.vocab_file.parent
+    config = config_of(directory, "speed", run={"benchmark": True, "benchmark_steps": 3, "benchmark_warmup_steps": 1})
+    assert run(config) == 0
+    summary = json.loads((config.stage_dir() / "benchmark/summary.json").read_text())
+    assert summary["training_sequences_per_second"] > 0 and summary["inference_sequences_per_second"] > 0
+    assert not checkpoint_files.list_steps(config.checkpoint_dir())
+
+
+def test_warm_up_follows_the_steps_that_the_epochs_make(trained):
+    config = with_steps(config_of(trained.data.vocab_file.parent, optimizer={"warmup_proportion": 0.2}), 200, 1)
+    assert (config.run.max_steps, config.warmup_steps()) == (100, 20)
+
+
+def test_a_conversation(trained):
+    reader = QuestionAnswerer(trained.run.output_dir)
+    typed = "\nThe Nile is\na long river.\n\nWhat?\nWho is long?\n\nThe sea.\n\nWhat?\n"
+    out = io.StringIO()
+    assert converse(reader, io.StringIO(typed), out) == 0
+    shown = out.getvalue()
+    assert shown.count("Paste a paragraph") == 3 and "  Nile   [" in shown and "(no answer)" in shown
+    assert converse(reader, io.StringIO(""), io.StringIO()) == 0
+    out = io.StringIO()
+    assert converse(reader, io.StringIO("The Nile.\n\nWh\udc80t?\nWhat?\n"), out) == 0
+    assert "half of a surrogate pair" in out.getvalue() and "  Nile   [" in out.getvalue()
+
+
+def test_a_folder_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="nowhere must be the folder of a fine-tuned model"):
+        QuestionAnswerer("nowhere")
+
+
+def test_a_model_without_the_head_does_not_answer(trained, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    best = checkpoint_files.weights_folder(trained.best_dir())
+    for file in best.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / checkpoint_files.MANIFEST).unlink()
+    weights = tmp_path / "bert_paddle.safetensors"
+    save_file({name: value for name, value in load_file(weights).items() if "qa_outputs" not in name}, weights)
+    with pytest.raises(ValueError, match="not a model fine-tuned for questions|lacks|qa_outputs"):
+        QuestionAnswerer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "must be given"),
+        (["--do-train"], "do_train=true needs train_file; pass --train-file"),
+        (["--do-predict", "--predict-file", "nowhere.json"], "predict_file=nowhere.json must be an existing file"),
+        (["--interactive"], "interactive=true needs a fine-tuned model; pass --from-pretrained-params"),
+        (["--interactive", "--do-train"], "drop --do-train and --do-eval"),
+        (["--do-train", "--max-seq-length", "60"], "max_seq_length=60 must leave room for a question"),
+        (["--do-train", "--train-batch-size", "0"], "batch_size=0"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_paddle_is_loaded(words, message, tmp_path, capsys):
+    config_of(tmp_path)
+    given = ["--vocab-file", str(tmp_path / "vocab.txt"), "--vocab-size", str(len(VOCABULARY))] if words else []
+    with pytest.raises(SystemExit) as stopped:
+        run_squad.main([*given, *words])
+    assert stopped.value.code == 2 and message in capsys.readouterr().err.replace("\n", " ")

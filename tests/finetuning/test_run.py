@@ -1,0 +1,368 @@
+"""Fine-tuning's common part on tasks made of numbers: order, resume, the best weights, predictions, exit codes."""
+
+import dataclasses
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.arrays.ragged import offsets_of
+from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import state as checkpoint
+from bert.config.command_line import usage_errors
+from bert.finetuning import run as finetuning
+from bert.finetuning.config import FineTuningConfig, implied_by_weights, with_steps
+from bert.finetuning.loader import UNLABELLED, FeatureTable, FineTuningLoader, prediction_batches
+from bert.finetuning.run import FineTuningTask, PredictedSet
+from bert.model.objectives import (
+    QuestionAnsweringObjective,
+    SequenceClassificationObjective,
+    SequenceRegressionObjective,
+    TokenClassificationObjective,
+)
+from bert.runtime.paddle_api import static
+from bert.training.interruption import EXIT_INTERRUPTED, EXIT_NOT_SAVED
+from tests.support import tiny
+
+
+class Config(FineTuningConfig):
+    def stage(self) -> str:
+        return "numbers"
+
+
+def table_of(num_samples: int, seed: int = 1) -> FeatureTable:
+    """Sequences of 4 to 9 words; the class is whether word 7 is among them."""
+    rng = np.random.RandomState(seed)
+    lengths = rng.randint(4, 10, num_samples)
+    offsets = offsets_of(lengths)
+    input_ids = rng.randint(5, 12, offsets[-1]).astype("uint16")
+    counts = np.add.reduceat((input_ids == 7).astype("int64"), offsets[:-1])
+    return FeatureTable(input_ids, offsets, lengths - 2, {"labels": (counts > 0).astype("int64")})
+
+
+def config_of(directory: Path, **changes) -> Config:
+    vocabulary = directory / "vocab.txt"
+    vocabulary.write_text("[PAD]\n" + "".join(f"word{i}\n" for i in range(tiny.MODEL.vocab_size - 1)))
+    run = {
+        "do_train": True,
+        "do_eval": True,
+        "do_predict": True,
+        "epochs": 3,
+        "bert_model": "bert-test",
+        "log_freq": 1,
+        "output_dir": directory / "results",
+        "report_file": directory / "report.json",
+        "num_steps_per_checkpoint": 5,
+        **changes.pop("run", {}),
+    }
+    values = {
+        "model": tiny.MODEL_WITH_DROPOUT,
+        "data": {"vocab_file": vocabulary, "max_seq_length": 12},
+        "batch": {"batch_size": 8, "predict_batch_size": 7},
+        "optimizer": {"learning_rate": 1e-2},
+        "run": run,
+        "hardware": {"device": "cpu", "visualdl": False, "peak_tflops": 1.0},
+    }
+    return Config(**{**values, **changes})
+
+
+def accuracy(table: FeatureTable):
+    return lambda outputs: {"eval_accuracy": float((outputs["logits"].argmax(1) == table.labels["labels"]).mean())}
+
+
+def write_logits(outputs, directory: Path) -> None:
+    np.save(directory / "logits.npy", outputs["logits"])
+
+
+def open_numbers(config: Config, report, score=None) -> FineTuningTask:
+    train, dev = table_of(90), table_of(60, seed=2)
+    report("numbers were read")
+    return FineTuningTask(
+        SequenceClassificationObjective(config.model, config.hardware.fuse_mha, num_labels=2),
+        fingerprint="numbers 1",
+        best_metric="eval_accuracy",
+        train=train if config.run.do_train else None,
+        evaluation=[PredictedSet("dev", dev, score or accuracy(dev))],
+        prediction=[PredictedSet("test", dev, write=write_logits)],
+        texts={"labels.json": '["few", "many"]'},
+    )
+
+
+def run(config: Config, open_task=open_numbers) -> int:
+    with static.scope_guard(static.Scope()):
+        return finetuning.run(config, open_task)
+
+
+def weights(config: Config, step: int, directory: Path | None = None) -> dict:
+    return checkpoint.load_parameters((directory or config.checkpoint_dir()) / str(step))
+
+
+def rows(config: Config) -> list[dict]:
+    return [json.loads(line) for line in (config.stage_dir() / "metrics.jsonl").read_text().splitlines()]
+
+
+# ---- the order of samples ------------------------------------------------------------------------------------------
+
+
+def test_every_epoch_has_every_sample_once_and_no_batch_is_short():
+    loader = FineTuningLoader(table_of(13), global_batch_size=6, micro_batch_size=2)
+    stream = np.concatenate([loader.sample_ids(step) for step in range(13)])
+    for epoch in range(6):
+        assert sorted(stream[epoch * 13 : (epoch + 1) * 13]) == list(range(13))
+    assert len({tuple(stream[epoch * 13 : (epoch + 1) * 13]) for epoch in range(6)}) == 6
+
+
+@pytest.mark.parametrize(("world_size", "micro_batch_size"), [(1, 12), (1, 3), (2, 2), (4, 3)])
+def test_ranks_and_passes_share_one_order(world_size, micro_batch_size):
+    table = table_of(40)
+    whole = FineTuningLoader(table, 12, 12, num_workers=0)
+    ranks = [FineTuningLoader(table, 12, micro_batch_size, rank, world_size) for rank in range(world_size)]
+    for step in (0, 5):
+        expected = [tuple(ids[ids > 0]) for ids in whole.batch(step).micro_batches[0].feed["input_ids"]]
+        batches = [rank.batch(step) for rank in ranks]
+        found = [
+            tuple(ids[ids > 0])
+            for number in range(len(batches[0].micro_batches))
+            for batch in batches
+            for ids in batch.micro_batches[number].feed["input_ids"]
+        ]
+        assert found == expected
+
+
+def test_batches_start_anywhere():
+    loader = FineTuningLoader(table_of(20), 6, 3, num_workers=2)
+    batches = loader.batches(7)
+    for step in (7, 8, 9):
+        batch = next(batches)
+        assert batch.epoch == step * 6 // 20
+        assert list(batch.sample_ids) == list(loader.sample_ids(step))
+    batches.close()
+
+
+def test_an_empty_training_set_is_refused():
+    with pytest.raises(ValueError, match="has no samples; check the file"):
+        FineTuningLoader(FeatureTable(np.zeros(0, "uint16"), np.zeros(1, "int64"), np.zeros(0, "int64")), 2, 2)
+
+
+def test_a_feed_has_padding_types_and_labels():
+    table = FeatureTable(
+        np.array([9, 8, 7, 6, 5]),
+        np.array([0, 2, 5]),
+        np.array([2, 1]),
+        {"labels": np.array([1, 0])},
+        np.array([-1, 3, -1, -1, 2]),
+        pad_id=11,
+    )
+    feed = table.feed(np.array([1, 0]), 4, with_labels=True)
+    assert feed["input_ids"].tolist() == [[7, 6, 5, 11], [9, 8, 11, 11]]
+    assert feed["token_type_ids"].tolist() == [[0, 1, 1, 0], [0, 0, 0, 0]]
+    assert feed["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 0, 0]]
+    assert feed["labels"].tolist() == [[-1, -1, 2, -1], [-1, 3, -1, -1]]
+    assert table.labelled_tokens().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_prediction_covers_every_sequence_once_with_little_padding(world_size):
+    table = table_of(50)
+    batches = [
+        batch
+        for rank in range(world_size)
+        for batch in prediction_batches(
+            table, 4, rank=rank, world_size=world_size, sequence_length_multiple=1, max_seq_length=12
+        )
+    ]
+    assert sorted(np.concatenate([batch.rows for batch in batches])) == list(range(50))
+    padded = sum(batch.feed["input_ids"].size for batch in batches)
+    assert padded < 1.1 * table.lengths().sum()
+
+
+def test_steps_follow_from_epochs_and_samples(tmp_path):
+    config = with_steps(config_of(tmp_path), 45, 1)
+    assert (config.run.max_steps, config.run.eval_freq) == (17, 6)  # 135 / 8 and 45 / 8, rounded up
+    assert with_steps(config_of(tmp_path, run={"max_steps": 4}), 45, 2).run.max_steps == 4
+
+
+def test_nothing_to_do_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="pass --do-train, --do-eval or --do-predict"):
+        config_of(tmp_path, run={"do_train": False, "do_eval": False, "do_predict": False})
+
+
+# ---- whole runs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Config:
+    config = config_of(tmp_path_factory.mktemp("numbers"))
+    assert run(config) == 0
+    return config
+
+
+def test_a_run_learns_scores_and_leaves_its_files(trained):
+    summary = json.loads((trained.stage_dir() / "summary.json").read_text())
+    assert summary["steps"] == 34
+    assert summary["eval_accuracy"] > 0.7
+    assert summary["inference_sequences_per_second"] > 0
+    assert np.load(trained.stage_dir() / "logits.npy").shape == (60, 2)
+    assert [row["step"] for row in rows(trained) if "eval_accuracy" in row] == [12, 24, 34]
+    assert (trained.checkpoint_dir() / "34" / "labels.json").read_text() == '["few", "many"]'
+
+
+def test_a_stopped_run_continues_as_if_it_had_not(trained, tmp_path):
+    assert run(config_of(tmp_path, run={"steps_this_run": 13})) == 0
+    again = {"from_checkpoint": tmp_path / "results", "last_step_of_checkpoint": "auto"}
+    config = config_of(tmp_path, initialization=again)
+    assert run(config) == 0
+    tiny.assert_identical(weights(config, 34), weights(trained, 34))
+    assert (config.stage_dir() / "logits.npy").read_bytes() == (trained.stage_dir() / "logits.npy").read_bytes()
+
+
+def test_the_best_weights_are_kept_and_used(tmp_path):
+    values = iter([0.9, 0.5, 0.4, 0.9])
+    config = config_of(tmp_path)
+    assert (
+        run(
+            config,
+            lambda config, report: open_numbers(config, report, score=lambda outputs: {"eval_accuracy": next(values)}),
+        )
+        == 0
+    )
+    assert checkpoint_files.list_steps(config.best_dir()) == [12]
+    assert json.loads((config.stage_dir() / "summary.json").read_text())["best_step"] == 12
+    only = config_of(
+        tmp_path,
+        run={"do_train": False, "do_eval": False, "output_dir": tmp_path / "alone"},
+        initialization={"from_pretrained_params": tmp_path / "results"},
+    )
+    assert run(only) == 0  # takes the best, not the newest
+    assert (only.stage_dir() / "logits.npy").read_bytes() == (config.stage_dir() / "logits.npy").read_bytes()
+
+
+def test_the_best_weights_of_a_run_that_died_before_its_first_checkpoint_do_not_win(tmp_path):
+    config = config_of(tmp_path)
+    other = checkpoint.save_weights(
+        config.best_dir(),
+        7,
+        "bert_paddle",
+        {"x": np.zeros(1, "float32")},
+        config.model.to_json(),
+        config.vocabulary_file(),
+        {"metrics.json": '{"eval_accuracy": 2}'},
+    )
+    assert run(config) == 0
+    assert json.loads((config.stage_dir() / "summary.json").read_text())["best_step"] in (12, 24, 34)
+    assert not other.exists() and other.with_name("7.set-aside-1").is_dir()
+
+
+def test_best_weights_that_cannot_be_kept_end_the_run_with_a_code_of_their_own(tmp_path, capsys):
+    config = config_of(tmp_path, run={"epochs": 1})
+    config.best_dir().parent.mkdir(parents=True)
+    config.best_dir().write_text("a file where the folder should be")
+    with pytest.raises(SystemExit) as ended, usage_errors():
+        run(config)
+    assert ended.value.code == EXIT_NOT_SAVED
+    assert "the best weights, those of step 12, could not be kept" in capsys.readouterr().err
+
+
+def test_best_weights_that_were_damaged_meanwhile_are_not_used(tmp_path, capsys, monkeypatch):
+    summarise = finetuning._Session._summarise
+
+    def damaging(session, *arguments) -> None:
+        summarise(session, *arguments)
+        for path in session.config.best_dir().glob("*/*.safetensors"):
+            path.write_bytes(path.read_bytes()[:-1])
+
+    monkeypatch.setattr(finetuning._Session, "_summarise", damaging)
+    config = config_of(tmp_path, run={"epochs": 1})
+    assert run(config) == 0
+    assert "no best weights are whole" in capsys.readouterr().out
+    assert (config.stage_dir() / "logits.npy").exists()
+
+
+@pytest.mark.parametrize("do_train", [True, False])
+def test_a_signal_while_predictions_are_written_ends_the_run(tmp_path, trained, do_train):
+    def interrupted(outputs, directory: Path) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("it went on")
+
+    def open_task(config, report):
+        task = open_numbers(config, report)
+        return dataclasses.replace(task, prediction=[dataclasses.replace(task.prediction[0], write=interrupted)])
+
+    config = config_of(
+        tmp_path,
+        run={"do_train": do_train, "do_eval": False, "epochs": 1},
+        initialization={"from_pretrained_params": trained.run.output_dir},
+    )
+    with pytest.raises(SystemExit) as ended:
+        run(config, open_task)
+    assert ended.value.code == EXIT_INTERRUPTED
+    assert checkpoint_files.list_steps(config.checkpoint_dir()) == ([5, 10, 12] if do_train else [])
+
+
+def test_prediction_needs_the_head(tmp_path, trained):
+    encoder = {name: value for name, value in weights(trained, 34).items() if not name.startswith("classifier")}
+    folder = checkpoint.save_weights(
+        tmp_path / "encoder", 1, "x", encoder, trained.model.to_json(), trained.data.vocab_file, {}
+    )
+    config = config_of(tmp_path, run={"do_train": False}, initialization={"from_pretrained_params": folder})
+    with pytest.raises(ValueError, match="does not fit this task and model:\n  missing: classifier.bias"):
+        run(config)
+    with pytest.raises(ValueError, match="no weights to use: pass --from-pretrained-params"):
+        run(config_of(tmp_path, run={"do_train": False}))
+
+
+def test_sizes_and_vocabulary_come_from_beside_the_weights(trained):
+    found = implied_by_weights({"from_pretrained_params": str(trained.run.output_dir)})
+    assert found["hidden_size"] == tiny.MODEL.hidden_size
+    assert found["bert_model"] == "bert-test"
+    assert found["vocab_file"].read_text() == trained.data.vocab_file.read_text()
+    assert implied_by_weights({}) == {}
+
+
+def test_a_recipe_of_other_sizes_than_the_weights_is_refused_before_anything_is_built(trained, tmp_path):
+    other = tiny.MODEL.model_copy(update={"num_hidden_layers": 3})
+    config = config_of(tmp_path, model=other, initialization={"from_pretrained_params": trained.run.output_dir})
+    with pytest.raises(ValueError, match=r"num_hidden_layers=3 \(bert_model=bert-test\) must be 2, as .*json"):
+        config.check_files()
+
+
+# ---- every objective ---------------------------------------------------------------------------------------------
+
+
+def random_labels(objective, table: FeatureTable) -> FeatureTable:
+    rng = np.random.RandomState(4)
+    size, tokens = len(table), len(table.input_ids)
+    if isinstance(objective, QuestionAnsweringObjective):
+        positions = {name: rng.randint(0, 4, size) for name in objective.labels}
+        return FeatureTable(table.input_ids, table.offsets, table.first_lengths, positions)
+    if isinstance(objective, TokenClassificationObjective):
+        marks = np.where(rng.rand(tokens) < 0.5, table.input_ids % 3, UNLABELLED)
+        return FeatureTable(table.input_ids, table.offsets, table.first_lengths, {}, marks)
+    if isinstance(objective, SequenceRegressionObjective):
+        numbers = {"labels": rng.rand(size).astype("float32")}
+        return FeatureTable(table.input_ids, table.offsets, table.first_lengths, numbers)
+    return table
+
+
+@pytest.mark.parametrize(
+    "kind", [QuestionAnsweringObjective, SequenceRegressionObjective, TokenClassificationObjective]
+)
+def test_every_objective_trains_and_predicts(kind, tmp_path):
+    config = config_of(tmp_path, model=tiny.MODEL, run={"epochs": 4, "do_eval": False})
+    objective = kind(config.model, num_labels=3) if kind is TokenClassificationObjective else kind(config.model)
+    table = random_labels(objective, table_of(24))
+    seen = {}
+    test = PredictedSet("test", table, write=lambda outputs, directory: seen.update(outputs))
+    task = FineTuningTask(objective, "labels 1", "", table, (), [test])
+    assert run(config, lambda config, report: task) == 0
+    losses = [row["loss"] for row in rows(config)]
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+    for values in seen.values():
+        assert values.shape[0] == 24
+        assert np.isfinite(values).all() and np.ptp(values) > 0
+        if objective.outputs_per_token:  # nothing behind a sequence's end
+            outside = np.arange(values.shape[1])[None] >= table.lengths()[:, None]
+            assert (values[outside] == 0).all()

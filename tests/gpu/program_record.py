@@ -1,0 +1,242 @@
+"""A training program as facts that can be read, kept and compared: what computes in which type, casts, all-reduces and
+where they stand, loss scaling, memory. From the operators alone; nothing is executed.
+"""
+
+import difflib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from tests.gpu.program_memory import (
+    BACKWARD,
+    BYTES,
+    OPTIMIZE,
+    Moment,
+    bound_shapes,
+    dtype_of,
+    role_of,
+    tensor_bytes,
+    walk,
+)
+
+Record = dict[str, dict[str, str | int | list[str]]]
+
+_SHORT, _FLOATS = ("float16", "bfloat16"), ("float16", "bfloat16", "float32", "float64")
+_LOSS_SCALING = ("check_finite_and_unscale", "update_loss_scaling")
+# What makes the host wait until the device has caught up.
+_HOST_WAITS = ("c_sync_calc_stream", "c_sync_comm_stream", "memcpy", "memcpy_d2h", "where_index", "masked_select")
+_CONDITIONAL = "conditional_block"
+
+
+def record(program, inputs: Mapping[str, tuple[int, ...]]) -> Record:
+    """The facts of a TrainingProgram whose inputs have these shapes, by section.
+
+    Raises:
+        ValueError: shapes that do not follow from `inputs`.
+    """
+    main = program.main
+    shapes = bound_shapes(main, dict(inputs))
+    sizes = tensor_bytes(main, shapes)
+    operators = [(_part(operator, block), operator, block) for block in main.blocks for operator in block.ops]
+    result: Record = {"inputs": {name: " x ".join(map(str, shape)) for name, shape in inputs.items()}}
+    for part in ("forward", "backward", "update"):
+        result[part] = _computation((op, block) for where, op, block in operators if where == part)
+    result["casts"] = _casts(operators, sizes, set(program.parameters))
+    result["communication"] = _communication(operators, shapes)
+    result["order of the update"] = {"operators": run_lengths([_label(*pair) for pair in _update_in_order(main)])}
+    result["loss scaling"] = _loss_scaling(program, operators, shapes)
+    result["fused operators"] = dict(
+        sorted(Counter(op.type for _, op, _ in operators if op.type.startswith(("fused_", "flash_attn"))).items())
+    )
+    result["the host waits"] = {
+        f"{where}: {name}": count
+        for (where, name), count in sorted(
+            Counter((where, op.type) for where, op, _ in operators if op.type in _HOST_WAITS).items()
+        )
+    }
+    result["startup"] = dict(sorted(Counter(operator.type for operator in program.startup.global_block().ops).items()))
+    result["memory in MB"] = memory(program, sizes)
+    return result
+
+
+def memory(program, sizes: Mapping[str, int]) -> dict[str, str | int | list[str]]:
+    """What one rank holds, in MB (10^6 bytes): what persists, and the temporaries of a pass at its worst moment."""
+    persistable = {variable.name for variable in program.main.list_vars() if variable.persistable}
+    master = {name for key, name in program.optimizer_state.items() if key.endswith("/master_weight")}
+    groups = {
+        "parameters": set(program.parameters),
+        "master weights": master,
+        "optimizer moments": set(program.optimizer_state.values()) - master,
+        "accumulated gradients": {name for name in persistable if name.endswith("@GradientMerge")},
+    }
+    groups["other persistables"] = persistable - set().union(*groups.values())
+    total = {kind: sum(sizes.get(name, 0) for name in names) for kind, names in groups.items()}
+    moments = list(walk(program.main, dict(sizes)))
+    worst = max(moments, key=lambda moment: moment.live_bytes)
+    kept = _at_end_of_forward(moments)
+    rounded: dict[str, str | int | list[str]] = {kind: _megabytes(size) for kind, size in total.items()}
+    rounded["activations kept for the backward pass"] = _megabytes(kept)
+    rounded["temporaries at the worst moment"] = _megabytes(worst.live_bytes)
+    rounded["worst moment"] = f"{worst.operator} ({'backward' if worst.role & BACKWARD else 'forward'})"
+    rounded["total at the worst moment"] = _megabytes(sum(total.values()) + worst.live_bytes)
+    return rounded
+
+
+def differences(expected: Record, found: Record, name: str = "record") -> str:
+    """A unified diff, section by section; empty when the records agree."""
+    lines: list[str] = []
+    for section in dict.fromkeys([*expected, *found]):
+        before, after = (
+            [line for key, value in part.get(section, {}).items() for line in _lines(key, value)]
+            for part in (expected, found)
+        )
+        diff = difflib.unified_diff(
+            before, after, f"{name}, {section}: recorded", f"{name}, {section}: built now", n=1, lineterm=""
+        )
+        lines += diff
+    return "\n".join(lines)
+
+
+def dump(facts: Record) -> str:
+    """As it is kept: JSON, a fact a line."""
+    return json.dumps(facts, indent=1) + "\n"
+
+
+def run_lengths(labels: Sequence[str], longest_pattern: int = 3) -> list[str]:
+    """`a a b c b c d` -> `a x 2`, `(b, c) x 2`, `d`: repeated patterns of up to `longest_pattern` labels, greedily."""
+    result, start = [], 0
+    while start < len(labels):
+        length, times = max(
+            ((n, _repetitions(labels, start, n)) for n in range(1, longest_pattern + 1)),
+            key=lambda pair: (pair[0] * pair[1] if pair[1] > 1 else 1, -pair[0]),
+        )
+        pattern = labels[start : start + length]
+        if times == 1:
+            length, pattern = 1, pattern[:1]
+        text = pattern[0] if len(pattern) == 1 else f"({', '.join(pattern)})"
+        result.append(text if times == 1 else f"{text} x {times}")
+        start += length * times
+    return result
+
+
+def _repetitions(labels: Sequence[str], start: int, length: int) -> int:
+    pattern, times = labels[start : start + length], 1
+    while labels[start + times * length : start + (times + 1) * length] == pattern:
+        times += 1
+    return times
+
+
+def _part(operator, block) -> str:
+    """forward | backward | update: what stands in the conditional block runs once per update, whatever its role."""
+    role = role_of(operator)
+    if block.idx > 0 or role & OPTIMIZE:
+        return "update"
+    return "backward" if role & BACKWARD else "forward"
+
+
+def _update_in_order(main) -> list[tuple]:
+    """What runs once per update, and collectives wherever they are, as executed: (operator, block)."""
+    result = []
+    for operator in main.global_block().ops:
+        if operator.has_attr("sub_block"):
+            inner = main.block(operator.attr("sub_block").id)
+            result += [(inside, inner) for inside in inner.ops]
+        elif _part(operator, main.global_block()) == "update" or operator.type.startswith(("c_", "coalesce")):
+            result.append((operator, main.global_block()))
+    return result
+
+
+def _input_types(operator, block) -> str:
+    """The floating types an operator reads, such as `float16` or `float16+float32`; `` when it reads none."""
+    variables = [block._find_var_recursive(name) for name in operator.input_arg_names]
+    types = {dtype_of(variable) for variable in variables if variable is not None}
+    return "+".join(name for name in _FLOATS if name in types)
+
+
+def _label(operator, block) -> str:
+    types = _input_types(operator, block) if operator.type != _CONDITIONAL else ""
+    return f"{operator.type} {types}".strip()
+
+
+def _computation(operators: Iterable) -> dict[str, str | int | list[str]]:
+    counts = Counter(_label(operator, block) for operator, block in operators if operator.type != "cast")
+    return dict(sorted(counts.items()))
+
+
+def _casts(operators, sizes, parameters: set[str]) -> dict[str, str | int | list[str]]:
+    """Number and megabytes read and written, by part, types and whether a parameter (or its gradient) is cast."""
+    counts: Counter[str] = Counter()
+    moved: Counter[str] = Counter()
+    for where, operator, block in operators:
+        if operator.type != "cast":
+            continue
+        (source,), (target,) = operator.input("X"), operator.output("Out")
+        before, after = (dtype_of(block._find_var_recursive(name)) for name in (source, target))
+        if before not in _FLOATS or after not in _FLOATS:
+            continue
+        of_parameter = any(name.split("@")[0].split(".cast_")[0] in parameters for name in (source, target))
+        key = f"{where}: {before} to {after}, {'parameters' if of_parameter else 'activations'}"
+        counts[key] += 1
+        moved[key] += sizes[source] + sizes[target]
+    return {key: f"{counts[key]}, {_megabytes(moved[key])} MB" for key in sorted(counts)}
+
+
+def _communication(operators, shapes) -> dict[str, str | int | list[str]]:
+    """Collectives by part, ring and type: how many, and how much they reduce."""
+    counts: Counter[str] = Counter()
+    sent: Counter[str] = Counter()
+    for where, operator, block in operators:
+        if (
+            operator.type.startswith("c_")
+            and operator.input_names
+            and operator.has_attr("ring_id")
+            and not operator.type.startswith(("c_sync", "c_wait"))
+        ):
+            key = f"{where}: {_label(operator, block)}, ring {operator.attr('ring_id')}"
+            counts[key] += 1
+            sent[key] += sum(
+                math.prod(shapes[name]) * BYTES[str(dtype_of(block._find_var_recursive(name)))]
+                for name in operator.input("X")
+            )
+    return {key: f"{counts[key]}, {_megabytes(sent[key])} MB" for key in sorted(counts)}
+
+
+def _loss_scaling(program, operators, shapes) -> dict[str, str | int | list[str]]:
+    found = Counter(f"{where}: {op.type}" for where, op, _ in operators if op.type in _LOSS_SCALING)
+    initial = [
+        op.attr("value")
+        for op in program.startup.global_block().ops
+        if program.loss_scale and op.output_arg_names == [program.loss_scale]
+    ]
+    # The loss scale goes through these: 2^16 does not fit into float16.
+    scalars = sorted(
+        {
+            name
+            for where, op, block in operators
+            if where == "backward"
+            for name in op.input_arg_names
+            if (variable := block._find_var_recursive(name)) is not None
+            and dtype_of(variable) in _SHORT
+            and shapes[name] in ((), (1,))
+            and "@GRAD" in name
+        }
+    )
+    return {
+        **dict(sorted(found.items())),
+        "initial scale": int(initial[0]) if initial else "none",
+        "gradients of scalars in a short type": scalars,
+    }
+
+
+def _at_end_of_forward(moments: list[Moment]) -> int:
+    first = next(index for index, moment in enumerate(moments) if moment.role & BACKWARD)
+    return moments[first].live_bytes
+
+
+def _megabytes(num_bytes: float) -> int:
+    return round(num_bytes / 1e6)
+
+
+def _lines(key: str, value) -> list[str]:
+    return [f"{key}: {entry}" for entry in value] if isinstance(value, list) else [f"{key}: {value}"]

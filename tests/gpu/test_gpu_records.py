@@ -1,0 +1,112 @@
+"""The records of the GPU recipes are complete, and say what must be true of each. scripts/run_gpu_record.sh builds the
+programs anew and compares; here nothing is built.
+"""
+
+import json
+
+import pytest
+
+from bert.config.architecture import FusedKernels
+from bert.config.base import HardwareSettings, derive
+from bert.model.objectives import PretrainingObjective
+from bert.pretraining.recipes import RECIPES
+from bert.training import run as runs
+from tests.gpu.cases import all_cases, distinct
+from tests.gpu.recipe_records import GOLDEN, record_of, table
+from tests.support import tiny
+
+CASES = all_cases()
+HOLDERS = sorted(set(distinct(CASES).values()))
+GIGABYTES = 80  # of an A100
+
+
+def facts(name):
+    return json.loads(record_of(name).read_text())
+
+
+def test_every_recipe_has_a_record_and_every_record_a_recipe():
+    assert {path.stem for path in GOLDEN.glob("*.json")} == set(HOLDERS)
+    assert {name for name in RECIPES if not name.startswith("quickstart")} <= CASES.keys()
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_the_loss_is_float32_where_the_loss_scale_passes(name):
+    assert facts(name)["loss scaling"]["gradients of scalars in a short type"] == []
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_gradients_are_reduced_once_per_update(name):
+    """With accumulation only in the conditional block; every gradient once; before any check or norm of them."""
+    case, found = CASES[name], facts(name)
+    reduces = {key: text for key, text in found["communication"].items() if "c_allreduce_sum" in key}
+    where = {key.split(":")[0] for key in reduces}
+    assert where == ({"update"} if case.passes > 1 else {"backward"})
+    order = found["order of the update"]["operators"]
+    last = max(i for i, text in enumerate(order) if text.startswith("c_allreduce_sum"))
+    readers = ("check_finite_and_unscale", "squared_l2_norm", "lamb", "adamw")
+    assert last < min(i for i, text in enumerate(order) if text.startswith(readers))
+    if case.passes > 1:
+        assert order[0].startswith("scale"), "the mean over the passes, before the sum over the ranks"
+        assert found["update"]["scale float32"] >= 1 or case.precision.use_pure_fp16
+
+
+@pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].precision.amp])
+def test_products_are_short_and_sums_are_not(name):
+    forward, short = facts(name)["forward"], CASES[name].precision.amp_dtype
+    products = [key for key in forward if key.split()[0] in ("matmul_v2", "fused_gemm_epilogue", "softmax", "gelu")]
+    assert products and {key.split()[1] for key in products} == {short}
+    assert {key.split()[1] for key in forward if key.startswith(("softmax_with", "reduce_"))} <= {"float32"}
+
+
+@pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].precision.tf32])
+def test_tf32_recipes_cast_nothing(name):
+    assert list(facts(name)["casts"]) == ["forward: float32 to float64, activations"]
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_every_recipe_fits(name):
+    assert facts(name)["memory in MB"]["total at the worst moment"] < 0.9 * GIGABYTES * 1000
+
+
+def test_the_readme_shows_these_records():
+    readme = (GOLDEN.parents[2] / "README.md").read_text(encoding="utf-8")
+    missing = [line for line in table().splitlines() if line not in readme]
+    assert not missing, "run: bash scripts/run_gpu_record.sh --table"
+
+
+def test_fused_kernels_are_for_gpus():
+    """On CPU the same settings build the plain program: equal to the last bit."""
+    fused = HardwareSettings(fuse_linear=True, fuse_dropout_add=True, fuse_attention=True)
+    assert fused.kernels("cpu") == FusedKernels() == HardwareSettings().kernels("gpu")
+    assert fused.kernels("gpu") == FusedKernels(linear=True, dropout_add=True, attention=True)
+
+
+def test_flash_attention_without_a_short_type_is_refused():
+    with pytest.raises(ValueError, match="fuse_attention=true needs amp=true: .*pass --amp"):
+        derive(RECIPES["phase1_large_tf32"](), fuse_attention=True)
+
+
+def test_settings_for_gpu_kernels_leave_the_program_on_a_cpu_as_it_is(tmp_path):
+    """Operator by operator, so to the last bit, dropout included."""
+    programs = []
+    for fused in (False, True):
+        config = tiny.pretraining_config(
+            tmp_path,
+            model=tiny.MODEL_WITH_DROPOUT,
+            amp=True,
+            fuse_linear=fused,
+            fuse_dropout_add=fused,
+            fuse_attention=fused,
+        )
+        tiny.join(tiny.ONE_RANK)
+        programs.append(runs.build(config, PretrainingObjective(config.model, fuse_mha=True), tiny.ONE_RANK)[0])
+    plain, with_settings = (
+        [
+            (op.type, sorted(op.input_arg_names), sorted(op.output_arg_names))
+            for block in program.main.blocks
+            for op in block.ops
+        ]
+        for program in programs
+    )
+    assert plain == with_settings
+    assert not any(kind.startswith(("fused_", "flash_")) for kind, _, _ in plain)

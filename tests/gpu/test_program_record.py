@@ -1,0 +1,126 @@
+"""What is said about a program is what runs: its memory against the allocator's own count, its operators by hand."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from bert import REPOSITORY
+from bert.runtime.paddle_api import paddle, static
+from tests.gpu.program_memory import bound_shapes, tensor_bytes, walk
+from tests.gpu.program_record import differences, dump, record, run_lengths
+from tests.support import tiny
+
+BATCH, LENGTH, MASKED = 13, 7, 29
+NUM_PARAMETERS = 46  # tensors of the tiny model
+INPUTS = {
+    **dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), (BATCH, LENGTH)),
+    **dict.fromkeys(("masked_lm_positions", "masked_lm_labels", "masked_lm_weights"), (MASKED,)),
+    "next_sentence_labels": (BATCH,),
+}
+
+
+def facts(**settings):
+    return record(tiny.Session(**settings).program, INPUTS)
+
+
+@pytest.mark.parametrize("passes,dropout,tolerance", [(1, 0.0, 0.02), (2, 0.1, 0.08)])
+def test_the_worst_moment_is_what_the_allocator_counts(passes, dropout, tolerance):
+    """Paddle's own statistics; with accumulation its threads run some operators earlier than in order."""
+    command = [sys.executable, str(REPOSITORY / "tests" / "support" / "measured_memory.py"), str(passes), str(dropout)]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert found["predicted"] == pytest.approx(found["measured"], rel=tolerance)
+
+
+def test_shapes_follow_from_those_of_the_inputs():
+    program = tiny.Session().program
+    shapes = bound_shapes(program.main, INPUTS)
+    assert all(
+        -1 not in shape
+        for name, shape in shapes.items()
+        if "masked_lm_normalizer" not in name and name not in ("feed", "fetch") and not name.endswith(".tmp_1")
+    )
+    scores = [op.output("Out")[0] for op in program.main.global_block().ops if op.type == "softmax"]
+    assert {shapes[name] for name in scores} == {(BATCH, tiny.MODEL.num_attention_heads, LENGTH, LENGTH)}
+    table = "bert.embeddings.word_embeddings.weight"
+    assert shapes[f"{table}@GRAD"] == (tiny.MODEL.padded_vocab_size(), tiny.MODEL.hidden_size)
+
+
+def test_a_shape_that_does_not_follow_is_refused():
+    main = static.Program()
+    with static.program_guard(main, static.Program()):
+        paddle.nonzero(static.data("x", [-1], "int64"))
+    with pytest.raises(ValueError, match="where_index -> .*does not follow from the given inputs; teach"):
+        bound_shapes(main, {"x": (5,)})
+
+
+def test_a_gradient_that_needs_only_a_shape_does_not_keep_the_tensor():
+    """x + y: neither is needed again; x * y: both are."""
+    live = {}
+    for name, operation in (("sum", paddle.add), ("product", paddle.multiply)):
+        main = static.Program()
+        with static.program_guard(main, static.Program()):
+            x = static.data("x", [1000], "float32")
+            x.stop_gradient = False
+            static.append_backward(operation(paddle.tanh(x), paddle.sin(x)).sum())
+        moments = list(walk(main, tensor_bytes(main, bound_shapes(main, {}))))
+        live[name] = next(moment.live_bytes for moment in moments if moment.operator == "fill_constant")
+    assert live["product"] - live["sum"] == 4 * 1000, "sin(x) is kept for the product only; tanh needs its output"
+
+
+def test_what_runs_once_per_update_is_told_apart_and_in_order():
+    found = facts(passes=3, precision=tiny.FLOAT16)
+    order = found["order of the update"]["operators"]
+    assert order[0] == f"scale float32 x {NUM_PARAMETERS}"
+    positions = [
+        next(i for i, text in enumerate(order) if text.startswith(name))
+        for name in ("check_finite_and_unscale", "update_loss_scaling", "squared_l2_norm", "lamb")
+    ]
+    assert positions == sorted(positions)
+    assert found["update"]["lamb float32"] == NUM_PARAMETERS
+    assert found["loss scaling"]["initial scale"] == 2**20
+    assert "check_finite_and_unscale float32" not in found["backward"]
+
+
+def test_memory_is_of_parameters_moments_and_merged_gradients():
+    found, numbers = facts(passes=3)["memory in MB"], tiny.MODEL.num_parameters()
+    assert found["parameters"] == found["accumulated gradients"] == round(4 * numbers / 1e6)
+    assert found["optimizer moments"] == round(8 * numbers / 1e6)
+    assert facts()["memory in MB"]["accumulated gradients"] == 0
+
+
+def test_a_loss_in_a_short_type_is_told():
+    """A loss scale of 2^16 and more is infinite in float16."""
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        weight = static.create_parameter([4], "float32", name="weight")
+        loss = weight.sum().astype("float16")
+        static.append_backward((loss + loss).astype("float32"))
+    program = SimpleNamespace(main=main, startup=startup, parameters=("weight",), optimizer_state={}, loss_scale=None)
+    assert f"{loss.name}@GRAD" in record(program, {})["loss scaling"]["gradients of scalars in a short type"]
+
+
+def test_a_change_shows_as_a_short_diff_by_section():
+    before, after = facts(), facts(passes=3)
+    assert differences(before, json.loads(dump(before)), "tiny") == ""
+    text = differences(before, after, "tiny")
+    assert "--- tiny, update: recorded" in text and "+++ tiny, update: built now" in text
+    assert f"+scale float32: {NUM_PARAMETERS}" in text
+    assert "tiny, casts" not in text, "sections that agree are not shown"
+
+
+@pytest.mark.parametrize(
+    "labels,expected",
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a a a", ["a x 3"]),
+        ("a b a b c", ["(a, b) x 2", "c"]),
+        ("a b c a b c a", ["(a, b, c) x 2", "a"]),
+        ("a a b a a b", ["(a, a, b) x 2"]),
+    ],
+)
+def test_repeated_patterns_are_counted(labels, expected):
+    assert run_lengths(labels.split()) == expected

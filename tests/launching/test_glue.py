@@ -1,0 +1,104 @@
+"""What is typed after `run_glue.sh` and the settings it stands for."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bert import REPOSITORY
+from bert.launching.glue import main, plan
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """A folder as Hugging Face leaves it, but for the weights themselves."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"hidden_size": 48, "num_attention_heads": 4, "vocab_size": 77}')
+    (folder / "vocab.txt").write_text("[PAD]\n")
+    return folder
+
+
+def test_a_task_its_folder_and_a_checkpoint(weights):
+    _, entry, config, ranks = plan(["mrpc", "/data/MRPC", str(weights), "--device", "cpu", "--epochs", "2"])
+    assert entry.script == "run_glue.py" and config.stage() == "glue-mrpc" and ranks.num_processes == 1
+    assert config.data.data_dir == Path("/data/MRPC") and config.model.hidden_size == 48
+    assert (config.run.epochs, config.batch.global_batch_size, config.optimizer.learning_rate) == (2, 32, 2e-5)
+    assert config.run.do_train and config.run.do_eval and not config.run.do_predict
+
+
+def test_the_diagnostics_are_predicted_only(weights):
+    _, _, config, _ = plan(["AX", "/data/AX", str(weights), "--device", "cpu"])
+    assert config.run.do_predict and not config.run.do_train
+
+
+@pytest.mark.parametrize("processes, per_pass", [(1, 32), (2, 16), (4, 8), (32, 1)])
+def test_the_global_batch_is_the_same_on_any_number_of_ranks(weights, processes, per_pass):
+    _, _, config, _ = plan(["RTE", "/data", str(weights), "--device", "cpu", "--num-processes", str(processes)])
+    assert config.batch.batch_size == per_pass
+    assert config.batch.resolved_global_batch_size(processes) == 32
+
+
+@pytest.mark.parametrize(
+    ("recipe", "epochs", "batch", "rate", "amp"),
+    [
+        ("sst-2", 3, 32, 2e-5, False),
+        ("mrpc", 5, 32, 2e-5, False),
+        ("sst-2_large", 3, 128, 2.4e-5, True),
+        ("mrpc_large", 3, 128, 2.4e-5, True),
+    ],
+)
+def test_published_settings_of_sst_2_and_mrpc(weights, recipe, epochs, batch, rate, amp):
+    _, _, config, _ = plan(
+        ["--config", recipe, "--data-dir", "/data", "--from-pretrained-params", str(weights), "--device", "cpu"]
+    )
+    optimizer = config.optimizer
+    assert (config.run.epochs, config.batch.global_batch_size, optimizer.learning_rate) == (epochs, batch, rate)
+    assert (optimizer.warmup_proportion, optimizer.weight_decay, optimizer.end_learning_rate) == (0.1, 0.01, 0)
+    assert (config.data.max_seq_length, config.precision.amp) == (128, amp)
+    assert config.run.do_train and config.run.do_eval and config.run.keep_best
+
+
+def test_recipes_of_both_scripts(weights):
+    named = ["--from-pretrained-params", str(weights), "--device", "cpu", "--max-seq-length", "64"]
+    _, entry, config, _ = plan(["--config", "quickstart_entities", *named])
+    assert (entry.script, config.stage()) == ("run_ner.py", "ner")
+    assert config.run.output_dir == Path("results/glue_quickstart/entities")
+    _, entry, config, ranks = plan(["--config", "quickstart_pairs", *named, "--output-dir", "mine"])
+    assert (entry.script, config.run.output_dir) == ("run_glue.py", Path("mine"))
+    assert config.batch.resolved_global_batch_size(ranks.num_processes) == 16
+
+
+def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(capsys):
+    _, _, config, _ = plan(["--device", "cpu"])
+    assert "There is no pre-trained model" in capsys.readouterr().out
+    tokens = config.data.vocab_file.read_text().splitlines()
+    assert tokens[0] == "[PAD]" and len(tokens) == config.model.vocab_size <= 1024
+    config.check_files()
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["mrpc", "/data"], "2 positional arguments (mrpc /data) must be 3: task data_dir checkpoint"),
+        (["mrcp", "/data", "model"], "task_name='mrcp' is not one of"),
+        (["mrpc", "/data", "model", "--config", "rte"], "config=rte contradicts"),
+        (["--config", "mrpc", "--data-dir", "/data", "--epoch", "3"], "did you mean --epochs?"),
+    ],
+)
+def test_what_is_mistyped_is_refused(words, message, capsys, weights):
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, "--device", "cpu"])
+    assert stopped.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_the_script_calls_the_launcher():
+    done = subprocess.run(
+        ["bash", str(REPOSITORY / "scripts/run_glue.sh"), "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "TASK DATA_DIR CHECKPOINT" in done.stdout, done.stderr

@@ -1,0 +1,194 @@
+"""The three ways to say what to train: nothing, 32 positional arguments, names and flags."""
+
+from pathlib import Path
+
+import pytest
+
+from bert.config.base import BUILT_IN_MODELS, derive
+from bert.launching import launcher
+from bert.launching import plan as launch_plan
+from bert.launching.plan import POSITIONAL, REPOSITORY, parse_launch_arguments, quickstart_processes
+from bert.pretraining.recipes import PRESETS, RECIPES
+
+# name -> (a value unlike the default, where it lands: f(plan, phase 1, phase 2) -> value)
+LANDINGS = {
+    "batch_size": ("13", lambda plan, one, two: one.batch.batch_size, 13),
+    "learning_rate": ("5e-3", lambda plan, one, two: one.optimizer.learning_rate, 5e-3),
+    "precision": ("tf32", lambda plan, one, two: (one.precision.amp, two.precision.tf32), (False, True)),
+    "num_gpus": ("3", lambda plan, one, two: plan.processes_per_node, 3),
+    "warmup_proportion": ("0.5", lambda plan, one, two: one.optimizer.warmup_proportion, 0.5),
+    "max_steps": ("11", lambda plan, one, two: one.run.max_steps, 11),
+    "num_steps_per_checkpoint": (
+        "7",
+        lambda plan, one, two: (one.run.num_steps_per_checkpoint, two.run.num_steps_per_checkpoint),
+        (7, 7),
+    ),
+    "create_logfile": ("true", lambda plan, one, two: plan.create_logfile, True),
+    "gradient_merge_steps": ("5", lambda plan, one, two: one.batch.gradient_accumulation_steps(8), 5),
+    "seed": ("9", lambda plan, one, two: (one.run.seed, two.run.seed), (9, 9)),
+    "job_name": ("mine", lambda plan, one, two: plan.job_name, "mine"),
+    "batch_size_phase2": ("17", lambda plan, one, two: two.batch.batch_size, 17),
+    "learning_rate_phase2": ("3e-3", lambda plan, one, two: two.optimizer.learning_rate, 3e-3),
+    "warmup_proportion_phase2": ("0.4", lambda plan, one, two: two.optimizer.warmup_proportion, 0.4),
+    "max_steps_phase2": ("19", lambda plan, one, two: two.run.max_steps, 19),
+    "gradient_merge_steps_phase2": ("6", lambda plan, one, two: two.batch.gradient_accumulation_steps(8), 6),
+    "input_dir": ("a", lambda plan, one, two: one.data.input_dir, Path("a")),
+    "input_dir_phase2": ("b", lambda plan, one, two: two.data.input_dir, Path("b")),
+    "code_dir": ("c", lambda plan, one, two: (plan.code_dir, one.run.output_dir), (Path("c"), Path("c/results"))),
+    "init_checkpoint": (
+        "d",
+        lambda plan, one, two: (
+            one.initialization.from_checkpoint,
+            one.initialization.last_step_of_checkpoint,
+            two.initialization.from_checkpoint,
+        ),
+        (Path("d"), "auto", None),
+    ),
+    "wikipedia_source": ("e", lambda plan, one, two: plan.preparation.wikipedia_source, Path("e")),
+    "num_dask_workers": ("21", lambda plan, one, two: plan.preparation.num_workers, 21),
+    "num_shards_per_worker": ("23", lambda plan, one, two: plan.preparation.num_shards(one, 8), 23 * 4 * 8),
+    "num_workers": ("2", lambda plan, one, two: (one.data.num_workers, two.data.num_workers), (2, 2)),
+    "sample_ratio": ("0.3", lambda plan, one, two: plan.preparation.sample_ratio, 0.3),
+    "phase2_bin_size": (
+        "128",
+        lambda plan, one, two: (plan.preparation.bin_size(1), plan.preparation.bin_size(2)),
+        (None, 128),
+    ),
+    "masking": ("dynamic", lambda plan, one, two: (one.data.masking, two.data.masking), ("dynamic", "dynamic")),
+    "bert_config": ("model.json", lambda plan, one, two: (one.model, two.model), (BUILT_IN_MODELS["bert-mini"],) * 2),
+    "benchmark": ("true", lambda plan, one, two: (one.run.benchmark, two.run.benchmark), (True, True)),
+    "benchmark_steps": ("27", lambda plan, one, two: (one.run.benchmark_steps, two.run.benchmark_steps), (27, 27)),
+    "benchmark_warmup_steps": (
+        "29",
+        lambda plan, one, two: (one.run.benchmark_warmup_steps, two.run.benchmark_warmup_steps),
+        (29, 29),
+    ),
+    "fuse_mha": ("false", lambda plan, one, two: (one.hardware.fuse_mha, two.hardware.fuse_mha), (False, False)),
+}
+
+
+def test_all_32_positional_arguments_are_tried_here():
+    assert list(LANDINGS) == [name for name, _ in POSITIONAL] and len(LANDINGS) == 32
+
+
+@pytest.mark.parametrize("position", range(32))
+def test_each_positional_argument_lands_in_its_setting(position, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.json").write_text(BUILT_IN_MODELS["bert-mini"].to_json())
+    value, landing, expected = LANDINGS[POSITIONAL[position][0]]
+    default = parse_launch_arguments(["-"])
+    plan = parse_launch_arguments([*["-"] * position, value])
+    assert landing(plan, *plan.phases) == expected
+    assert landing(default, *default.phases) != expected
+    for other, (_, other_landing, _) in LANDINGS.items():
+        if other not in (POSITIONAL[position][0], "num_shards_per_worker"):
+            assert other_landing(plan, *plan.phases) == other_landing(default, *default.phases), other
+
+
+def test_positional_defaults_are_the_published_recipe(monkeypatch):
+    monkeypatch.delenv("BERT_PREP_WORKING_DIR", raising=False)
+    plan = parse_launch_arguments(["256"])
+    for config, name in zip(plan.phases, ("phase1_large", "phase2_large"), strict=True):
+        recipe = RECIPES[name]()
+        changed = derive(
+            config,
+            global_batch_size=recipe.batch.global_batch_size,
+            gradient_merge_steps=1,
+            benchmark_steps=20,
+            benchmark_warmup_steps=20,
+            log_freq=10,
+            output_dir="results",
+            report_file=recipe.run.report_file,
+        )
+        assert changed == recipe
+        assert config.batch.resolved_global_batch_size(8) == recipe.batch.global_batch_size
+        assert config.run.report_file == REPOSITORY / f"results/dllogger_p{config.run.phase}.json"
+
+
+def test_flags_may_follow_positional_arguments():
+    plan = parse_launch_arguments(["128", "--vocab-file", "v", "--phase2-seed", "3", "--dry-run"])
+    assert [config.run.seed for config in plan.phases] == [12_439, 3]
+    assert plan.dry_run and plan.phases[0].data.vocab_file == Path("v")
+
+
+def test_without_arguments_it_is_the_quickstart():
+    plan = parse_launch_arguments([])
+    assert (plan.name, plan.world_size()) == ("quickstart", quickstart_processes("auto"))
+    assert [config.run.bert_model for config in plan.phases] == ["bert-quickstart"] * 2
+
+
+def test_each_phase_has_its_own_report():
+    files = [config.run.report_file for config in parse_launch_arguments(["--config", "large"]).phases]
+    assert files == [Path("results/phase1/report.json"), Path("results/phase2/report.json")]
+
+
+@pytest.mark.parametrize("flag", ["--input-dir", "--phase2-eval-dir", "--vocab-file"])
+def test_the_quickstart_never_makes_its_data_where_a_user_keeps_theirs(flag, tmp_path):
+    with pytest.raises(ValueError, match="is not where the quickstart makes its data; to train on yours, name a"):
+        parse_launch_arguments([flag, str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "words", [["--phase1-dry-run"], ["--config", "base", "--phase1", "--phase2-max-steps", "3"], ["--phase1-phase2"]]
+)
+def test_what_would_have_no_effect_is_refused(words):
+    with pytest.raises(ValueError, match="has no effect with|is not a setting of a phase"):
+        parse_launch_arguments(words)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_a_plan(name):
+    plan = parse_launch_arguments(["--config", name, "--dry-run"])
+    assert plan.world_size() == (quickstart_processes("auto") if name == "quickstart" else PRESETS[name].world_size())
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "device", "processes"),
+    [(1, 0, "auto", 1), (2, 0, "auto", 2), (64, 0, "auto", 2), (64, 8, "auto", 1), (64, 8, "cpu", 2)],
+)
+def test_the_quickstart_uses_two_cores_or_one_gpu(cores, gpus, device, processes, monkeypatch):
+    monkeypatch.setattr(launch_plan.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(launch_plan, "num_gpus", lambda: gpus)
+    assert quickstart_processes(device) == processes
+
+
+def test_one_phase_of_a_preset_and_one_recipe():
+    assert [c.run.phase for c in parse_launch_arguments(["--config", "large", "--phase2"]).phases] == [2]
+    assert [c.run.phase for c in parse_launch_arguments(["--config", "phase1_base"]).phases] == [1]
+    plan = parse_launch_arguments("--phase1 --input-dir a --vocab-file v --max-steps 3 --num-processes 2".split())
+    assert (len(plan.phases), plan.world_size()) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("256 6e-3 int8", "precision=int8 must be one of amp, fp32, tf32"),
+        ("256 fast", "learning_rate=fast must be a valid number"),
+        ("256 6e-3 amp eight", "num_processes=eight must be a whole number from 1 up"),
+        (" ".join(["-"] * 25 + ["48"]), "phase2_bin_size=48 must be one of none, 32, 64, 128, 256, 512"),
+        (" ".join(["-"] * 24 + ["2"]), "sample_ratio=2 must be above 0 and at most 1"),
+        (" ".join(["-"] * 33), "33 positional arguments must be at most 32"),
+        ("256 --config large", "contradicts the positional arguments"),
+        ("--config larg", "config=larg must be a preset, a recipe or a YAML file; did you mean large?"),
+        ("--config large --phase1-batch-siz 3", "--batch-siz is not a flag; did you mean --batch-size?"),
+        ("--config large --num-gpu 3", "--num-gpu is not a flag; did you mean --num-gpus?"),
+        ("--config large --num-gpus 7", "global_batch_size=65536 must be a multiple of batch_size x world_size"),
+        ("--config dgxa100-80g_4x8gpu_amp", "num_nodes=4 needs the address of the first node; pass --master"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_code_2(words, text, capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        launcher.main(["pretraining", *words.split()])
+    assert exit_info.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+def test_an_unknown_task_is_refused():
+    assert launcher.main([]) == launcher.main(["cooking"]) == 2
+
+
+def test_dry_run_and_show_config_print_both_phases(capsys):
+    assert launcher.main(["pretraining", "--config", "large", "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("65,536 sequences") == 1
+    assert launcher.main(["pretraining", "--config", "large", "--show-config"]) == 0
+    assert capsys.readouterr().out.count("max_steps: ") == 2

@@ -1,0 +1,73 @@
+"""The quickstart's data is made once, however often it is started."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bert import REPOSITORY
+from bert.config.base import derive
+from bert.launching import quickstart
+from bert.launching.plan import parse_launch_arguments
+from bert.pretraining.recipes import RECIPES
+
+SECOND_START = """
+import sys
+from pathlib import Path
+from bert.launching import quickstart
+from bert.config import derive
+from bert.recipes import RECIPES
+config = derive(RECIPES["quickstart_phase1"](), vocab_file=Path(sys.argv[1]) / "vocab.txt")
+with quickstart.data_lock(config):
+    print("made" if (Path(sys.argv[1]) / "product").exists() else "missing", flush=True)
+"""
+
+
+def test_a_second_start_waits_for_the_first_and_finds_its_data(tmp_path):
+    config = derive(RECIPES["quickstart_phase1"](), vocab_file=tmp_path / "vocab.txt")
+    with quickstart.data_lock(config):
+        second = subprocess.Popen(
+            [sys.executable, "-c", SECOND_START, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+        )
+        assert second.stdout.readline() == f"waiting for another start that makes the data in {tmp_path}\n"
+        (tmp_path / "product").touch()
+    output, _ = second.communicate(timeout=60)
+    assert (output, second.returncode) == ("made\n", 0)
+
+
+def test_a_step_whose_product_is_there_is_not_done_again(tmp_path):
+    config = derive(
+        RECIPES["quickstart_phase1"](),
+        vocab_file=tmp_path / "vocab.txt",
+        input_dir=tmp_path / "train",
+        eval_dir=tmp_path / "held_out",
+    )
+    done: list[list[str]] = []
+    products = [product for _, _, product in quickstart.commands(config)]
+
+    def make(command) -> int:
+        done.append(list(command))
+        product = products[len(done) - 1]
+        product.parent.mkdir(parents=True, exist_ok=True)
+        product.touch()
+        return 0
+
+    assert quickstart.prepare(config, make) == 0
+    assert len(done) == len(products)
+    assert quickstart.prepare(config, make) == 0
+    assert len(done) == len(products)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--wikipedia-source", "x"],
+        ["--phase2-bin-size", "32"],
+        ["--sample-ratio", "0.5"],
+        ["--num-shards-per-worker", "3"],
+    ],
+)
+def test_settings_of_data_that_the_quickstart_does_not_make_are_refused(words):
+    with pytest.raises(ValueError, match=f"{words[0]}.* has no effect with the quickstart"):
+        parse_launch_arguments(words)
+    assert parse_launch_arguments(["--config", "base", *words, "--dry-run"]).name == "base"

@@ -1,0 +1,202 @@
+"""run.sub's environment becomes the launcher's flags; a job without progress is not requeued for ever."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bert.launching import slurm
+from bert.launching.plan import parse_launch_arguments
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "/data")
+
+
+def plan(**variables: str):
+    return parse_launch_arguments([*slurm.launch_arguments(variables), *slurm.node_arguments(variables)])
+
+
+def test_nothing_set_is_bert_large_in_both_phases_on_eight_gpus():
+    found = plan()
+    assert [config.run.phase for config in found.phases] == [1, 2]
+    assert found.phases[0].run.bert_model == "bert-large-uncased" and found.phases[0].run.seed == 12439
+    assert (found.num_nodes, found.processes_per_node) == (1, 8)
+    assert found.phases[0].batch.gradient_accumulation_steps(8) == 32
+
+
+def test_the_variables_users_know_reach_the_settings():
+    found = plan(
+        PHASE="1",
+        SEED="31",
+        TRAIN_BATCH_SIZE="64",
+        GRADIENT_ACCUMULATION_STEPS="16",
+        GPUS="4",
+        BIN_SIZE="32",
+        NUM_WORKERS="3",
+        MASKING="dynamic",
+        PRECISION="tf32",
+        INIT_CHECKPOINT="/old/run",
+        NUM_SHARDS_PER_WORKER="7",
+        SAMPLE_RATIO="0.5",
+        DASK_TASKS_PER_NODE="11",
+        SLURM_JOB_NUM_NODES="4",
+        SLURM_NODEID="2",
+        MASTER_ADDR="10.0.0.1",
+        MASTER_PORT="20017",
+    )
+    (config,) = found.phases
+    assert (config.run.phase, config.run.seed, config.data.num_workers) == (1, 31, 3)
+    assert (config.data.masking, config.precision.tf32, config.precision.amp) == ("dynamic", True, False)
+    assert config.data.input_dir == Path("/data/pretrain/phase1/bin_size_32/parquet")
+    assert config.batch.resolved_global_batch_size(16) == 64 * 16 * 16
+    start = config.initialization
+    assert (start.from_checkpoint, start.last_step_of_checkpoint) == (Path("/old/run"), "auto")
+    assert (found.processes_per_node, found.num_nodes, found.node_rank) == (4, 4, 2)
+    assert found.master == "10.0.0.1:20017"
+    making = found.preparation
+    assert (making.num_shards_per_worker, making.sample_ratio, making.num_workers) == (7, 0.5, 11)
+    assert (making.bin_size(1), making.num_shards(config, 16)) == (32, 7 * 3 * 16)
+
+
+def test_more_nodes_keep_the_recipes_global_batch():
+    """Accumulation that was given for eight GPUs would make it four times as large on four nodes."""
+    four = {"SLURM_JOB_NUM_NODES": "4", "SLURM_NODEID": "0", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1"}
+    for variables in ({}, {"TRAIN_BATCH_SIZE": "128"}, {"GRADIENT_ACCUMULATION_STEPS": "none"}):
+        first = plan(**four, **variables).phases[0]
+        assert first.batch.resolved_global_batch_size(32) == 65_536
+
+
+def test_one_environment_serves_both_phases_or_one_at_a_time():
+    variables = {"TRAIN_BATCH_SIZE": "16", "TRAIN_BATCH_SIZE_PHASE2": "2", "LEARNING_RATE_PHASE2": "1e-3"}
+    one, two = plan(**variables).phases
+    assert (one.batch.batch_size, two.batch.batch_size, two.optimizer.learning_rate) == (16, 2, 1e-3)
+    assert one.optimizer.learning_rate == 6e-3
+    (alone,) = plan(**variables, PHASE="1").phases
+    assert alone == one
+    (alone,) = plan(**variables, PHASE="2", INIT_CHECKPOINT="/phase1").phases
+    assert (alone.batch.batch_size, alone.optimizer.learning_rate) == (2, 1e-3)
+    (alone,) = plan(TRAIN_BATCH_SIZE="4", PHASE="2", INIT_CHECKPOINT="/phase1").phases
+    assert alone.batch.batch_size == 4
+
+
+@pytest.mark.parametrize(
+    "name,amp,tf32", [("amp", True, False), ("fp16", True, False), ("fp32", False, False), ("tf32", False, True)]
+)
+def test_fp32_is_not_tf32(name, amp, tf32):
+    for config in plan(PRECISION=name).phases:
+        assert (config.precision.amp, config.precision.tf32) == (amp, tf32)
+
+
+def test_no_gpu_means_ranks_on_the_cpu():
+    found = plan(GPUS="0", CPU_RANKS="2")
+    assert found.processes_per_node == 2 and found.phases[0].hardware.device == "cpu"
+    assert plan(GPUS="0").processes_per_node == 1
+
+
+def test_phase_2_never_starts_from_random_weights(tmp_path):
+    with pytest.raises(ValueError, match="PHASE=2 starts from phase 1, which is not finished in OUTPUT_DIR=out; train"):
+        plan(PHASE="2", OUTPUT_DIR="out")
+    (tmp_path / "out/phase1").mkdir(parents=True)
+    summary = tmp_path / "out/phase1/summary.json"
+    summary.write_text(json.dumps({"steps": 3, "finished": False}))
+    with pytest.raises(ValueError, match="not finished"):
+        plan(PHASE="2", OUTPUT_DIR="out")
+    summary.write_text(json.dumps({"steps": 7, "finished": True}))
+    (config,) = plan(PHASE="2", OUTPUT_DIR="out").phases
+    assert config.initialization.from_phase1_final_params == Path("out")
+    (config,) = plan(PHASE="2", INIT_CHECKPOINT="/phase1").phases
+    assert config.initialization.from_phase1_final_params == Path("/phase1")
+
+
+@pytest.mark.parametrize(
+    "variables,message",
+    [
+        ({"PHASE": "3"}, "PHASE=3 must be one of both, 1, 2; change it"),
+        ({"PRECISION": "fp8"}, "PRECISION=fp8 must be one of amp, fp32, tf32, fp16; change it"),
+        ({"RERUN_DASK": "true"}, "RERUN_DASK=true would make the shards anew at each requeue; delete their folder"),
+        ({"BIN_SIZE": "48"}, "phase1_bin_size=48 must be one of none, 32"),
+        ({"GPUS": "eight"}, "num_processes=eight must be a whole number from 1 up"),
+        (
+            {"TRAIN_BATCH_SIZE": "100"},
+            "global_batch_size=65536 must be a multiple of batch_size x world_size = 100 x 8",
+        ),
+        ({"CONFIG": "lage"}, "did you mean large"),
+    ],
+)
+def test_mistakes_are_refused_with_the_remedy(variables, message):
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        plan(**variables)
+
+
+def test_every_variable_is_in_the_help(capsys):
+    assert slurm.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name in [*slurm.SPECIAL, *slurm.OF_ALL_PHASES, *slurm.OF_A_PHASE]:
+        assert f"  {name}" in shown
+
+
+# ---- the first node's step -------------------------------------------------------------------------------------------
+
+
+def tiny_plan(folder: Path):
+    return parse_launch_arguments(
+        [
+            "--config",
+            "base",
+            "--num-gpus",
+            "1",
+            "--output-dir",
+            str(folder / "out"),
+            "--input-dir",
+            str(folder / "shards"),
+        ]
+    )
+
+
+def test_three_runs_without_progress_are_the_last(tmp_path):
+    job, found = {"SLURM_JOB_ID": "17"}, tiny_plan(tmp_path)
+    for _ in range(3):
+        slurm.note_progress(found, job)
+    with pytest.raises(ValueError, match="3 runs of job 17 in a row saved no checkpoint; raise --time"):
+        slurm.note_progress(found, job)
+    slurm.note_progress(found, job)  # submitted anew by a user who knows better
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "out/bert-base-uncased/phase1/40",
+        "out/bert-base-uncased/phase2/3",
+        "shards/.unfinished/7",
+        "shards/shard-0.parquet",
+    ],
+)
+def test_a_checkpoint_or_a_shard_is_progress(tmp_path, made):
+    job, found = {"SLURM_JOB_ID": "17"}, tiny_plan(tmp_path)
+    for _ in range(3):
+        slurm.note_progress(found, job)
+    (tmp_path / made).mkdir(parents=True)
+    for _ in range(3):
+        slurm.note_progress(found, job)
+
+
+def test_shards_are_asked_for_once_on_the_first_node(tmp_path, monkeypatch, capsys):
+    made = []
+    monkeypatch.setattr(
+        slurm,
+        "prepare_data",
+        lambda plan, config, runner, only_this_node: made.append((config.run.phase, only_this_node)) or 0,
+    )
+    monkeypatch.setattr(slurm, "Runner", lambda: None)
+    words = ["--config", "base", "--num-nodes", "2", "--master", "127.0.0.1:9", "--num-gpus", "8"]
+    assert slurm.prepare(words, {"SLURM_JOB_ID": "1"}) == 0
+    assert made == [(1, True), (2, True)]
+    assert slurm.prepare(words, {"SLURM_JOB_ID": "2", "PREPROCESS": "never"}) == 0
+    assert len(made) == 2
+    with pytest.raises(SystemExit) as stopped:
+        slurm.prepare(words, {"SLURM_JOB_ID": "2", "PREPROCESS": "sometimes"})
+    assert stopped.value.code == 2
+    assert "PREPROCESS=sometimes must be one of auto, only, never" in capsys.readouterr().err

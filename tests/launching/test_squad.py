@@ -1,0 +1,182 @@
+"""What is typed after `run_squad.sh` and the settings it stands for."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bert import REPOSITORY
+from bert.finetuning.squad.recipes import RECIPES
+from bert.launching import finetuning_quickstart
+from bert.launching.squad import main, plan, result_lines
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "/prep")
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """A folder as Hugging Face leaves it, but for the weights themselves."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"hidden_size": 48, "num_attention_heads": 4, "vocab_size": 77}')
+    (folder / "vocab.txt").write_text("[PAD]\n")
+    return folder
+
+
+def settings(*words: str):
+    return plan([*words, "--device", "cpu"])
+
+
+def test_positional_arguments_in_the_known_order(weights):
+    own, config, ranks = settings(
+        str(weights),
+        "3",
+        "16",
+        "5e-5",
+        "0.1",
+        "tf32",
+        "2",
+        "7",
+        "/data/v1.1",
+        "-",
+        "/out",
+        "eval",
+        "None",
+        "50",
+        "true",
+        "11",
+        "12",
+        "false",
+    )
+    run, optimizer = config.run, config.optimizer
+    assert (run.epochs, config.batch.batch_size, optimizer.learning_rate, optimizer.warmup_proportion) == (
+        3,
+        16,
+        5e-5,
+        0.1,
+    )
+    assert (config.precision.amp, config.precision.tf32, ranks.num_processes, run.seed) == (False, True, 2, 7)
+    assert config.data.predict_file == Path("/data/v1.1/dev-v1.1.json") and run.output_dir == Path("/out")
+    assert (run.do_train, run.do_eval, run.do_predict) == (False, True, True)
+    assert (run.max_steps, run.benchmark, run.benchmark_steps, run.benchmark_warmup_steps) == (50, True, 11, 12)
+    assert config.hardware.fuse_mha is False and config.model.hidden_size == 48
+    assert config.data.vocab_file == weights / "vocab.txt"
+
+
+def test_the_published_recipe_is_what_the_defaults_say():
+    _, config, ranks = settings("-")
+    assert (config.run.epochs, config.batch.batch_size, config.optimizer.learning_rate) == (2, 32, 4.6e-5)
+    assert (config.optimizer.optimizer, config.optimizer.warmup_proportion) == ("AdamW", 0.2)
+    data = config.data
+    assert (data.max_seq_length, data.doc_stride, data.max_query_length) == (384, 128, 64)
+    assert (data.n_best_size, data.max_answer_length) == (20, 30)
+    assert config.precision.amp and config.precision.scale_loss == 128 and ranks.num_processes == 8
+    assert (
+        data.train_file == Path("/prep/download/squad/v1.1/train-v1.1.json")
+        and config.run.bert_model == "bert-large-uncased"
+    )
+    assert config.run.do_train and config.run.do_eval and config.run.do_predict
+
+
+@pytest.mark.parametrize("precision", ["amp", "tf32"])
+def test_the_presets_of_the_shell_and_by_name_agree(precision):
+    name = f"dgxa100-80g_8gpu_{precision}"
+    line = f"source {REPOSITORY}/scripts/configs/squad_config.sh && {name}"
+    words = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout.split()
+    words[0] = "-"  # the checkpoint is not here
+    _, typed, ranks = settings(*words)
+    _, named, other = settings("--config", name)
+    assert ranks == other and ranks.num_processes == 8
+    for section in ("optimizer", "precision", "batch", "model"):
+        assert getattr(typed, section) == getattr(named, section)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_resolves(name):
+    _, config, _ = settings("--config", name, "--squad-dir", "/d/v1.1", "--bert-model", "bert-tiny")
+    assert config.optimizer.optimizer == "AdamW" and config.data.max_seq_length >= 128
+    assert RECIPES[name].__doc__
+
+
+def test_version_2_goes_by_the_folder(weights):
+    start = ["--config", "squad", "--from-pretrained-params", str(weights)]
+    _, config, _ = settings(*start, "--squad-dir", "/d/v2.0", "--mode", "train")
+    assert config.data.version_2_with_negative and config.data.train_file == Path("/d/v2.0/train-v2.0.json")
+    assert config.run.do_train and not config.run.do_eval
+    _, config, _ = settings(*start, "--squad-dir", "/d/v2.0", "--no-version-2-with-negative", "--do-predict")
+    assert not config.data.version_2_with_negative and not config.run.do_train
+
+
+def test_without_arguments_a_small_model_on_questions_of_this_project(capsys):
+    _, config, ranks = plan([])
+    assert config.run.bert_model == "bert-quickstart" and ranks.num_processes in (1, 2)
+    assert "the weights are random" in capsys.readouterr().out
+    assert len(config.data.vocab_file.read_text().splitlines()) == config.model.vocab_size
+    assert config.data.train_file.is_file() and config.data.predict_file.is_file()
+
+
+def test_weights_alone_are_tried_on_questions_of_this_project_with_and_without_answer(weights):
+    _, config, _ = settings("--from-pretrained-params", str(weights))
+    assert config.data.version_2_with_negative and config.data.train_file.name == "train.json"
+    assert config.model.hidden_size == 48 and config.optimizer.learning_rate == 1e-4
+
+
+def test_data_of_the_users_own_never_gets_the_settings_of_the_quickstart(weights):
+    _, config, _ = settings("--from-pretrained-params", str(weights), "--squad-dir", "/d/v1.1")
+    assert config.optimizer.learning_rate == 4.6e-5 and config.data.max_seq_length == 384
+    _, config, _ = settings("--from-pretrained-params", str(weights), "--predict-file", "f.json", "--do-predict")
+    assert config.data.max_seq_length == 384 and not config.run.do_train
+
+
+def test_the_quickstart_starts_from_what_pre_training_left(capsys):
+    step = Path("results/quickstart/bert-quickstart/phase2/700")
+    step.mkdir(parents=True)
+    (step / "manifest.json").write_text("{}")
+    (step / "bert_config.json").write_text('{"hidden_size": 128, "num_attention_heads": 2}')
+    (step / "vocab.txt").write_text("[PAD]\n")
+    _, config, _ = settings()
+    assert config.initialization.from_pretrained_params == step and config.data.vocab_file == step / "vocab.txt"
+    assert f"starting from what pre-training left in {step}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-"] * 19, "19 positional arguments must be at most 18; drop -"),
+        (["-", "-", "-", "-", "-", "int8"], "precision=int8 must be one of amp, fp32, tf32"),
+        (["-", "-", "-", "-", "-", "-", "many"], "num_gpus=many must be a whole number"),
+        (["-", "--config", "squad"], "config=squad contradicts the positional arguments"),
+        (["--mode", "test"], "mode=test must be one of train, eval, prediction, train_eval"),
+        (["--config", "squad_largo"], "squad_largo"),
+        (["--doc-strid", "3"], "--doc-strid is not a flag; did you mean --doc-stride?"),
+    ],
+)
+def test_what_is_mistyped_is_refused_with_value_rule_and_remedy(words, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, "--device", "cpu"])
+    assert stopped.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_the_result_names_scores_and_what_to_try(weights):
+    _, config, _ = settings("--config", "squad", "--from-pretrained-params", str(weights), "--output-dir", "out")
+    config.stage_dir().mkdir(parents=True)
+    (config.stage_dir() / "summary.json").write_text('{"exact_match": 71.25, "F1": 80.5}')
+    text = "\n".join(result_lines(config))
+    assert "71.25" in text and "80.50" in text and "F1 of questions without" not in text
+
+
+def test_files_of_the_quickstart_that_cannot_be_made_are_an_error(monkeypatch):
+    monkeypatch.setattr(finetuning_quickstart, "REPOSITORY", Path("/nowhere"))
+    monkeypatch.setenv("PYTHONPATH", "")
+    with pytest.raises(ValueError, match="python -m data.examples.sample_questions ended with exit code 1"):
+        settings()
+
+
+def test_a_plan_is_shown_and_nothing_is_started(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--config", "squad_large", "--plan", "--hardware", "8xA100-80GB"])
+    assert stopped.value.code == 0 and "sequences/s" in capsys.readouterr().out

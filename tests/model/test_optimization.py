@@ -1,0 +1,269 @@
+"""LAMB and AdamW against float64 references written from the papers; the schedule; which parameters decay."""
+
+import numpy as np
+import pytest
+
+from bert.config.base import OptimizerSettings
+from bert.model.optimization import (
+    APPLIED_UPDATES,
+    COUNTERS,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    Schedule,
+    create_optimizer,
+    decays,
+    load_schedule,
+)
+from bert.runtime.paddle_api import paddle, place_of, read_variable, static, unique_name
+from tests.support import tiny
+
+# Two kinds of parameters, with gradients of norms on both sides of 1.
+SHAPES = {
+    "bert.encoder.layer.0.output.dense.weight": (5, 3),
+    "bert.encoder.layer.0.output.dense.bias": (3,),
+    "bert.encoder.layer.0.output.LayerNorm.weight": (4,),
+    "cls.predictions.bias": (6,),
+}
+NUM_UPDATES = 20
+SCHEDULE = Schedule(peak=0.05, warmup_steps=5, total_steps=NUM_UPDATES, power=1.0)
+
+
+def gradients_of(step: int) -> dict[str, np.ndarray]:
+    rng = np.random.RandomState(step)
+    scale = 0.05 if step % 2 else 3.0
+    return {name: (scale * rng.randn(*shape)).astype("float32") for name, shape in SHAPES.items()}
+
+
+def initial_parameters() -> dict[str, np.ndarray]:
+    rng = np.random.RandomState(99)
+    return {name: rng.randn(*shape).astype("float32") for name, shape in SHAPES.items()}
+
+
+class Rig:
+    """A program whose gradients are its feed: loss = sum of parameter x feed."""
+
+    def __init__(self, settings: OptimizerSettings, schedule: Schedule = SCHEDULE):
+        tiny.join(tiny.ONE_RANK)
+        self.main, startup = static.Program(), static.Program()
+        initial = initial_parameters()
+        with static.program_guard(self.main, startup), unique_name.guard():
+            terms = []
+            for name, shape in SHAPES.items():
+                value = paddle.nn.initializer.Assign(initial[name])
+                parameter = static.create_parameter(
+                    list(shape), "float32", attr=paddle.ParamAttr(name=name, initializer=value)
+                )
+                terms.append((parameter * static.data(f"gradient of {name}", list(shape), "float32")).sum())
+            optimizer = create_optimizer(settings, schedule.total_steps)
+            optimizer.minimize(paddle.add_n(terms))
+        self.state = {
+            f"{parameter}/{accumulator}": variable.name
+            for accumulator, variables in optimizer._accumulators.items()
+            for parameter, variable in variables.items()
+        }
+        self.place, self.scope = place_of("cpu"), static.Scope()
+        self.executor = static.Executor(self.place)
+        self.executor.run(startup, scope=self.scope)
+        load_schedule(self.scope, schedule, self.place)
+
+    def update(self, gradients: dict[str, np.ndarray]) -> None:
+        feed = {f"gradient of {name}": gradient for name, gradient in gradients.items()}
+        self.executor.run(self.main, feed=feed, scope=self.scope)
+
+    def read(self, name: str) -> np.ndarray:
+        return read_variable(self.scope, name)
+
+    def everything(self) -> dict[str, np.ndarray]:
+        names = [*SHAPES, *self.state.values()]
+        return {name: self.read(name) for name in names}
+
+
+def clip(gradients: dict, max_norm: float) -> dict:
+    norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
+    return {name: g * (max_norm / norm) if max_norm and norm > max_norm else g for name, g in gradients.items()}
+
+
+def lamb_reference(settings: OptimizerSettings, steps, rates) -> dict[str, np.ndarray]:
+    """You et al. (2020), Algorithm 2, with bias correction; gradients scaled to `max_grad_norm` first (NVLAMB)."""
+    parameters = {name: value.astype("float64") for name, value in initial_parameters().items()}
+    m = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+    v = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+    for t, (step, rate) in enumerate(zip(steps, rates, strict=True), start=1):
+        gradients = clip({n: g.astype("float64") for n, g in gradients_of(step).items()}, settings.max_grad_norm)
+        for name, g in gradients.items():
+            decay = 0.0 if "bias" in name or "LayerNorm" in name else settings.weight_decay
+            m[name] = settings.beta1 * m[name] + (1 - settings.beta1) * g
+            v[name] = settings.beta2 * v[name] + (1 - settings.beta2) * g**2
+            corrected_m, corrected_v = m[name] / (1 - settings.beta1**t), v[name] / (1 - settings.beta2**t)
+            u = corrected_m / (np.sqrt(corrected_v) + settings.epsilon) + decay * parameters[name]
+            adapts = decay > 0 or settings.always_adapt
+            trust = np.linalg.norm(parameters[name]) / np.linalg.norm(u) if adapts else 1.0
+            parameters[name] = parameters[name] - rate * trust * u
+    return parameters
+
+
+def adamw_reference(settings: OptimizerSettings, steps, rates) -> dict[str, np.ndarray]:
+    """Loshchilov & Hutter (2019), Algorithm 2, decay scaled by the learning rate."""
+    parameters = {name: value.astype("float64") for name, value in initial_parameters().items()}
+    m = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+    v = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+    for t, (step, rate) in enumerate(zip(steps, rates, strict=True), start=1):
+        gradients = clip({n: g.astype("float64") for n, g in gradients_of(step).items()}, settings.max_grad_norm)
+        for name, g in gradients.items():
+            decay = 0.0 if "bias" in name or "LayerNorm" in name else settings.weight_decay
+            m[name] = settings.beta1 * m[name] + (1 - settings.beta1) * g
+            v[name] = settings.beta2 * v[name] + (1 - settings.beta2) * g**2
+            corrected_m, corrected_v = m[name] / (1 - settings.beta1**t), v[name] / (1 - settings.beta2**t)
+            adam = corrected_m / (np.sqrt(corrected_v) + settings.epsilon)
+            parameters[name] = parameters[name] - rate * (adam + decay * parameters[name])
+    return parameters
+
+
+REFERENCES = {"Lamb": lamb_reference, "AdamW": adamw_reference}
+
+
+@pytest.mark.parametrize("always_adapt", [False, True])
+@pytest.mark.parametrize("max_grad_norm", [0.0, 1.0])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", ["Lamb", "AdamW"])
+def test_twenty_updates_equal_the_float64_reference(name, max_grad_norm, always_adapt, weight_decay):
+    settings = OptimizerSettings(
+        optimizer=name,
+        learning_rate=SCHEDULE.peak,
+        weight_decay=weight_decay,
+        max_grad_norm=max_grad_norm,
+        always_adapt=always_adapt,
+    )
+    rig = Rig(settings)
+    for step in range(NUM_UPDATES):
+        rig.update(gradients_of(step))
+    rates = [SCHEDULE.learning_rate_at(step) for step in range(NUM_UPDATES)]
+    expected = REFERENCES[name](settings, range(NUM_UPDATES), rates)
+    for parameter, value in expected.items():
+        np.testing.assert_allclose(rig.read(parameter), value, rtol=2e-5, atol=2e-5, err_msg=parameter)
+
+
+def test_the_references_tell_the_variants_apart():
+    """The comparison above would fail if clipping, decay or the trust ratio were done for the wrong parameters."""
+
+    def run(**changes):
+        settings = OptimizerSettings(learning_rate=SCHEDULE.peak, **{"weight_decay": 0.1, **changes})
+        rates = [SCHEDULE.learning_rate_at(step) for step in range(NUM_UPDATES)]
+        return lamb_reference(settings, range(NUM_UPDATES), rates)
+
+    base = run()
+    for changes in ({"max_grad_norm": 0.0}, {"always_adapt": True}, {"weight_decay": 0.0}, {"epsilon": 1e-2}):
+        other = run(**changes)
+        assert max(np.abs(base[name] - other[name]).max() for name in base) > 1e-3, changes
+
+
+def test_the_logged_gradient_norm_is_that_before_clipping():
+    rig = Rig(OptimizerSettings(max_grad_norm=1.0))
+    rig.update(gradients_of(0))
+    expected = np.sqrt(sum((g.astype("float64") ** 2).sum() for g in gradients_of(0).values()))
+    assert expected > 1
+    assert rig.read(GRADIENT_NORM)[0] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Lamb", "AdamW"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("parameter", SHAPES)
+def test_one_value_that_is_not_finite_changes_nothing_and_holds_the_learning_rate(name, bad, parameter):
+    """Parameters, moments, beta powers, rate: after the skipped update all is as if it had not been."""
+    settings = OptimizerSettings(optimizer=name, learning_rate=SCHEDULE.peak)
+    rig = Rig(settings)
+    for step in range(3):
+        rig.update(gradients_of(step))
+    before = rig.everything()
+    assert sorted({key.split("/")[1] for key in rig.state})[:2] == ["beta1_pow_acc", "beta2_pow_acc"]
+    gradients = gradients_of(3)
+    gradients[parameter].reshape(-1)[1] = bad
+    rig.update(gradients)
+    tiny.assert_identical(rig.everything(), before)
+    assert [int(rig.read(counter)[0]) for counter in COUNTERS] == [3, 1, 1]
+    for step in range(3, NUM_UPDATES):
+        rig.update(gradients_of(step))
+        assert rig.read(LEARNING_RATE)[0] == np.float32(SCHEDULE.learning_rate_at(step))
+    assert [int(rig.read(counter)[0]) for counter in COUNTERS] == [NUM_UPDATES, 1, 0]
+    undisturbed = Rig(settings)
+    for step in range(NUM_UPDATES):
+        undisturbed.update(gradients_of(step))
+    tiny.assert_identical(rig.everything(), undisturbed.everything())
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+@pytest.mark.parametrize("start", [0.0, 1e-3])
+def test_schedule_is_exact_at_its_ends(power, start):
+    schedule = Schedule(peak=6e-3, warmup_steps=4, total_steps=14, power=power, start=start, end=1e-4)
+    assert schedule.learning_rate_at(0) == start + (6e-3 - start) / 4
+    assert schedule.learning_rate_at(3) == 6e-3 == schedule.learning_rate_at(4)
+    assert schedule.learning_rate_at(13) == pytest.approx(1e-4 + (6e-3 - 1e-4) * 0.1**power, rel=1e-12)
+    assert schedule.learning_rate_at(14) == schedule.learning_rate_at(999) == 1e-4
+    assert (np.diff(schedule.table()[4:]) < 0).all()
+
+
+def test_the_last_update_has_a_rate_above_zero():
+    assert Schedule(peak=6e-3, warmup_steps=2000, total_steps=7038).table()[-1] > 0
+
+
+def test_square_root_decay_stays_above_linear_decay():
+    linear, root = (Schedule(1.0, 0, 10, power=power).table() for power in (1.0, 0.5))
+    assert linear[0] == root[0] == 1.0
+    assert (root[1:] > linear[1:]).all()
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 1, 19, 20])
+def test_any_share_of_warm_up_gives_a_rate_for_every_update(warmup_steps):
+    table = Schedule(peak=1.0, warmup_steps=warmup_steps, total_steps=20).table()
+    assert table.shape == (20,)
+    assert np.isfinite(table).all() and (table > 0).all() and table.max() == 1.0
+
+
+def test_the_program_runs_at_the_rates_of_the_schedule_and_holds_the_last():
+    settings = OptimizerSettings(learning_rate=0.1, warmup_start_lr=0.01)
+    schedule = Schedule(peak=0.1, warmup_steps=3, total_steps=6, power=0.5, start=0.01)
+    rig = Rig(settings, schedule)
+    rates = []
+    for step in range(8):
+        rig.update(gradients_of(step))
+        rates.append(rig.read(LEARNING_RATE)[0])
+    expected = schedule.table()
+    np.testing.assert_array_equal(rates, [*expected, expected[-1], expected[-1]])
+    assert rig.read(APPLIED_UPDATES)[0] == 8
+
+
+def test_what_decays_is_what_is_neither_bias_nor_layer_norm():
+    session = tiny.Session()
+    decaying = {name for name in session.program.parameters if decays(name)}
+    assert all(name.endswith(".weight") and "LayerNorm" not in name for name in decaying)
+    kept = set(session.program.parameters) - decaying
+    assert all(name.endswith("bias") or "LayerNorm" in name for name in kept)
+    assert "cls.predictions.bias" in kept and "cls.seq_relationship.weight" in decaying
+    assert len(decaying) == 3 + 6 * tiny.MODEL.num_hidden_layers + 3
+
+
+def test_every_lamb_operator_decays_or_not_by_its_parameters_name():
+    program = tiny.Session().program.main
+    operators = [op for block in program.blocks for op in block.ops if op.type == "lamb"]
+    assert len(operators) == len(program.all_parameters())
+    for op in operators:
+        (name,) = op.input("Param")
+        expected = 0.01 if decays(name) else 0.0
+        assert op.attr("weight_decay") == pytest.approx(expected), name
+
+
+@pytest.mark.parametrize("name", ["Lamb", "AdamW"])
+def test_bfloat16_and_float32_guards_skip_only_the_damaged_update(name):
+    optimizer = OptimizerSettings(optimizer=name, learning_rate=1e-2)
+    bfloat16 = tiny.FLOAT32.model_copy(update={"amp": True, "amp_dtype": "bfloat16"})
+    for precision in (tiny.FLOAT32, bfloat16):
+        for passes in (1, 2):
+            session = tiny.Session(optimizer=optimizer, precision=precision, passes=passes)
+            batches = [tiny.feeds(tiny.random_batch(step, 12), passes) for step in range(3)]
+            session.update(batches[0])
+            before = {**session.parameters(), **session.optimizer_state()}
+            session.update([*batches[1][:-1], tiny.overflowing(batches[1][-1])])
+            tiny.assert_identical({**session.parameters(), **session.optimizer_state()}, before)
+            session.update(batches[2])
+            assert [int(session.value(counter)) for counter in COUNTERS] == [2, 1, 0]
+            assert all(np.isfinite(value).all() for value in session.parameters().values())

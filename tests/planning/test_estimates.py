@@ -1,0 +1,128 @@
+"""Estimates against numbers worked out by hand or published."""
+
+import json
+
+import pytest
+
+from bert import REPOSITORY
+from bert.config.base import BUILT_IN_MODELS, BertConfig, derive
+from bert.planning.estimates import (
+    checkpoint_bytes,
+    dry_run_report,
+    forward_flops_per_sequence,
+    memory_per_rank,
+    model_flops_utilisation,
+    training_flops_per_sequence,
+)
+from bert.pretraining.recipes import RECIPES
+
+GOLDEN = REPOSITORY / "tests" / "gpu" / "golden"
+
+
+def test_parameters_of_a_tiny_model_counted_by_hand():
+    model = BertConfig(
+        vocab_size=99,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=37,
+        max_position_embeddings=7,
+    )
+    embeddings = 104 * 32 + 7 * 32 + 2 * 32 + 64
+    layer = 4 * (32 * 32 + 32) + 64 + (32 * 37 + 37) + (37 * 32 + 32) + 64
+    heads = (32 * 32 + 32) + (32 * 32 + 32 + 64 + 104) + (32 * 2 + 2)
+    assert model.num_parameters() == embeddings + 2 * layer + heads
+
+
+def test_flops_of_a_tiny_model_counted_by_hand():
+    model = BertConfig(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37)
+    products = [(7, 32, 32)] * 4 + [(7, 32, 37), (7, 37, 32)] + 4 * [(7, 8, 7), (7, 7, 8)]  # rows, inner, columns
+    encoder = 2 * sum(2 * a * b * c for a, b, c in products)
+    heads = 2 * 32 * 32 + 2 * 32 * 2 + 3 * (2 * 32 * 32 + 2 * 32 * 96)
+    assert forward_flops_per_sequence(model, sequence_length=7, num_predictions=3) == encoder + heads
+    assert training_flops_per_sequence(model, 7, 3) == 3 * (encoder + heads)
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "predictions"), [("bert-large-uncased", 128, 20), ("bert-base-uncased", 128, 20)]
+)
+def test_flops_are_near_six_times_parameters_times_tokens(name, length, predictions):
+    model = BUILT_IN_MODELS[name]
+    rule_of_thumb = 6 * model.num_parameters() * length
+    assert training_flops_per_sequence(model, length, predictions) == pytest.approx(rule_of_thumb, rel=0.25)
+
+
+def test_a_published_throughput_is_a_possible_utilisation():
+    """694 sequences of 128 a second on one A100 (312 TFLOP/s in float16), as published for BERT-large."""
+    flops = 694 * training_flops_per_sequence(BUILT_IN_MODELS["bert-large-uncased"], 128, 20)
+    assert model_flops_utilisation(flops, peak_tflops=312, num_devices=1) == pytest.approx(0.535, abs=0.01)
+
+
+def test_the_published_batch_fits_the_published_card():
+    assert memory_per_rank(RECIPES["phase1_large"](), world_size=8).total() < 80e9
+    assert memory_per_rank(RECIPES["phase2_large"](), world_size=8).total() < 80e9
+
+
+def test_memory_grows_with_the_batch_and_with_accumulation():
+    config = derive(RECIPES["quickstart_phase1"](), global_batch_size=None)
+    base = memory_per_rank(config, 1)
+    doubled = derive(config, batch_size=2 * config.batch.batch_size)
+    assert memory_per_rank(doubled, 1).activations == 2 * base.activations
+    assert memory_per_rank(derive(config, gradient_merge_steps=2), 1).gradients == 2 * base.gradients
+
+
+RECORDED = ("phase1_large", "phase1_large_tf32", "phase2_large", "phase2_large_tf32", "phase1_base", "phase2_base")
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_memory_is_near_what_the_program_of_eight_gpus_needs(name):
+    """The records are of built programs: what the operators keep for the backward pass, and all at the worst moment."""
+    recorded = json.loads((GOLDEN / f"{name}.json").read_text())["memory in MB"]
+    estimated = memory_per_rank(RECIPES[name](), world_size=8)
+    kept, total = recorded["activations kept for the backward pass"], recorded["total at the worst moment"]
+    assert estimated.activations / 1e6 == pytest.approx(kept, rel=0.08)
+    assert estimated.total() / 1e6 == pytest.approx(total, rel=0.08)
+
+
+def test_flash_attention_keeps_nothing_of_length_times_length():
+    config = RECIPES["phase2_large"]()
+    fused = memory_per_rank(derive(config, fuse_attention=True), 8).activations
+    scores = 24 * 512 * 16 * 512 * (2 * 2 + 1)  # layers x queries x heads x keys, two in float16 and a mask
+    assert memory_per_rank(config, 8).activations - fused == 32 * scores
+
+
+def test_a_checkpoint_of_bert_large_takes_4_gb():
+    assert checkpoint_bytes(BUILT_IN_MODELS["bert-large-uncased"]) == pytest.approx(4.03e9, rel=0.01)
+
+
+def test_the_plan_tells_the_arithmetic():
+    report = dry_run_report(RECIPES["phase1_large"](), world_size=8)
+    for text in (
+        "256 x 32 passes x 8 ranks = 65,536 sequences",
+        "336,232,258 parameters",
+        "7,038 updates",
+        "461,242,368 sequences",
+        "2,000 steps of warm-up",
+        "mixed float16 (O1), dynamic loss scale",
+        "4.0 GB a checkpoint",
+        "results/bert-large-uncased/phase1",
+    ):
+        assert text in report
+
+
+def test_the_plan_tells_the_ideal_time_when_the_peak_is_known():
+    assert "h at the peak of 312 TFLOP/s" in dry_run_report(derive(RECIPES["phase1_large"](), peak_tflops=312), 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (dict(amp=False), "precision  float32\n"),
+        (dict(amp=False, tf32=True), "TF32"),
+        (dict(amp_dtype="bfloat16"), "mixed bfloat16 (O1)\n"),
+        (dict(use_pure_fp16=True), "(O2)"),
+        (dict(use_dynamic_loss_scaling=False, scale_loss=128), "constant loss scale from 128"),
+    ],
+)
+def test_the_plan_tells_the_precision(changes, text):
+    assert text in dry_run_report(derive(RECIPES["phase1_large"](), **changes), 8)

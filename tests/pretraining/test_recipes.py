@@ -1,0 +1,155 @@
+"""Every shipped recipe is valid, documented, and says what was published."""
+
+from pathlib import Path
+
+import pytest
+
+from bert.config.base import BUILT_IN_MODELS
+from bert.config.command_line import dump_yaml, resolve_config
+from bert.planning.estimates import dry_run_report
+from bert.pretraining.recipes import PRESETS, RECIPES
+from bert.pretraining.recipes.presets import NODE_COUNTS
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_documented_and_survives_yaml(name, tmp_path, monkeypatch):
+    monkeypatch.delenv("BERT_PREP_WORKING_DIR", raising=False)
+    assert RECIPES[name].__doc__
+    config = RECIPES[name]()
+    assert resolve_config({"config": name}) == config
+    (tmp_path / "settings.yaml").write_text(dump_yaml(config))
+    assert resolve_config({"config": tmp_path / "settings.yaml"}) == config
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_name_of_the_model_and_its_sizes_agree(name):
+    config = RECIPES[name]()
+    assert config.model == BUILT_IN_MODELS[config.run.bert_model]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_can_be_planned(name):
+    preset = PRESETS[name]
+    first, second = preset.phase1(), preset.phase2()
+    assert (first.run.phase, second.run.phase) == (1, 2)
+    assert first.model == second.model
+    assert first.data.max_seq_length < second.data.max_seq_length
+    for config in (first, second):
+        assert dry_run_report(config, preset.world_size())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "phase1_large",
+            dict(
+                length=128,
+                predictions=20,
+                batch=256,
+                passes=32,
+                update=65_536,
+                rate=6e-3,
+                warmup=2000,
+                steps=7038,
+                amp=True,
+            ),
+        ),
+        (
+            "phase2_large",
+            dict(
+                length=512,
+                predictions=80,
+                batch=32,
+                passes=128,
+                update=32_768,
+                rate=4e-3,
+                warmup=200,
+                steps=1563,
+                amp=True,
+            ),
+        ),
+        (
+            "phase1_large_tf32",
+            dict(
+                length=128,
+                predictions=20,
+                batch=128,
+                passes=64,
+                update=65_536,
+                rate=6e-3,
+                warmup=2000,
+                steps=7038,
+                amp=False,
+            ),
+        ),
+        (
+            "phase2_large_tf32",
+            dict(
+                length=512,
+                predictions=80,
+                batch=16,
+                passes=256,
+                update=32_768,
+                rate=4e-3,
+                warmup=200,
+                steps=1563,
+                amp=False,
+            ),
+        ),
+    ],
+)
+def test_the_published_table(name, expected):
+    config = RECIPES[name]()
+    assert expected == dict(
+        length=config.data.max_seq_length,
+        predictions=config.data.max_predictions_per_seq,
+        batch=config.batch.batch_size,
+        passes=config.batch.gradient_accumulation_steps(8),
+        update=config.batch.resolved_global_batch_size(8),
+        rate=config.optimizer.learning_rate,
+        warmup=config.warmup_steps(),
+        steps=config.run.max_steps,
+        amp=config.precision.amp,
+    )
+    optimizer, precision, run = config.optimizer, config.precision, config.run
+    assert (optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weight_decay, optimizer.max_grad_norm) == (
+        0.9,
+        0.999,
+        1e-6,
+        0.01,
+        1.0,
+    )
+    assert (
+        precision.scale_loss,
+        precision.use_dynamic_loss_scaling,
+        precision.loss_scale_growth_interval,
+        precision.loss_scale_growth_factor,
+        precision.loss_scale_backoff_factor,
+    ) == (2**20, True, 2000, 2.0, 0.5)
+    assert (run.num_steps_per_checkpoint, run.keep_checkpoints, optimizer.lr_decay_power) == (200, 3, 1.0)
+    assert precision.tf32 is not expected["amp"]
+
+
+def test_the_other_frameworks_decay_by_the_square_root():
+    for name in ("phase1_large_pytorch", "phase2_large_pytorch", "phase1_large_tensorflow", "phase2_large_tensorflow"):
+        assert RECIPES[name]().optimizer.lr_decay_power == 0.5
+        assert RECIPES[name]().optimizer.always_adapt is name.endswith("tensorflow")
+
+
+@pytest.mark.parametrize("precision", ["amp", "tf32"])
+def test_more_nodes_keep_the_global_batch(precision):
+    for nodes in NODE_COUNTS:
+        preset = PRESETS[f"dgxa100-80g_{'' if nodes == 1 else f'{nodes}x'}8gpu_{precision}"]
+        assert preset.world_size() == 8 * nodes
+        sizes = [
+            recipe().batch.resolved_global_batch_size(preset.world_size()) for recipe in (preset.phase1, preset.phase2)
+        ]
+        assert sizes == [65_536, 32_768]
+
+
+def test_the_quickstart_keeps_to_its_folder():
+    for name in ("quickstart_phase1", "quickstart_phase2"):
+        config = RECIPES[name]()
+        for path in (config.data.input_dir, config.data.eval_dir, config.data.vocab_file, config.run.output_dir):
+            assert Path("results/quickstart") in (path, *path.parents)

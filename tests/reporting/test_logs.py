@@ -1,0 +1,226 @@
+"""Logs parse, hold no NaN, and never take a run with them."""
+
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert import REPOSITORY
+from bert.reporting.logs import RunLog, append, duration, replace_file, to_json
+
+METRICS = {"loss": 7.25, "learning_rate": 1e-4, "seqs_per_sec": 12.5}
+
+
+def open_log(directory, report_file=None, **options) -> RunLog:
+    return RunLog(directory, report_file, **{"total_steps": 20, "visualdl": False, "stream": io.StringIO(), **options})
+
+
+def strict(text: str):
+    """JSON as the standard has it: NaN and Infinity are errors."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def dllogger(path: Path) -> list[dict]:
+    lines = path.read_text().splitlines()
+    assert all(line.startswith("DLLL {") for line in lines)
+    return [strict(line.removeprefix("DLLL ")) for line in lines]
+
+
+def write_everything(log: RunLog) -> None:
+    log.parameters({"seed": 42, "input_dir": Path("/data"), "threads": np.int64(2)})
+    log.train(1, 0, {**METRICS, "gradient_norm": np.float32(1.5)}, 90.0)
+    log.train(2, 0, {**METRICS, "loss": float("nan"), "gradient_norm": float("inf")}, math.inf)
+    log.evaluation(2, 0, {"eval_masked_lm_loss": 6.5})
+    log.advance(2, 80.0, 7.25)
+    log.summary({"final_loss": 7.25, "mfu": float("nan"), "unigram_entropy": None})
+    log.close()
+
+
+def test_dllogger_lines_have_the_fields_its_parsers_read(tmp_path):
+    write_everything(open_log(tmp_path, report_file=tmp_path / "elsewhere" / "report.json"))
+    lines = dllogger(tmp_path / "log.jsonl")
+    assert lines == dllogger(tmp_path / "elsewhere" / "report.json")
+    assert all(set(line) == {"timestamp", "datetime", "elapsedtime", "type", "step", "data"} for line in lines)
+    assert [line["step"] for line in lines] == ["PARAMETER", [0, 1], [0, 2], [0, 2], []]
+    assert lines[0]["data"] == {"seed": 42, "input_dir": "/data", "threads": 2}
+    assert lines[1]["data"] == {**METRICS, "gradient_norm": 1.5}
+    assert lines[2]["data"]["loss"] is None and lines[2]["data"]["gradient_norm"] is None
+    float(lines[0]["timestamp"]), float(lines[0]["elapsedtime"])
+
+
+def test_rows_progress_and_summary_are_strict_json(tmp_path):
+    write_everything(open_log(tmp_path))
+    rows = [strict(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["step"], row.get("loss"), row.get("eval_masked_lm_loss")) for row in rows] == [
+        (1, 7.25, None),
+        (2, None, None),
+        (2, None, 6.5),
+    ]
+    progress = strict((tmp_path / "progress.json").read_text())
+    assert {name: progress[name] for name in ("step", "total_steps", "eta_seconds", "loss")} == {
+        "step": 2,
+        "total_steps": 20,
+        "eta_seconds": 80.0,
+        "loss": 7.25,
+    }
+    assert strict((tmp_path / "summary.json").read_text()) == {"final_loss": 7.25, "mfu": None, "unigram_entropy": None}
+
+
+def test_a_second_run_appends(tmp_path):
+    for _ in range(2):
+        write_everything(open_log(tmp_path))
+    assert len(dllogger(tmp_path / "log.jsonl")) == 10
+
+
+def test_a_line_for_people_has_the_step_the_loss_and_the_time_left(tmp_path):
+    stream = io.StringIO()
+    write_everything(open_log(tmp_path, stream=stream))
+    first = stream.getvalue().splitlines()[0]
+    assert first == "step 1/20  loss 7.2500  learning_rate 1.00e-04  seqs_per_sec 12.5  eta 0:01:30"
+    assert "eta unknown" in stream.getvalue()
+    assert "step 2/20  held out: masked_lm_loss 6.5000" in stream.getvalue()
+
+
+# Sinks that fail
+
+
+class BrokenStream(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_a_broken_console_is_dropped_with_one_warning_and_files_go_on(tmp_path, capsys):
+    write_everything(open_log(tmp_path, stream=BrokenStream()))
+    assert capsys.readouterr().err.count("console output failed and is switched off") == 1
+    assert len(dllogger(tmp_path / "log.jsonl")) == 5
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "metrics.jsonl", "progress.json", "summary.json"])
+def test_a_file_that_cannot_be_written_is_dropped_alone(tmp_path, capsys, name):
+    """Root may write anything, so a folder stands in the file's place."""
+    (tmp_path / name / "x").mkdir(parents=True)
+    write_everything(open_log(tmp_path))
+    assert capsys.readouterr().err.count(f"{name} failed and is switched off") == 1
+    others = {"log.jsonl", "metrics.jsonl", "progress.json", "summary.json"} - {name}
+    assert all((tmp_path / other).stat().st_size > 0 for other in others)
+
+
+def test_a_full_disk_is_no_end(tmp_path, capsys):
+    if not Path("/dev/full").exists():
+        pytest.skip("/dev/full is needed to act a full disk")
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    write_everything(open_log(tmp_path))
+    assert "metrics.jsonl failed and is switched off: [Errno 28]" in capsys.readouterr().err
+    assert len(dllogger(tmp_path / "log.jsonl")) == 5
+
+
+@pytest.mark.parametrize("where", ["import", "open", "add_scalar", "close"])
+def test_visualdl_that_raises_is_dropped(tmp_path, capsys, monkeypatch, where):
+    class LogWriter:
+        def __init__(self, logdir):
+            self.fail("open")
+
+        def fail(self, at):
+            if at == where:
+                raise RuntimeError(f"no {at}")
+
+        def add_scalar(self, *_):
+            self.fail("add_scalar")
+
+        def close(self):
+            self.fail("close")
+
+    module = types.SimpleNamespace(LogWriter=LogWriter) if where != "import" else None
+    monkeypatch.setitem(sys.modules, "visualdl", module)
+    write_everything(open_log(tmp_path, visualdl=True))
+    assert capsys.readouterr().err.count("VisualDL failed and is switched off") == 1
+    assert len(dllogger(tmp_path / "log.jsonl")) == 5
+
+
+def test_visualdl_gets_the_scalars_that_are_finite(tmp_path, monkeypatch):
+    written = []
+    writer = types.SimpleNamespace(add_scalar=lambda *arguments: written.append(arguments), close=lambda: None)
+    monkeypatch.setitem(sys.modules, "visualdl", types.SimpleNamespace(LogWriter=lambda logdir: writer))
+    write_everything(open_log(tmp_path, visualdl=True))
+    assert ("train/loss", 7.25, 1) in written
+    assert ("eval/masked_lm_loss", 6.5, 2) in written
+    assert not [entry for entry in written if entry[0] == "train/loss" and entry[2] == 2]
+
+
+RUN_INTO_PIPE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from bert.logs import RunLog
+log = RunLog(Path(sys.argv[2]), None, total_steps=20, visualdl=False)
+sys.stdin.readline()
+for step in range(1, 6):
+    log.train(step, 0, {"loss": 1.0}, 1.0)
+log.summary({"final_loss": 1.0})
+log.close()
+"""
+
+
+def test_a_reader_that_went_away_does_not_stop_the_process(tmp_path):
+    """`run | head -1`: the pipe breaks, all files are complete."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN_INTO_PIPE, str(REPOSITORY), str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    process.stdin.write(b"go\n")
+    process.stdin.close()
+    errors = process.stderr.read().decode()
+    process.stderr.close()
+    code = process.wait(30)
+    assert len(dllogger(tmp_path / "log.jsonl")) == 6
+    assert "console output failed and is switched off" in errors
+    assert code == 0, errors
+
+
+# Parts
+
+
+def test_to_json_makes_plain_strict_values():
+    values = {"a": np.float32(0.5), "b": [np.int64(3), float("nan")], "c": Path("/x"), 4: (True, None, -math.inf)}
+    assert strict(to_json(values)) == {"a": 0.5, "b": [3, None], "c": "/x", "4": [True, None, None]}
+
+
+def test_replacing_a_file_never_leaves_a_part(tmp_path, monkeypatch):
+    path = tmp_path / "progress.json"
+    replace_file(path, "old")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("torn")))
+        with pytest.raises(OSError):
+            replace_file(path, "new")
+    assert path.read_text() == "old\n"
+    replace_file(path, "new")
+    assert path.read_text() == "new\n"
+    assert os.listdir(tmp_path) == ["progress.json"]
+
+
+@pytest.mark.parametrize(
+    "seconds,text",
+    [(0, "0:00:00"), (3723.4, "1:02:03"), (math.inf, "unknown"), (math.nan, "unknown"), (90061, "1 day, 1:01:01")],
+)
+def test_durations_are_for_people(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_line_cut_off_by_a_full_disk_takes_no_other_with_it(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    append(path, '{"step": 1}\n')
+    with open(path, "a") as file:
+        file.write('{"step": 2, "lo')
+    append(path, '{"step": 3}\n')
+    append(path, '{"step": 4}\n')
+    assert path.read_text().splitlines() == ['{"step": 1}', '{"step": 2, "lo', '{"step": 3}', '{"step": 4}']

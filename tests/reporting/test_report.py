@@ -1,0 +1,235 @@
+"""The report reads runs that went well, that were stopped and continued, and that are damaged."""
+
+import base64
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert import REPOSITORY
+from bert.reporting.curves import REPLAYED_ROWS
+from bert.reporting.logs import RunLog, append
+from bert.reporting.report import blocks_of, differences, draw, main, results_table, run_names
+from bert.reporting.report_document import Heading, Picture, Table, Text, to_html, to_markdown
+from bert.reporting.report_reading import find_runs, read_legs, read_run
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def make_run(directory: Path, *, legs=((1, 6), (5, 8)), seed=42, rate=1e-3, finished=True) -> Path:
+    """A run of 8 updates, killed after step 6 and continued from step 4; evaluated every 4."""
+    for number, (first, last) in enumerate(legs):
+        log = RunLog(directory, None, total_steps=8, visualdl=False, stream=io.StringIO())
+        log.parameters({"run": {"seed": seed}})
+        for step in range(first, last + 1):
+            log.train(
+                step,
+                0,
+                {
+                    "loss": 9.0 - step / 10 + number,
+                    "learning_rate": rate,
+                    "gradient_norm": 2.0 + step,
+                    "seqs_per_sec": 100.0,
+                    "loss_scale": 1024.0,
+                    "skipped_steps": 1.0,
+                },
+                1.0,
+            )
+            if step % 4 == 0:
+                log.evaluation(step, 0, {"eval_masked_lm_loss": 6.0 - step / 10})
+    if finished:
+        log.summary(
+            {
+                "steps": 8,
+                "finished": True,
+                "final_loss": 9.2,
+                "training_sequences_per_second": 123.4,
+                "skipped_steps": 1.0,
+                "world_size": 2,
+                "eval_masked_lm_loss": 5.2,
+                "unigram_entropy": 5.9,
+            }
+        )
+    log.close()
+    (directory / "config.yaml").write_text(
+        f"# run\nseed: {seed}\nlearning_rate: {rate}\nmax_steps: 8\nbert_model: bert-test\n"
+    )
+    for step in (4, 8):
+        checkpoint = directory.parent / "bert-test" / directory.name / str(step)
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "manifest.json").write_text("x" * 1000)
+    return directory
+
+
+def results(*runs) -> dict[str, list[str]]:
+    return {row[0]: row[1:] for row in results_table(runs).rows}
+
+
+def test_what_a_continued_run_did_again_replaces_what_was_lost(tmp_path):
+    run = read_run(make_run(tmp_path / "phase1"), "a")
+    assert [step for step, _ in run.curve("loss")] == list(range(1, 9))
+    assert dict(run.curve("loss"))[4] == pytest.approx(8.6) and dict(run.curve("loss"))[5] == pytest.approx(9.5)
+    assert [step for step, _ in run.curve("eval_masked_lm_loss")] == [4, 8]
+    assert [(leg.first_step, leg.last_step) for leg in run.legs] == [(1, 6), (5, 8)]
+    assert run.checkpoints == [4, 8] and run.checkpoint_bytes == 2000 and not run.complaints
+
+
+def test_figures_of_a_run(tmp_path):
+    shown = results(read_run(make_run(tmp_path / "phase1"), "a"))
+    assert shown["updates"] == ["8 of 8"] and shown["starts"] == ["2"] and shown["ranks"] == ["2"]
+    assert shown["final loss"] == ["9.2"] and shown["eval masked lm loss"] == ["5.2"]
+    assert shown["sequences/s"] == ["123.4"] and shown["skipped updates"] == ["1"]
+    assert shown["checkpoints"] == ["4, 8 (0 MB)"]
+
+
+def test_a_run_that_goes_on_is_told_from_its_rows(tmp_path):
+    shown = results(read_run(make_run(tmp_path / "phase1", finished=False), "a"))
+    assert shown["updates"] == ["8 of 8, not finished"] and shown["sequences/s"] == ["100"]
+    assert shown["final loss"] == ["9.2"]  # the last one logged
+
+
+def test_only_settings_that_differ_are_compared(tmp_path):
+    runs = [
+        read_run(make_run(tmp_path / name / "phase1", rate=rate), name) for name, rate in (("a", 1e-3), ("b", 2e-3))
+    ]
+    assert differences(runs) == [Table(["setting", "a", "b"], [["learning_rate", "0.001", "0.002"]])]
+    assert differences([runs[0], runs[0]]) == [Text("None.")]
+
+
+def test_every_curve_is_drawn_once_for_all_runs(tmp_path):
+    runs = [read_run(make_run(tmp_path / name / "phase1"), name) for name in ("a", "b")]
+    pictures = [block for block in blocks_of(runs) if isinstance(block, Picture)]
+    assert [picture.title for picture in pictures] == [
+        "loss",
+        "masked lm loss (held out)",
+        "learning rate",
+        "gradient norm",
+        "seqs per sec",
+        "loss scale",
+        "skipped steps",
+    ]
+    assert all(picture.png.startswith(PNG) and len(picture.png) > 5000 for picture in pictures)
+    assert draw("nothing", runs) is None
+
+
+def test_html_and_markdown_are_one_file_that_shows_everything(tmp_path, capsys):
+    run = make_run(tmp_path / "phase1")
+    main([str(run), "--html", str(tmp_path / "r.html")])
+    main([str(run), "--markdown", str(tmp_path / "r.md")])
+    page, text = (tmp_path / "r.html").read_text(), (tmp_path / "r.md").read_text()
+    images = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
+    assert len(images) == text.count("](data:image/png;base64,") == 7
+    assert all(base64.b64decode(image).startswith(PNG) for image in images)
+    assert "http" not in re.sub(r"base64,[^\")]+", "", page + text)  # nothing is loaded from elsewhere
+    for words in ("8 of 8", "sequences/s", "Starts", "learning_rate"):
+        assert words in page and words.replace("_", r"\_") in text
+    assert capsys.readouterr().out.splitlines() == [f"wrote {tmp_path / 'r.html'}", f"wrote {tmp_path / 'r.md'}"]
+
+
+def test_names_and_values_cannot_break_the_page():
+    blocks = [Table(["<b>", "a|b"], [["<script>", "x\ny"]]), Text("1 < 2 & *3*"), Heading("`x`")]
+    page, text = to_html("<t>", blocks), to_markdown("<t>", blocks)
+    assert "<script>" not in page and "&lt;script&gt;" in page and "<b>" not in page
+    assert r"| \<b\> | a\|b |" in text and r"| \<script\> | x y |" in text
+
+
+# Damaged and empty runs
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        (
+            "metrics.jsonl",
+            b'{"step": 1, "loss": 2.0}\n{"step": 2, "lo\n\xff\xfe\n7\n',
+            "3 damaged lines of metrics.jsonl",
+        ),
+        ("metrics.jsonl", b"", "metrics.jsonl has no rows"),
+        ("summary.json", b"[1]", "summary.json is damaged"),
+        ("summary.json", b"{", "summary.json is damaged"),
+        ("config.yaml", b"a: [", "config.yaml is damaged"),
+        ("config.yaml", b"word", "config.yaml is damaged"),
+        ("config.yaml", b"\xff\xfe\x00", "config.yaml is damaged"),
+    ],
+)
+def test_a_damaged_file_is_told_and_the_rest_reported(tmp_path, name, content, complaint):
+    directory = make_run(tmp_path / "phase1")
+    (directory / name).write_bytes(content)
+    run = read_run(directory, "a")
+    assert any(said.startswith(complaint) for said in run.complaints), run.complaints
+    assert results(run)["folder"] == [str(directory)]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "summary.json", "config.yaml", "log.jsonl"])
+def test_a_missing_file_is_no_end(tmp_path, name):
+    directory = make_run(tmp_path / "phase1")
+    (directory / name).unlink()
+    assert results(read_run(directory, "a"))["folder"] == [str(directory)]
+
+
+def test_rows_with_other_kinds_of_values_are_no_end(tmp_path):
+    directory = make_run(tmp_path / "phase1")
+    append(
+        directory / "metrics.jsonl",
+        '{"step": "x"}\n{"step": 9, "loss": null, "note": "text", "flag": true}\n{"a": 1}\n',
+    )
+    append(directory / "log.jsonl", 'DLLL {"timestamp": "soon", "step": "PARAMETER"}\nDLLL {"timestamp": "9e9"}\n')
+    run = read_run(directory, "a")
+    assert run.curve("loss")[-1][0] == 8 and run.curve("note") == run.curve("flag") == []
+    assert len(run.legs) == 2
+    blocks_of([run])
+
+
+def test_a_run_that_only_began_has_a_report(tmp_path):
+    directory = tmp_path / "phase1"
+    directory.mkdir()
+    (directory / "config.yaml").write_text("max_steps: 8\n")
+    run = read_run(directory, "a")
+    page = to_html("x", blocks_of([run]))
+    assert "There is nothing to draw yet." in page and "has not reached its first log line" in page
+
+
+def test_long_runs_are_drawn_thinned(tmp_path):
+    directory = tmp_path / "phase1"
+    directory.mkdir()
+    rows = "".join(json.dumps({"step": step, "loss": 1 / step}) + "\n" for step in range(1, 20 * REPLAYED_ROWS))
+    (directory / "metrics.jsonl").write_text(rows)
+    assert draw("loss", [read_run(directory, "a")]).png.startswith(PNG)
+
+
+# Which folders
+
+
+def test_a_folder_of_runs_is_all_of_them_and_names_are_short(tmp_path):
+    for name in ("phase1", "phase2"):
+        make_run(tmp_path / "out" / name)
+    found = find_runs([tmp_path / "out", tmp_path / "out/phase2"])
+    assert [path.name for path in found] == ["phase1", "phase2"]
+    assert run_names(found) == ["phase1", "phase2"]
+    assert run_names([tmp_path / "a/phase1", tmp_path / "b/phase1"]) == ["a/phase1", "b/phase1"]
+    assert read_legs(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize("path", ["nowhere", "empty"])
+def test_a_folder_without_a_run_is_refused(tmp_path, capsys, path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / path)])
+    assert ended.value.code == 2 and f"run={tmp_path / path} must be a folder with" in capsys.readouterr().err
+
+
+def test_the_command_runs_and_writes_beside_the_run(tmp_path):
+    directory = make_run(tmp_path / "phase1")
+    done = subprocess.run(
+        [sys.executable, "-m", "bert.reporting", str(directory)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (directory / "report.html").stat().st_size > 50_000

@@ -1,0 +1,177 @@
+"""Ranks as real processes over Gloo: what they compute is what one rank computes with their batch."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from bert.runtime.distributed import Collective, Group, group_from_environment
+from tests.support import tiny
+from tests.support.launching import RANKS, launch, launch_two_hosts
+
+_spec = importlib.util.spec_from_file_location("cases", RANKS / "cases.py")
+cases = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(cases)
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """Output folder of all cases, run by two ranks: one start of processes for the whole file."""
+    output = tmp_path_factory.mktemp("two_ranks")
+    launch(RANKS / "cases.py", str(output), log_dir=output / "log")
+    return output
+
+
+def results(output, name: str) -> list[dict]:
+    return [json.loads((output / f"{name}.{rank}.json").read_text()) for rank in range(2)]
+
+
+def one_rank_parameters(name: str, passes: int = 1) -> dict:
+    """The same updates by one rank, in one pass (or `passes`) over the global batch."""
+    precision, optimizer, _ = cases.EQUALITY_CASES[name]
+    session = tiny.Session(precision=precision, optimizer=optimizer, passes=passes)
+    for step in range(cases.NUM_UPDATES):
+        session.update(tiny.feeds(tiny.random_batch(step, cases.GLOBAL_BATCH), passes))
+    return session.parameters()
+
+
+@pytest.mark.parametrize("name", cases.EQUALITY_CASES)
+def test_two_ranks_with_and_without_accumulation_equal_one_rank_with_one_pass(two_ranks, name):
+    with np.load(two_ranks / f"{name}.npz") as found:
+        assert tiny.relative_difference(dict(found), one_rank_parameters(name)) < 1e-5
+
+
+def test_accumulated_passes_equal_one_pass():
+    expected = one_rank_parameters("float32_1_pass")
+    for passes in (2, 3):
+        assert tiny.relative_difference(one_rank_parameters("float32_1_pass", passes), expected) < 1e-5
+
+
+def test_the_masks_of_the_compared_batches_fall_unevenly():
+    """Otherwise a mean of means would pass the tests above."""
+    pieces = tiny.feeds(tiny.random_batch(0, cases.GLOBAL_BATCH), 6)
+    assert len({piece["masked_lm_weights"].sum() for piece in pieces}) > 2
+
+
+def test_a_mean_of_means_would_be_noticed():
+    session = tiny.Session(passes=2, optimizer=tiny.STEADY_LAMB)
+    for step in range(cases.NUM_UPDATES):
+        passes = tiny.feeds(tiny.random_batch(step, cases.GLOBAL_BATCH), 2)
+        for feed in passes:
+            feed["masked_lm_normalizer"] = feed["masked_lm_weights"].sum(keepdims=True)
+        session.update(passes)
+    assert tiny.relative_difference(session.parameters(), one_rank_parameters("float32_1_pass")) > 1e-3
+
+
+@pytest.mark.parametrize("name", cases.EQUALITY_CASES)
+def test_ranks_start_and_end_with_the_same_bytes_though_seeded_apart(two_ranks, name):
+    first, second = results(two_ranks, name)
+    assert first["start"] == second["start"]
+    assert first["end"] == second["end"]
+    assert first["start"] != first["end"][0]
+
+
+def test_optimizer_state_has_the_same_names_whatever_the_number_of_ranks(two_ranks):
+    for name, (precision, optimizer, passes) in cases.EQUALITY_CASES.items():
+        here = cases.description(tiny.Session(precision=precision, optimizer=optimizer, passes=passes))
+        there = results(two_ranks, name)[0]
+        for key in ("optimizer_state", "loss_scale", "loss_scale_counters"):
+            assert there[key] == here[key], (name, key)
+
+
+@pytest.mark.parametrize("name", ["float32_2_passes", "float16_3_passes", "adamw_2_passes"])
+def test_gradients_are_reduced_once_per_update_not_per_pass(two_ranks, name):
+    main, update = results(two_ranks, name)[0]["operators"]
+    num_parameters = len(np.load(two_ranks / f"{name}.npz").files)
+    assert "c_allreduce_sum" not in main
+    assert update.count("c_allreduce_sum") == num_parameters
+    assert max(i for i, op in enumerate(update) if op == "c_allreduce_sum") < update.index("squared_l2_norm")
+
+
+@pytest.mark.parametrize("name", cases.EQUALITY_CASES)
+def test_programs_of_cpu_ranks_hold_no_operators_of_cuda_or_nccl(two_ranks, name):
+    result = results(two_ranks, name)[0]
+    operators = {op for block in result["operators"] for op in block} | set(result["startup_operators"])
+    foreign = {op for op in operators if op.startswith(("c_sync", "c_wait", "c_comm_init", "c_gen_nccl"))}
+    assert not foreign
+    assert "c_broadcast" in result["startup_operators"]
+
+
+@pytest.mark.parametrize("name", cases.OVERFLOW_CASES)
+def test_an_overflow_on_one_rank_skips_the_update_on_all(two_ranks, name):
+    first, second = (result["history"] for result in results(two_ranks, name))
+    assert first == second
+    before, skipped, after = first
+    assert [entry["counters"] for entry in first] == [[1, 0, 0], [1, 1, 1], [2, 1, 0]]
+    for key in ("parameters", "optimizer_state"):
+        assert skipped[key] == before[key]
+        assert after[key] != before[key]
+    # The update after the skipped one runs at the rate that the skipped one would have had.
+    assert after["learning_rate"] == skipped["learning_rate"] > before["learning_rate"]
+    if name.startswith("overflow_float16"):
+        assert skipped["loss_scale"] == before["loss_scale"] / 2 == after["loss_scale"]
+
+
+def test_a_rank_that_drifts_by_one_bit_is_caught_and_the_parameter_named(two_ranks):
+    for result in results(two_ranks, "drift"):
+        assert "at step 7 the ranks hold different values of 1 of 46 parameters" in result["error"]
+        assert "bert.encoder.layer.1.output.dense.weight" in result["error"]
+
+
+def test_a_signal_to_one_rank_stops_and_saves_all(two_ranks):
+    first, second = results(two_ranks, "trainer")
+    assert first["step"] == second["step"] == 5
+    assert first["saved"] == second["saved"] == [5]
+    assert (first["interrupted_by"], second["interrupted_by"]) == ("a signal to another rank", "SIGTERM")
+    assert first["sequences"] == second["sequences"] == 5 * cases.GLOBAL_BATCH
+
+
+def test_logged_metrics_are_of_the_global_batch(two_ranks):
+    """Loss, accuracies and counts of two ranks with two passes equal those of one pass over everything."""
+    lines = (two_ranks / "trainer-0" / "results" / "phase1" / "metrics.jsonl").read_text().splitlines()
+    session = tiny.Session()
+    for step, line in enumerate(lines):
+        row = json.loads(line)
+        expected = session.update(tiny.feeds(tiny.random_batch(step, cases.GLOBAL_BATCH)))
+        assert row["step"] == step + 1
+        for name in ("loss", "masked_lm_loss", "next_sentence_loss"):
+            assert row[name] == pytest.approx(expected[name], rel=1e-4)
+        assert row["masked_lm_accuracy"] == pytest.approx(expected["masked_lm_correct"] / expected["masked_tokens"])
+        assert row["next_sentence_accuracy"] == pytest.approx(expected["next_sentence_correct"] / cases.GLOBAL_BATCH)
+        assert row["gradient_norm"] == pytest.approx(session.value("gradient_norm"), rel=1e-4)
+    assert len(lines) == 5
+
+
+def test_two_launchers_that_meet_on_loopback_equal_one_rank(tmp_path):
+    launch_two_hosts(RANKS / "cases.py", str(tmp_path), "float32_2_passes", "drift", log_dir=tmp_path / "log")
+    with np.load(tmp_path / "float32_2_passes.npz") as found:
+        assert tiny.relative_difference(dict(found), one_rank_parameters("float32_2_passes")) < 1e-5
+    assert all("1 of 46 parameters" in result["error"] for result in results(tmp_path, "drift"))
+
+
+def test_one_process_without_a_launcher_is_a_group_of_one(monkeypatch):
+    for name in ("PADDLE_TRAINER_ENDPOINTS", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM"):
+        monkeypatch.delenv(name, raising=False)
+    assert group_from_environment("cpu") == Group(0, 1, "cpu", 0, 1)
+
+
+def test_the_group_knows_which_ranks_share_its_host(monkeypatch):
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "10.0.0.1:6170,10.0.0.1:6171,10.0.0.2:6170,10.0.0.2:6171")
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "4")
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "3")
+    assert group_from_environment("gpu") == Group(3, 4, "gpu", local_rank=1, local_world_size=2)
+
+
+def test_a_group_without_addresses_is_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "10.0.0.1:6170")
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
+    with pytest.raises(ValueError, match="lists 1 addresses; start the ranks with `python -m paddle.distributed"):
+        group_from_environment("cpu")
+
+
+def test_collective_of_one_rank_gives_back_what_it_was_given():
+    collective = Collective(tiny.ONE_RANK, executor=None)
+    assert collective.sum(3.5).tolist() == [3.5]
+    assert collective.gather([1, 2]).tolist() == [[1, 2]]
+    assert collective.any(True) is True and collective.any(False) is False

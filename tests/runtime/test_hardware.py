@@ -1,0 +1,80 @@
+"""Threads and binding follow the rank's share of the cores; the peak is known or measured."""
+
+import os
+
+import pytest
+
+from bert.runtime import hardware
+from bert.runtime.hardware import KNOWN_PEAKS, measured_gemm_tflops, peak_tflops, use_cores
+from bert.runtime.paddle_api import paddle, static
+from bert.runtime.topology import Core
+
+
+@pytest.fixture
+def four_cores(monkeypatch):
+    """Four cores without hyper-threads or limits, whatever this machine has; what Paddle and the kernel are told."""
+    told = {"threads": [], "bound": []}
+    monkeypatch.setattr(hardware, "set_cpu_threads", told["threads"].append)
+    monkeypatch.setattr(hardware, "allowed_processors", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(hardware, "usable_cores", lambda allowed: [Core((number,), 0) for number in allowed])
+    monkeypatch.setattr(hardware, "cpu_quota", lambda: None)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: told["bound"].append(list(cores)))
+    return told
+
+
+def test_threads_are_the_ranks_cores_unless_given_and_binding_is_asked_for(four_cores):
+    assert use_cores(0, False, 1, 2) == 2
+    assert use_cores(3, True, 1, 2) == 3
+    assert four_cores == {"threads": [2, 3], "bound": [[2, 3]]}
+
+
+def test_ranks_bind_near_the_gpu_the_launcher_gave_them(four_cores, monkeypatch):
+    monkeypatch.setattr(hardware, "gpu_local_processors", lambda: [[2, 3], [0, 1]])
+    monkeypatch.setenv("FLAGS_selected_gpus", "0")
+    use_cores(0, True, 0, 2)
+    monkeypatch.setenv("FLAGS_selected_gpus", "5")  # some other assignment: nothing is known, so plain shares
+    use_cores(0, True, 0, 2)
+    assert four_cores["bound"] == [[2, 3], [0, 1]]
+
+
+def test_a_refused_binding_is_told_and_training_goes_on(four_cores, monkeypatch):
+    def refuse(*_):
+        raise PermissionError("not in this sandbox")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    with pytest.warns(UserWarning, match="enable_cpu_affinity has no effect here: not in this sandbox"):
+        assert use_cores(0, True, 0, 1) == 4
+
+
+def test_binding_works_on_one_core(monkeypatch):
+    """Affinity is put back: the other tests want all cores."""
+    before = os.sched_getaffinity(0)
+    monkeypatch.setattr(hardware, "set_cpu_threads", lambda _: None)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert use_cores(0, True, 0, 1) == 1
+        assert use_cores(0, True, 1, 2) == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_a_measured_peak_is_a_plausible_rate():
+    executor = static.Executor(paddle.CPUPlace())
+    rate = measured_gemm_tflops(executor, size=256, seconds=0.05)
+    assert 1e-4 < rate < 100
+    rate, source = peak_tflops(executor, "cpu", "float32")
+    assert 1e-4 < rate < 100 and source.startswith("measured")
+
+
+@pytest.mark.parametrize(
+    "name,part",
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("Tesla V100-SXM2-32GB", "V100"),
+    ],
+)
+def test_known_parts_have_their_data_sheets_figure(monkeypatch, name, part):
+    monkeypatch.setattr(paddle.device.cuda, "get_device_name", lambda: name)
+    assert peak_tflops(None, "gpu", "short") == (KNOWN_PEAKS[part]["short"], f"data sheet of {part}")

@@ -1,0 +1,378 @@
+import itertools
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert.samples.loader import (
+    LoaderSettings,
+    PretrainingDataset,
+    PretrainingLoader,
+    evaluation_batches,
+    evaluation_unigram_entropy,
+    unigram_entropy,
+)
+from bert.samples.order import SampleOrder
+from bert.samples.prefetching import prefetched
+from tests.support.corpora import random_table, vocabulary, write_shards
+
+WORDS = vocabulary()
+COUNTS, BINS = [23, 17, 31, 19, 29], [0, 0, 1, 1, 2]
+
+
+def loader_settings(**changes) -> LoaderSettings:
+    return LoaderSettings(**{"max_seq_length": 30, "max_predictions_per_seq": 4, "masking": "dynamic", **changes})
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Directories of the same samples: plain, in bins by length, and with static masks."""
+    root = tmp_path_factory.mktemp("shards")
+    tables = [random_table(count, seed) for seed, count in enumerate(COUNTS)]
+    write_shards(root / "plain", tables)
+    binned = [
+        random_table(count, seed, longest=10 * bin_id + 10, shortest=10 * bin_id + 5)
+        for seed, (count, bin_id) in enumerate(zip(COUNTS, BINS, strict=True))
+    ]
+    write_shards(root / "binned", binned, bins=BINS)
+    write_shards(root / "static", [random_table(count, seed, masked=True) for seed, count in enumerate(COUNTS)])
+    return root
+
+
+def dataset(folder, **changes) -> PretrainingDataset:
+    return PretrainingDataset(folder, WORDS, loader_settings(**changes))
+
+
+def take(loader, count, start=0):
+    """The feeds of `count` global batches: [[feed of pass 0, ...], ...]."""
+    batches = loader.batches(start)
+    result = [[batch.feed for batch in whole.micro_batches] for whole in itertools.islice(batches, count)]
+    batches.close()
+    return result
+
+
+def equal(one, other) -> bool:
+    return len(one) == len(other) and all(
+        len(a) == len(b)
+        and all(x.keys() == y.keys() and all(np.array_equal(x[k], y[k]) for k in x) for x, y in zip(a, b, strict=True))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def rows_of(feed) -> list[tuple]:
+    """Each sequence without padding and masks, so that samples can be told apart."""
+    ids = feed["input_ids"].copy()
+    real = feed["masked_lm_weights"] > 0
+    ids.reshape(-1)[feed["masked_lm_positions"][real]] = feed["masked_lm_labels"][real]
+    return [tuple(row[mask == 1]) for row, mask in zip(ids, feed["attention_mask"], strict=True)]
+
+
+@pytest.mark.parametrize("folder", ["plain", "binned", "static"])
+@pytest.mark.parametrize("window", [1, 40, 1 << 18])
+def test_an_epoch_holds_every_sample_once_but_for_less_than_a_batch(folders, folder, window):
+    data = dataset(folders / folder, shuffle_window_samples=window)
+    loader = PretrainingLoader(data, global_batch_size=12, micro_batch_size=4)
+    assert loader.batches_per_epoch == 119 // 12
+    left_out = []
+    for epoch in range(3):
+        ids = np.concatenate([loader.sample_ids(index) for index in range(9 * epoch, 9 * epoch + 9)])
+        assert len(np.unique(ids)) == 108 and ids.min() >= 0 and ids.max() < 119
+        left_out.append(frozenset(range(119)) - set(ids.tolist()))
+    assert len(set(left_out)) == 3  # others each epoch
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2)), min_size=1, max_size=9),
+    st.integers(1, 16),
+    st.integers(1, 60),
+    st.integers(0, 5),
+)
+def test_order_of_any_shards_and_bins(shards, batch, window, seed):
+    shards.sort(key=lambda shard: shard[1])
+    counts, bins = [count for count, _ in shards], [bin_id for _, bin_id in shards]
+    if sum(counts) < batch:
+        with pytest.raises(ValueError, match="exceeds"):
+            SampleOrder(counts, bins, batch, seed, window)
+        return
+    order = SampleOrder(counts, bins, batch, seed, window)
+    indices = list(range(2 * order.batches_per_epoch))
+    in_turn = [order.sample_ids(index) for index in indices]
+    for epoch in range(2):
+        ids = np.concatenate(in_turn[epoch * order.batches_per_epoch : (epoch + 1) * order.batches_per_epoch])
+        assert len(np.unique(ids)) == len(ids) > sum(counts) - batch
+    again = SampleOrder(counts, bins, batch, seed, window)
+    assert all(np.array_equal(again.sample_ids(index), in_turn[index]) for index in reversed(indices))
+    offsets = order.shard_offsets
+    for index in indices:
+        held = {shard for found in order.windows(index) for shard in found.shards}
+        assert set((np.searchsorted(offsets, in_turn[index], side="right") - 1).tolist()) <= held
+
+
+@pytest.mark.parametrize("folder", ["plain", "binned", "static"])
+@pytest.mark.parametrize("window", [30, 1 << 18])
+def test_batches_of_like_length_need_less_padding_and_hold_the_same_samples(folders, folder, window):
+    padded = {}
+    for grouped in (False, True):
+        data = dataset(
+            folders / folder, shuffle_window_samples=window, group_by_length=grouped, sequence_length_multiple=1
+        )
+        loader = PretrainingLoader(data, global_batch_size=6, micro_batch_size=6)
+        for epoch in range(2):
+            ids = np.concatenate([loader.sample_ids(index) for index in range(19 * epoch, 19 * epoch + 19)])
+            assert len(np.unique(ids)) == 114
+        again = PretrainingLoader(data, global_batch_size=6, micro_batch_size=6)
+        assert all(np.array_equal(loader.sample_ids(index), again.sample_ids(index)) for index in (37, 20, 3))
+        padded[grouped] = sum(feed["input_ids"].size for batch in take(loader, 19) for feed in batch)
+    assert padded[True] < padded[False]
+
+
+def test_the_first_windows_of_an_epoch_are_small():
+    order = SampleOrder([100] * 200, [0] * 200, 10, 1, 3200)
+    windows = [order.windows(index)[0].num_samples for index in range(0, 1900, 5)]
+    assert sorted(set(windows)) == [200, 400, 800, 1600, 3200] and windows == sorted(windows)
+
+
+def test_a_batch_comes_from_one_bin_until_the_leftovers(folders):
+    loader = PretrainingLoader(dataset(folders / "binned"), global_batch_size=12, micro_batch_size=12)
+    bin_of = np.repeat(BINS, COUNTS)
+    bins = [set(bin_of[loader.sample_ids(index)]) for index in range(9)]
+    full = 40 // 12 + 50 // 12 + 29 // 12
+    assert all(len(found) == 1 for found in bins[:full]) and full == 9
+    wider = PretrainingLoader(dataset(folders / "binned"), global_batch_size=34, micro_batch_size=34)
+    assert wider.batches_per_epoch == 3
+    assert len(set(bin_of[wider.sample_ids(2)])) > 1
+
+
+@pytest.mark.parametrize("folder", ["plain", "binned", "static"])
+def test_order_and_masks_do_not_depend_on_world_size_or_threads(folders, folder):
+    masking = "static" if folder == "static" else "dynamic"
+    alone = PretrainingLoader(
+        dataset(folders / folder, masking=masking, num_workers=0), global_batch_size=16, micro_batch_size=2
+    )
+    expected = [[row for feed in batch for row in rows_of(feed)] for batch in take(alone, 9)]
+    for world_size, micro, workers in ((1, 16, 1), (2, 4, 0), (4, 2, 1), (4, 4, 3), (8, 2, 0)):
+        per_rank = []
+        for rank in range(world_size):
+            data = dataset(folders / folder, masking=masking, num_workers=workers)
+            loader = PretrainingLoader(
+                data, global_batch_size=16, micro_batch_size=micro, rank=rank, world_size=world_size
+            )
+            assert np.array_equal(loader.sample_ids(4), alone.sample_ids(4))
+            per_rank.append(take(loader, 9))
+        for index, rows in enumerate(expected):
+            passes = range(16 // (micro * world_size))
+            found = [
+                row for step in passes for rank in range(world_size) for row in rows_of(per_rank[rank][index][step])
+            ]
+            assert found == rows
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("folder", ["plain", "binned"])
+def test_seeking_equals_continuing(folders, folder, workers):
+    data = dataset(folders / folder, num_workers=workers, shuffle_window_samples=50)
+    loader = PretrainingLoader(data, global_batch_size=12, micro_batch_size=4)
+    through = take(loader, 25)
+    for start in (1, 8, 9, 17):
+        fresh = PretrainingLoader(data, global_batch_size=12, micro_batch_size=4)
+        assert equal(take(fresh, 25 - start, start), through[start:])
+
+
+def test_epochs_differ_in_order_and_in_masks_and_seeds_differ(folders):
+    loader = PretrainingLoader(dataset(folders / "plain"), global_batch_size=12, micro_batch_size=12)
+    assert not np.array_equal(loader.sample_ids(0), loader.sample_ids(9))
+    everything = {}
+    for batch in itertools.chain(*take(loader, 18)):
+        for row, ids in zip(rows_of(batch), batch["input_ids"], strict=True):
+            everything.setdefault(row, set()).add(tuple(ids[: len(row)]))
+    assert sum(len(shown) > 1 for shown in everything.values()) > 60
+    other = PretrainingLoader(dataset(folders / "plain", seed=43), global_batch_size=12, micro_batch_size=12)
+    assert not np.array_equal(loader.sample_ids(0), other.sample_ids(0))
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+@pytest.mark.parametrize("masking", ["static", "dynamic"])
+def test_normaliser_makes_the_mean_of_the_global_batch(folders, masking, whole_word):
+    data = dataset(folders / "static", masking=masking, whole_word_masking=whole_word)
+    counts, normalizers = [], []
+    for rank in range(2):
+        loader = PretrainingLoader(data, global_batch_size=24, micro_batch_size=4, rank=rank, world_size=2)
+        for feed in take(loader, 1, start=2)[0]:
+            counts.append(feed["masked_lm_weights"].sum())
+            normalizers.append(feed["masked_lm_normalizer"])
+    assert len(counts) == 6 and len(set(counts)) > 1
+    assert np.concatenate(normalizers) == pytest.approx(np.full(6, sum(counts) / 6))
+    assert all(value.dtype == np.float32 and value.shape == (1,) for value in normalizers)
+
+
+def test_feed_has_the_promised_shapes_types_and_contents(folders):
+    data = dataset(folders / "plain")
+    loader = PretrainingLoader(data, global_batch_size=13, micro_batch_size=13)
+    batches = loader.batches()
+    whole = next(batches)
+    batch = next(whole.micro_batches)
+    feed, (b, s) = batch.feed, batch.feed["input_ids"].shape
+    assert (whole.index, whole.epoch, b, batch.num_sequences, batch.num_padded_tokens) == (0, 0, 13, 13, 13 * s)
+    assert s % 8 == 0 or s == 30
+    assert batch.num_tokens == feed["attention_mask"].sum() == (feed["input_ids"] != 0).sum()
+    size = len(feed["masked_lm_positions"])
+    assert size % 8 == 0 and size - batch.num_masked < 8
+    assert feed["masked_lm_weights"].tolist() == [1.0] * batch.num_masked + [0.0] * (size - batch.num_masked)
+    assert not feed["masked_lm_positions"][batch.num_masked :].any()
+    assert {name: value.dtype for name, value in feed.items()} == {
+        **dict.fromkeys(
+            (
+                "input_ids",
+                "token_type_ids",
+                "attention_mask",
+                "masked_lm_positions",
+                "masked_lm_labels",
+                "next_sentence_labels",
+            ),
+            np.int64,
+        ),
+        "masked_lm_weights": np.float32,
+        "masked_lm_normalizer": np.float32,
+    }
+    tables = [data.load_shard(index) for index in range(5)]
+    for place, (sample, row) in enumerate(zip(loader.sample_ids(0), rows_of(feed), strict=True)):
+        shard = int(np.searchsorted(np.cumsum(COUNTS), sample, side="right"))
+        table, local = tables[shard], int(sample) - sum(COUNTS[:shard])
+        assert row == tuple(table.token_ids[table.offsets[local] : table.offsets[local + 1]])
+        types = feed["token_type_ids"][place, : len(row)]
+        assert types.tolist() == [0] * table.first_lengths[local] + [1] * (len(row) - table.first_lengths[local])
+        assert feed["next_sentence_labels"][place] == table.is_random_next[local]
+
+
+def test_static_masks_are_those_of_the_shards_up_to_the_limit(folders):
+    data = dataset(folders / "static", masking="static", max_predictions_per_seq=1)
+    loader = PretrainingLoader(data, global_batch_size=12, micro_batch_size=12)
+    feed = take(loader, 1)[0][0]
+    s = feed["input_ids"].shape[1]
+    assert (feed["masked_lm_positions"][:12] - np.arange(12) * s).tolist() == [1] * 12
+    assert (feed["input_ids"][:, 1] == WORDS.id_of("[MASK]")).all()
+
+
+def test_dynamic_masks_of_masked_shards_start_from_the_original_text(folders):
+    plain, masked = dataset(folders / "plain"), dataset(folders / "static")
+    loaders = [PretrainingLoader(data, global_batch_size=12, micro_batch_size=12) for data in (plain, masked)]
+    assert WORDS.id_of("[MASK]") not in np.concatenate(
+        [row for batch in take(loaders[1], 3) for row in rows_of(batch[0])]
+    )
+
+
+def test_static_masks_must_be_there(folders):
+    with pytest.raises(ValueError, match="needs shards with masks"):
+        dataset(folders / "plain", masking="static")
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"global_batch_size": 120}, "exceeds the 119 samples"),
+        ({"global_batch_size": 14}, "multiple of micro_batch_size x world_size = 4"),
+        ({"rank": 1}, "rank=1"),
+    ],
+)
+def test_impossible_batches_are_refused(folders, changes, rule):
+    with pytest.raises(ValueError, match=rule):
+        PretrainingLoader(dataset(folders / "plain"), **{"global_batch_size": 12, "micro_batch_size": 4, **changes})
+
+
+def test_passes_that_are_left_are_skipped(folders):
+    loader = PretrainingLoader(dataset(folders / "plain"), global_batch_size=12, micro_batch_size=4)
+    expected = take(loader, 3)
+    batches = loader.batches()
+    next(next(batches).micro_batches)
+    assert equal([[batch.feed for batch in next(batches).micro_batches]], expected[1:2])
+    batches.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_shard_damaged_while_training_stops_the_loop(folders, tmp_path, workers):
+    write_shards(tmp_path, [random_table(20, seed) for seed in range(3)])
+    loader = PretrainingLoader(
+        dataset(tmp_path, num_workers=workers, shuffle_window_samples=20), global_batch_size=4, micro_batch_size=4
+    )
+    path = tmp_path / "shard-1.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"shard-1\.parquet"):
+        take(loader, 15)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
+
+
+def test_passes_of_a_closed_iterator_are_refused(folders):
+    whole = next(PretrainingLoader(dataset(folders / "plain"), global_batch_size=12, micro_batch_size=4).batches())
+    with pytest.raises(RuntimeError, match="closed"):
+        next(whole.micro_batches)
+
+
+def test_closing_ends_the_threads():
+    results = prefetched(lambda task: task * 2, itertools.count(), 2)
+    assert [next(results) for _ in range(5)] == [0, 2, 4, 6, 8]
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
+    results.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
+
+
+@pytest.mark.parametrize(("world_size", "max_samples"), [(1, None), (3, None), (2, 50)])
+def test_evaluation_covers_every_sample_once_the_same_each_time(folders, world_size, max_samples):
+    data = dataset(folders / "binned")
+    runs = [
+        [
+            [
+                batch.feed
+                for rank in range(world_size)
+                for batch in evaluation_batches(
+                    data, micro_batch_size=8, rank=rank, world_size=world_size, max_samples=max_samples
+                )
+            ]
+        ]
+        for _ in range(2)
+    ]
+    assert equal(*runs)
+    rows = [row for feed in runs[0][0] for row in rows_of(feed)]
+    assert len(rows) == (max_samples or 119)
+    assert len(set(rows)) > 0.9 * len(rows)
+    for feed in runs[0][0]:
+        assert feed["masked_lm_normalizer"][0] == feed["masked_lm_weights"].sum()
+
+
+def test_unigram_entropy():
+    assert unigram_entropy(np.array([7, 7, 9, 9])) == pytest.approx(np.log(2))
+    assert unigram_entropy(np.array([7])) == 0.0
+
+
+def test_unigram_entropy_of_an_evaluation_set(folders):
+    data = dataset(folders / "plain")
+    assert 3.0 < evaluation_unigram_entropy(data) < np.log(len(WORDS))
+    assert evaluation_unigram_entropy(data, 20) < evaluation_unigram_entropy(data)
+
+
+def test_fingerprint_follows_the_content_and_nothing_else(folders, tmp_path):
+    base = dataset(folders / "plain").fingerprint
+    assert dataset(folders / "plain", num_workers=3).fingerprint == base
+    others = [
+        dataset(folders / "plain", seed=1),
+        dataset(folders / "plain", max_predictions_per_seq=3),
+        dataset(folders / "static"),
+        dataset(folders / "binned"),
+        dataset(write_shards(tmp_path, [random_table(count, 9 + seed) for seed, count in enumerate(COUNTS)])),
+    ]
+    assert len({base, *(data.fingerprint for data in others)}) == 6
+
+
+def test_description_is_plain(folders):
+    facts = dataset(folders / "binned").describe()
+    assert (facts["num_samples"], facts["num_shards"], facts["bins"]) == (119, 5, [0, 1, 2])
+
+
+@pytest.mark.parametrize("changes", [{"masking": "none"}, {"num_workers": -1}, {"sequence_length_multiple": 0}])
+def test_impossible_settings_are_refused(changes):
+    with pytest.raises(ValueError, match=f"{next(iter(changes))}="):
+        loader_settings(**changes)

@@ -1,0 +1,512 @@
+import io
+import itertools
+import json
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bert.samples.formats import TokenStrings, arrow_columns, columns_to_arrow, table_to_arrow, table_to_parquet
+from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, read_manifest, write_manifest
+from bert.samples.shards import ShardDirectory
+from bert.samples.table import SampleTable
+from data.balance_shards import balance
+from tests.support.corpora import random_table, vocabulary, write_shards
+
+WORDS = vocabulary()
+STRINGS = TokenStrings(WORDS)
+
+
+def arrays_of(table: SampleTable) -> list[np.ndarray]:
+    return [*list(vars(table).values())[:4], *(vars(table.masks).values() if table.masks else ())]
+
+
+def same(one: SampleTable, other: SampleTable) -> bool:
+    return all(itertools.starmap(np.array_equal, zip(arrays_of(one), arrays_of(other), strict=True)))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_is_written_is_read(tmp_path, kind, masked):
+    tables = [random_table(13, 1, masked), random_table(7, 2, masked)]
+    shards = ShardDirectory(write_shards(tmp_path, tables, kind=kind), WORDS, 30)
+    assert [shard.num_samples for shard in shards.shards] == [13, 7]
+    assert shards.masked is masked
+    assert all(same(shards.load(index), table) for index, table in enumerate(tables))
+
+
+def test_parquet_is_lddls_schema(tmp_path):
+    table = random_table(13, 1, masked=True)
+    path = tmp_path / "part.0.parquet_3"
+    path.write_bytes(table_to_parquet(table, STRINGS, bin_id=3))
+    file = pq.ParquetFile(path)
+    assert file.schema_arrow == pa.schema(
+        [
+            ("A", pa.string()),
+            ("B", pa.string()),
+            ("is_random_next", pa.bool_()),
+            ("num_tokens", pa.uint16()),
+            ("masked_lm_positions", pa.binary()),
+            ("masked_lm_labels", pa.string()),
+            ("bin_id", pa.int64()),
+        ]
+    )
+    assert file.num_row_groups == 1
+    for index, row in enumerate(file.read(use_threads=False).to_pylist()):
+        tokens = ["[CLS]", *row["A"].split(" "), "[SEP]", *row["B"].split(" "), "[SEP]"]
+        assert len(tokens) == row["num_tokens"]
+        low, high = table.offsets[index : index + 2]
+        assert [WORDS.id_of(token) for token in tokens] == table.token_ids[low:high].tolist()
+        positions = np.load(io.BytesIO(row["masked_lm_positions"]), allow_pickle=False)
+        low, high = table.masks.offsets[index : index + 2]
+        assert positions.dtype == np.uint16 and positions.tolist() == table.masks.positions[low:high].tolist()
+        assert [WORDS.id_of(label) for label in row["masked_lm_labels"].split(" ")] == table.masks.labels[
+            low:high
+        ].tolist()
+        assert row["bin_id"] == 3
+
+
+def foreign_shard(rows: list[dict], **schema) -> bytes:
+    """A shard as another program would write it: its own page sizes, np.save per row."""
+    fields = {"A": pa.string(), "B": pa.string(), "is_random_next": pa.bool_(), "num_tokens": pa.uint16(), **schema}
+    stream = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields.items())), stream)
+    return stream.getvalue()
+
+
+def np_save(values, dtype=np.uint16) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.array(values, dtype))
+    return stream.getvalue()
+
+
+def test_shards_of_lddl_are_read(tmp_path):
+    rows = [
+        {
+            "A": "the [MASK]",
+            "B": "runs",
+            "is_random_next": True,
+            "num_tokens": 6,
+            "masked_lm_positions": np_save([2]),
+            "masked_lm_labels": "river",
+        },
+        {
+            "A": "[MASK]",
+            "B": "fish ##ing [MASK]",
+            "is_random_next": False,
+            "num_tokens": 7,
+            "masked_lm_positions": np_save([1, 5]),
+            "masked_lm_labels": "old sea",
+        },
+    ]
+    (tmp_path / "part.0.parquet").write_bytes(
+        foreign_shard(rows, masked_lm_positions=pa.binary(), masked_lm_labels=pa.string())
+    )
+    table = ShardDirectory(tmp_path, WORDS, 128).load(0)
+    assert [WORDS.tokens[index] for index in table.token_ids] == (
+        "[CLS] the [MASK] [SEP] runs [SEP] [CLS] [MASK] [SEP] fish ##ing [MASK] [SEP]".split()
+    )
+    assert table.first_lengths.tolist() == [4, 3]
+    assert table.is_random_next.tolist() == [True, False]
+    assert (table.masks.offsets.tolist(), table.masks.positions.tolist()) == ([0, 1, 3], [2, 1, 5])
+    assert [WORDS.tokens[index] for index in table.masks.labels] == ["river", "old", "sea"]
+
+
+def write_hdf5(path, table: SampleTable, width: int = 32, predictions: int = 4) -> None:
+    size = len(table)
+    arrays = {name: np.zeros((size, width), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    arrays |= {name: np.zeros((size, predictions), np.int32) for name in ("masked_lm_positions", "masked_lm_ids")}
+    for row in range(size):
+        low, high = table.offsets[row : row + 2]
+        arrays["input_ids"][row, : high - low] = table.token_ids[low:high]
+        arrays["input_mask"][row, : high - low] = 1
+        arrays["segment_ids"][row, table.first_lengths[row] : high - low] = 1
+        low, high = table.masks.offsets[row : row + 2]
+        arrays["masked_lm_positions"][row, : high - low] = table.masks.positions[low:high]
+        arrays["masked_lm_ids"][row, : high - low] = table.masks.labels[low:high]
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file.create_dataset(name, data=values, compression="gzip")
+        file.create_dataset("next_sentence_labels", data=table.is_random_next.astype(np.int8))
+
+
+def test_hdf5_shards_are_read(tmp_path):
+    table = random_table(13, 1, masked=True)
+    write_hdf5(tmp_path / "train_0.hdf5", table)
+    shards = ShardDirectory(tmp_path, WORDS, 32)
+    assert same(shards.load(0), table)
+    with h5py.File(tmp_path / "train_0.hdf5", "a") as file:
+        del file["segment_ids"]
+    with pytest.raises(ValueError, match="segment_ids"):
+        shards.load(0)
+
+
+def changed(place, value):
+    def change(array):
+        array[place] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "rule"),
+    [
+        ("masked_lm_ids", lambda array: array[:, :3], r"masked_lm_ids has the shape \(13, 3\), masked_lm_positions"),
+        ("input_ids", lambda array: array[:12], r"input_mask has the shape \(13, 32\), input_ids \(12, 32\)"),
+        ("input_ids", lambda array: array.astype(np.float32), "input_ids are of type float32, they must be integers"),
+        ("input_ids", lambda array: array[0, 0], r"input_ids has the shape \(\)"),
+        (
+            "input_ids",
+            changed((5, 2), 106),
+            r"sample 5: input_ids is 106 at place 2; ids must lie in 0\.\.105, as in voc",
+        ),
+        ("input_ids", changed((5, 2), -1), "sample 5: input_ids is -1 at place 2"),
+        ("masked_lm_ids", changed((5, 0), 106), "sample 5: masked_lm_ids is 106 at place 0; .*use the vocabulary"),
+        ("masked_lm_positions", changed((4, 0), -3), "sample 4: masked_lm_positions is -3 at place 0; .* inside"),
+        ("masked_lm_positions", changed((4, 0), 31), "sample 4: masked_lm_positions is 31 at place 0; .* inside"),
+        ("masked_lm_positions", changed((4, 3), 1), "sample 4: masked_lm_positions is 0 at place 2; after a 0"),
+        ("input_mask", changed((7, 0), 0), "sample 7: input_mask is 0 at place 0; it must be ones, then zeros"),
+        ("input_mask", changed((7, 1), 2), "sample 7: input_mask is 2 at place 1"),
+        ("segment_ids", lambda array: 1 - array, "sample 0: segment_ids is 1 at place 0; they must be 0 for"),
+        ("segment_ids", changed(8, 0), "sample 8: the number of tokens with segment_ids 0 is .* must follow with 1"),
+        ("segment_ids", changed(8, 2), "sample 8: segment_ids is 2 at place 0"),
+        ("next_sentence_labels", changed(3, 2), r"sample 3: next_sentence_labels is 2; it must be 0 or 1"),
+        (
+            "next_sentence_labels",
+            lambda array: array[:, None].repeat(2, 1),
+            r"next_sentence_labels has the shape .13, 2",
+        ),
+    ],
+)
+def test_rows_of_hdf5_shards_are_checked(tmp_path, name, change, rule):
+    table = random_table(13, 1, masked=True)
+    write_hdf5(tmp_path / "a.hdf5", table)
+    with h5py.File(tmp_path / "a.hdf5", "a") as file:
+        values = file[name][:]
+        del file[name]
+        file.create_dataset(name, data=change(values))
+    with pytest.raises(ValueError, match=rule) as error:
+        ShardDirectory(tmp_path, WORDS, 32).verify()
+    assert str(error.value).startswith(f"{tmp_path / 'a.hdf5'}: ") and str(error.value).endswith("make it again")
+
+
+def five_shards(folder, manifest=True):
+    return write_shards(folder, [random_table(11, seed) for seed in range(5)], manifest=manifest)
+
+
+@pytest.mark.parametrize("record", ["manifest", "counts only", "nothing"])
+def test_a_missing_shard_is_found(tmp_path, record):
+    five_shards(tmp_path)
+    (tmp_path / "shard-2.parquet").unlink()
+    for name in {"manifest": [], "counts only": [MANIFEST_NAME], "nothing": [MANIFEST_NAME, NUM_SAMPLES_NAME]}[record]:
+        (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match=r"shard-2\.parquet|number 2 is missing"):
+        ShardDirectory(tmp_path, WORDS, 30)
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_a_shard_under_two_names_is_found(tmp_path, manifest):
+    five_shards(tmp_path, manifest)
+    (tmp_path / "shard-5.parquet").write_bytes((tmp_path / "shard-1.parquet").read_bytes())
+    with pytest.raises(ValueError, match=r"shard-5\.parquet"):
+        ShardDirectory(tmp_path, WORDS, 30)
+
+
+def test_stale_counts_are_found(tmp_path):
+    five_shards(tmp_path, manifest=False)
+    counts = {f"shard-{number}.parquet": 11 for number in range(5)}
+    (tmp_path / NUM_SAMPLES_NAME).write_text(json.dumps(counts))
+    ShardDirectory(tmp_path, WORDS, 30)
+    (tmp_path / NUM_SAMPLES_NAME).write_text(json.dumps({**counts, "shard-3.parquet": 6}))
+    with pytest.raises(ValueError, match=r"holds 11 samples, \.num_samples\.json says 6"):
+        ShardDirectory(tmp_path, WORDS, 30)
+    (tmp_path / NUM_SAMPLES_NAME).write_text("[")
+    with pytest.raises(ValueError, match="not a JSON object"):
+        ShardDirectory(tmp_path, WORDS, 30)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 400])
+@pytest.mark.parametrize("manifest", [True, False])
+def test_an_empty_or_truncated_shard_is_found(tmp_path, keep, manifest):
+    five_shards(tmp_path, manifest)
+    path = tmp_path / "shard-4.parquet"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ValueError, match=r"shard-4\.parquet"):
+        ShardDirectory(tmp_path, WORDS, 30)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_every_flipped_bit_is_found(tmp_path, kind):
+    write_shards(tmp_path, [random_table(7)], kind=kind)
+    path = tmp_path / f"shard-0.{kind}"
+    good = path.read_bytes()
+    rng = np.random.default_rng(3)
+    for place in rng.integers(0, len(good), 60).tolist():
+        bad = bytearray(good)
+        bad[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bad)
+        with pytest.raises(ValueError, match=f"shard-0.{kind}"):
+            ShardDirectory(tmp_path, WORDS, 30).verify()
+
+
+def test_page_checksums_find_flipped_bits_in_our_shards_without_a_manifest(tmp_path):
+    write_shards(tmp_path, [random_table(400)], manifest=False)
+    path = tmp_path / "shard-0.parquet"
+    good = path.read_bytes()
+    metadata = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    for place in range(metadata.data_page_offset + 60, metadata.data_page_offset + metadata.total_compressed_size, 97):
+        bad = bytearray(good)
+        bad[place] ^= 4
+        path.write_bytes(bad)
+        with pytest.raises(ValueError, match=r"shard-0\.parquet"):
+            ShardDirectory(tmp_path, WORDS, 30).load(0)
+
+
+BAD_SHARDS = {
+    "no column 'B'": pa.table({"A": ["sea"]}),
+    "column 'num_tokens' is int64": pa.table({"A": ["sea"], "B": ["sea"], "is_random_next": [True], "num_tokens": [5]}),
+    "must be their sum \\+ 3": [{"A": "the sea", "B": "runs", "is_random_next": True, "num_tokens": 5}],
+    "token 'mountain' is not in": [{"A": "the mountain", "B": "runs", "is_random_next": True, "num_tokens": 6}],
+    "holds 1 nulls": [{"A": None, "B": "runs", "is_random_next": True, "num_tokens": 4}],
+    "1 masked_lm_positions but 2 masked_lm_labels": np_save([1]),
+    "masked position 5 is not inside its 5 tokens": np_save([1, 5]),
+    "masked position 0 is not inside": np_save([0, 1]),
+    "not the bytes of np.save": b"gibberish, not an array",
+}
+
+
+@pytest.mark.parametrize("rule", BAD_SHARDS)
+def test_a_shard_that_breaks_a_rule_is_refused(tmp_path, rule):
+    content, path = BAD_SHARDS[rule], tmp_path / "part.0.parquet"
+    if isinstance(content, pa.Table):
+        pq.write_table(content, path)
+    elif isinstance(content, list):
+        path.write_bytes(foreign_shard(content))
+    else:
+        row = {
+            "A": "sea",
+            "B": "runs",
+            "is_random_next": True,
+            "num_tokens": 5,
+            "masked_lm_positions": content,
+            "masked_lm_labels": "old boats",
+        }
+        path.write_bytes(foreign_shard([row], masked_lm_positions=pa.binary(), masked_lm_labels=pa.string()))
+    with pytest.raises(ValueError, match=rule) as error:
+        ShardDirectory(tmp_path, WORDS, 30).verify()
+    assert "part.0.parquet" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("input_ids", pa.large_list(pa.float32())),
+        ("input_ids", pa.large_list(pa.bool_())),
+        ("first_length", pa.int32()),
+        ("is_random_next", pa.uint8()),
+        ("first_length", None),
+    ],
+)
+def test_arrow_shards_of_other_types_are_refused(tmp_path, column, kind):
+    write_shards(tmp_path, [random_table(9)], kind="arrow", manifest=False)
+    path = tmp_path / "shard-0.arrow"
+    table = pa.ipc.open_file(path).read_all()
+    if kind is None:
+        table = table.drop_columns([column])
+    else:
+        place = table.column_names.index(column)
+        table = table.set_column(place, column, table.column(place).cast(kind))
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(ValueError, match=rf"shard-0\.arrow: column '{column}' is"):
+        ShardDirectory(tmp_path, WORDS, 30).verify()
+
+
+def put(array, place, value):
+    array[place] = value
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (
+            lambda table: put(table.token_ids, 2, 106),
+            "input_ids reach from 2 to 106, vocabulary has 106 tokens; .* below",
+        ),
+        (lambda table: put(table.token_ids, 2, -5), "input_ids reach from -5 to 105, vocabulary has 106 tokens"),
+        (lambda table: put(table.masks.labels, 0, 999), "masked_lm_labels reach from .* to 999, .* the vocabulary the"),
+        (lambda table: put(table.masks.positions, 0, 200), "sample 0: masked position 200 is not inside its .* again"),
+        (lambda table: put(table.token_ids, table.offsets[4], 9), "sample 4: its .* are not .CLS. A .SEP. and B .SEP."),
+        (lambda table: put(table.token_ids, table.offsets[4] - 1, 9), "sample 3: its .* are not .CLS. A .SEP. and B"),
+        (
+            lambda table: put(table.first_lengths, 6, table.first_lengths[6] ^ 1),
+            "sample 6: its .* first_length=.* again",
+        ),
+        (lambda table: put(table.first_lengths, 6, 1), "sample 6: its .* first_length=1 are not"),
+        (lambda table: put(table.first_lengths, 6, 500), "sample 6: its .* first_length=500 are not"),
+        (lambda table: put(table.offsets, 3, table.offsets[4] + 1), "shard-0.arrow"),
+        (lambda table: put(table.masks.offsets, 2, table.masks.offsets[1]), "sample 1: 0 masked_lm_positions but 2"),
+    ],
+)
+def test_an_arrow_shard_without_a_manifest_is_checked(tmp_path, change, rule):
+    table = random_table(13, 1, masked=True)
+    masks = replace(table.masks, labels=table.masks.labels.astype(np.int32))
+    table = replace(table, token_ids=table.token_ids.astype(np.int32), masks=masks)
+    label_offsets = masks.offsets.copy()
+    change(table)
+    columns = arrow_columns(table)
+    labels = arrow_columns(replace(table, masks=replace(table.masks, offsets=label_offsets)))["masked_lm_labels"]
+    columns = columns.set_column(columns.column_names.index("masked_lm_labels"), "masked_lm_labels", labels)
+    (tmp_path / "shard-0.arrow").write_bytes(columns_to_arrow(columns))
+    with pytest.raises(ValueError, match=rule) as error:
+        ShardDirectory(tmp_path, WORDS, 600).verify()
+    assert "shard-0.arrow" in str(error.value)
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_tokens_of_an_arrow_shard_that_belong_to_no_sample_are_refused(tmp_path, place):
+    table = random_table(13, 1)
+    offsets = table.offsets.copy()
+    offsets[place] += 1 if place == 0 else -1
+    good = bytes(table_to_arrow(table))
+    assert good.count(table.offsets.tobytes()) == 1
+    (tmp_path / "shard-0.arrow").write_bytes(good.replace(table.offsets.tobytes(), offsets.tobytes()))
+    rule = f"column 'input_ids': 0 rows are missing, the others hold values {offsets[0]} to {offsets[-1]} of"
+    with pytest.raises(ValueError, match=rule):
+        ShardDirectory(tmp_path, WORDS, 30)
+
+
+def test_samples_longer_than_the_model_are_refused_before_training(tmp_path):
+    for kind in ("parquet", "arrow"):
+        write_shards(tmp_path / kind, [random_table(50, longest=30)], kind=kind)
+        with pytest.raises(ValueError, match="max_seq_length is 16"):
+            ShardDirectory(tmp_path / kind, WORDS, 16)
+    (tmp_path / "hdf5").mkdir()
+    write_hdf5(tmp_path / "hdf5" / "a.hdf5", random_table(50, masked=True))
+    with pytest.raises(ValueError, match="max_seq_length is 16"):
+        ShardDirectory(tmp_path / "hdf5", WORDS, 16).load(0)
+
+
+def test_shards_of_two_runs_do_not_mix(tmp_path):
+    write_shards(tmp_path / "masks", [random_table(5, 1), random_table(5, 2, masked=True)])
+    with pytest.raises(ValueError, match="differ in static masks"):
+        ShardDirectory(tmp_path / "masks", WORDS, 30)
+    write_shards(tmp_path / "bins", [random_table(5, 1)], bins=[0], manifest=False)
+    write_shards(tmp_path / "bins", [random_table(5, 2)], manifest=False)
+    with pytest.raises(ValueError, match="differ in bins"):
+        ShardDirectory(tmp_path / "bins", WORDS, 30)
+
+
+def test_shards_are_tied_to_their_vocabulary(tmp_path):
+    write_shards(tmp_path, [random_table(5)])
+    other = type(WORDS)((*WORDS.tokens, "mountain"), "other.txt")
+    with pytest.raises(ValueError, match=r"other\.txt has"):
+        ShardDirectory(tmp_path, other, 30)
+
+
+def test_a_directory_without_shards_names_the_remedy(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such directory"):
+        ShardDirectory(tmp_path / "absent", WORDS, 30)
+    with pytest.raises(FileNotFoundError, match="preprocess_bert_pretrain"):
+        ShardDirectory(tmp_path, WORDS, 30)
+    write_shards(tmp_path, [random_table(5).rows(0, 0)])
+    with pytest.raises(ValueError, match="hold no sample"):
+        ShardDirectory(tmp_path, WORDS, 30)
+
+
+def parts_of(folder, numbers, bins=None):
+    """part.N.parquet[_B] of 11 samples each, without any record, as LDDL writes them."""
+    write_shards(folder / "made", [random_table(11, seed) for seed in range(len(numbers))], bins, manifest=False)
+    for path, number in zip(sorted((folder / "made").iterdir()), numbers, strict=True):
+        path.rename(folder / f"part.{number}.parquet{path.name.partition('.parquet')[2]}")
+    (folder / "made").rmdir()
+    return folder
+
+
+def doubled(folder):
+    parts_of(folder, [0, 1, 2])
+    (folder / "part.3.parquet").write_bytes((folder / "part.1.parquet").read_bytes())
+
+
+def listed_but_gone(folder):
+    parts_of(folder, [0, 1, 2])
+    counts = {f"part.{number}.parquet": 11 for number in range(4)}
+    (folder / NUM_SAMPLES_NAME).write_text(json.dumps(counts))
+
+
+@pytest.mark.parametrize(
+    ("make", "rule"),
+    [
+        (lambda folder: parts_of(folder, [0, 2, 3, 4]), "shard number 1 is missing .*restore it"),
+        (
+            lambda folder: (parts_of(folder, [0, 1]), five_shards(folder, manifest=False)),
+            r"holds part\.1\.parquet and shard-4\.parquet, .* each sample would count twice: move",
+        ),
+        (doubled, r"part\.3\.parquet: the same bytes as part\.1\.parquet"),
+        (listed_but_gone, r"1 of the 4 shards in \.num_samples\.json are missing, the first being part\.3\.parquet"),
+    ],
+    ids=["gap", "parts beside shards", "doubled", "listed but gone"],
+)
+def test_the_balancer_refuses_what_the_loader_refuses(tmp_path, make, rule):
+    make(tmp_path)
+    with pytest.raises(ValueError, match=rule):
+        ShardDirectory(tmp_path, WORDS, 30)
+    with pytest.raises(ValueError, match=rule):
+        balance(tmp_path, tmp_path / "out", 2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_may_have_no_sample_of_a_bin(tmp_path):
+    parts_of(tmp_path / "in", [0, 1, 2, 2], bins=[0, 0, 1, 1])
+    assert len(ShardDirectory(tmp_path / "in", WORDS, 30).shards) == 4
+    assert balance(tmp_path / "in", tmp_path / "out", 2).counts["samples"] == 44
+
+
+def test_the_balancers_manifest_tells_of_its_output(tmp_path):
+    source = five_shards(tmp_path / "in")
+    given = read_manifest(source)
+    write_manifest(
+        source,
+        Manifest(
+            given.shards,
+            given.vocabulary_sha256,
+            {"compression": "snappy", "seed": 7},
+            {"shard bytes": 1, "documents read": 99},
+        ),
+    )
+    for compression in ("none", "zstd"):
+        made = balance(source, tmp_path / compression, 2, compression)
+        sizes = [path.stat().st_size for path in (tmp_path / compression).glob("*.parquet")]
+        assert made.counts == {
+            "documents read": 99,
+            "samples": 55,
+            "samples per bin": {"None": 55},
+            "shard bytes": sum(sizes),
+        }
+        assert made.settings == {"compression": compression, "num_shards": 2, "output_format": "parquet", "seed": 7}
+        assert read_manifest(tmp_path / compression) == made
+
+
+@pytest.mark.parametrize(
+    ("version", "rule"),
+    [
+        (1, r"made by an older version of this program.*: make the shards again.*or compare their sha256 .* move it"),
+        (3, r"made by a newer version of this program, which reads version 2: read the shards with the newer one"),
+        ("x", "not a manifest of this program"),
+    ],
+)
+def test_a_manifest_of_another_version_is_called_that(tmp_path, version, rule):
+    path = five_shards(tmp_path) / MANIFEST_NAME
+    content = json.loads(path.read_bytes())
+    for record in content["shards"].values():
+        record["sha256"] = 2 * record.pop("xxh128")
+    path.write_text(json.dumps({**content, "version": version}))
+    with pytest.raises(ValueError, match=rule) as error:
+        ShardDirectory(tmp_path, WORDS, 30)
+    assert ("not a manifest" in str(error.value)) == (version == "x")
+    path.unlink()
+    assert len(ShardDirectory(tmp_path, WORDS, 30).shards) == 5

@@ -1,0 +1,122 @@
+"""Small texts, vocabularies and shards for the tests of the data path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from bert.arrays.ragged import offsets_of
+from bert.files import checksum_of
+from bert.samples.formats import TokenStrings, table_to_arrow, table_to_parquet
+from bert.samples.manifest import Manifest, ShardRecord, write_manifest
+from bert.samples.table import SampleTable, StaticMasks, join_pairs
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+WORDS = (
+    "the",
+    "river",
+    "runs",
+    "to",
+    "sea",
+    "over",
+    "stones",
+    "and",
+    "under",
+    "bridges",
+    "old",
+    "boats",
+    "wait",
+    "un",
+    "fish",
+    "water",
+    "##ing",
+    "##ed",
+    "##der",
+)
+
+
+def vocabulary() -> Vocabulary:
+    """Special and [unused] tokens, single characters with and without ##, punctuation, some words; 106 tokens."""
+    characters = [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    return Vocabulary((*SPECIAL_TOKENS, "[unused0]", "[unused1]", *characters, *".,!?'()-", *WORDS))
+
+
+def write_vocabulary(path: Path) -> Path:
+    path.write_text("".join(token + "\n" for token in vocabulary().tokens))
+    return path
+
+
+def random_table(
+    num_samples: int, seed: int = 0, masked: bool = False, longest: int = 30, shortest: int = 5
+) -> SampleTable:
+    """Samples of random tokens that are neither special nor [unused]; no two are equal (the first tokens count)."""
+    words = vocabulary()
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(shortest, longest + 1, num_samples)
+    first = 1 + rng.integers(0, lengths - 4)
+    second = lengths - 3 - first
+    low = words.id_of("a")
+    ids, offsets = join_pairs(
+        rng.integers(low, len(words), first.sum()).astype(np.uint16),
+        first,
+        rng.integers(low, len(words), second.sum()).astype(np.uint16),
+        second,
+        words.id_of("[CLS]"),
+        words.id_of("[SEP]"),
+    )
+    masks = None
+    if masked:
+        counts = np.minimum(2, first)
+        mask_offsets = offsets_of(counts)
+        positions = 1 + np.arange(mask_offsets[-1]) - np.repeat(mask_offsets[:-1], counts)
+        flat = np.repeat(offsets[:-1], counts) + positions
+        masks = StaticMasks(mask_offsets, positions.astype(np.uint16), ids[flat])
+        ids = ids.copy()
+        ids[flat] = words.id_of("[MASK]")
+    return SampleTable(ids, offsets, (first + 2).astype(np.int32), rng.random(num_samples) < 0.5, masks)
+
+
+def write_shards(
+    folder: Path,
+    tables: list[SampleTable],
+    bins: list[int] | None = None,
+    *,
+    manifest: bool = True,
+    kind: str = "parquet",
+) -> Path:
+    """shard-N.parquet[_B] for the given tables, with a manifest unless told otherwise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    strings = TokenStrings(vocabulary())
+    records: dict[str, ShardRecord] = {}
+    numbers: dict[int, int] = {}
+    for index, table in enumerate(tables):
+        bin_id = bins[index] if bins else None
+        number = numbers.get(bin_id or 0, 0)
+        numbers[bin_id or 0] = number + 1
+        name = f"shard-{number}.{kind}" + ("" if bin_id is None else f"_{bin_id}")
+        data = table_to_parquet(table, strings, bin_id) if kind == "parquet" else table_to_arrow(table)
+        (folder / name).write_bytes(data)
+        records[name] = ShardRecord(len(table), data.size, checksum_of(data), bin_id)
+    if manifest:
+        write_manifest(folder, Manifest(records, vocabulary().sha256))
+    return folder
+
+
+def write_source(folder: Path, num_documents: int = 40, seed: int = 0, num_files: int = 2) -> Path:
+    """Documents of 1 to 12 sentences of known words in LDDL's layout; returns the corpus folder."""
+    rng = np.random.default_rng(seed)
+    words = [word for word in WORDS if "##" not in word]
+    target = folder / "source" / "en"
+    target.mkdir(parents=True)
+    lines: list[list[str]] = [[] for _ in range(num_files)]
+    for number in range(num_documents):
+        sentences = [
+            " ".join(rng.choice(words, rng.integers(3, 15))).capitalize() + f" {number} {place}."
+            for place in range(rng.integers(1, 13))
+        ]
+        lines[number * num_files // num_documents].append(f"doc-{number} " + " ".join(sentences))
+    for number, content in enumerate(lines):
+        (target / f"{number}.txt").write_text("\n".join(content) + "\n")
+    return folder

@@ -1,0 +1,64 @@
+"""Starting real ranks with Paddle's launcher, the way a user does."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from bert import REPOSITORY
+
+RANKS = REPOSITORY / "tests" / "ranks"
+
+
+def launch(
+    script: Path, *arguments: str, log_dir: Path, nproc: int = 2, options: tuple[str, ...] = (), timeout: float = 300.0
+) -> None:
+    """Run `script` in `nproc` ranks on this host; AssertionError with the ranks' output when it fails."""
+    process = start(script, *arguments, log_dir=log_dir, nproc=nproc, options=options)
+    wait([process], [log_dir], timeout)
+
+
+def launch_two_hosts(script: Path, *arguments: str, log_dir: Path, timeout: float = 300.0) -> None:
+    """Two launchers that meet on loopback, one rank each, as two hosts would."""
+    master = ("--master", f"127.0.0.1:{free_port()}", "--nnodes", "2")
+    logs = [log_dir / f"host{number}" for number in range(2)]
+    processes = [
+        start(script, *arguments, log_dir=log, nproc=1, options=(*master, "--rank", str(number)))
+        for number, log in enumerate(logs)
+    ]
+    wait(processes, logs, timeout)
+
+
+def start(script: Path, *arguments: str, log_dir: Path, nproc: int, options: tuple[str, ...]) -> subprocess.Popen:
+    command = [
+        sys.executable,
+        "-m",
+        "paddle.distributed.launch",
+        "--nproc_per_node",
+        str(nproc),
+        "--log_dir",
+        str(log_dir),
+        *options,
+        str(script),
+        *arguments,
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait(processes: list[subprocess.Popen], logs: list[Path], timeout: float) -> None:
+    try:
+        output = "".join(process.communicate(timeout=timeout)[0] for process in processes)
+    finally:
+        for process in processes:
+            process.terminate()  # the launcher takes its ranks along
+    if any(process.returncode for process in processes):
+        ranks = [path.read_text()[-3000:] for log in logs for path in sorted(log.glob("workerlog.*"))]
+        raise AssertionError("\n".join([output[-2000:], *ranks]))
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

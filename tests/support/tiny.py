@@ -1,0 +1,256 @@
+"""A model of sizes that cannot be confused, batches for it, and a session that runs its programs in its own scope."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from bert.config.base import BertConfig, OptimizerSettings, PrecisionSettings
+from bert.model.objectives import PretrainingObjective
+from bert.model.optimization import Schedule, load_schedule
+from bert.pretraining.config import PretrainingConfig
+from bert.runtime.distributed import Collective, Group, initialize
+from bert.runtime.paddle_api import place_of, read_variable, static, write_variable
+from bert.training.trainer import Device
+from program import TRAINING_METRICS, build_training_program
+
+MODEL = BertConfig(
+    vocab_size=99,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=37,
+    max_position_embeddings=16,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
+MODEL_WITH_DROPOUT = MODEL.model_copy(update={"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})
+ONE_RANK = Group(0, 1, "cpu")
+LAMB = OptimizerSettings(optimizer="Lamb", learning_rate=1e-2)
+# For comparing sums made in different orders: with an epsilon of 1e-6, entries whose gradients cancel to rounding noise
+# would move by that noise blown up.
+STEADY_LAMB = OptimizerSettings(optimizer="Lamb", learning_rate=1e-2, epsilon=1e-4)
+STEADY_ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3, epsilon=1e-4)
+FLOAT32 = PrecisionSettings()
+FLOAT16 = PrecisionSettings(amp=True)
+NUM_STEPS = 20
+
+_initialized: list[Group] = []
+# A program is a pure function of its settings, and half of a session's time; it takes some 20 MB.
+build = lru_cache(maxsize=12)(build_training_program)
+
+
+def join(group: Group) -> None:
+    """Fleet's environment of this process, once."""
+    if not _initialized:
+        initialize(group)
+        _initialized.append(group)
+
+
+def random_batch(seed: int, size: int = 13, length: int = 7, masked: tuple[int, ...] = (3, 1, 0, 2, 4)) -> dict:
+    """Sequences of 3 to `length` tokens; sequence i has `masked[i % len(masked)]` masked tokens. Labels follow inputs.
+
+    The label of a masked token is a function of its neighbour and next_sentence_labels one of the first token, so
+    there is something to learn.
+    """
+    rng = np.random.RandomState(seed)
+    lengths = rng.randint(max(3, max(masked) + 1), length + 1, size)
+    inside = np.arange(length) < lengths[:, None]
+    input_ids = np.where(inside, rng.randint(5, MODEL.vocab_size, (size, length)), 0)
+    rows, columns = [], []
+    for row in range(size):
+        rows += [row] * masked[row % len(masked)]
+        columns += list(1 + rng.permutation(lengths[row] - 1)[: masked[row % len(masked)]])
+    rows, columns = np.array(rows, "int64"), np.array(columns, "int64")
+    labels = (input_ids[rows, columns - 1] * 7 + 3) % MODEL.vocab_size
+    input_ids[rows, columns] = 4
+    return {
+        "input_ids": input_ids.astype("int64"),
+        "token_type_ids": (np.arange(length) * 2 > lengths[:, None]).astype("int64") * inside,
+        "attention_mask": inside.astype("int64"),
+        "rows": rows,
+        "columns": columns,
+        "labels": labels.astype("int64"),
+        "next_sentence_labels": (input_ids[:, 0] % 2).astype("int64"),
+    }
+
+
+def feeds(batch: dict, num_passes: int = 1, *, num_padding: int = 2) -> list[dict]:
+    """The batch cut into equal passes, as a loader would feed them: `num_padding` masked entries weigh nothing."""
+    size, length = batch["input_ids"].shape
+    per_pass = size // num_passes
+    assert per_pass * num_passes == size
+    normalizer = max(len(batch["rows"]) / num_passes, 1.0)
+    result = []
+    for start in range(0, size, per_pass):
+        chosen = (batch["rows"] >= start) & (batch["rows"] < start + per_pass)
+        rows, columns = batch["rows"][chosen] - start, batch["columns"][chosen]
+        feed = {
+            name: batch[name][start : start + per_pass]
+            for name in ("input_ids", "token_type_ids", "attention_mask", "next_sentence_labels")
+        }
+        feed["masked_lm_positions"] = np.pad(rows * length + columns, (0, num_padding))
+        feed["masked_lm_labels"] = np.pad(batch["labels"][chosen], (0, num_padding))
+        feed["masked_lm_weights"] = np.pad(np.ones(chosen.sum(), "float32"), (0, num_padding))
+        feed["masked_lm_normalizer"] = np.array([normalizer], "float32")
+        result.append(feed)
+    return result
+
+
+def overflowing(feed: dict) -> dict:
+    """The same pass with an infinite loss, hence gradients that are not finite."""
+    weights = feed["masked_lm_weights"].copy()
+    weights[0] = np.inf
+    return {**feed, "masked_lm_weights": weights}
+
+
+class Session:
+    """A training program of the tiny model, initialised in a scope of its own."""
+
+    def __init__(
+        self,
+        *,
+        model=MODEL,
+        optimizer=LAMB,
+        precision=FLOAT32,
+        group=ONE_RANK,
+        passes=1,
+        seed=3,
+        num_steps=NUM_STEPS,
+        warmup_steps=4,
+        fuse_mha=False,
+    ):
+        join(group)
+        self.program = build(
+            PretrainingObjective(model, fuse_mha),
+            optimizer,
+            precision,
+            group,
+            gradient_accumulation_steps=passes,
+            num_scheduled_steps=num_steps,
+            seed=seed,
+        )
+        self.group, self.place, self.scope = group, place_of("cpu"), static.Scope()
+        self.executor = static.Executor(self.place)
+        self.executor.run(self.program.startup, scope=self.scope)
+        self.schedule = Schedule(
+            optimizer.learning_rate,
+            warmup_steps,
+            num_steps,
+            optimizer.lr_decay_power,
+            optimizer.warmup_start_lr,
+            optimizer.end_learning_rate,
+        )
+        load_schedule(self.scope, self.schedule, self.place)
+        if self.program.amp_optimizer is not None:
+            self.program.amp_optimizer.amp_init(self.place, scope=self.scope)
+
+    def device(self) -> Device:
+        return Device(self.executor, self.scope, self.place, self.group, Collective(self.group, self.executor), 1.0)
+
+    def update(self, passes: list[dict]) -> dict[str, float]:
+        """All passes of one update -> sums over its passes, by the names of its objective."""
+        assert len(passes) == self.program.gradient_accumulation_steps
+        self.write(TRAINING_METRICS, np.zeros(len(self.program.objective.metric_names)))
+        for feed in passes:
+            self.executor.run(self.program.main, feed=feed, scope=self.scope)
+        return dict(zip(self.program.objective.metric_names, self.read(TRAINING_METRICS).tolist(), strict=True))
+
+    def read(self, name: str) -> np.ndarray:
+        return read_variable(self.scope, name)
+
+    def value(self, name: str) -> float:
+        return self.read(name).reshape(-1)[0].item()
+
+    def write(self, name: str, value) -> None:
+        write_variable(self.scope, name, value, self.place)
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        return {name: self.read(name) for name in self.program.parameters}
+
+    def optimizer_state(self) -> dict[str, np.ndarray]:
+        return {key: self.read(name) for key, name in self.program.optimizer_state.items()}
+
+    def persistables(self) -> dict[str, np.ndarray]:
+        """Everything that outlives a pass, whoever made it."""
+        names = {v.name for v in self.program.main.list_vars() if v.persistable}
+        return {name: self.read(name) for name in sorted(names) if name not in ("feed", "fetch")}
+
+
+def relative_difference(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> float:
+    """max abs difference / max abs value, of the tensor where it is largest.
+
+    Not of key biases: softmax cancels what they add, so their gradients are rounding noise, which LAMB and Adam blow up
+    to steps of any direction. They stay small, and have no effect.
+    """
+    assert left.keys() == right.keys()
+    for name in [name for name in left if name.endswith("key.bias")]:
+        assert max(np.abs(left[name]).max(), np.abs(right[name]).max()) < 1e-3, name
+    return max(
+        float(np.abs(left[name].astype("float64") - right[name]).max() / max(np.abs(right[name]).max(), 1e-30))
+        for name in left
+        if not name.endswith("key.bias")
+    )
+
+
+def assert_identical(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> None:
+    assert left.keys() == right.keys()
+    different = [name for name in left if left[name].tobytes() != right[name].tobytes()]
+    assert not different, different
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What the trainer reads of a micro-batch."""
+
+    feed: dict
+    num_sequences: int
+    num_tokens: int
+    num_padded_tokens: int
+    num_masked: int
+
+
+@dataclass(frozen=True)
+class Update:
+    """What the trainer reads of a global batch."""
+
+    epoch: int
+    micro_batches: list[Pass]
+
+
+def as_pass(feed: dict) -> Pass:
+    mask = feed["attention_mask"]
+    return Pass(feed, len(mask), int(mask.sum()), mask.size, int(np.isfinite(feed["masked_lm_weights"]).sum()))
+
+
+def updates(start_step: int, passes: int = 1, size: int = 12, change=lambda step, feeds: feeds):
+    """Batches from `start_step` on, each a function of its step; `change(step, feeds)` may damage them."""
+    step = start_step
+    while True:
+        yield Update(0, [as_pass(feed) for feed in change(step, feeds(random_batch(step, size), passes))])
+        step += 1
+
+
+def pretraining_config(directory, **changes) -> PretrainingConfig:
+    """Settings of a run of the tiny model under `directory`; `changes` are flat names, `model` a BertConfig."""
+    from bert.config.base import derive
+
+    vocabulary = directory / "vocab.txt"
+    if not vocabulary.exists():
+        vocabulary.write_text("".join(f"word{i}\n" for i in range(MODEL.vocab_size)))
+    config = PretrainingConfig(
+        model=MODEL,
+        data={"input_dir": directory, "vocab_file": vocabulary, "max_seq_length": 16, "max_predictions_per_seq": 3},
+        batch={"batch_size": 12},
+        run={
+            "phase": 1,
+            "max_steps": NUM_STEPS,
+            "bert_model": "bert-test",
+            "output_dir": directory / "results",
+            "log_freq": 1,
+            "num_steps_per_checkpoint": 1000,
+        },
+        optimizer={"learning_rate": 1e-2},
+        hardware={"device": "cpu", "visualdl": False, "peak_tflops": 1.0},
+    )
+    return derive(config, **changes)

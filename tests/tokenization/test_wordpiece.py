@@ -1,0 +1,185 @@
+import string
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert.tokenization.fast_tokenizer import FastTokenizer, reference_tokenizer
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from tests.support.corpora import vocabulary
+
+HARD_TEXTS = [
+    "",
+    " ",
+    "The river runs to the sea.",
+    "unfathomable fishing, (old-boats)!",
+    "na\u00efve caf\u00e9 \u00c5ngstr\u00f6m",
+    "\u4e2d\u6587 and water",
+    "a\u0301 ,\u0301x",
+    "nul\x00byte bell\x07 vt\x0b ff\x0c del\x7f",
+    "\ufeffBOM first",
+    "line\r\nline\ttab",
+    "\u05d0\u05d1\u05d2 \u0645\u0631\u062d\u0628\u0627",
+    "emoji \U0001f600\U0001f1e9\U0001f1ea fish",
+    "x" * 100 + " " + "y" * 101,
+    "\u00e9" * 101,
+    "[MASK] [SEP] [unused0] ##ing",
+    "\u2014dash\u2014 \u201cquote\u201d\u2026",
+    "soft\u00adhyphen zero\u200bwidth no\u00a0break",
+    "\u037e\u1fef\u2260",
+    "\u0130stanbul \u1e9e \u2126",
+    "\ufffd",
+    "a\u2028b\u0085c",
+    "$1,000.00 50% #tag @me",
+]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("text", HARD_TEXTS)
+def test_fast_tokeniser_agrees_with_the_reference(text, lowercase):
+    words = vocabulary()
+    expected = reference_tokenizer(words, lowercase).encode(text, add_special_tokens=False).ids
+    assert FastTokenizer(words, lowercase).encode(text) == expected
+
+
+def test_words_that_were_being_added_when_it_was_interrupted_are_forgotten():
+    words = vocabulary()
+    tokenizer = FastTokenizer(words)
+    tokenizer.encode("The river")
+    with (
+        mock.patch.object(FastTokenizer, "_tokenize_rows", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        tokenizer.encode("runs to the sea")
+    assert tokenizer.encode("The river runs to the sea") == FastTokenizer(words).encode("The river runs to the sea")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.text(st.one_of(st.sampled_from(string.printable), st.characters(exclude_categories=["Cs"])), max_size=40),
+        max_size=8,
+    ),
+    st.booleans(),
+)
+def test_a_block_of_any_texts_agrees_with_the_reference(texts, lowercase):
+    words = vocabulary()
+    reference = reference_tokenizer(words, lowercase)
+    ids, offsets = FastTokenizer(words, lowercase).encode_texts(texts)
+    assert [ids[low:high].tolist() for low, high in zip(offsets[:-1], offsets[1:], strict=True)] == [
+        reference.encode(text, add_special_tokens=False).ids for text in texts
+    ]
+
+
+def varied_documents(number: int) -> list[str]:
+    """Documents of words, punctuation and white space from many scripts, controls and emoji among them."""
+    rng = np.random.default_rng(5)
+    pieces = [
+        *words_of_vocabulary(),
+        *(piece for text in HARD_TEXTS for piece in text.split(" ")),
+        *" \t\n\r\v\f\x00\x07\x85\xa0\u200b\u2028\u3000",
+        *string.punctuation,
+    ]
+    blocks = [
+        (0x21, 0x7E),
+        (0xA1, 0x24F),
+        (0x300, 0x36F),
+        (0x370, 0x52F),
+        (0x590, 0x6FF),
+        (0x900, 0x97F),
+        (0x1E00, 0x20CF),
+        (0x3040, 0x30FF),
+        (0x4E00, 0x9FFF),
+        (0xAC00, 0xD7A3),
+        (0x1F300, 0x1F6FF),
+    ]
+    documents = []
+    for _ in range(number):
+        parts = rng.choice(pieces, rng.integers(0, 30)).tolist()
+        for low, high in [blocks[index] for index in rng.integers(0, len(blocks), rng.integers(0, 8))]:
+            place = int(rng.integers(len(parts) + 1))
+            parts.insert(place, "".join(map(chr, rng.integers(low, high + 1, rng.integers(1, 120 if low < 99 else 9)))))
+        documents.append("".join(part + " " * bool(rng.integers(4)) for part in parts))
+    return documents
+
+
+def words_of_vocabulary() -> list[str]:
+    return [token.strip("#") for token in vocabulary().tokens]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_ten_thousand_varied_documents_agree_with_the_reference(lowercase):
+    words, documents = vocabulary(), varied_documents(10_000)
+    reference = reference_tokenizer(words, lowercase)
+    ids, offsets = FastTokenizer(words, lowercase).encode_texts(documents)
+    expected = [found.ids for found in reference.encode_batch(documents, add_special_tokens=False)]
+    assert ids.tolist() == [index for found in expected for index in found]
+    assert np.diff(offsets).tolist() == list(map(len, expected))
+
+
+def test_memory_of_words_may_be_emptied_at_any_time():
+    words = vocabulary()
+    forgetful, plain = FastTokenizer(words, max_cached_words=3), FastTokenizer(words)
+    for text in ("the old boats wait under bridges", "fish and water", "the old boats wait", "un der fishing"):
+        assert forgetful.encode(text) == plain.encode(text)
+
+
+def test_texts_do_not_run_into_each_other():
+    words = vocabulary()
+    ids, offsets = FastTokenizer(words).encode_texts(["un", "der", "", "s"])
+    assert offsets.tolist() == [0, 1, 4, 4, 5]
+    assert ids[0] == words.id_of("un") and ids[1] == words.id_of("d")
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "rule"),
+    [
+        (b"[PAD]\n[UNK]\n\n[CLS]\n[SEP]\n[MASK]\n", 3, "blank line"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsea\nriver\nsea\n", 8, "on line 6 already"),
+        (b"[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\n[MASK]\r\n", 1, "CR LF"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsea 17\n", 6, "white space"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\xff\xfe\n", 6, "not UTF-8"),
+    ],
+)
+def test_a_bad_vocabulary_is_refused_with_its_line(tmp_path, content, line, rule):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rule) as error:
+        Vocabulary.from_file(path)
+    assert f"vocab.txt:{line}:" in str(error.value)
+
+
+@pytest.mark.parametrize("missing", SPECIAL_TOKENS)
+def test_a_vocabulary_without_a_special_token_is_refused(tmp_path, missing):
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{token}\n" for token in SPECIAL_TOKENS if token != missing) + "sea\n")
+    with pytest.raises(ValueError, match=r"1 to 5") as error:
+        Vocabulary.from_file(path)
+    assert missing in str(error.value)
+
+
+def test_ids_are_line_numbers_and_the_last_line_feed_is_optional(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join((*SPECIAL_TOKENS, "sea", "\u6d77")))
+    words = Vocabulary.from_file(path)
+    assert (len(words), words.id_of("[MASK]"), words.id_of("\u6d77")) == (7, 4, 6)
+    assert "river" not in words and "sea" in words
+
+
+def test_model_size_must_be_that_of_the_vocabulary_or_rounded_up_to_eight():
+    words = vocabulary()
+    rounded = -(-len(words) // 8) * 8
+    words.check_model_size(len(words))
+    words.check_model_size(rounded)
+    for wrong in (len(words) - 1, rounded + 8):
+        with pytest.raises(ValueError, match=f"vocab_size is {wrong}"):
+            words.check_model_size(wrong)
+
+
+def test_replacements_are_neither_special_nor_unused():
+    words = vocabulary()
+    tokens = {words.tokens[index] for index in words.replacement_ids()}
+    assert tokens == set(words.tokens) - set(SPECIAL_TOKENS) - {"[unused0]", "[unused1]"}
+    assert words.id_dtype() == np.uint16
