@@ -2,22 +2,19 @@
 
 import sys
 
-from bert.config.command_line import dump_yaml, parse_arguments, usage_errors
+from bert.config.command_line import parse_arguments, usage_errors
 from bert.finetuning.ner.config import ENTRY
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = parse_arguments(ENTRY, argv)
-    if arguments.show_config:
-        print(dump_yaml(arguments.config), end="")
-        return 0
+    config = parse_arguments(ENTRY, argv)
     with usage_errors():
-        arguments.config.check_files()
+        config.check_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
         from bert.finetuning import run as finetuning
         from bert.finetuning.ner import task as token_classification
 
-        return finetuning.run(arguments.config, token_classification.open_task)
+        return finetuning.run(config, token_classification.open_task)
 
 
 if __name__ == "__main__":

@@ -4,26 +4,14 @@ import contextlib
 import os
 import sys
 
-from bert.config.command_line import PRETRAINING, dump_yaml, parse_arguments, usage_errors
-from bert.launching.progress import QUIET_STEPS
-from bert.planning.estimates import dry_run_report
-from bert.reporting.logs import RunLog
-
-EXIT_DIVERGED = 3
+from bert.config.command_line import dump_yaml, parse_arguments, usage_errors
+from bert.exit_codes import DIVERGED
+from bert.pretraining.entry import ENTRY
+from bert.reporting.logs import QUIET_STEPS, RunLog
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = parse_arguments(PRETRAINING, argv)
-    config = arguments.config
-    if arguments.show_config:
-        print(dump_yaml(config), end="")
-    if arguments.switches["dry_run"]:
-        from bert.runtime.distributed import group_from_environment
-
-        with usage_errors():
-            print(dry_run_report(config, group_from_environment("cpu").world_size))
-    if arguments.show_config or arguments.switches["dry_run"]:
-        return 0
+    config = parse_arguments(ENTRY, argv)
     with usage_errors():
         config.check_files()
         return run(config)
@@ -33,12 +21,13 @@ def run(config) -> int:
     # Paddle takes a second to load: not for --help, --dry-run or an error in the settings.
     from bert.checkpoints import files as checkpoint_files
     from bert.checkpoints.writer import CheckpointWriter
+    from bert.exit_codes import INTERRUPTED
     from bert.pretraining import task as pretraining
     from bert.runtime import distributed
     from bert.samples.loader import evaluation_unigram_entropy
     from bert.training import initialization
     from bert.training import run as runs
-    from bert.training.interruption import EXIT_INTERRUPTED, StopRequest
+    from bert.training.interruption import StopRequest
     from bert.training.trainer import RanksDiffer, Trainer, TrainingDiverged
     from program import build_evaluation_program
 
@@ -109,13 +98,13 @@ def run(config) -> int:
                 )
         except (TrainingDiverged, RanksDiffer) as error:
             print(f"error: {error}", file=sys.stderr)
-            return EXIT_DIVERGED
+            return DIVERGED
         if log:
             log.summary(pretraining.summary(config, outcome, device, program, entropy))
         distributed.finalize(group)
     if outcome.interrupted_by:
         say(f"stopped by {outcome.interrupted_by} at step {outcome.step}, saved; start again to continue")
-        return EXIT_INTERRUPTED
+        return INTERRUPTED
     return 0
 
 

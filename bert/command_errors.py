@@ -1,42 +1,58 @@
-"""How commands end: what the system refuses becomes a sentence, and so does Ctrl-C; a reader that left is no error."""
-
-from __future__ import annotations
+"""Errors of a command become one line on standard error and an exit code, without a traceback."""
 
 import errno
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bert import exit_codes
 from bert.files import shown
 
 _STANDARD_OUTPUT = "standard output"
 
 
-@contextmanager
-def command(place: str | Path = _STANDARD_OUTPUT, interrupted: str = "interrupted") -> Iterator[None]:
-    """End the process with "error: ..." and status 1 at a ValueError or what the system refuses; `place` is written to.
+def _text(error: ValueError) -> list[str]:
+    return [str(error)]
 
-    A Ctrl-C ends it with the line `interrupted` and status 130; a closed pipe (`| head`) ends the block in silence.
+
+@contextmanager
+def command(
+    place: str | Path = _STANDARD_OUTPUT,
+    interrupted: str = "interrupted",
+    explain: Callable[[ValueError], list[str]] = _text,
+) -> Iterator[None]:
+    """Report a ValueError, an OSError or a `Failure` as `error: ...` and end with its exit code.
+
+    Args:
+        place: what the command writes to, for errors that name no path.
+        interrupted: the line that a Ctrl-C prints.
+        explain: a ValueError -> its lines.
+    Raises:
+        SystemExit: exit_codes.BAD_INPUT, the code of the `Failure`, or CTRL_C. A closed pipe (`| head`) ends the block
+            in silence.
     """
     try:
         yield
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
-        if place != _STANDARD_OUTPUT:  # what reports the progress was closed before the work was done
-            sys.exit(1)
+        if place != _STANDARD_OUTPUT:  # the progress output was closed before the work was done
+            raise SystemExit(exit_codes.BAD_INPUT) from None
+    except exit_codes.Failure as error:
+        raise _ended(error.exit_code, str(error)) from None
     except ValueError as error:
-        sys.exit(f"error: {error}")
+        raise _ended(exit_codes.BAD_INPUT, *explain(error)) from None
     except (OSError, sqlite3.OperationalError) as error:
-        if place == _STANDARD_OUTPUT:
+        if place == _STANDARD_OUTPUT and getattr(error, "errno", None) in (errno.ENOSPC, errno.EIO):
             _discard_output()  # the interpreter's last flush would fail again
-        sys.exit(f"error: {system_error_text(error, place)}")
+        raise _ended(exit_codes.BAD_INPUT, system_error_text(error, place)) from None
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
-        sys.exit(130)
+        raise SystemExit(exit_codes.CTRL_C) from None
 
 
 def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Path) -> str:
@@ -57,6 +73,12 @@ def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Pa
         f"{shown(path if isinstance(path, (str, bytes)) else place)}: "
         f"{getattr(error, 'strerror', None) or error}; {remedy}, then start again"
     )
+
+
+def _ended(code: int, *lines: str) -> SystemExit:
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    return SystemExit(code)
 
 
 def _discard_output() -> None:

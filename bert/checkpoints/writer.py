@@ -12,9 +12,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bert.exit_codes import NOT_SAVED, Failure
 
-class SaveFailed(RuntimeError):
+
+class SaveFailed(Failure):
     """A checkpoint could not be written; those before it are untouched."""
+
+    exit_code = NOT_SAVED
 
 
 @dataclass(frozen=True)

@@ -8,25 +8,35 @@ import contextlib
 import dataclasses
 import difflib
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from bert.checkpoints.writer import SaveFailed
+from bert import exit_codes
+from bert.command_errors import command
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 from bert.config.base import TrainingConfig
 from bert.config.flags import Formatter, Parser, add_flag, choices_of, flat_fields, is_optional, members
-from bert.planning.flags import add_plan_flags, planned, take_plan_request
-from bert.pretraining.config import PretrainingConfig
-from bert.pretraining.recipes import RECIPES
-from bert.training.interruption import EXIT_NOT_SAVED
 
-EXIT_USAGE = 2
 _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a parent, and the model's JSON
+
+
+@dataclasses.dataclass(frozen=True)
+class Inquiry:
+    """Flags that ask something about the settings. Like --help, they are answered instead of running.
+
+    Attributes:
+        add_flags: adds them to an argparse group.
+        take: removes them from the flags that were given -> what was asked, None if nothing.
+        answer: (settings of runs that follow each other, what was asked) -> text.
+    """
+
+    add_flags: Callable[[Any], None]
+    take: Callable[[dict[str, Any]], Any]
+    answer: Callable[[Sequence[Any], Any], str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +48,7 @@ class EntryPoint:
         config_class: the settings, whose fields are the flags.
         recipes: settings by the names that --config takes: all of a run's, or some by their flat names.
         usage: what follows the name of the script in the usage line.
-        switches: flags without a field and without a value: name -> help.
+        inquiries: flags that are answered instead of running.
         aliases: further flags of a field: its name -> flags.
         implied: settings that the given ones imply where no layer says otherwise (the sizes in a checkpoint's folder).
     """
@@ -48,47 +58,35 @@ class EntryPoint:
     recipes: Mapping[str, Callable[[], TrainingConfig | Mapping[str, Any]]]
     usage: str
     description: str
-    switches: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    inquiries: Sequence[Inquiry] = ()
     aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: {}
 
 
-PRETRAINING = EntryPoint(
-    script="run_pretraining.py",
-    config_class=PretrainingConfig,
-    recipes=RECIPES,
-    usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
-    description="Pre-train BERT on PaddlePaddle.",
-    switches={"dry_run": "print the plan (batches, tokens, memory) and stop"},
-)
+def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any:
+    """Read and check a command line -> settings of the entry point's config_class.
 
-
-@dataclasses.dataclass(frozen=True)
-class Arguments:
-    """A checked command line."""
-
-    config: Any  # of the entry point's config_class
-    show_config: bool
-    switches: Mapping[str, bool]
-
-
-def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Arguments:
-    """Read and check a command line; on an error print one line for each mistake and exit with code 2."""
+    Raises:
+        SystemExit: 2 after a line for each mistake; 0 after --show-config or an inquiry was answered.
+    """
     with usage_errors():
-        flags = parse_flags(argv, entry=entry)
-        show_config = flags.pop("show_config", False)
-        switches = {name: flags.pop(name, False) for name in entry.switches}
-        planning = take_plan_request(flags)
-        config = resolve_config(flags, entry)
-        if planning is not None:  # like --help, it answers and ends
-            print(planned([config], planning))
-            raise SystemExit(0)
-        return Arguments(config, show_config, switches)
+        return settings_or_answers(parse_flags(argv, entry), entry)
 
 
-def parse_flags(
-    argv: Sequence[str] | None = None, extra_flags: Iterable[str] = (), entry: EntryPoint = PRETRAINING
-) -> dict[str, Any]:
+def settings_or_answers(flags: dict[str, Any], entry: EntryPoint) -> Any:
+    """`resolve_config`, unless the flags ask for an answer instead: print it and exit with code 0."""
+    show_config = flags.pop("show_config", False)
+    requests = [(inquiry, inquiry.take(flags)) for inquiry in entry.inquiries]
+    config = resolve_config(flags, entry)
+    answers = [dump_yaml(config).rstrip("\n")] if show_config else []
+    answers += [inquiry.answer([config], request) for inquiry, request in requests if request is not None]
+    if answers:
+        print("\n".join(answers))
+        raise SystemExit(exit_codes.OK)
+    return config
+
+
+def parse_flags(argv: Sequence[str] | None, entry: EntryPoint, extra_flags: Iterable[str] = ()) -> dict[str, Any]:
     """Only the flags that were given, by flat name, their values still strings.
 
     Raises:
@@ -103,28 +101,12 @@ def parse_flags(
     return dict(vars(given))
 
 
-@contextlib.contextmanager
-def usage_errors() -> Iterator[None]:
-    """Turn a ValueError, or what a file or folder refuses, into `error: ...` on stderr and exit code 2.
-
-    A checkpoint that could not be written is no mistake of usage: exit code 74.
-    """
-    try:
-        yield
-    except SaveFailed as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_NOT_SAVED) from None
-    except ValueError as error:
-        for line in explain(error):
-            print(f"error: {line}", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
-    except OSError as error:
-        remedy = "" if error.errno is None else "; check that the path exists, is yours to use, and its disk has room"
-        print(f"error: {error}{remedy}", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
+def usage_errors() -> contextlib.AbstractContextManager[None]:
+    """`command_errors.command`, which explains wrong settings line by line."""
+    return command(explain=explain)
 
 
-def resolve_config(flags: Mapping[str, Any], entry: EntryPoint = PRETRAINING) -> Any:
+def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
     """Lay flags (flat names, strings or values) over the YAML file or recipe named by `config`, and check the whole.
 
     Raises:
@@ -161,11 +143,7 @@ def _load_layer(name_or_file: str, entry: EntryPoint) -> dict[str, Any]:
         return {name: value for section in recipe for name, value in section[1]}
     path = Path(name_or_file)
     if not path.is_file():
-        hint = suggest(
-            name_or_file,
-            entry.recipes,
-            f"the recipes are {', '.join(list(entry.recipes)[:6])} ... in bert/pretraining/recipes",
-        )
+        hint = suggest(name_or_file, entry.recipes, f"the recipes are {', '.join(list(entry.recipes)[:6])} ...")
         raise ValueError(f"config={name_or_file} must be a recipe or a YAML file; {hint}")
     return _read_yaml(path, entry)
 
@@ -300,9 +278,8 @@ def parser_of(entry: EntryPoint) -> argparse.ArgumentParser:
         + f"{next(iter(entry.recipes), 'none')}, ...), or a YAML file of flag names and values",
     )
     start.add_argument("--show-config", action="store_true", help="print every resolved setting as YAML")
-    for name, text in entry.switches.items():
-        start.add_argument("--" + name.replace("_", "-"), action="store_true", help=text)
-    add_plan_flags(start)
+    for inquiry in entry.inquiries:
+        inquiry.add_flags(start)
     fields = flat_fields(entry.config_class)
     if "phase" in fields:
         phase = start.add_mutually_exclusive_group()

@@ -22,21 +22,20 @@ from bert.checkpoints import state as checkpoint
 from bert.checkpoints.writer import CheckpointWriter, SaveFailed
 from bert.config.base import derive
 from bert.config.command_line import dump_yaml
+from bert.exit_codes import DIVERGED, INTERRUPTED
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
-from bert.launching.progress import QUIET_STEPS
+from bert.finetuning.prediction import predict
 from bert.model.objectives import Objective
-from bert.reporting.logs import RunLog, Sink, replace_file, to_json
+from bert.reporting.logs import QUIET_STEPS, RunLog, Sink, replace_file, to_json
 from bert.runtime import distributed
 from bert.runtime.paddle_api import read_variable
 from bert.training import initialization
 from bert.training import run as runs
-from bert.training.evaluation import predict
-from bert.training.interruption import EXIT_INTERRUPTED, StopRequest
+from bert.training.interruption import StopRequest
 from bert.training.trainer import Device, Outcome, RanksDiffer, Trainer, TrainingDiverged
 from program import PredictionProgram, TrainingProgram, build_prediction_program
 
-EXIT_DIVERGED = 3
 Outputs = dict[str, np.ndarray]  # what the objective puts out, by name: float32 [n, ...], in the order of the table
 
 
@@ -116,7 +115,7 @@ def run(config: FineTuningConfig, open_task: OpenTask) -> int:
                 session.load(group)
         except (TrainingDiverged, RanksDiffer) as error:
             print(f"error: {error}", file=sys.stderr)
-            return EXIT_DIVERGED
+            return DIVERGED
         if code is None:
             stop.leave_at_once()
             session.finish()
@@ -207,7 +206,7 @@ class _Session:
         self._summarise(program, outcome)
         if outcome.interrupted_by:
             self.say(f"stopped by {outcome.interrupted_by} at step {outcome.step}, saved; start again to continue")
-            return EXIT_INTERRUPTED
+            return INTERRUPTED
         if config.run.benchmark or not outcome.finished:
             return None if config.run.benchmark else 0
         self._use_best(outcome.step)

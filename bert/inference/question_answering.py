@@ -8,13 +8,13 @@ print(reader.answer("How long is the Nile?", paragraph).text)
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.files import weights_folder
 from bert.checkpoints.state import CheckpointError
 from bert.config.architecture import BertConfig
 from bert.finetuning.config import VOCABULARY_FILE, implied_by_weights
+from bert.finetuning.prediction import predict as run_model
 from bert.finetuning.squad.config import SETTINGS_FILE, read_reader_settings
 from bert.finetuning.squad.examples import SquadExamples, single_paragraph
 from bert.finetuning.squad.features import WindowSettings, build_features
@@ -24,12 +24,9 @@ from bert.model.objectives import QuestionAnsweringObjective
 from bert.runtime.distributed import Collective, Group
 from bert.runtime.paddle_api import place_of, static
 from bert.tokenization.vocabulary import Vocabulary
-from bert.training.evaluation import predict as run_model
 from bert.training.initialization import pretrained_parameters
 from bert.training.trainer import Device
 from program import build_prediction_program
-
-_SHOWN = 5  # candidates that a conversation lists
 
 
 @dataclass(frozen=True)
@@ -160,42 +157,3 @@ def _settings(folder: Path, lowercase: bool, most: int) -> tuple[WindowSettings,
     if path.is_file():
         return read_reader_settings(path)
     return WindowSettings(max_seq_length=min(384, most), lowercase=lowercase), AnswerSettings()
-
-
-def converse(reader: QuestionAnswerer, lines: IO[str], out: IO[str]) -> int:
-    """Paragraphs and questions from `lines`, answers to `out`, until the input ends or Ctrl-C; returns 0."""
-    try:
-        while (paragraph := _paragraph(lines, out)) is not None:
-            while question := _asked(lines, out, "question (empty: another paragraph): "):
-                try:
-                    _show(reader.answer(question, paragraph), out)
-                except ValueError as error:
-                    print(f"  {error}", file=out, flush=True)
-    except KeyboardInterrupt:
-        pass
-    print(file=out)
-    return 0
-
-
-def _paragraph(lines: IO[str], out: IO[str]) -> str | None:
-    """Lines up to an empty one; None at the end of the input."""
-    print("\nPaste a paragraph, then an empty line (Ctrl-D ends):", file=out, flush=True)
-    kept: list[str] = []
-    for line in lines:
-        if line.strip():
-            kept.append(line.rstrip("\r\n"))
-        elif kept:
-            break
-    return "\n".join(kept) or None
-
-
-def _asked(lines: IO[str], out: IO[str], prompt: str) -> str:
-    print(prompt, end="", file=out, flush=True)
-    return lines.readline().strip()
-
-
-def _show(answered: AnsweredQuestion, out: IO[str]) -> None:
-    print(f"  {answered.text or '(no answer)'}   [{answered.score:.1%}]", file=out)
-    for candidate in answered.n_best[:_SHOWN]:
-        print(f"    {candidate.probability:6.1%}  {candidate.text or '(no answer)'}", file=out)
-    out.flush()

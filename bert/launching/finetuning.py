@@ -14,13 +14,13 @@ from typing import Any
 import yaml
 
 from bert.config.base import derive
-from bert.config.command_line import EntryPoint, dump_yaml, parse_flags, resolve_config, usage_errors
+from bert.config.command_line import EntryPoint, dump_yaml, parse_flags, settings_or_answers, usage_errors
+from bert.exit_codes import INTERRUPTED
 from bert.files import write_atomically
 from bert.finetuning.config import FineTuningConfig
-from bert.launching.launcher import ENDED_BY_SIGNAL, EXIT_STOPPED, MASTER_TIMEOUT_SECONDS, Runner, has_checkpoint
+from bert.launching.launcher import ENDED_BY_SIGNAL, MASTER_TIMEOUT_SECONDS, Runner, has_checkpoint
 from bert.launching.plan import REPOSITORY, num_gpus
 from bert.launching.rendezvous import launcher_addresses, wait_for_master, without_proxy
-from bert.planning.flags import planned, take_plan_request
 
 # What may differ between a run and its continuation.
 _FREE_SECTIONS = ("initialization", "hardware")
@@ -103,15 +103,8 @@ def parse(
         ValueError: an unknown flag, or settings that contradict each other.
     """
     own, rest = parser.parse_known_args(words)
-    flags = parse_flags(rest, [flag for action in parser._actions for flag in action.option_strings], entry)
-    for switch in ("show_config", *entry.switches):
-        flags.pop(switch, None)
-    planning = take_plan_request(flags)
-    config = resolve_config({**(defaults or {}), **flags}, entry)
-    if planning is not None:  # like --help, it answers and ends
-        print(planned([config], planning))
-        raise SystemExit(0)
-    return own, config
+    flags = parse_flags(rest, entry, [flag for action in parser._actions for flag in action.option_strings])
+    return own, settings_or_answers({**(defaults or {}), **flags}, entry)
 
 
 def launch(entry: EntryPoint, config: FineTuningConfig, ranks: Ranks) -> int:
@@ -139,9 +132,9 @@ def launch(entry: EntryPoint, config: FineTuningConfig, ranks: Ranks) -> int:
         with usage_errors():
             _meet(command[command.index("--master") + 1], ranks, runner)
     code = runner.run(command, phase=config)
-    if code == EXIT_STOPPED or (runner.stop_requested and code in ENDED_BY_SIGNAL):
+    if code == INTERRUPTED or (runner.stop_requested and code in ENDED_BY_SIGNAL):
         print("stopped; the same command continues from here", file=sys.stderr)
-        return EXIT_STOPPED
+        return INTERRUPTED
     return code
 
 

@@ -14,19 +14,20 @@ from pathlib import Path
 from types import FrameType
 
 from bert.config.base import TrainingConfig, derive
-from bert.config.command_line import EXIT_USAGE, dump_yaml, usage_errors
+from bert.config.command_line import dump_yaml, usage_errors
+from bert.exit_codes import BAD_INPUT, INTERRUPTED
 from bert.files import write_atomically
 from bert.launching import quickstart
 from bert.launching import report as launch_report
 from bert.launching.plan import REPOSITORY, LaunchPlan, num_gpus, parse_launch_arguments
 from bert.launching.preparation import prepare_shards
-from bert.launching.progress import QUIET_STEPS, PhaseProgress, pass_on
+from bert.launching.progress import PhaseProgress, pass_on
 from bert.launching.rendezvous import launcher_addresses, wait_for_master, without_proxy
-from bert.planning.estimates import dry_run_report
 from bert.planning.flags import planned
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.dry_run import dry_run_report
+from bert.reporting.logs import QUIET_STEPS
 
-EXIT_STOPPED = 75  # EX_TEMPFAIL: try again
 MASTER_TIMEOUT_SECONDS = 600.0  # nodes of a queue may start minutes apart
 ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # nothing to save yet; the second is Paddle's launcher
 
@@ -46,7 +47,7 @@ class Runner:
         `phase` is the training that the command does: on a terminal its steps are shown as a bar.
         """
         if self.stop_requested:
-            return EXIT_STOPPED
+            return INTERRUPTED
         progress = None
         if phase is not None and sys.stdout.isatty():
             progress = PhaseProgress(phase.stage_dir(), phase.stage())
@@ -293,10 +294,10 @@ def _check_devices(plan: LaunchPlan) -> str | None:
 
 
 def _explain_exit(code: int, config: PretrainingConfig, runner: Runner) -> int:
-    if code == EXIT_STOPPED or (runner.stop_requested and code in ENDED_BY_SIGNAL):
+    if code == INTERRUPTED or (runner.stop_requested and code in ENDED_BY_SIGNAL):
         print("stopped; the same command continues from here", file=sys.stderr)
-        return EXIT_STOPPED
-    if code != EXIT_USAGE:
+        return INTERRUPTED
+    if code != BAD_INPUT:
         print(
             f"error: phase {config.run.phase} ended with exit code {code}; the reason is above, or in "
             f"{config.stage_dir()}",
@@ -309,7 +310,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] != "pretraining":
         print(f"error: {' '.join(words[:1]) or 'no task'} must be a task; pass pretraining", file=sys.stderr)
-        return EXIT_USAGE
+        return BAD_INPUT
     return pretraining(words[1:])
 
 

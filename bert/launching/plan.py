@@ -19,6 +19,7 @@ from bert.config.base import derive
 from bert.config.command_line import parse_flags, resolve_config, suggest
 from bert.planning.flags import PLAN_FLAGS, PlanRequest, add_plan_flags, take_plan_request
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.entry import ENTRY
 from bert.pretraining.recipes import PRESETS, RECIPES, Preset
 
 PRECISIONS = {
@@ -149,7 +150,9 @@ def _positional_plan(
     launch = argparse.Namespace(
         **{**vars(launch), **{name: value for name, value in values.items() if getattr(launch, name, "") is None}}
     )
-    phases = [resolve_config({**_positional_flags(values, phase), **common, **per_phase[phase]}) for phase in (1, 2)]
+    phases = [
+        resolve_config({**_positional_flags(values, phase), **common, **per_phase[phase]}, ENTRY) for phase in (1, 2)
+    ]
     return _plan("positional arguments", phases, launch, processes_per_node=8)
 
 
@@ -186,7 +189,7 @@ def _preset_plan(
         raise ValueError(f"--phase{3 - int(only)}-... has no effect with --phase{only}; drop it, or train both phases")
     recipes = {1: preset.phase1.__name__, 2: preset.phase2.__name__}
     phases = [
-        resolve_config({"config": recipe, **common, **per_phase[phase]})
+        resolve_config({"config": recipe, **common, **per_phase[phase]}, ENTRY)
         for phase, recipe in recipes.items()
         if only in (None, phase)
     ]
@@ -249,9 +252,9 @@ def num_gpus() -> int:
 def _single_phase_plan(
     name: str, common: dict[str, Any], per_phase: Mapping[int, dict[str, Any]], launch: argparse.Namespace
 ) -> LaunchPlan:
-    config = resolve_config({**({"config": name} if name else {}), **common})
+    config = resolve_config({**({"config": name} if name else {}), **common}, ENTRY)
     if any(per_phase.values()):
-        config = resolve_config({**({"config": name} if name else {}), **common, **per_phase[config.run.phase]})
+        config = resolve_config({**({"config": name} if name else {}), **common, **per_phase[config.run.phase]}, ENTRY)
     return _plan(name or f"phase {config.run.phase}", [config], launch, processes_per_node=1)
 
 
@@ -306,8 +309,8 @@ def _split_phases(words: Sequence[str]) -> tuple[dict[str, Any], dict[int, dict[
             word = word if target == 0 else "--" + word[len("--phase1-") :]
         parts[target].append(word)
     extra = [flag for action in _launch_parser()._actions for flag in action.option_strings]
-    common = parse_flags(parts[0], extra)
-    per_phase = {phase: parse_flags(parts[phase], extra) for phase in (1, 2)}
+    common = parse_flags(parts[0], ENTRY, extra)
+    per_phase = {phase: parse_flags(parts[phase], ENTRY, extra) for phase in (1, 2)}
     for phase, flags in per_phase.items():
         for name in {"dry_run", "show_config", "phase", "config", *PLAN_FLAGS} & flags.keys():
             raise ValueError(

@@ -14,8 +14,6 @@ from tqdm import tqdm
 
 from bert.reporting.logs import Sink
 
-QUIET_STEPS = "BERT_QUIET_STEPS"  # set for the ranks: whoever started them shows the steps
-
 
 class PhaseProgress(threading.Thread):
     """Draws the phase's progress.json, which rank 0 replaces about once a second, until `close`."""

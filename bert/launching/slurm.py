@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert.config.command_line import EXIT_USAGE, usage_errors
-from bert.launching.launcher import EXIT_STOPPED, Runner, has_checkpoint, is_done, prepare_data, pretraining
+from bert.config.command_line import usage_errors
+from bert.exit_codes import BAD_INPUT, INTERRUPTED
+from bert.launching.launcher import Runner, has_checkpoint, is_done, prepare_data, pretraining
 from bert.launching.plan import PRECISIONS, LaunchPlan, parse_launch_arguments
 from bert.samples.manifest import UNFINISHED_NAME
 
@@ -182,7 +183,7 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     runner = Runner()
     for config in plan.phases:
         if not is_done(config) and (code := prepare_data(plan, config, runner, only_this_node=True)):
-            return EXIT_STOPPED if runner.stop_requested else code
+            return INTERRUPTED if runner.stop_requested else code
     return 0
 
 
@@ -248,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         print(_help())
-        return 0 if words else EXIT_USAGE
+        return 0 if words else BAD_INPUT
     task, flags = words[0], words[1:]
     with usage_errors():
         if task not in ("prepare", "train"):

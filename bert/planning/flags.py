@@ -5,6 +5,7 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert.config.command_line import Inquiry
 from bert.planning.hardware import PARTS_FILE, Hardware, load_parts, parse_hardware
 from bert.planning.planner import make_plan, plan_report
 from bert.reporting.logs import duration
@@ -99,3 +100,6 @@ def planned(configs: Sequence[Any], request: PlanRequest) -> str:
             text += f", {sum(plan.cost() or 0.0 for plan in plans):,.2f}"
         texts.append(text)
     return "\n\n".join(texts)
+
+
+PLAN = Inquiry(add_plan_flags, take_plan_request, planned)

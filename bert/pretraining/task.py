@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.evaluation import evaluate_pretraining
 from bert.runtime.distributed import Group
 from bert.samples.loader import LoaderSettings, PretrainingDataset, PretrainingLoader, evaluation_batches
 from bert.tokenization.vocabulary import Vocabulary
 from bert.training import run as runs
-from bert.training.evaluation import evaluate_pretraining
 from bert.training.trainer import Device, Outcome
 from program import TrainingProgram
 

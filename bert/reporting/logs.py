@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from bert.reporting.curves import Curves
 
+QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
 CONSOLE_METRICS = (("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
 
 

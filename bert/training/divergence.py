@@ -5,16 +5,21 @@ from typing import Any
 
 import numpy as np
 
+from bert.exit_codes import DIVERGED, Failure
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.runtime.paddle_api import read_variable
 
 
-class TrainingDiverged(RuntimeError):
+class TrainingDiverged(Failure):
     """Too many updates in a row had gradients that were not finite, or the loss jumped again and again."""
 
+    exit_code = DIVERGED
 
-class RanksDiffer(RuntimeError):
+
+class RanksDiffer(Failure):
     """The ranks no longer hold the same parameters."""
+
+    exit_code = DIVERGED
 
 
 def check_ranks(program: Any, device: Any, step: int) -> None:

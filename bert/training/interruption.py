@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: saved, start again to continue
-EXIT_NOT_SAVED = 74  # EX_IOERR: a checkpoint could not be written; the ones before are whole
+from bert.exit_codes import INTERRUPTED
+
 STOP_FILE = "STOP"  # in the output folder
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm sends USR1 ahead of a limit, if asked to
 
@@ -37,12 +37,12 @@ class StopRequest:
         """All that is to be saved is saved: from now on a signal, also one that came before, ends the process.
 
         Raises:
-            SystemExit: EXIT_INTERRUPTED; from within whatever runs when a signal comes.
+            SystemExit: INTERRUPTED; from within whatever runs when a signal comes.
         """
         for number in SIGNALS:
             signal.signal(number, self._leave)
         if self.signal_name is not None:
-            raise SystemExit(EXIT_INTERRUPTED)
+            raise SystemExit(INTERRUPTED)
 
     def watch(self, folder: Path, say: Callable[[str], None]) -> None:
         """Stop when `folder`/STOP appears; one rank does this. It is taken away when it is obeyed.
@@ -81,7 +81,7 @@ class StopRequest:
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
         self._set(number, frame)
-        raise SystemExit(EXIT_INTERRUPTED)
+        raise SystemExit(INTERRUPTED)
 
     def _set(self, number: int, frame: FrameType | None) -> None:
         self.signal_name = signal.Signals(number).name

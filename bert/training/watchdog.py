@@ -18,13 +18,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-EXIT_STALLED = 70  # EX_SOFTWARE of sysexits.h: nothing moved for --watchdog-seconds; the last checkpoint is whole
+from bert.exit_codes import STALLED
 
 _REQUEST = ".stalled"  # in the shared folder, while a run is being given up
 
 
 class Watchdog:
-    """Ends the process with EXIT_STALLED when `beat` was not called for `seconds`.
+    """Ends the process with STALLED when `beat` was not called for `seconds`.
 
     Writes `folder`/stacks/rankN.txt (appended) and the same to standard error. Ranks that still run follow within
     `grace_seconds`, which is also how long the first one waits for them.
@@ -50,7 +50,7 @@ class Watchdog:
                 self._request.unlink(missing_ok=True)  # of a run that was given up
             self._stream = open(self._file, "a")
             with suppress(OSError, AttributeError):  # a C library without POSIX timers: the thread alone watches
-                self._timer = _ExitTimer(EXIT_STALLED)
+                self._timer = _ExitTimer(STALLED)
             self.beat("starting")
             self._arm(self._seconds + 2 * self._grace)
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -147,7 +147,7 @@ class Watchdog:
                 faulthandler.dump_traceback(file=stream, all_threads=True)
         if is_first:
             time.sleep(self._grace)
-        os._exit(EXIT_STALLED)
+        os._exit(STALLED)
 
 
 def _now() -> str:

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert import REPOSITORY, checkpoint, checkpoint_files
-from bert.config import derive
+from bert import REPOSITORY
+from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import state as checkpoint
+from bert.config.base import derive
 from tests.support import runs, tiny
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "checkpoints"

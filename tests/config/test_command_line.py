@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from bert.config.base import BUILT_IN_MODELS
-from bert.config.command_line import PRETRAINING, dump_yaml, parse_arguments, parse_flags, parser_of, resolve_config
+from bert.config.command_line import dump_yaml, parse_arguments, parse_flags, parser_of, resolve_config
 from bert.config.flags import flat_fields
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
 
 BASE = ["--config", "quickstart_phase1"]
@@ -120,7 +121,7 @@ def flag_words(name, value):
 
 
 def parse(words):
-    return parse_arguments(PRETRAINING, words).config
+    return parse_arguments(PRETRAINING, words)
 
 
 def error_of(capsys, words):
@@ -255,7 +256,7 @@ def test_a_model_file_wins_over_the_name_and_a_flag_over_the_file(tmp_path):
     file.write_text(BUILT_IN_MODELS["bert-mini"].to_json())
     config = parse([*BASE, "--bert-model", "mine", "--config-file", str(file), "--num-hidden-layers", "3"])
     assert (config.run.bert_model, config.model.hidden_size, config.model.num_hidden_layers) == ("mine", 256, 3)
-    again = resolve_config({"config": "quickstart_phase1", "config_file": None})
+    again = resolve_config({"config": "quickstart_phase1", "config_file": None}, PRETRAINING)
     assert again.model == BUILT_IN_MODELS["bert-quickstart"]
 
 
@@ -266,10 +267,16 @@ def test_shown_settings_can_be_fed_back(name, tmp_path):
     assert parse(["--config", str(tmp_path / "shown.yaml")]) == config
 
 
-def test_show_config_and_dry_run_are_told_apart():
-    arguments = parse_arguments(PRETRAINING, [*BASE, "--show-config"])
-    assert (arguments.show_config, arguments.switches["dry_run"]) == (True, False)
-    assert parse_arguments(PRETRAINING, [*BASE, "--dry-run"]).switches["dry_run"] is True
+def test_show_config_and_dry_run_are_answered_and_end(capsys):
+    shown = {}
+    for flags in (["--show-config"], ["--dry-run"], ["--show-config", "--dry-run"]):
+        with pytest.raises(SystemExit) as ended:
+            parse_arguments(PRETRAINING, [*BASE, *flags])
+        assert ended.value.code == 0
+        shown[" ".join(flags)] = capsys.readouterr().out
+    config, plan, both = shown.values()
+    assert "max_steps: " in config and "sequences an update" in plan and "max_steps: " not in plan
+    assert both == config + plan
 
 
 @pytest.mark.parametrize(
@@ -350,7 +357,7 @@ def test_all_mistakes_are_told_at_once(capsys):
 
 
 def test_only_given_flags_are_returned():
-    assert parse_flags(["--seed", "3", "--amp"]) == {"seed": "3", "amp": "true"}
+    assert parse_flags(["--seed", "3", "--amp"], PRETRAINING) == {"seed": "3", "amp": "true"}
 
 
 def test_every_type_of_field_is_one_the_parser_knows():

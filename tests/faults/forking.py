@@ -28,11 +28,12 @@ from tests.faults.boundaries import Boundaries, signals_at
 
 def warm(argv: list[str]) -> None:
     """Build the programs of a command once: forks find them made."""
-    from bert.config.command_line import PRETRAINING, parse_arguments
+    from bert.config.command_line import parse_arguments
+    from bert.pretraining.entry import ENTRY as PRETRAINING
 
     runs.build_training_program = lru_cache(maxsize=None)(runs.build_training_program)
     program.build_evaluation_program = lru_cache(maxsize=None)(program.build_evaluation_program)
-    config = parse_arguments(PRETRAINING, argv).config
+    config = parse_arguments(PRETRAINING, argv)
     group, objective = distributed.Group(0, 1, "cpu"), pretraining.objective_of(config)
     distributed.initialize(group)
     program.build_evaluation_program(objective)

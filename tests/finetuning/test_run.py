@@ -13,6 +13,7 @@ from bert.arrays.ragged import offsets_of
 from bert.checkpoints import files as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import usage_errors
+from bert.exit_codes import INTERRUPTED, NOT_SAVED
 from bert.finetuning import run as finetuning
 from bert.finetuning.config import FineTuningConfig, implied_by_weights, with_steps
 from bert.finetuning.loader import UNLABELLED, FeatureTable, FineTuningLoader, prediction_batches
@@ -24,7 +25,6 @@ from bert.model.objectives import (
     TokenClassificationObjective,
 )
 from bert.runtime.paddle_api import static
-from bert.training.interruption import EXIT_INTERRUPTED, EXIT_NOT_SAVED
 from tests.support import tiny
 
 
@@ -262,7 +262,7 @@ def test_best_weights_that_cannot_be_kept_end_the_run_with_a_code_of_their_own(t
     config.best_dir().write_text("a file where the folder should be")
     with pytest.raises(SystemExit) as ended, usage_errors():
         run(config)
-    assert ended.value.code == EXIT_NOT_SAVED
+    assert ended.value.code == NOT_SAVED
     assert "the best weights, those of step 12, could not be kept" in capsys.readouterr().err
 
 
@@ -298,7 +298,7 @@ def test_a_signal_while_predictions_are_written_ends_the_run(tmp_path, trained, 
     )
     with pytest.raises(SystemExit) as ended:
         run(config, open_task)
-    assert ended.value.code == EXIT_INTERRUPTED
+    assert ended.value.code == INTERRUPTED
     assert checkpoint_files.list_steps(config.checkpoint_dir()) == ([5, 10, 12] if do_train else [])
 
 

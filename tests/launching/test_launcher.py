@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert.config.base import derive
+from bert.exit_codes import INTERRUPTED
 from bert.launching import launcher, quickstart
 from bert.launching import report as launch_report
 from bert.launching.plan import REPOSITORY, parse_launch_arguments
@@ -221,7 +222,7 @@ def test_a_signal_before_training_stops_too(workplace):
     runner = launcher.Runner()
     try:
         runner._on_signal(signal.SIGTERM, None)
-        assert runner.run([sys.executable, "-c", "1/0"]) == launcher.EXIT_STOPPED
+        assert runner.run([sys.executable, "-c", "1/0"]) == INTERRUPTED
     finally:
         for name in ("SIGTERM", "SIGHUP", "SIGUSR1"):
             signal.signal(signal.Signals[name], signal.SIG_DFL)

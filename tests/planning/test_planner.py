@@ -4,13 +4,14 @@ import pytest
 
 from bert import REPOSITORY
 from bert.config.base import BUILT_IN_MODELS, BertConfig, derive
-from bert.config.command_line import PRETRAINING, parse_arguments
+from bert.config.command_line import parse_arguments
 from bert.launching.plan import parse_launch_arguments
 from bert.planning.estimates import forward_flops_per_sequence
 from bert.planning.flags import planned
 from bert.planning.hardware import load_parts, parse_hardware
 from bert.planning.operators import Pass, ProgramKind, operators, update_bytes
 from bert.planning.planner import make_plan, plan_report
+from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
 from tests.benchmarks.planner_check import PUBLISHED, PUBLISHED_32_NODES_HOURS, predicted_32_node_hours, table
 

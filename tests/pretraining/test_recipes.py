@@ -7,6 +7,7 @@ import pytest
 from bert.config.base import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, resolve_config
 from bert.planning.estimates import dry_run_report
+from bert.pretraining.entry import ENTRY
 from bert.pretraining.recipes import PRESETS, RECIPES
 from bert.pretraining.recipes.presets import NODE_COUNTS
 
@@ -16,9 +17,9 @@ def test_every_recipe_is_documented_and_survives_yaml(name, tmp_path, monkeypatc
     monkeypatch.delenv("BERT_PREP_WORKING_DIR", raising=False)
     assert RECIPES[name].__doc__
     config = RECIPES[name]()
-    assert resolve_config({"config": name}) == config
+    assert resolve_config({"config": name}, ENTRY) == config
     (tmp_path / "settings.yaml").write_text(dump_yaml(config))
-    assert resolve_config({"config": tmp_path / "settings.yaml"}) == config
+    assert resolve_config({"config": tmp_path / "settings.yaml"}, ENTRY) == config
 
 
 @pytest.mark.parametrize("name", RECIPES)

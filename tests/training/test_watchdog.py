@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.training.watchdog import EXIT_STALLED, Watchdog
+from bert.exit_codes import STALLED
+from bert.training.watchdog import Watchdog
 
 PROGRAM = """
 import ctypes, sys, time
@@ -39,7 +40,7 @@ def start(folder: Path, kind: str, seconds: float = 0.6, rank: int = 0) -> subpr
 def test_code_that_hangs_outside_of_python_is_described_and_left(tmp_path):
     process = start(tmp_path, "released")
     _, stderr = process.communicate(timeout=30)
-    assert process.returncode == EXIT_STALLED == 70
+    assert process.returncode == STALLED == 70
     stacks = (tmp_path / "stacks" / "rank0.txt").read_text()
     for text in (stacks, stderr):
         assert "rank 0: nothing moved for" in text and "since 'update 7' began" in text
@@ -51,7 +52,7 @@ def test_code_that_never_gives_the_interpreter_back_is_left_too(tmp_path):
     """No Python thread can run any more: timers outside of it dump the stacks and exit with the same code."""
     process = start(tmp_path, "held")
     process.communicate(timeout=30)
-    assert process.returncode == EXIT_STALLED
+    assert process.returncode == STALLED
     assert "a_pass_that_hangs" in (tmp_path / "stacks" / "rank0.txt").read_text()
 
 
@@ -62,9 +63,9 @@ def test_the_ranks_that_do_not_stall_dump_their_stacks_too(tmp_path):
         time.sleep(0.02)
     time.sleep(0.3)
     first = start(tmp_path, "released", rank=2)
-    assert "rank 2: nothing moved" in first.communicate(timeout=30)[1] and first.returncode == EXIT_STALLED
+    assert "rank 2: nothing moved" in first.communicate(timeout=30)[1] and first.returncode == STALLED
     _, stderr = other.communicate(timeout=30)
-    assert other.returncode == EXIT_STALLED
+    assert other.returncode == STALLED
     assert "rank 1: rank 2: nothing moved" in stderr and "here 'update" in stderr
     assert "a_pass_that_hangs" in (tmp_path / "stacks" / "rank1.txt").read_text()
 
@@ -107,4 +108,4 @@ def test_a_log_that_cannot_be_written_does_not_keep_it_from_leaving(tmp_path, fu
         (tmp_path / "stacks" / "rank0.txt").symlink_to("/dev/full")
     process = start(tmp_path, "released")
     process.stderr.close()
-    assert process.wait(timeout=30) == EXIT_STALLED
+    assert process.wait(timeout=30) == STALLED

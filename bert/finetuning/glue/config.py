@@ -10,6 +10,7 @@ from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_b
 from bert.finetuning.glue.reading import MAX_BAD_LINE_FRACTION
 from bert.finetuning.glue.recipes import GLUE_RECIPES
 from bert.finetuning.glue.tasks import TASKS, GlueTask, custom_task, find_task
+from bert.planning.flags import PLAN
 
 LABELS_FILE = "labels.json"  # beside the weights of a classifier: its classes, in order
 
@@ -147,6 +148,7 @@ ENTRY = EntryPoint(
     script="run_glue.py",
     config_class=GlueConfig,
     recipes=GLUE_RECIPES,
+    inquiries=(PLAN,),
     implied=implied_by_weights,
     usage="(--config RECIPE | --task-name TASK) [--data-dir DIR] --from-pretrained-params WEIGHTS --do-train --do-eval",
     description="Fine-tune BERT to classify or rate sentences and pairs of sentences.",

@@ -9,6 +9,7 @@ from bert.config.command_line import EntryPoint
 from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_by_weights
 from bert.finetuning.ner.conll import ConllFormat
 from bert.finetuning.ner.recipes import NER_RECIPES
+from bert.planning.flags import PLAN
 
 
 class TaggedDataSettings(TaskDataSettings):
@@ -60,6 +61,7 @@ ENTRY = EntryPoint(
     script="run_ner.py",
     config_class=TaggingConfig,
     recipes=NER_RECIPES,
+    inquiries=(PLAN,),
     implied=implied_by_weights,
     usage="[--config RECIPE] --from-pretrained-params WEIGHTS --do-train --train-file FILE --do-eval --eval-file FILE",
     description="Fine-tune BERT to find named entities, or other spans of words.",

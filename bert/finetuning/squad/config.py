@@ -14,6 +14,7 @@ from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, Task
 from bert.finetuning.squad.features import WindowSettings
 from bert.finetuning.squad.predictions import AnswerSettings
 from bert.finetuning.squad.recipes import RECIPES
+from bert.planning.flags import PLAN
 
 SETTINGS_FILE = "question_answering.json"  # beside fine-tuned weights
 
@@ -153,5 +154,6 @@ ENTRY = EntryPoint(
     "[--predict-file FILE] [--interactive] [flags]",
     description="Fine-tune BERT to answer questions on SQuAD 1.1 or 2.0, score it, use it.",
     aliases={"batch_size": ["--train-batch-size"]},
+    inquiries=(PLAN,),
     implied=_implied,
 )

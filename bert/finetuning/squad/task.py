@@ -1,7 +1,6 @@
 """Question answering as a fine-tuning task: files -> windows -> the model's logits -> answers, scores, files."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from bert.samples import table as samples
 from bert.tokenization import fast_tokenizer
 from bert.tokenization import offsets as token_offsets
 from bert.tokenization.vocabulary import Vocabulary
-from bert.training import run as runs
 
 Report = Callable[[str], None]
 
@@ -180,21 +178,3 @@ def write_predictions(predictions: Predictions, directory: Path, version_2: bool
         contents["null_odds.json"] = predictions.null_odds
     for name, content in contents.items():
         write_atomically(directory / name, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def talk(config: SquadConfig) -> int:
-    """Paragraphs and questions from standard input, answers to standard output; returns the exit code."""
-    from bert.inference.question_answering import QuestionAnswerer, converse
-
-    source = config.initialization.initial_weights()
-    assert source is not None
-    reader = QuestionAnswerer(
-        source,
-        device=runs.choose_device(config),
-        vocab_file=config.data.vocab_file,
-        model=config.model,
-        windows=config.data.windows(),
-        answers=config.data.answers(),
-        report=print,
-    )
-    return converse(reader, sys.stdin, sys.stdout)

@@ -15,7 +15,8 @@ from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.metrics import answers_of, score_squad_2
-from bert.inference.question_answering import QuestionAnswerer, converse
+from bert.inference.conversation import converse
+from bert.inference.question_answering import QuestionAnswerer
 from bert.runtime.paddle_api import static
 from tests.finetuning.squad.test_features import VOCABULARY
 from tests.support import launching, tiny

@@ -1,0 +1,101 @@
+"""`--dry-run`: what a phase would train, and what it needs, from its settings alone."""
+
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+from bert.config.base import PrecisionSettings
+from bert.config.command_line import Inquiry
+from bert.planning.estimates import checkpoint_bytes, memory_per_rank, training_flops_per_sequence
+from bert.pretraining.config import PretrainingConfig
+
+
+def add_flag(group: Any) -> None:
+    group.add_argument("--dry-run", action="store_true", help="print the plan (batches, tokens, memory) and stop")
+
+
+def take_flag(flags: MutableMapping[str, Any]) -> bool | None:
+    return flags.pop("dry_run", None)
+
+
+def answer(configs: Sequence[PretrainingConfig], _: bool) -> str:
+    """The plans of phases that follow each other, on the ranks of this process's launcher."""
+    from bert.runtime.distributed import group_from_environment  # loads Paddle, which takes a second
+
+    world_size = group_from_environment("cpu").world_size
+    return "\n\n".join(dry_run_report(config, world_size) for config in configs)
+
+
+DRY_RUN = Inquiry(add_flag, take_flag, answer)
+
+
+def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
+    """The plan of a run, for people: what would be trained, how, and what it needs."""
+    run, data, batch = config.run, config.data, config.batch
+    passes, global_batch = batch.gradient_accumulation_steps(world_size), batch.resolved_global_batch_size(world_size)
+    sequences = run.max_steps * global_batch
+    flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
+    memory, checkpoint = memory_per_rank(config, world_size), checkpoint_bytes(config.model)
+    optimizer = config.optimizer
+    rows = [
+        (
+            "phase",
+            f"{run.phase}, sequences of up to {data.max_seq_length} tokens, "
+            f"{data.max_predictions_per_seq} of them predicted, {data.masking} masking",
+        ),
+        ("model", f"{run.bert_model}, {config.model.num_parameters():,} parameters"),
+        ("batch", f"{batch.batch_size} x {passes} passes x {world_size} ranks = {global_batch:,} sequences an update"),
+        (
+            "optimizer",
+            f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {config.warmup_steps():,} steps "
+            f"of warm-up, then decay of power {optimizer.lr_decay_power:g}",
+        ),
+        ("precision", _precision(config.precision)),
+        (
+            "steps",
+            f"{run.max_steps:,} updates, {sequences:,} sequences, up to {sequences * data.max_seq_length:,} tokens",
+        ),
+        (
+            "arithmetic",
+            f"{flops / 1e9:,.1f} GFLOP a sequence, {flops * sequences:.3g} FLOP in all"
+            + _ideal_time(config, flops * sequences, world_size),
+        ),
+        (
+            "memory",
+            f"about {_size(memory.total())} a rank: parameters {_size(memory.parameters)}, gradients "
+            f"{_size(memory.gradients)}, optimizer {_size(memory.optimizer)}, activations "
+            f"{_size(memory.activations)}",
+        ),
+        (
+            "disk",
+            f"{_size(checkpoint)} a checkpoint every {run.num_steps_per_checkpoint} updates, "
+            f"{run.keep_checkpoints} kept: {_size(checkpoint * (run.keep_checkpoints + 1))} at most",
+        ),
+        ("output", f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs)"),
+    ]
+    return "\n".join(f"{name:<11}{text}" for name, text in rows)
+
+
+def _precision(precision: PrecisionSettings) -> str:
+    if not precision.amp:
+        return "float32 with TF32 matrix products" if precision.tf32 else "float32"
+    level = "O2" if precision.use_pure_fp16 else "O1"
+    if precision.amp_dtype == "bfloat16":
+        return f"mixed bfloat16 ({level})"
+    kind = "dynamic" if precision.use_dynamic_loss_scaling else "constant"
+    return f"mixed float16 ({level}), {kind} loss scale from {precision.scale_loss:,.0f}"
+
+
+def _ideal_time(config: PretrainingConfig, total_flops: int, world_size: int) -> str:
+    peak = config.hardware.peak_tflops
+    if peak is None:
+        return ""
+    seconds = total_flops / (peak * 1e12 * world_size)
+    return f", {seconds / 3600:,.2f} h at the peak of {peak:g} TFLOP/s a rank"
+
+
+def _size(num_bytes: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.1f} GB"

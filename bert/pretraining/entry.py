@@ -1,0 +1,16 @@
+"""run_pretraining.py as its user sees it."""
+
+from bert.config.command_line import EntryPoint
+from bert.planning.flags import PLAN
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.dry_run import DRY_RUN
+from bert.pretraining.recipes import RECIPES
+
+ENTRY = EntryPoint(
+    script="run_pretraining.py",
+    config_class=PretrainingConfig,
+    recipes=RECIPES,
+    usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
+    description="Pre-train BERT on PaddlePaddle.",
+    inquiries=(DRY_RUN, PLAN),
+)
