@@ -116,7 +116,7 @@ def package(module: str) -> str:
         return "entry points"
     if module == "bert":
         return "bert"
-    return next(name for name in reversed(ORDER) if name != "bert" and (f"{module}.").startswith(f"{name}."))
+    return max((name for name in ORDER if name != "bert" and f"{module}.".startswith(f"{name}.")), key=len)
 
 
 def reachable(module: str) -> set[str]:
