@@ -8,12 +8,12 @@ from bert import REPOSITORY
 from bert.config.base import BUILT_IN_MODELS, BertConfig, derive
 from bert.planning.estimates import (
     checkpoint_bytes,
-    dry_run_report,
     forward_flops_per_sequence,
     memory_per_rank,
     model_flops_utilisation,
     training_flops_per_sequence,
 )
+from bert.pretraining.dry_run import dry_run_report
 from bert.pretraining.recipes import RECIPES
 
 GOLDEN = REPOSITORY / "tests" / "gpu" / "golden"

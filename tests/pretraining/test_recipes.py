@@ -6,7 +6,7 @@ import pytest
 
 from bert.config.base import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, resolve_config
-from bert.planning.estimates import dry_run_report
+from bert.pretraining.dry_run import dry_run_report
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.recipes import PRESETS, RECIPES
 from bert.pretraining.recipes.presets import NODE_COUNTS
