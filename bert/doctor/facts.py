@@ -25,7 +25,7 @@ from bert.runtime import topology
 # Asks Paddle what it is; in a process of its own, where it may crash. The matrix product is real work on the device.
 _ASK_PADDLE = """
 import json
-from bert.framework import core, paddle, static
+from bert.runtime.paddle_api import core, paddle, static
 import gzip
 compressed = gzip.decompress(gzip.compress(b"zlib" * 1000)) == b"zlib" * 1000
 cuda = paddle.is_compiled_with_cuda()
