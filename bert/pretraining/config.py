@@ -5,53 +5,18 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bert.config.base import (
-    InitializationSettings,
-    RunSettings,
-    Settings,
-    TrainingConfig,
-    check_vocabulary_file,
-    unset_variable,
-)
+from bert.config.base import InitializationSettings, RunSettings, TrainingConfig, check_vocabulary_file, unset_variable
+from bert.samples.settings import LoaderSettings
 
 __all__ = ["DataSettings", "PretrainingConfig", "PretrainingInitializationSettings", "PretrainingRunSettings"]
 
 
-class DataSettings(Settings):
+class DataSettings(LoaderSettings):
     group: ClassVar[str] = "data"
 
     input_dir: Path = Field(description="folder of training shards")
     eval_dir: Path | None = Field(None, description="folder of held-out shards; none: no held-out evaluation")
     vocab_file: Path = Field(description="WordPiece vocabulary the shards were made with, one token a line")
-    max_seq_length: int = Field(512, ge=8, description="longest sequence of the shards, in tokens")
-    max_predictions_per_seq: int = Field(80, ge=1, description="most masked positions in one sequence")
-    masking: Literal["static", "dynamic"] = Field(
-        "static", description="static: masked when the shards were made; dynamic: masked anew at each reading"
-    )
-    whole_word_masking: bool = Field(False, description="dynamic masking hides whole words, not word pieces")
-    masked_lm_ratio: float = Field(0.15, gt=0, lt=1, description="share of tokens that dynamic masking predicts")
-    num_workers: int = Field(4, ge=0, description="background workers that read shards on each rank; 0: none")
-    sequence_length_multiple: int = Field(
-        8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
-    )
-
-    group_by_length: bool = Field(
-        False, description="put sequences of like length into one pass, within a shuffle window: less padding"
-    )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "DataSettings":
-        if self.max_predictions_per_seq > self.max_seq_length:
-            raise ValueError(
-                f"max_predictions_per_seq={self.max_predictions_per_seq} must be at most max_seq_length="
-                f"{self.max_seq_length}; the usual pairs are 20 of 128 and 80 of 512"
-            )
-        if self.whole_word_masking and self.masking != "dynamic":
-            raise ValueError(
-                "whole_word_masking=true needs masking=dynamic: static shards are already masked; pass "
-                "--masking dynamic, or make the shards with whole-word masking"
-            )
-        return self
 
 
 class PretrainingRunSettings(RunSettings):

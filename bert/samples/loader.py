@@ -23,6 +23,7 @@ from bert.samples.collation import CollationRule, MicroBatch
 from bert.samples.masking import MaskingRule
 from bert.samples.order import SampleOrder
 from bert.samples.prefetching import prefetched
+from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
 from bert.samples.table import SampleTable
 from bert.samples.table_cache import TableCache, gather
@@ -40,44 +41,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class LoaderSettings:
-    """How shards become batches.
-
-    Attributes:
-        max_seq_length: longest sample allowed, in tokens.
-        max_predictions_per_seq: most predictions per sample.
-        masking: "static" uses the masks in the shards, "dynamic" draws new ones each epoch.
-        whole_word_masking: dynamic masks cover whole words.
-        masked_lm_ratio: share of tokens to predict (dynamic).
-        seed: of order and masks.
-        sequence_length_multiple: a batch is padded to its longest sample, rounded up to this.
-        num_workers: threads that prepare batches ahead; 0 prepares them when asked for.
-        shuffle_window_samples: at most so many samples are shuffled together; two such windows per bin are in memory.
-        group_by_length: batches of samples of like length, which need less padding.
-    """
-
-    max_seq_length: int
-    max_predictions_per_seq: int
-    masking: str
-    whole_word_masking: bool = False
-    masked_lm_ratio: float = 0.15
-    seed: int = 42
-    sequence_length_multiple: int = 8
-    num_workers: int = 1
-    shuffle_window_samples: int = 1 << 18
-    group_by_length: bool = False
-
-    def __post_init__(self) -> None:
-        if self.masking not in ("static", "dynamic"):
-            raise ValueError(
-                f"masking={self.masking!r} must be 'static' (masks in the shards) or 'dynamic' (new masks each epoch)"
-            )
-        for name in ("max_seq_length", "sequence_length_multiple", "shuffle_window_samples"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.num_workers < 0:
-            raise ValueError(f"num_workers={self.num_workers} must be 0 (in line) or a number of threads")
+SHUFFLE_WINDOW_SAMPLES = 1 << 18  # at most so many samples are shuffled together; two such windows per bin in memory
 
 
 class PretrainingDataset:
@@ -88,8 +52,16 @@ class PretrainingDataset:
             whole words wanted, of which the shards do not say where they are.
     """
 
-    def __init__(self, directory: str | Path, vocabulary: Vocabulary, settings: LoaderSettings) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        directory: str | Path,
+        vocabulary: Vocabulary,
+        settings: LoaderSettings,
+        *,
+        seed: int,
+        shuffle_window_samples: int = SHUFFLE_WINDOW_SAMPLES,
+    ) -> None:
+        self.settings, self.seed, self.shuffle_window_samples = settings, seed, shuffle_window_samples
         self.vocabulary = vocabulary
         self.directory = ShardDirectory(directory, vocabulary, settings.max_seq_length)
         if settings.masking == "static" and not self.directory.masked:
@@ -125,7 +97,8 @@ class PretrainingDataset:
     @property
     def fingerprint(self) -> str:
         """sha256 of everything that decides what batch i holds, except its size and the number of threads."""
-        settings = {name: value for name, value in vars(self.settings).items() if name != "num_workers"}
+        settings = self.settings.model_dump(include=LoaderSettings.model_fields.keys() - {"num_workers"})
+        settings |= {"seed": self.seed, "shuffle_window_samples": self.shuffle_window_samples}
         manifest = self.directory.manifest
         shards = [
             (shard.name, shard.num_samples, manifest.shards[shard.name].xxh128 if manifest else None)
@@ -201,15 +174,14 @@ class PretrainingLoader:
             )
         if not 0 <= rank < world_size:
             raise ValueError(f"rank={rank} must lie in 0..{world_size - 1} (world_size={world_size})")
-        settings = dataset.settings
         self._dataset = dataset
         self._order = SampleOrder(
             dataset.shard_counts.tolist(),
             dataset.shard_bins,
             global_batch_size,
-            settings.seed,
-            settings.shuffle_window_samples,
-            dataset.directory.lengths if settings.group_by_length else None,
+            dataset.seed,
+            dataset.shuffle_window_samples,
+            dataset.directory.lengths if dataset.settings.group_by_length else None,
         )
         self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
         self._micro_batch_size, self._rank, self._world_size = micro_batch_size, rank, world_size
@@ -265,7 +237,7 @@ class PretrainingLoader:
 
     def _make_resolved(self, index: int) -> _ResolvedBatch:
         ids = self._order.sample_ids(index)
-        key = stream_key(self._dataset.settings.seed, "dynamic masks", index // self.batches_per_epoch)
+        key = stream_key(self._dataset.seed, "dynamic masks", index // self.batches_per_epoch)
         offsets = self._order.shard_offsets
         shard_of = np.searchsorted(offsets, ids, side="right") - 1
         groups, num_masked = [], 0
@@ -306,7 +278,7 @@ def evaluation_batches(
     count = dataset.num_samples if max_samples is None else min(max_samples, dataset.num_samples)
     offsets = np.concatenate([[0], np.cumsum(dataset.shard_counts)])
     tables = TableCache(dataset.load_shard, capacity=2)
-    key = stream_key(dataset.settings.seed, "evaluation masks")
+    key = stream_key(dataset.seed, "evaluation masks")
 
     def batch(start: int) -> MicroBatch:
         places = np.arange(start, min(start + micro_batch_size, count))

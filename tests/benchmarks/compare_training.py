@@ -21,7 +21,8 @@ from bert import REPOSITORY
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 from bert.files import write_atomically
 from bert.planning.estimates import training_flops_per_sequence
-from bert.samples.loader import LoaderSettings, PretrainingDataset, PretrainingLoader
+from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
 
 VOCABULARY_SIZE = 30_000
@@ -108,10 +109,14 @@ def write_task(
     threads: int,
 ) -> list[dict[str, np.ndarray]]:
     """The task of measuring.py, without the weights; returns its batches."""
-    settings = LoaderSettings(sequence_length, predictions_of(sequence_length), "static", num_workers=0)
+    settings = LoaderSettings(
+        max_seq_length=sequence_length, max_predictions_per_seq=predictions_of(sequence_length), num_workers=0
+    )
     vocabulary = Vocabulary.from_file(shards.parent / "vocab.txt")
     loader = PretrainingLoader(
-        PretrainingDataset(shards, vocabulary, settings), global_batch_size=batch_size, micro_batch_size=batch_size
+        PretrainingDataset(shards, vocabulary, settings, seed=42),
+        global_batch_size=batch_size,
+        micro_batch_size=batch_size,
     )
     batches = list(_feeds(loader, min(steps + warmup_steps, loader.batches_per_epoch)))
     folder.mkdir(parents=True, exist_ok=True)

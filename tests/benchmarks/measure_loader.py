@@ -11,14 +11,15 @@ import time
 from pathlib import Path
 
 from bert.command_errors import command
-from bert.samples.loader import LoaderSettings, PretrainingDataset, PretrainingLoader
+from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
 
 
 def measure(directory: Path, vocabulary: Vocabulary, settings: LoaderSettings, batch_size: int, seconds: float) -> dict:
     """Walk through the data from the start for about `seconds`, epoch after epoch."""
     cpu, begun = time.process_time(), time.monotonic()
-    dataset = PretrainingDataset(directory, vocabulary, settings)
+    dataset = PretrainingDataset(directory, vocabulary, settings, seed=42)
     loader = PretrainingLoader(dataset, global_batch_size=batch_size, micro_batch_size=batch_size)
     samples = tokens = padded = 0
     first = None
@@ -54,7 +55,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     with command():
         settings = LoaderSettings(
-            512, 80, arguments.masking, num_workers=arguments.num_workers, group_by_length=arguments.group_by_length
+            masking=arguments.masking, num_workers=arguments.num_workers, group_by_length=arguments.group_by_length
         )
         vocabulary = Vocabulary.from_file(arguments.vocab_file)
         result = measure(arguments.directory, vocabulary, settings, arguments.batch_size, arguments.seconds)

@@ -159,13 +159,15 @@ def loader(
     global_batch_size: int = 16,
     micro_batch_size: int = 8,
 ) -> Any:
-    from bert.samples.loader import LoaderSettings, PretrainingDataset, PretrainingLoader
+    from bert.samples.loader import PretrainingDataset, PretrainingLoader
+    from bert.samples.settings import LoaderSettings
     from bert.tokenization.vocabulary import Vocabulary
 
     dataset = PretrainingDataset(
         folder / "shards",
         Vocabulary.from_file(folder / "vocab.txt"),
-        LoaderSettings(32, 4, "static", num_workers=num_workers),
+        LoaderSettings(max_seq_length=32, max_predictions_per_seq=4, num_workers=num_workers),
+        seed=42,
     )
     return PretrainingLoader(
         dataset,

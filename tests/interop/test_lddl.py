@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.samples.loader import LoaderSettings, PretrainingDataset, evaluation_batches
+from bert.samples.loader import PretrainingDataset, evaluation_batches
+from bert.samples.settings import LoaderSettings
 from data import preprocess_bert_pretrain
 from data.balance_shards import balance
 from tests.support.corpora import vocabulary, write_source, write_vocabulary
@@ -58,9 +59,10 @@ def lddl_rows(folder: Path, corpus: Path, output: Path) -> Counter:
 
 def our_rows(folder: Path, masked: bool) -> Counter:
     """The same of our loader; the text without masks if the shards have none."""
-    settings = LoaderSettings(64, 64, "static" if masked else "dynamic", num_workers=0)
+    masking = "static" if masked else "dynamic"
+    settings = LoaderSettings(max_seq_length=64, max_predictions_per_seq=64, masking=masking, num_workers=0)
     rows = Counter()
-    for batch in evaluation_batches(PretrainingDataset(folder, WORDS, settings), micro_batch_size=16):
+    for batch in evaluation_batches(PretrainingDataset(folder, WORDS, settings, seed=42), micro_batch_size=16):
         feed = {name: value.copy() for name, value in batch.feed.items()}
         ids, labels = feed["input_ids"], np.full(feed["input_ids"].size, -1)
         places, true = (feed[name][: batch.num_masked] for name in ("masked_lm_positions", "masked_lm_labels"))

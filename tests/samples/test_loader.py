@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.samples.loader import (
-    LoaderSettings,
     PretrainingDataset,
     PretrainingLoader,
     evaluation_batches,
@@ -16,6 +15,7 @@ from bert.samples.loader import (
 )
 from bert.samples.order import SampleOrder
 from bert.samples.prefetching import prefetched
+from bert.samples.settings import LoaderSettings
 from tests.support.corpora import random_table, vocabulary, write_shards
 
 WORDS = vocabulary()
@@ -23,7 +23,9 @@ COUNTS, BINS = [23, 17, 31, 19, 29], [0, 0, 1, 1, 2]
 
 
 def loader_settings(**changes) -> LoaderSettings:
-    return LoaderSettings(**{"max_seq_length": 30, "max_predictions_per_seq": 4, "masking": "dynamic", **changes})
+    return LoaderSettings(
+        **{"max_seq_length": 30, "max_predictions_per_seq": 4, "masking": "dynamic", "num_workers": 1, **changes}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +43,9 @@ def folders(tmp_path_factory):
     return root
 
 
-def dataset(folder, **changes) -> PretrainingDataset:
-    return PretrainingDataset(folder, WORDS, loader_settings(**changes))
+def dataset(folder, seed=42, shuffle_window_samples=1 << 18, **changes) -> PretrainingDataset:
+    settings = loader_settings(**changes)
+    return PretrainingDataset(folder, WORDS, settings, seed=seed, shuffle_window_samples=shuffle_window_samples)
 
 
 def take(loader, count, start=0):
@@ -193,8 +196,7 @@ def test_epochs_differ_in_order_and_in_masks_and_seeds_differ(folders):
     assert not np.array_equal(loader.sample_ids(0), other.sample_ids(0))
 
 
-@pytest.mark.parametrize("whole_word", [False, True])
-@pytest.mark.parametrize("masking", ["static", "dynamic"])
+@pytest.mark.parametrize(("masking", "whole_word"), [("static", False), ("dynamic", False), ("dynamic", True)])
 def test_normaliser_makes_the_mean_of_the_global_batch(folders, masking, whole_word):
     data = dataset(folders / "static", masking=masking, whole_word_masking=whole_word)
     counts, normalizers = [], []
@@ -374,5 +376,5 @@ def test_description_is_plain(folders):
 
 @pytest.mark.parametrize("changes", [{"masking": "none"}, {"num_workers": -1}, {"sequence_length_multiple": 0}])
 def test_impossible_settings_are_refused(changes):
-    with pytest.raises(ValueError, match=f"{next(iter(changes))}="):
+    with pytest.raises(ValueError, match=next(iter(changes))):
         loader_settings(**changes)

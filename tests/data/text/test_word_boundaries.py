@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.samples.loader import LoaderSettings, PretrainingDataset
+from bert.samples.loader import PretrainingDataset
 from bert.samples.manifest import read_manifest
+from bert.samples.settings import LoaderSettings
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from data import preprocess_bert_pretrain
@@ -197,9 +198,11 @@ def test_what_cannot_be_is_refused_before_any_text_is_read(corpus, tmp_path, mon
 
 def test_a_training_that_would_lose_the_words_is_refused(corpus, tmp_path):
     folder = run(corpus, tmp_path / "out", *JIEBA)
-    assert PretrainingDataset(folder, WORDS, LoaderSettings(64, 10, "static")).num_samples
+    settings = LoaderSettings(max_seq_length=64, max_predictions_per_seq=10)
+    assert PretrainingDataset(folder, WORDS, settings, seed=42).num_samples
+    dynamic = settings.model_copy(update={"masking": "dynamic", "whole_word_masking": True})
     with pytest.raises(ValueError, match="made with --word-segmenter jieba"):
-        PretrainingDataset(folder, WORDS, LoaderSettings(64, 10, "dynamic", whole_word_masking=True))
+        PretrainingDataset(folder, WORDS, dynamic, seed=42)
 
 
 def test_the_dictionary_is_not_kept_in_the_common_temporary_folder(tmp_path, monkeypatch):
