@@ -9,62 +9,92 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Union
+from typing import BinaryIO, TextIO
 
 import xxhash
 
-_PATIENCE = 2.0  # seconds: processes that end with a killed run let go of its lock a little later
+_SECONDS_FOR_WORKERS = 2.0  # the workers of a killed run release its lock a little later than the run itself
 
 
 @contextmanager
-def atomic_path(path: Union[str, Path]) -> Iterator[Path]:
-    """A temporary path beside `path`; what is written there gets the name `path` when the block ends without error."""
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside `path`; the file written there is renamed to `path` when the block ends without error."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
     try:
         yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
+        sync(temporary)
         os.replace(temporary, path)
     finally:
-        if temporary.exists():
-            temporary.unlink()
+        temporary.unlink(missing_ok=True)
 
 
-def write_atomically(path: Union[str, Path], data: Union[bytes, memoryview]) -> None:
+def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
     """Write a file whole or not at all: a temporary file beside it, flushed to the disk, then renamed."""
     try:
         with atomic_path(path) as temporary:
             with open(temporary, "wb") as file:
                 file.write(data)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk's names no file
+        error.filename = error.filename or str(path)  # the error of a full disk names no file
         raise
 
 
-def sha256_of(data: Union[bytes, memoryview]) -> str:
+def sync(path: str | Path) -> None:
+    """Flush a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of(data: bytes | memoryview) -> str:
     """Hexadecimal sha256 of bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
-def checksum_of(data: Union[bytes, memoryview]) -> str:
-    """Hexadecimal XXH128 of bytes: against damage, at the speed of memory. sha256 was a tenth of the work of making
-    shards, and more of reading them."""
+def sha256_of_file(path: str | Path) -> str:
+    """Hexadecimal sha256 of a file of any size."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def checksum_of(data: bytes | memoryview) -> str:
+    """Hexadecimal XXH128 of bytes. It detects damage at the speed of memory; sha256 was a tenth of the time of
+    preprocessing, and more of the time of reading shards."""
     return xxhash.xxh3_128_hexdigest(data)
 
 
-def checksum_of_file(path: Union[str, Path]) -> str:
+def checksum_of_file(path: str | Path) -> str:
     """`checksum_of` a file of any size."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
+def lock(file: BinaryIO | TextIO | int, wait_seconds: float = 0.0) -> None:
+    """Take the exclusive lock of an open file or folder; the kernel releases it when the file is closed or the process
+    and its children have ended, however they end.
+
+    Raises:
+        BlockingIOError: another process still holds the lock after `wait_seconds` (math.inf: wait without a limit).
+        OSError: the file system has no locks.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.1)
+
+
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Makes the folder and locks it; one that was made, and is left empty, is removed.
+    """Lock a folder, which is made if it does not exist; folders that were made and are left empty are removed.
 
-    The lock leaves no file and ends with the process, and its workers, however they end. Where a file system has no
-    locks for folders (NFS), there is none.
+    The lock leaves no file. Where the file system has no locks for folders (NFS), the folder is not locked.
 
     Raises:
         ValueError: another process holds the lock.
@@ -74,7 +104,14 @@ def only_writer(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        _lock(descriptor, folder)
+        try:
+            lock(descriptor, _SECONDS_FOR_WORKERS)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"{shown(folder)}: another run is writing to it; wait until it ends, or give this one another folder"
+            ) from error
+        except OSError:
+            pass
         yield
     finally:
         with suppress(OSError):
@@ -83,22 +120,6 @@ def only_writer(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise ValueError(
-                    f"{shown(folder)}: another run is writing to it; wait until it ends, or give this "
-                    "one another folder"
-                ) from error
-        except OSError:
-            return None
-        time.sleep(0.1)
-
-
 def shown(path: str | bytes | os.PathLike[str]) -> str:
-    """The path as text that can be stored and printed: bytes of it that are not UTF-8 become \\xff."""
+    """The path as text that can be stored and printed; its bytes that are not UTF-8 become \\xff."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -10,14 +10,14 @@
 Writing: temporary directory -> files -> fsync -> manifest -> fsync -> rename -> fsync of the parent -> prune.
 """
 
-import fcntl
-import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from bert.files import lock, sha256_of_file, sync
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -140,7 +140,7 @@ def verify(directory: Path) -> dict:
                 f"{directory / name} has {size} bytes, its {MANIFEST} says {entry['bytes']}: "
                 "truncated or overwritten; use another step"
             )
-        if _sha256(directory / name) != entry["sha256"]:
+        if sha256_of_file(directory / name) != entry["sha256"]:
             raise CheckpointError(
                 f"{directory / name} does not have the sha256 its {MANIFEST} says: the file was "
                 "changed or damaged; use another step"
@@ -198,25 +198,25 @@ def require_space(parent: Path, num_bytes: int) -> None:
 def run_lock(parent: Path) -> Iterator[None]:
     """Hold the directory for one run; the kernel releases the lock when the process ends, however it ends."""
     parent.mkdir(parents=True, exist_ok=True)
-    with open(parent / _LOCK, "a+") as lock:
+    with open(parent / _LOCK, "a+") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
         except BlockingIOError:
-            lock.seek(0)
+            file.seek(0)
             raise CheckpointError(
-                f"{parent} is in use by another run ({lock.read().strip() or 'unknown process'}); wait for it, stop "
+                f"{parent} is in use by another run ({file.read().strip() or 'unknown process'}); wait for it, stop "
                 "it, or give this run another --output-dir"
             ) from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {os.uname().nodename}")
-        lock.flush()
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {os.uname().nodename}")
+        file.flush()
         remove_temporaries(parent)
         yield
 
 
 def _entry(path: Path) -> dict:
     sync(path)
-    return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+    return {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
 
 
 def _read_manifest(directory: Path) -> dict:
@@ -237,17 +237,3 @@ def _read_manifest(directory: Path) -> dict:
     if not well_formed:
         raise CheckpointError(f"{path} does not list bytes and sha256 of every file: damaged; use another step")
     return manifest
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(path: Path) -> None:
-    """What the file or folder holds is on the disk, not only in the cache, when this returns."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,7 @@ from bert.conversion import layout, our_names
 from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, describe
 from bert.conversion.raw import ConversionError
 from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
+from bert.files import sync
 
 FORMATS = ("native", "hf", "paddlenlp")
 REPORT_FILE = "conversion.json"
@@ -129,12 +130,12 @@ def write_directory(target: Path, write: Callable[[Path], None]) -> None:
         for path in temporary.rglob("*"):
             if path.is_file():
                 path.chmod(0o644)  # safetensors makes its files readable to their owner only
-                checkpoint_files.sync(path)
-        checkpoint_files.sync(temporary)
+                sync(path)
+        sync(temporary)
         if target.exists():
             target.rmdir()
         temporary.rename(target)
-        checkpoint_files.sync(target.parent)
+        sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

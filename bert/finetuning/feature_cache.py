@@ -12,9 +12,9 @@ whole or not at all, are checked by sha256 when they are read, and a bad one is 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +27,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from bert.files import atomic_path, lock, sha256_of_file
 from bert.tokenization.vocabulary import Vocabulary
 
 Arrays = dict[str, np.ndarray]
@@ -123,19 +124,14 @@ class FeatureCache:
         text = json.dumps(notes, sort_keys=True)
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         metadata = {"key": key.sha256, "notes": text, "sha256": _digest(contiguous, text)}
-        temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
         try:
-            save_file(contiguous, temporary, metadata=metadata)
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            with atomic_path(path) as temporary:
+                save_file(contiguous, temporary, metadata=metadata)
         except (OSError, SafetensorError) as error:
             self._report(
                 f"the features are not kept: {path} cannot be written ({error}); free some space, or give "
                 "another --cache-dir"
             )
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
@@ -144,7 +140,7 @@ class FeatureCache:
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock(descriptor, math.inf)
         try:
             yield
         finally:
@@ -155,11 +151,6 @@ class FeatureCache:
 def readable(text: str) -> str:
     """What of a user's file name can stand in a key's name: other characters become dashes."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
-
-
-def sha256_of_file(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:

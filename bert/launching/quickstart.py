@@ -1,12 +1,13 @@
 """Data of the quickstart: text found on this machine -> vocabulary -> shards, each step once."""
 
 import contextlib
-import fcntl
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bert.files import lock
 from bert.launching.preparation import Run, Steps, preprocessing_command
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME
@@ -31,12 +32,12 @@ def prepare(config: PretrainingConfig, run: Run) -> int:
 def data_lock(config: PretrainingConfig) -> Iterator[None]:
     """Hold the data's folder while it is made: a second start waits, and then finds it made."""
     _home(config).mkdir(parents=True, exist_ok=True)
-    with open(_home(config) / ".lock", "w") as lock:
+    with open(_home(config) / ".lock", "w") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
         except BlockingIOError:
             print(f"waiting for another start that makes the data in {_home(config)}", flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock(file, math.inf)
         yield
 
 

@@ -10,6 +10,8 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
+from bert.files import sync
+
 _CHUNK_BYTES = 1 << 20
 _METADATA = ("__MACOSX", ".DS_Store")
 
@@ -101,8 +103,7 @@ def _write(content: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, archive
                     "announces; do not use this archive"
                 )
             file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    sync(path)
     if written != entry.file_size:
         raise ValueError(
             f"{archive}: {entry.filename!r} ends after {written} of {entry.file_size} bytes; remove it "

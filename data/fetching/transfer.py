@@ -7,7 +7,6 @@ its first byte.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
-from bert.files import write_atomically
+from bert.files import lock, sync, write_atomically
 from bert.reporting.byte_progress import ByteMeter, megabytes
 
 _CHUNK_BYTES = 1 << 18
@@ -105,7 +104,7 @@ class Partial:
     def __enter__(self) -> Partial:
         self.file: BinaryIO = open(self.path, "a+b")
         try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self.file)
         except OSError as error:
             self.file.close()
             raise DownloadError(f"{self.path}: another process is downloading this file; wait for it") from error
@@ -264,6 +263,6 @@ def _receive(
             partial.file.write(data)
             meter.add(len(data))
     partial.file.flush()
-    os.fsync(partial.file.fileno())
+    sync(partial.path)
     if total is not None and size != total:
         raise _Dropped(f"the connection ended after {size} of {total} bytes")

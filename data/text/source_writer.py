@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from bert.files import sync
+
 MAX_FILE_BYTES = 64 << 20
 PART_SUFFIX = ".part"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
@@ -82,10 +84,9 @@ class SourceWriter:
         """Finish the current file, on the disk."""
         if self._file is None:
             return
-        with self._file as file:
-            file.flush()
-            os.fsync(file.fileno())
-        name = Path(file.name).name.removesuffix(PART_SUFFIX)
+        self._file.close()
+        sync(self._file.name)
+        name = Path(self._file.name).name.removesuffix(PART_SUFFIX)
         self.files.append(WrittenFile(name, self._documents, self._bytes))
         self._file, self._documents, self._bytes = None, 0, 0
 
@@ -103,11 +104,7 @@ def publish(prepared: Path, final: Path) -> None:
     if final.exists():
         final.rmdir()
     os.rename(prepared, final)
-    descriptor = os.open(final.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(final.parent)
 
 
 def check_free(final: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from bert.files import write_atomically
 from bert.finetuning.glue.tasks import GlueTask
 
 
@@ -29,7 +29,5 @@ def write_predictions(
 ) -> None:
     """Write a line for each index, with one field of each column; the whole file or none of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     lines = ["\t".join(fields) for fields in (("index", *names), *zip(indices, *columns, strict=True))]
-    temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, ("\n".join(lines) + "\n").encode())

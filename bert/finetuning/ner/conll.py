@@ -4,7 +4,6 @@ sentences, and lines of -DOCSTART- between documents.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.finetuning.glue.reading import DataError, decoded_text
+from bert.files import write_atomically
 from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, read_spans, split_tag, write_tags
+from bert.finetuning.text_files import DataError, decoded_text
 
 DOCUMENT_START = "-DOCSTART-"
 _COLUMNS = re.compile(r"[ \t]+")  # and no other white space: published words hold U+00A0 and U+0085
@@ -123,9 +123,7 @@ def write_predicted(path: Path, text: TaggedText, spans: Sequence[Span]) -> None
     for number, tag in zip(text.line_numbers.tolist(), tags, strict=True):
         lines[number] += ("\t" if "\t" in lines[number] else " ") + tag
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
 def _rows(path: Path, lines: list[str]) -> tuple[list[list[str]], list[int], list[int], list[int]]:
