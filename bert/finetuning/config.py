@@ -3,15 +3,12 @@
 A task subclasses `FineTuningConfig` with a `data` section that subclasses `TaskDataSettings`, and gives `stage()`.
 """
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from bert.checkpoints.files import weights_folder
-from bert.config.architecture import BertConfig
 from bert.config.base import (
     AnyConfig,
     BatchSettings,
@@ -22,11 +19,8 @@ from bert.config.base import (
     check_vocabulary_file,
     derive,
 )
-from bert.conversion.locating import is_there
-
-SIZES_FILES = ("bert_config.json", "config.json", "model_config.json")  # beside the weights, by who wrote them
-VOCABULARY_FILE = "vocab.txt"
-TOKENIZER_FILE = "tokenizer_config.json"  # as Hugging Face calls it
+from bert.conversion.model_description import read_description
+from bert.finetuning.model_files import description_file
 
 
 class TaskDataSettings(Settings):
@@ -112,10 +106,10 @@ class FineTuningConfig(TrainingConfig):
     def _check_sizes(self) -> None:
         """Other sizes than the weights have are seen before a network of them is built."""
         source = self.initialization.from_pretrained_params
-        file = None if source is None else _description(weights_folder(source))
+        file = None if source is None else description_file(weights_folder(source))
         if file is None:
             return
-        there = BertConfig.from_json_file(file)
+        there = read_description(file).config
         for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             needed, given = getattr(there, name), getattr(self.model, name)
             if given != needed:
@@ -137,69 +131,3 @@ def with_steps(config: AnyConfig, num_samples: int, world_size: int) -> AnyConfi
     if max_steps == -1:
         max_steps = max(1, -(-round(config.run.epochs * num_samples) // global_batch_size))  # type: ignore[attr-defined]
     return derive(config, max_steps=max_steps, eval_freq=config.run.eval_freq or steps_per_epoch)
-
-
-def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Model sizes and vocabulary found beside the weights that the settings name, for what they leave open.
-
-    Raises:
-        ValueError: weights that do not exist, or a description of a model that cannot be built.
-    """
-    source = values.get("from_pretrained_params") or values.get("from_checkpoint")
-    if source in (None, "None", "none", ""):
-        return {}
-    path = weights_folder(Path(str(source)).expanduser())
-    if source == values.get("from_pretrained_params") and "vocab_file" not in values and not is_there(path):
-        raise ValueError(f"from_pretrained_params={source} does not exist; pass a folder or a file of weights")
-    folder = _folder_of(path)
-    found: dict[str, Any] = {}
-    sizes = _description(path)
-    if sizes is not None and "hidden_size" not in values:
-        found |= BertConfig.from_json_file(sizes).model_dump()
-        # A model of its own sizes is not called by the default's name.
-        found |= {} if "bert_model" in values else {"bert_model": _name_of(folder)}
-    if (folder / VOCABULARY_FILE).is_file():
-        found["vocab_file"] = folder / VOCABULARY_FILE
-    return found | _lower_case(folder, Path(values.get("vocab_file") or folder / VOCABULARY_FILE))
-
-
-def _folder_of(path: Path) -> Path:
-    return path.parent if path.is_file() or not path.exists() else path
-
-
-def _description(path: Path) -> Path | None:
-    """The file that lies beside weights and has the sizes of their model."""
-    files = (_folder_of(path) / name for name in SIZES_FILES)
-    return next((file for file in files if file.is_file()), None)
-
-
-def _name_of(folder: Path) -> str:
-    """OUTPUT/MODEL/STAGE/STEP -> MODEL; else the folder's own name, of the letters a name may have."""
-    name = folder.parts[-3] if folder.name.isdecimal() and len(folder.parts) >= 3 else folder.resolve().name
-    kept = "".join(letter if letter.isalnum() and letter.isascii() or letter in "._-" else "-" for letter in name)
-    return kept.lstrip("._-") or "bert"
-
-
-def _lower_case(folder: Path, vocab_file: Path) -> dict[str, Any]:
-    """Whether the tokenizer that lies beside the weights lower-cases; where nothing says it, the vocabulary does."""
-    try:
-        value = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8")).get("do_lower_case")
-    except (OSError, ValueError, AttributeError):
-        value = None
-    if value is None and _has_capitals(vocab_file):
-        value = False
-    return {"do_lower_case": value} if isinstance(value, bool) else {}
-
-
-def _has_capitals(vocab_file: Path) -> bool:
-    """Whether a word of the vocabulary, besides [CLS] and its like, could never be met in lower-cased text."""
-    try:
-        lines = vocab_file.expanduser().read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError):
-        return False  # checked, and told of, elsewhere
-    return any("A" <= letter <= "Z" for line in lines if not line.startswith("[") for letter in line)
-
-
-def tokenizer_settings(data: TaskDataSettings) -> dict[str, str]:
-    """The file to keep beside fine-tuned weights, name -> content, so that they are used on text read the same way."""
-    return {TOKENIZER_FILE: json.dumps({"do_lower_case": data.do_lower_case}) + "\n"}

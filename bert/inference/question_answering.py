@@ -13,7 +13,7 @@ from bert.checkpoints import state as checkpoint
 from bert.checkpoints.files import weights_folder
 from bert.checkpoints.state import CheckpointError
 from bert.config.architecture import BertConfig
-from bert.finetuning.config import VOCABULARY_FILE, implied_by_weights
+from bert.finetuning.model_files import VOCABULARY_FILE, implied_by_weights
 from bert.finetuning.prediction import predict as run_model
 from bert.finetuning.squad.config import SETTINGS_FILE, read_reader_settings
 from bert.finetuning.squad.examples import SquadExamples, single_paragraph

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.config.command_line import dump_yaml, usage_errors
-from bert.finetuning.config import implied_by_weights
+from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY, SquadConfig
 from bert.launching.finetuning import Ranks, add_rank_flags, launch, parse, ranks_of
 from bert.launching.finetuning_quickstart import (

@@ -1,18 +1,16 @@
 """Settings of run_glue.py: fine-tuning's, with a task and its files. No Paddle inside."""
 
-import json
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.command_line import EntryPoint
-from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_by_weights
+from bert.finetuning.config import FineTuningConfig, TaskDataSettings
 from bert.finetuning.glue.reading import MAX_BAD_LINE_FRACTION
 from bert.finetuning.glue.recipes import GLUE_RECIPES
 from bert.finetuning.glue.tasks import TASKS, GlueTask, custom_task, find_task
+from bert.finetuning.model_files import implied_by_weights
 from bert.planning.flags import PLAN
-
-LABELS_FILE = "labels.json"  # beside the weights of a classifier: its classes, in order
 
 
 class GlueDataSettings(TaskDataSettings):
@@ -113,35 +111,6 @@ class GlueConfig(FineTuningConfig):
             if path is not None and not (path.is_dir() if name == "data_dir" else path.is_file()):
                 kind = "folder" if name == "data_dir" else "file"
                 raise ValueError(f"{name}={path} must be an existing {kind}; check --{name.replace('_', '-')}")
-
-
-def labels_beside(weights: Path) -> tuple[str, ...] | None:
-    """The classes of the classifier whose weights lie in a folder, in order; None where nothing says them.
-
-    Read from labels.json, which our checkpoints have, or from the names in a config.json.
-
-    Raises:
-        ValueError: labels.json is not a list of texts.
-    """
-    folder = weights if weights.is_dir() else weights.parent
-    path = folder / LABELS_FILE
-    if path.is_file():
-        try:
-            labels = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path} is not JSON ({error}); it must be a list of the classes, in order") from None
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise ValueError(f"{path} must be a list of the classes, in order, not {str(labels)[:60]!r}")
-        return tuple(labels)
-    for name in ("config.json", "model_config.json"):
-        try:
-            names = json.loads((folder / name).read_text(encoding="utf-8"))["id2label"]
-            found = tuple(names[str(index)] for index in range(len(names)))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if not all(label.startswith("LABEL_") for label in found):
-            return found
-    return None
 
 
 ENTRY = EntryPoint(

@@ -22,16 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from bert.finetuning.glue.tasks import Column, Split
+from bert.finetuning.text_files import DataError, decoded_text
 
 MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; so one of less than 10,000 lines may have none
 _NUM_SHOWN = 3
 _MAX_SHOWN_CHARACTERS = 60
 # What a line must have been read as: the wanted fields in order, or what is wrong with it.
 _Row = tuple[int, list[str] | None, str]
-
-
-class DataError(ValueError):
-    """A file that cannot be used; the text has the file, the line, the value, the rule and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -203,31 +200,6 @@ def _judge(path: Path, problems: list[str], num_lines: int, max_fraction: float)
             remedy += f", or let more than a share of {max_fraction:g} be left out with --max-bad-line-fraction"
         raise DataError(f"{path}: {len(problems)} of {num_lines} lines cannot be read; {remedy}. {shown}")
     return (f"{path}: {len(problems)} of {num_lines} lines left out, which cannot be read: {shown}",)
-
-
-def decoded_text(path: Path) -> str:
-    """The text of a file.
-
-    Raises:
-        DataError: the file is missing, not UTF-8, or has NUL characters.
-    """
-    if not path.is_file():
-        raise DataError(f"{path} is not there; check the path")
-    data = path.read_bytes()
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path}: it is UTF-16; save it as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}:{line}: byte {data[error.start]:#04x} is not UTF-8 ({error.reason}); save the file as "
-            "UTF-8, e.g. with iconv -f LATIN1 -t UTF-8"
-        ) from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError(f"{path}:{line}: a NUL character; this is not a text file, or one in UTF-16: save it as UTF-8")
-    return text
 
 
 def _rows(path: Path, text: str, columns: list[Column], header: bool) -> Iterator[_Row]:

@@ -6,7 +6,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from bert.config.command_line import EntryPoint
-from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_by_weights
+from bert.finetuning.config import FineTuningConfig, TaskDataSettings
+from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.ner.conll import ConllFormat
 from bert.finetuning.ner.recipes import NER_RECIPES
 from bert.planning.flags import PLAN

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from bert.checkpoints.files import weights_folder
 from bert.config.base import BUILT_IN_MODELS, unset_variable
 from bert.config.command_line import EntryPoint
-from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_by_weights
+from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings
+from bert.finetuning.model_files import implied_by_weights, named_weights
 from bert.finetuning.squad.features import WindowSettings
 from bert.finetuning.squad.predictions import AnswerSettings
 from bert.finetuning.squad.recipes import RECIPES
@@ -106,11 +106,8 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
     """The windows and answers that a fine-tuned model was trained for."""
-    source = values.get("from_pretrained_params") or values.get("from_checkpoint")
-    if source in (None, "None", "none", ""):
-        return {}
-    folder = weights_folder(Path(str(source)).expanduser())
-    if not (folder / SETTINGS_FILE).is_file():
+    folder = named_weights(values)
+    if folder is None or not (folder / SETTINGS_FILE).is_file():
         return {}
     windows, answers = read_reader_settings(folder / SETTINGS_FILE)
     return {

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from bert.finetuning.text_files import decoded_text
+
 _MISSING = object()
 _KINDS = {str: "a string", list: "a list", dict: "an object", int: "a whole number", bool: "true or false"}
 _FLAT_FORM = (
@@ -94,16 +96,9 @@ def _load(path: Path) -> Any:
             f"{path} must be an existing SQuAD file; make it with `python -m data.download_squad`, or "
             "pass the path of yours"
         )
-    raw = path.read_bytes()
-    if not raw.strip():
+    text = decoded_text(path)
+    if not text.strip():
         raise ValueError(f"{path} is empty; download or copy it again")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: byte {error.start} is not UTF-8 ({error.reason}); save the file as UTF-8, or copy "
-            "it again if it was cut"
-        ) from error
     try:
         return json.loads(text, parse_constant=_no_number)
     except json.JSONDecodeError as error:

@@ -8,9 +8,10 @@ import pytest
 import run_glue
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
-from bert.finetuning.glue.config import ENTRY, labels_beside
-from bert.finetuning.glue.task import labels_of_the_weights, open_task
+from bert.finetuning.glue.config import ENTRY
+from bert.finetuning.glue.task import open_task
 from bert.finetuning.glue.tasks import TASKS
+from bert.finetuning.model_files import labels_beside, labels_of_the_weights
 from bert.runtime.paddle_api import static
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support import tiny
@@ -374,7 +375,7 @@ def settings(weights, tmp_path, *words):
             "--device",
             "cpu",
         ],
-    ).config
+    )
 
 
 def test_a_broken_line_of_a_large_set_to_evaluate_is_left_out_and_told(weights, tmp_path):
@@ -435,7 +436,7 @@ def test_classes_of_other_libraries_weights_are_known_in_any_case(weights, tmp_p
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
     (tmp_path / "bert_config.json").write_text((weights / "bert_config.json").read_text())
     config = settings(tmp_path, tmp_path, "--task-name", "MNLI", "--data-dir", tmp_path, "--do-predict")
-    found = labels_of_the_weights(config, config.task().labels, print)
+    found = labels_of_the_weights(config.initialization, config.task().labels)
     assert found == ("contradiction", "neutral", "entailment")
 
 
@@ -460,9 +461,10 @@ def test_classes_that_nothing_says_are_asked_for(weights, files, tmp_path, capsy
 
 def test_classes_are_read_from_beside_the_weights(tmp_path):
     assert labels_beside(tmp_path) is None
-    (tmp_path / "config.json").write_text('{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}')
+    description = json.loads(tiny.MODEL.to_json())
+    (tmp_path / "config.json").write_text(json.dumps({**description, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}))
     assert labels_beside(tmp_path) is None
-    (tmp_path / "config.json").write_text('{"id2label": {"1": "yes", "0": "no"}}')
+    (tmp_path / "config.json").write_text(json.dumps({**description, "id2label": {"1": "yes", "0": "no"}}))
     assert labels_beside(tmp_path) == ("no", "yes")
     (tmp_path / "labels.json").write_text('["maybe", "never"]')
     assert labels_beside(tmp_path) == ("maybe", "never")
@@ -478,7 +480,7 @@ def test_every_recipe_makes_settings(weights, tmp_path, name):
         flags += ["--device", "gpu"]
     config = parse_arguments(
         ENTRY, ["--config", name, "--max-seq-length", "32", "--from-pretrained-params", str(weights), *flags]
-    ).config
+    )
     assert config.model.hidden_size == tiny.MODEL.hidden_size and config.data.vocab_file.parent == weights
     assert config.run.do_train and config.run.do_eval
     if name.startswith(("quickstart", "small")):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from bert.finetuning.glue.reading import DataError
 from bert.finetuning.ner.conll import ConllFormat, read_tagged_text, write_predicted
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import Span
+from bert.finetuning.text_files import DataError
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 

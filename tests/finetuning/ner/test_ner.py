@@ -172,7 +172,7 @@ def test_what_cannot_be_done_is_refused(weights, tmp_path, capsys, words, messag
 def test_every_recipe_makes_settings(weights, tmp_path, name):  # noqa: F811
     config = parse_arguments(
         ENTRY, ["--config", name, "--max-seq-length", "32", "--from-pretrained-params", str(weights)]
-    ).config
+    )
     assert config.model.hidden_size == tiny.MODEL.hidden_size and config.run.do_train
     if name.startswith(("quickstart", "small")):
         config.check_files()

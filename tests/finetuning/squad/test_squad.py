@@ -9,7 +9,6 @@ import pytest
 
 import run_squad
 from bert.checkpoints import files as checkpoint_files
-from bert.finetuning import run as finetuning
 from bert.finetuning.config import with_steps
 from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.config import SquadConfig
@@ -18,6 +17,7 @@ from bert.finetuning.squad.metrics import answers_of, score_squad_2
 from bert.inference.conversation import converse
 from bert.inference.question_answering import QuestionAnswerer
 from bert.runtime.paddle_api import static
+from bert.training import run as training_run
 from tests.finetuning.squad.test_features import VOCABULARY
 from tests.support import launching, tiny
 from tests.support.squad_files import file_of, paragraph, question
@@ -80,7 +80,7 @@ def config_of(directory: Path, output: str = "results", **changes) -> SquadConfi
 
 def run(config: SquadConfig) -> int:
     with static.scope_guard(static.Scope()):
-        return finetuning.run(config, squad.open_squad)
+        return training_run.run(config, squad.open_task)
 
 
 @pytest.fixture(scope="module")

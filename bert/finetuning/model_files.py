@@ -1,0 +1,151 @@
+"""The files beside a model's weights: what they say about the model, and those that fine-tuning adds.
+
+`bert.conversion` reads model descriptions and labels; here is what fine-tuning concludes from them.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bert.checkpoints.files import weights_folder
+from bert.config.base import InitializationSettings
+from bert.conversion.locating import VOCABULARY_FILE, is_there
+from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
+from bert.conversion.raw import ConversionError
+
+logger = logging.getLogger(__name__)
+
+TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
+
+
+def description_file(weights: Path) -> Path | None:
+    """The model description beside the weights, a folder or a file; None without one."""
+    files = (_folder_of(weights) / name for name in CONFIG_FILES)
+    return next((file for file in files if file.is_file()), None)
+
+
+def named_weights(values: Mapping[str, Any]) -> Path | None:
+    """The weights that flat settings name with from_pretrained_params or from_checkpoint, as `weights_folder` finds."""
+    source = values.get("from_pretrained_params") or values.get("from_checkpoint")
+    return None if source in (None, "None", "none", "") else weights_folder(Path(str(source)).expanduser())
+
+
+def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that follow from the files beside the weights: the model's sizes, the vocabulary, lower-casing.
+
+    Args:
+        values: flat settings; those that name sizes keep them.
+    Raises:
+        ValueError: the weights do not exist, or their description is not of a model that can be built.
+    """
+    path = named_weights(values)
+    if path is None:
+        return {}
+    if values.get("from_pretrained_params") and "vocab_file" not in values and not is_there(path):
+        raise ValueError(
+            f"from_pretrained_params={values['from_pretrained_params']} does not exist; pass a folder or a file of "
+            "weights"
+        )
+    folder = _folder_of(path)
+    found: dict[str, Any] = {}
+    description = description_file(path)
+    if description is not None and "hidden_size" not in values:
+        found |= read_description(description).config.model_dump()
+        if "bert_model" not in values:  # the default name stands for other sizes
+            found["bert_model"] = _name_of(folder)
+    if (folder / VOCABULARY_FILE).is_file():
+        found["vocab_file"] = folder / VOCABULARY_FILE
+    return found | _lower_case(folder, Path(values.get("vocab_file") or folder / VOCABULARY_FILE))
+
+
+def _folder_of(weights: Path) -> Path:
+    return weights.parent if weights.is_file() or not weights.exists() else weights
+
+
+def _name_of(folder: Path) -> str:
+    """MODEL of OUTPUT/MODEL/STAGE/STEP; else the folder's own name. Characters that a name may not have become "-"."""
+    name = folder.parts[-3] if folder.name.isdecimal() and len(folder.parts) >= 3 else folder.resolve().name
+    kept = "".join(letter if letter.isalnum() and letter.isascii() or letter in "._-" else "-" for letter in name)
+    return kept.lstrip("._-") or "bert"
+
+
+def _lower_case(folder: Path, vocab_file: Path) -> dict[str, Any]:
+    """do_lower_case as the tokenizer's settings say; without them, False if a token of the vocabulary has capitals."""
+    try:
+        value = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8")).get("do_lower_case")
+    except (OSError, ValueError, AttributeError):
+        value = None
+    if value is None and _has_capitals(vocab_file):
+        value = False
+    return {"do_lower_case": value} if isinstance(value, bool) else {}
+
+
+def _has_capitals(vocab_file: Path) -> bool:
+    try:
+        lines = vocab_file.expanduser().read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError):
+        return False  # `check_vocabulary_file` reports it
+    return any("A" <= letter <= "Z" for line in lines if not line.startswith("[") for letter in line)
+
+
+def labels_beside(weights: Path) -> tuple[str, ...] | None:
+    """The classes of a classifier, in order, from labels.json or a model description beside its weights.
+
+    Returns:
+        None without them, or if they are the placeholders LABEL_0, LABEL_1 ...
+    Raises:
+        ValueError: labels.json is not a list of strings.
+    """
+    folder = _folder_of(weights)
+    if (labels := read_labels(folder)) is not None:
+        return labels
+    for name in CONFIG_FILES:
+        with suppress(ConversionError):
+            named = read_description(folder / name).labels
+            if named and not all(label.startswith("LABEL_") for label in named):
+                return named
+    return None
+
+
+def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The classes of a classifier that is used without training, in the order of its outputs.
+
+    Args:
+        expected: the labels of the task; None: any. Names that differ in case or separators only are the same.
+    Raises:
+        ValueError: neither the files beside the weights nor the task name the classes.
+    """
+    weights = settings.from_checkpoint or settings.initial_weights()
+    found = labels_beside(weights_folder(weights)) if weights is not None else None
+    if expected is None:
+        if found is None:
+            raise ValueError(
+                f"nothing says the classes of {weights or 'random weights'}: there is no {LABELS_FILE}. "
+                "Train with --do-train, pass --from-pretrained-params with a fine-tuned model, or write "
+                'that file: a JSON list of the classes, in order, e.g. ["no", "yes"]'
+            )
+        return found
+    if found is None or found == expected:
+        return expected
+    known = {_plain(label): label for label in expected}
+    renamed = tuple(known.get(_plain(label), label) for label in found)
+    if set(renamed) == set(expected):
+        logger.info("classes in the order of the weights: %s", ", ".join(renamed))
+        return renamed
+    logger.info(
+        "%s names its classes %s; they are read as %s, in that order", weights, ", ".join(found), ", ".join(expected)
+    )
+    return expected
+
+
+def _plain(label: str) -> str:
+    return label.lower().replace(" ", "_").replace("-", "_")
+
+
+def texts_to_keep(do_lower_case: bool, labels: Sequence[str] | None = None) -> dict[str, str]:
+    """Files to keep beside fine-tuned weights, name -> content: how text is tokenised, and a classifier's classes."""
+    texts = {TOKENIZER_FILE: json.dumps({"do_lower_case": do_lower_case}) + "\n"}
+    return texts | ({LABELS_FILE: json.dumps(labels, ensure_ascii=False) + "\n"} if labels else {})
