@@ -1,7 +1,8 @@
-"""Each command of the README is run, as a newcomer would, in a fresh clone. The runs take minutes: marked slow.
+"""The documents (README.md, CONTRIBUTING.md and a README.md beside the code) are true.
 
-What needs eight GPUs is run with `--dry-run`, which resolves and checks the same settings. `run_tests.sh` is what runs
-this file, so it is not run again from inside.
+Fast tests: links, files, modules and flags that they name exist. Slow tests run each command as a newcomer would, in a
+fresh clone. What needs eight GPUs is run with `--dry-run`, which resolves and checks the same settings. `run_tests.sh`
+runs this file, so it is not run again from inside.
 """
 
 import json
@@ -13,26 +14,47 @@ import subprocess
 import sys
 import time
 import urllib.request
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from bert import REPOSITORY
+from tests.faults.table import ROWS
 
-COMMANDS = [
-    line.split("   #")[0].strip()
-    for block in re.findall(r"```bash\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
-    for line in block.splitlines()
-    if line.strip()
-]
+README = REPOSITORY / "README.md"
+README_LINES = 150
+FOLDERS = ("bert", "data", "scripts", "tests", ".ci")
+DOCUMENTS = sorted(
+    [*REPOSITORY.glob("*.md"), *(path for name in FOLDERS for path in (REPOSITORY / name).rglob("*.md"))]
+)
+TEXTS = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in DOCUMENTS}
+ALL_TEXT = "\n".join(TEXTS.values())
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
+
+
+def commands(text: str) -> list[str]:
+    """The lines of the bash blocks, without the comments behind them."""
+    blocks = [block for language, block in FENCE.findall(text) if language == "bash"]
+    return [line.split("   #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
+
+
+COMMANDS = list(dict.fromkeys(line for text in TEXTS.values() for line in commands(text)))
 QUICKSTART = "bash scripts/run_pretraining.sh"
-NOT_FROM_INSIDE = ["bash scripts/run_tests.sh", "bash scripts/run_gpu_record.sh"]  # .ci/run runs both
+NOT_FROM_INSIDE = ("bash scripts/run_tests.sh", "bash scripts/run_gpu_record.sh", "bash .ci/run")  # .ci/run runs them
 
 
 def command(start: str) -> str:
-    """The README's command that starts so; the test fails if the README no longer has it, or has two."""
+    """The documents' command that starts so; the test fails if they no longer have it, or have two."""
     (found,) = [line for line in COMMANDS if line.startswith(start)]
     TRIED.add(found)
+    return found
+
+
+def example(start: str) -> str:
+    """The documents' Python block that starts so."""
+    blocks = [block for language, block in FENCE.findall(ALL_TEXT) if language == "python"]
+    (found,) = [block for block in blocks if block.startswith(start)]
     return found
 
 
@@ -115,9 +137,7 @@ def test_the_quickstarts_model_goes_out_and_comes_back(clone):
         done = run(command(start), clone)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         assert (clone / "results" / written).is_file() and "what changed on the way" in done.stdout
-    example = re.search(r"```python\n(from bert.inference.predictor.*?)```", (clone / "README.md").read_text(), re.S)
-    assert example is not None
-    shown = run(f"python -c {shlex.quote(example.group(1))}", clone)
+    shown = run(f"python -c {shlex.quote(example('from bert.inference.predictor'))}", clone)
     assert shown.returncode == 0 and "(2, 128)" in shown.stdout, shown.stderr[-2000:]
 
 
@@ -199,10 +219,8 @@ def test_questions_are_answered(clone):
     typed = "Anna Lindqvist opened her bakery in 1987.\n\nWho opened the bakery?\n"
     talk = run(f"printf '{typed}' | {command('python run_squad.py --interactive')}", clone)
     assert talk.returncode == 0 and "%]" in talk.stdout, talk.stderr[-3000:]
-    (snippet,) = re.findall(
-        r"```python\n(from bert.inference.question_answering.*?)```", (clone / "README.md").read_text(), re.S
-    )
-    assert run(f"python -c '{snippet}'", clone).returncode == 0
+    snippet = example("from bert.inference.question_answering")
+    assert run(f"python -c {shlex.quote(snippet)}", clone).returncode == 0
 
 
 @pytest.mark.slow
@@ -258,13 +276,15 @@ def test_the_recipes_of_glue_resolve(clone):
 def test_plans_are_printed(clone):
     one = run(command("python run_pretraining.py --plan"), clone)
     assert one.returncode == 0 and "--batch-size 256" in one.stdout and "at 32 an hour" in one.stdout, one.stderr
-    shown = (clone / "README.md").read_text()
-    quoted = ("memory", "fits", "pass", "update", "speed", "time")
-    assert all(line in shown for line in one.stdout.splitlines() if line.startswith(quoted))
+    shown = TEXTS["bert/planning/README.md"]
+    quoted = next(block for language, block in FENCE.findall(shown) if language == "text").splitlines()
+    assert len(quoted) == 6 and [line for line in quoted if line not in one.stdout.splitlines()] == []
     both = run(command("bash scripts/run_pretraining.sh --config large --plan"), clone)
     assert both.returncode == 0 and "together" in both.stdout, both.stderr
     checked = run(command("python -m tests.benchmarks.planner_check"), clone)
-    assert checked.returncode == 0 and checked.stdout in shown, "the README's table is not what the planner says"
+    assert checked.returncode == 0 and checked.stdout in shown, (
+        "the table of bert/planning/README.md is not what the planner says"
+    )
 
 
 @pytest.mark.slow
@@ -345,13 +365,122 @@ def test_slurm_accepts_the_submissions(clone, tmp_path):
 
 
 @pytest.mark.slow
-def test_no_command_of_the_readme_was_left_out():
-    """Last in this file: all the tests above have noted what they ran."""
-    assert sorted(set(COMMANDS) - TRIED - set(NOT_FROM_INSIDE)) == []
+def test_no_command_was_left_out():
+    """Last of the slow tests: all the tests above have noted what they ran."""
+    assert sorted(line for line in set(COMMANDS) - TRIED if not line.startswith(NOT_FROM_INSIDE)) == []
 
 
-def test_the_commands_name_files_that_exist():
-    for line in COMMANDS:
-        for word in shlex.split(line.replace("$(", " ").replace(")", " ")):
-            if re.fullmatch(r"(scripts|data)/\S+\.sh|run_\w+\.py", word):
-                assert (REPOSITORY / word).is_file(), line
+# What the documents name exists
+
+
+def without_fences(text: str) -> str:
+    return FENCE.sub("", text)
+
+
+def passages(text: str) -> list[str]:
+    """Rows of tables, paragraphs, and commands."""
+    return [*re.split(r"\n\n+|\n(?=[|])", without_fences(text)), *commands(text)]
+
+
+def code_spans(text: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", without_fences(text))
+
+
+def anchors(path: Path) -> set[str]:
+    """Of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", without_fences(path.read_text(encoding="utf-8")), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def exists(name: str, bases: list[Path]) -> bool:
+    """NAME in capitals stands for any name."""
+    pattern = name.replace("NAME", "*").rstrip("/")
+    return any(any(base.glob(pattern)) for base in bases)
+
+
+@cache
+def sources() -> str:
+    """The text of everything that may define a flag."""
+    files = [*REPOSITORY.glob("*.py"), REPOSITORY / "run.sub"]
+    files += [path for name in FOLDERS for path in (REPOSITORY / name).rglob("*") if path.suffix in (".py", ".sh")]
+    return "\n".join(path.read_text(encoding="utf-8") for path in files if path != Path(__file__).resolve())
+
+
+def test_the_readme_is_for_a_newcomer():
+    assert len(TEXTS["README.md"].splitlines()) <= README_LINES
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_relative_links_lead_somewhere(name):
+    folder = (REPOSITORY / name).parent
+    for target in re.findall(r"\]\(([^)]+)\)", without_fences(TEXTS[name])):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (folder / path).resolve() if path else REPOSITORY / name
+        assert linked.exists(), f"{name} links to {target}"
+        assert not anchor or anchor in anchors(linked), (
+            f"{name} links to {target}; {path} has {sorted(anchors(linked))}"
+        )
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_named_files_exist(name):
+    """From the root, from the document's folder, or from a room that the same paragraph or row of a table names."""
+    missing = []
+    for passage in passages(TEXTS[name]):
+        rooms = [REPOSITORY / room for room in re.findall(r"`((?:bert|data|tests|scripts)/[\w/]*)`", passage)]
+        bases = [REPOSITORY, (REPOSITORY / name).parent, *rooms]
+        spans = [passage] if passage in COMMANDS else code_spans(passage)
+        for word in re.findall(r"[\w./*-]+", " ".join(spans)):
+            is_ours = word.startswith(tuple(f"{folder}/" for folder in FOLDERS))
+            is_code = re.fullmatch(r"[\w./*-]*[\w*]\.(py|sh|sub|md)", word) and not word.startswith(
+                ("results/", "mine/")
+            )
+            if (is_ours or is_code) and not exists(word, bases):
+                missing.append(word)
+    assert not missing, f"{name} names {missing}"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_named_modules_exist(name):
+    """A module, or a name that the module defines."""
+    for module in re.findall(r"\b(?:bert|data|tests)(?:\.[a-z_]+)+\b(?!\.\w)", TEXTS[name]):
+        path = REPOSITORY / module.replace(".", "/")
+        if path.is_dir() or path.with_suffix(".py").is_file():
+            continue
+        parent = (
+            path.parent.with_suffix(".py") if path.parent.with_suffix(".py").is_file() else path.parent / "__init__.py"
+        )
+        assert parent.is_file() and path.name in parent.read_text(encoding="utf-8"), f"{name} names {module}"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_named_flags_exist(name):
+    """A flag is written out in some source, or made from the name of a field."""
+    ours = ("bash scripts/", "python run_", "python -m bert", "python -m data", "python -m tests", "bash data/")
+    words = " ".join([*code_spans(TEXTS[name]), *(line for line in commands(TEXTS[name]) if line.startswith(ours))])
+    missing = []
+    for flag in re.findall(r"(?<!\S)--[a-z][\w-]*", words):
+        field = re.sub(r"^(phase[12]-)?(no-)?", "", flag[2:]).replace("-", "_")
+        if not re.search(rf"(?<![\w-]){flag}(?![\w-])|\b{field}: ", sources()):
+            missing.append(flag)
+    assert not missing, f"{name} names {missing}"
+
+
+def test_every_block_says_its_language():
+    assert {language for text in TEXTS.values() for language, _ in FENCE.findall(text)} <= {"bash", "python", "text"}
+
+
+def test_the_map_shows_every_room():
+    rooms = {
+        path.parent
+        for path in [*(REPOSITORY / "bert").glob("*/__init__.py"), *(REPOSITORY / "data").glob("*/__init__.py")]
+    }
+    assert [room for room in rooms if f"`{room.relative_to(REPOSITORY)}/`" not in TEXTS["README.md"]] == []
+
+
+def test_the_fault_matrix_shows_every_row():
+    shown = {int(number) for number in re.findall(r"^\| (\d+) \|", TEXTS["tests/README.md"], re.M)}
+    assert shown == {row.number for row in ROWS} - {29}, "29 compares exports; it is said below the table"

@@ -4,7 +4,7 @@ it with its record in golden/. Call it through scripts/run_gpu_record.sh, which 
     bash scripts/run_gpu_record.sh                    # all
     bash scripts/run_gpu_record.sh phase1_large       # one
     bash scripts/run_gpu_record.sh --write            # replace the records: look at the difference in git
-    bash scripts/run_gpu_record.sh --table            # the README's table, from the records
+    bash scripts/run_gpu_record.sh --table            # the table of tests/README.md, from the records
 """
 
 import argparse
@@ -87,14 +87,14 @@ def table() -> str:
     """The records at a glance, as Markdown."""
     header = (
         "recipe",
-        "ranks x passes",
+        "ranks x micro-batches",
         "parameters",
         "optimizer",
         "gradients",
         "activations kept",
         "peak, all",
-        "all-reduces an update",
-        "casts a pass",
+        "all-reduces per update",
+        "casts per micro-batch",
     )
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     cases = all_cases()
