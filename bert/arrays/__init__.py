@@ -1,4 +1,4 @@
-"""Numpy and Arrow arrays: rows of different lengths in flat arrays, and compiled loops over them.
+"""Arrays: rows of different lengths in flat NumPy arrays, conversion to and from Arrow, and the compiler of loops.
 
-Knows nothing of BERT, text or files.
+What knows of BERT, text or files does not belong here; loops for one purpose stand beside their users.
 """

@@ -1,4 +1,5 @@
-"""Checkpoint directories: written whole or not at all, verified when read, restored bit for bit.
+"""Checkpoint directories: written whole or not at all, verified when read, pruned, and restored bit for bit.
 
-`files` and `writer` handle directories and threads without Paddle; only `state` touches Paddle's variables.
+Only `state` touches Paddle's variables; when to save is decided in `bert.training`, other libraries' formats are in
+`bert.conversion`.
 """

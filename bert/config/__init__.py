@@ -1,4 +1,4 @@
-"""Settings that every run shares, the model's sizes, and the command line and YAML made from them.
+"""Settings that every run shares, the sizes of models, and the command line and YAML made from the settings.
 
-Typed, frozen and checked once. Knows no task: recipes and settings of a task live with the task.
+Nothing here knows a task: settings and recipes of a task stand with the task.
 """

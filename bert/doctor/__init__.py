@@ -1,4 +1,4 @@
-"""`python -m bert.doctor`: is this machine fit to train, and if not, what to do.
+"""Checks whether this machine can train, and says what to do if not: `python -m bert.doctor`.
 
-Reads facts and judges them; changes nothing. `requirements` runs before anything is installed (standard library only).
+It changes nothing; `requirements` needs the standard library only, because it runs before anything is installed.
 """

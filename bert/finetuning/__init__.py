@@ -1,4 +1,5 @@
-"""Fine-tuning: settings, features, loader and the run that SQuAD, GLUE and NER share, and a package for each of them.
+"""Fine-tuning: what its tasks share (settings, batches, the best weights, prediction), and a package for each task.
 
-A task reads files, makes features, and scores outputs; programs, ranks and checkpoints are handled in `bert.training`.
+The training loop, ranks and checkpoints are in `bert.training`, networks and losses in `bert.model`; no task imports
+another.
 """

@@ -1,4 +1,4 @@
-"""Trained models in use: exported programs, prediction, question answering.
+"""Trained models in use: exported programs, prediction through Paddle Inference, question answering.
 
-Trains nothing.
+Nothing here trains, or reads a format itself: weights come through `bert.conversion`.
 """

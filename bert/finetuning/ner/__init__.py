@@ -1,1 +1,4 @@
-"""Named entities and other labels of words: CoNLL files, windows, span F1, the task put together."""
+"""Named-entity recognition: CoNLL files, tagging schemes, windows, span F1 and recipes.
+
+Nothing here knows of questions or of GLUE.
+"""
