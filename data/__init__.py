@@ -1,1 +1,4 @@
-"""From text to shards: sample corpus, vocabulary, sentences, pairs, masks, balanced shards. Runs without Paddle."""
+"""Commands that download, import, preprocess and inspect text; README.md lists them.
+
+A module directly in this folder is a command, the packages below do the work; Paddle is not imported.
+"""

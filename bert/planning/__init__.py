@@ -1,4 +1,4 @@
-"""What a run will take, before it runs: parameters, memory, time and cost on hardware that need not be here.
+"""Estimates of a run before it starts: parameters, memory, time and cost on given hardware.
 
-Pure arithmetic over settings and a table of hardware.
+Arithmetic over settings and a table of hardware; nothing is executed, and Paddle is not imported.
 """

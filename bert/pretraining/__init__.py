@@ -1,1 +1,4 @@
-"""Pre-training as a task: its settings, its recipes, and how its data, objective and evaluation are put together."""
+"""Pre-training as a task: its settings, its recipes, its data, objective and held-out evaluation.
+
+The loop is in `bert.training`, shards and batches in `bert.samples`, making shards in `data`.
+"""

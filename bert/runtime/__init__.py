@@ -1,4 +1,4 @@
-"""The door to Paddle, the owner of Fleet and of ranks, and the processor under them.
+"""Paddle, Fleet, ranks and processor cores: the only package that touches them directly.
 
-Every other module takes Paddle from `paddle_api` and communication from `distributed`.
+Others take Paddle from `paddle_api` and communication from `distributed`; nothing here knows of models or tasks.
 """

@@ -1,4 +1,4 @@
-"""The training loop and what it is put together from: initial weights, evaluation, guards, watchdog, stopping.
+"""A training run of any task: the loop, initial weights, logged metrics, saving, guards, watchdog and stopping.
 
-Knows no task; a task gives it data, an objective and evaluation sets.
+Nothing here knows a task: a task gives data, an objective and an evaluation.
 """

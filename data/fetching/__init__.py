@@ -1,1 +1,4 @@
-"""Downloads: resumed, verified, and under their final name only when whole."""
+"""Downloads: resumed, verified, unpacked safely, and under their final name only when complete.
+
+Nothing here knows what is downloaded.
+"""

@@ -1,4 +1,7 @@
-"""Recipes by name: one phase each in RECIPES, whole pre-trainings (both phases, and the machines) in PRESETS."""
+"""Recipes by name: one phase each in RECIPES, both phases and the machines in PRESETS.
+
+A recipe is settings and nothing else: it says what differs from its parent, and where that was published.
+"""
 
 from collections.abc import Callable
 
