@@ -1,4 +1,4 @@
-"""Batches for fine-tuning and prediction, from a table of tokenised sequences. No Paddle.
+"""Batches for fine-tuning and prediction, from a table of tokenised sequences.
 
 The samples of global batch i are a function of (seed, global batch size, i): every epoch is a permutation of the table,
 epochs follow each other without a gap, and world size and micro-batch size only decide who reads what. So no sample is
@@ -7,15 +7,16 @@ dropped, a batch may span two epochs, and any position can be sought.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from bert.arrays.ragged import ragged_indices
 from bert.randomness import permutation, stream_key
-from bert.samples.collation import MicroBatch
-from bert.samples.prefetching import prefetched
+from bert.samples.collation import MicroBatch, padded_width
+from bert.samples.global_batches import GlobalBatchLoader
 
 UNLABELLED = -1  # of a token
 
@@ -74,75 +75,70 @@ class FeatureTable:
         return np.diff(counts[self.offsets])
 
 
-@dataclass(frozen=True)
-class GlobalBatch:
-    """One optimizer update: its epoch (of its first sample), the ids of all its samples, and this rank's passes."""
+class FineTuningLoader(GlobalBatchLoader):
+    """This rank's share of every global batch, with the labels.
 
-    epoch: int
-    sample_ids: np.ndarray
-    micro_batches: list[MicroBatch]
-
-
-@dataclass(frozen=True)
-class FineTuningLoader:
-    """This rank's share of every global batch.
-
-    The global batch is micro_batch_size x world_size x passes sequences; pass p of rank r takes the
-    (p * world_size + r)-th slice of it.
+    Args:
+        table: the training set.
+        max_seq_length: of the table, in tokens.
+        sequence_length_multiple: a micro-batch is padded to its longest sequence, rounded up to this multiple.
+        others: as `GlobalBatchLoader`.
+    Raises:
+        ValueError: sizes do not divide, or the table is empty.
     """
 
-    table: FeatureTable
-    global_batch_size: int
-    micro_batch_size: int
-    rank: int = 0
-    world_size: int = 1
-    seed: int = 42
-    max_seq_length: int = 512
-    sequence_length_multiple: int = 8
-    num_workers: int = 1
-
-    def __post_init__(self) -> None:
-        if len(self.table) == 0:
+    def __init__(
+        self,
+        table: FeatureTable,
+        global_batch_size: int,
+        micro_batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        *,
+        seed: int = 42,
+        max_seq_length: int = 512,
+        sequence_length_multiple: int = 8,
+        num_workers: int = 1,
+    ) -> None:
+        super().__init__(
+            global_batch_size=global_batch_size,
+            micro_batch_size=micro_batch_size,
+            rank=rank,
+            world_size=world_size,
+            num_workers=num_workers,
+        )
+        if len(table) == 0:
             raise ValueError("the training set has no samples; check the file, and what was skipped in it")
-        assert self.global_batch_size % (self.micro_batch_size * self.world_size) == 0
+        self._table, self._seed = table, seed
+        self._max_seq_length, self._sequence_length_multiple = max_seq_length, sequence_length_multiple
+        self._order = lru_cache(maxsize=2)(self._order_of)  # a global batch may span two epochs
+        self._labelled_tokens = None if table.token_labels is None else table.labelled_tokens()
 
     def sample_ids(self, index: int) -> np.ndarray:
         """int64 [global_batch_size]: the samples of global batch `index`, counted from the start of training."""
-        size = len(self.table)
         places = np.arange(index * self.global_batch_size, (index + 1) * self.global_batch_size)
-        epochs, within = np.divmod(places, size)
+        epochs, within = np.divmod(places, len(self._table))
         ids = np.empty(len(places), np.int64)
         for epoch in np.unique(epochs):
-            order = permutation(stream_key(self.seed, "fine-tuning order", int(epoch)), size)
-            ids[epochs == epoch] = order[within[epochs == epoch]]
+            ids[epochs == epoch] = self._order(int(epoch))[within[epochs == epoch]]
         return ids
 
-    def batches(self, start_step: int) -> Generator[GlobalBatch, None, None]:
-        """Global batches from `start_step` on, without end; close it to end its threads."""
+    def _order_of(self, epoch: int) -> np.ndarray:
+        return permutation(stream_key(self._seed, "fine-tuning order", epoch), len(self._table))
 
-        def steps() -> Iterator[int]:
-            step = start_step
-            while True:
-                yield step
-                step += 1
+    def epoch(self, index: int) -> int:
+        return index * self.global_batch_size // len(self._table)
 
-        yield from prefetched(self.batch, steps(), self.num_workers)
-
-    def batch(self, index: int) -> GlobalBatch:
+    def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
         ids = self.sample_ids(index)
-        slices = ids.reshape(-1, self.world_size, self.micro_batch_size)[:, self.rank]
-        extra = {}
-        if self.table.token_labels is not None:
-            labelled = int(self.table.labelled_tokens()[ids].sum())
-            num_passes = len(ids) // self.micro_batch_size
-            extra["label_normalizer"] = np.array([max(labelled, 1) / num_passes], np.float32)
-        passes = [self._pass(rows, extra) for rows in slices]
-        return GlobalBatch(index * self.global_batch_size // len(self.table), ids, passes)
-
-    def _pass(self, rows: np.ndarray, extra: dict[str, np.ndarray]) -> MicroBatch:
-        width = padded_width(self.table.lengths()[rows], self.sequence_length_multiple, self.max_seq_length)
-        feed = self.table.feed(rows, width, with_labels=True) | extra
-        return MicroBatch(feed, len(rows), int(self.table.lengths()[rows].sum()), len(rows) * width, 0)
+        rows = ids[self._own_samples(micro_step)]
+        lengths = self._table.lengths()[rows]
+        width = padded_width(lengths, self._sequence_length_multiple, self._max_seq_length)
+        feed = self._table.feed(rows, width, with_labels=True)
+        if self._labelled_tokens is not None:
+            labelled = max(1, int(self._labelled_tokens[ids].sum()))
+            feed["label_normalizer"] = np.array([labelled / self._num_micro_batches], np.float32)
+        return MicroBatch(feed, len(rows), int(lengths.sum()), len(rows) * width, 0)
 
 
 @dataclass(frozen=True)
@@ -168,9 +164,3 @@ def prediction_batches(
         rows = order[start : start + batch_size]
         width = padded_width(table.lengths()[rows], sequence_length_multiple, max_seq_length)
         yield PredictionBatch(rows, table.feed(rows, width, with_labels=False))
-
-
-def padded_width(lengths: np.ndarray, multiple: int, most: int) -> int:
-    """The longest of some lengths, rounded up to a multiple, but at most `most`."""
-    assert lengths.max() <= most, "features are longer than max_seq_length"
-    return min(-(-int(lengths.max()) // multiple) * multiple, most)

@@ -89,7 +89,7 @@ class CollationRule:
             masked_rows, masked_columns = np.repeat(np.arange(num_rows), counts), table.masks.positions[flat]
             labels = table.masks.labels[flat]
         types, attention = np.zeros((2, num_rows, width), np.int64)
-        _mark(np.minimum(lengths, width), table.first_lengths[rows], types, attention)
+        _mark(lengths, table.first_lengths[rows], types, attention)
         feed = {
             "input_ids": input_ids,
             "token_type_ids": types,
@@ -102,11 +102,16 @@ class CollationRule:
 
     def _padded(self, table: SampleTable, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """int64 [b, s]: token ids, padded to the longest row rounded up to a multiple."""
-        multiple = self.sequence_length_multiple
-        width = min(-(-int(lengths.max()) // multiple) * multiple, self.max_seq_length)
+        width = padded_width(lengths, self.sequence_length_multiple, self.max_seq_length)
         input_ids = np.full((len(rows), width), self.pad_id, np.int64)
-        _fill(table.token_ids, table.offsets[rows], np.minimum(lengths, width), input_ids)
+        _fill(table.token_ids, table.offsets[rows], lengths, input_ids)
         return input_ids
+
+
+def padded_width(lengths: np.ndarray, multiple: int, most: int) -> int:
+    """The longest of some lengths, rounded up to a multiple, but at most `most`."""
+    assert lengths.max() <= most, "sequences are longer than max_seq_length"
+    return min(-(-int(lengths.max()) // multiple) * multiple, most)
 
 
 @compiled

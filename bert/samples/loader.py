@@ -7,11 +7,10 @@ size, micro-batch size and number of threads only decide who reads what.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from bert.randomness import stream_key
 from bert.samples.collation import CollationRule, MicroBatch
+from bert.samples.global_batches import GlobalBatchLoader
 from bert.samples.masking import MaskingRule
 from bert.samples.order import SampleOrder
 from bert.samples.prefetching import prefetched
@@ -28,18 +28,6 @@ from bert.samples.shards import ShardDirectory
 from bert.samples.table import SampleTable
 from bert.samples.table_cache import TableCache, gather
 from bert.tokenization.vocabulary import Vocabulary
-
-__all__ = [
-    "GlobalBatch",
-    "LoaderSettings",
-    "MicroBatch",
-    "PretrainingDataset",
-    "PretrainingLoader",
-    "evaluation_batches",
-    "evaluation_unigram_entropy",
-    "unigram_entropy",
-]
-
 
 SHUFFLE_WINDOW_SAMPLES = 1 << 18  # at most so many samples are shuffled together; two such windows per bin in memory
 
@@ -127,15 +115,6 @@ class PretrainingDataset:
 
 
 @dataclass(frozen=True)
-class GlobalBatch:
-    """One optimizer update: its index since the start of training, its epoch, and this rank's passes, made lazily."""
-
-    index: int
-    epoch: int
-    micro_batches: Iterator[MicroBatch]
-
-
-@dataclass(frozen=True)
 class _ResolvedBatch:
     """The samples of a global batch: their ids, and for each group of shards the places and rows it provides."""
 
@@ -145,14 +124,12 @@ class _ResolvedBatch:
     num_masked: int
 
 
-class PretrainingLoader:
+class PretrainingLoader(GlobalBatchLoader):
     """The batches of one rank.
 
     Args:
         dataset: checked shards.
-        global_batch_size: sequences per update, all ranks.
-        micro_batch_size: sequences per pass, one rank.
-        rank, world_size: this rank among all; pass m of rank r takes the samples [(m * world_size + r) * b : + b].
+        others: as `GlobalBatchLoader`.
     Raises:
         ValueError: sizes do not divide, or fewer samples than a batch.
     """
@@ -166,14 +143,13 @@ class PretrainingLoader:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        per_pass = micro_batch_size * world_size
-        if micro_batch_size < 1 or global_batch_size < per_pass or global_batch_size % per_pass:
-            raise ValueError(
-                f"global_batch_size={global_batch_size} must be a multiple of micro_batch_size x "
-                f"world_size = {per_pass}"
-            )
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank={rank} must lie in 0..{world_size - 1} (world_size={world_size})")
+        super().__init__(
+            global_batch_size=global_batch_size,
+            micro_batch_size=micro_batch_size,
+            rank=rank,
+            world_size=world_size,
+            num_workers=dataset.settings.num_workers,
+        )
         self._dataset = dataset
         self._order = SampleOrder(
             dataset.shard_counts.tolist(),
@@ -184,8 +160,6 @@ class PretrainingLoader:
             dataset.directory.lengths if dataset.settings.group_by_length else None,
         )
         self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
-        self._micro_batch_size, self._rank, self._world_size = micro_batch_size, rank, world_size
-        self._num_passes = global_batch_size // per_pass
         self._resolved: OrderedDict[int, _ResolvedBatch] = OrderedDict()
         self._lock = threading.Lock()
         self.batches_per_epoch = self._order.batches_per_epoch
@@ -195,37 +169,14 @@ class PretrainingLoader:
         with self._lock:
             return self._order.sample_ids(index).copy()
 
-    def batches(self, start: int = 0) -> Generator[GlobalBatch, None, None]:
-        """Global batches start, start + 1, ... without end; closing the iterator ends its threads."""
-        if start < 0:
-            raise ValueError(f"start={start} must be the number of global batches already consumed, 0 or more")
-        tasks = ((index, step) for index in itertools.count(start) for step in range(self._num_passes))
-        results = prefetched(lambda task: self._micro_batch(*task), tasks, self._dataset.settings.num_workers)
-        try:
-            for index in itertools.count(start):
-                passes = self._passes(results)
-                yield GlobalBatch(index, index // self.batches_per_epoch, passes)
-                for _ in passes:  # what the caller left, so that the next batch starts at its own first pass
-                    pass
-        finally:
-            results.close()
+    def epoch(self, index: int) -> int:
+        return index // self.batches_per_epoch
 
-    def _passes(self, results: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
-        for _ in range(self._num_passes):
-            result = next(results, None)
-            if result is None:
-                raise RuntimeError("the iterator of global batches is closed; keep it while its passes are used")
-            yield result
-
-    def _micro_batch(self, index: int, step: int) -> MicroBatch:
-        batch = self._resolve(index)
-        size = self._micro_batch_size
-        start = (step * self._world_size + self._rank) * size
-        normalizer = max(batch.num_masked, 1) / (self._num_passes * self._world_size)
-        table, rows = gather(batch.groups, start, start + size)
-        return self._dataset.collation.collate(
-            table, rows, batch.key, batch.sample_ids[start : start + size], normalizer
-        )
+    def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
+        batch, own = self._resolve(index), self._own_samples(micro_step)
+        normalizer = max(batch.num_masked, 1) / self._num_micro_batches
+        table, rows = gather(batch.groups, own.start, own.stop)
+        return self._dataset.collation.collate(table, rows, batch.key, batch.sample_ids[own], normalizer)
 
     def _resolve(self, index: int) -> _ResolvedBatch:
         with self._lock:
@@ -237,7 +188,7 @@ class PretrainingLoader:
 
     def _make_resolved(self, index: int) -> _ResolvedBatch:
         ids = self._order.sample_ids(index)
-        key = stream_key(self._dataset.seed, "dynamic masks", index // self.batches_per_epoch)
+        key = stream_key(self._dataset.seed, "dynamic masks", self.epoch(index))
         offsets = self._order.shard_offsets
         shard_of = np.searchsorted(offsets, ids, side="right") - 1
         groups, num_masked = [], 0
@@ -248,7 +199,7 @@ class PretrainingLoader:
             if len(places) == 0:
                 continue
             table = self._tables.get(window.shards)
-            following = self._order.next_window(index, window) if self._dataset.settings.num_workers else None
+            following = self._order.next_window(index, window) if self._num_workers else None
             if following is not None:
                 self._tables.prepare(following.shards)
             bases = np.cumsum(self._dataset.shard_counts[shards]) - self._dataset.shard_counts[shards]

@@ -121,13 +121,12 @@ def test_ranks_and_passes_share_one_order(world_size, micro_batch_size):
     whole = FineTuningLoader(table, 12, 12, num_workers=0)
     ranks = [FineTuningLoader(table, 12, micro_batch_size, rank, world_size) for rank in range(world_size)]
     for step in (0, 5):
-        expected = [tuple(ids[ids > 0]) for ids in whole.batch(step).micro_batches[0].feed["input_ids"]]
-        batches = [rank.batch(step) for rank in ranks]
+        expected = [tuple(ids[ids > 0]) for ids in whole.micro_batch(step, 0).feed["input_ids"]]
         found = [
             tuple(ids[ids > 0])
-            for number in range(len(batches[0].micro_batches))
-            for batch in batches
-            for ids in batch.micro_batches[number].feed["input_ids"]
+            for micro_step in range(12 // (micro_batch_size * world_size))
+            for rank in ranks
+            for ids in rank.micro_batch(step, micro_step).feed["input_ids"]
         ]
         assert found == expected
 
@@ -137,8 +136,10 @@ def test_batches_start_anywhere():
     batches = loader.batches(7)
     for step in (7, 8, 9):
         batch = next(batches)
-        assert batch.epoch == step * 6 // 20
-        assert list(batch.sample_ids) == list(loader.sample_ids(step))
+        assert (batch.index, batch.epoch) == (step, step * 6 // 20)
+        for micro_step, micro_batch in enumerate(batch.micro_batches):
+            expected = loader.micro_batch(step, micro_step).feed
+            assert all(np.array_equal(micro_batch.feed[name], expected[name]) for name in expected)
     batches.close()
 
 

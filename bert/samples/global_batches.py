@@ -1,0 +1,85 @@
+"""Global batches, dealt to ranks in micro-batches that threads prepare ahead."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+from bert.samples.collation import MicroBatch
+from bert.samples.prefetching import prefetched
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """One optimizer update: its index since the start of training, the epoch of its first sample, and this rank's
+    micro-batches, made lazily."""
+
+    index: int
+    epoch: int
+    micro_batches: Iterator[MicroBatch]
+
+
+class GlobalBatchLoader(ABC):
+    """The global batches of one rank, from any position.
+
+    Args:
+        global_batch_size: sequences per update, all ranks.
+        micro_batch_size: sequences per micro-batch, one rank.
+        rank, world_size: this rank among all; micro-batch m of rank r has the samples [(m * world_size + r) * b : + b].
+        num_workers: threads that prepare micro-batches ahead; 0: the caller prepares them.
+    Raises:
+        ValueError: the global batch cannot be divided so.
+    """
+
+    def __init__(
+        self, *, global_batch_size: int, micro_batch_size: int, rank: int = 0, world_size: int = 1, num_workers: int = 1
+    ) -> None:
+        per_micro_step = micro_batch_size * world_size
+        if micro_batch_size < 1 or global_batch_size < per_micro_step or global_batch_size % per_micro_step:
+            raise ValueError(
+                f"global_batch_size={global_batch_size} must be a multiple of micro_batch_size x world_size = "
+                f"{per_micro_step}"
+            )
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank={rank} must lie in 0..{world_size - 1} (world_size={world_size})")
+        self.global_batch_size, self._micro_batch_size = global_batch_size, micro_batch_size
+        self._rank, self._world_size, self._num_workers = rank, world_size, num_workers
+        self._num_micro_steps = global_batch_size // per_micro_step
+        self._num_micro_batches = global_batch_size // micro_batch_size  # of all ranks
+
+    @abstractmethod
+    def epoch(self, index: int) -> int:
+        """The epoch of the first sample of global batch `index`."""
+
+    @abstractmethod
+    def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
+        """This rank's micro-batch; called from several threads."""
+
+    def batches(self, start: int = 0) -> Generator[GlobalBatch, None, None]:
+        """Global batches start, start + 1, ... without end; closing the iterator ends its threads."""
+        if start < 0:
+            raise ValueError(f"start={start} must be the number of global batches already consumed, 0 or more")
+        tasks = ((index, step) for index in itertools.count(start) for step in range(self._num_micro_steps))
+        results = prefetched(lambda task: self.micro_batch(*task), tasks, self._num_workers)
+        try:
+            for index in itertools.count(start):
+                micro_batches = self._of_one_update(results)
+                yield GlobalBatch(index, self.epoch(index), micro_batches)
+                for _ in micro_batches:  # those the caller left, so that the next batch starts with its own first
+                    pass
+        finally:
+            results.close()
+
+    def _of_one_update(self, results: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+        for _ in range(self._num_micro_steps):
+            result = next(results, None)
+            if result is None:
+                raise RuntimeError("the iterator of global batches is closed; keep it while its micro-batches are used")
+            yield result
+
+    def _own_samples(self, micro_step: int) -> slice:
+        """This rank's share of a global batch's samples in one micro-step."""
+        start = (micro_step * self._world_size + self._rank) * self._micro_batch_size
+        return slice(start, start + self._micro_batch_size)
