@@ -370,6 +370,13 @@ def test_no_command_was_left_out():
     assert sorted(line for line in set(COMMANDS) - TRIED if not line.startswith(NOT_FROM_INSIDE)) == []
 
 
+def test_what_the_slow_tests_run_is_in_a_document():
+    """So that a command which left the documents is noticed without running the others."""
+    literal = re.findall(r'\bcommand\("([^"]+)"\)', Path(__file__).read_text(encoding="utf-8"))
+    assert literal and [start for start in literal if len([c for c in COMMANDS if c.startswith(start)]) != 1] == []
+    assert QUICKSTART in COMMANDS
+
+
 # What the documents name exists
 
 
