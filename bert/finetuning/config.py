@@ -1,6 +1,6 @@
-"""The settings of fine-tuning: those of any run, with epochs, what to do, and defaults of its own. No Paddle inside.
+"""The settings of a fine-tuning run: those of every training, with epochs, modes and other defaults.
 
-A task subclasses `FineTuningConfig` with a `data` section that subclasses `TaskDataSettings`, and gives `stage()`.
+A task subclasses `FineTuningConfig` with a `data` section that subclasses `TaskDataSettings`, and defines `stage()`.
 """
 
 from pathlib import Path
@@ -24,24 +24,24 @@ from bert.finetuning.model_files import description_file
 
 
 class TaskDataSettings(Settings):
-    """What the text of every task needs; tasks add their files."""
+    """How text is tokenised, cached and batched. Tasks add their files."""
 
     group: ClassVar[str] = "data"
 
-    vocab_file: Path = Field(description="WordPiece vocabulary; without this flag, the one beside the weights")
-    do_lower_case: bool = Field(True, description="lower-case and strip accents, as uncased vocabularies need")
+    vocab_file: Path = Field(description="WordPiece vocabulary; by default the one beside the weights")
+    do_lower_case: bool = Field(True, description="lower-case and strip accents, for uncased vocabularies")
     max_seq_length: int = Field(128, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
     sequence_length_multiple: int = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
     )
     cache_dir: Path | None = Field(
-        Path("./results/features"), description="tokenised sets are kept here for the next run; none: nowhere"
+        Path("./results/features"), description="folder of tokenised files, reused by later runs; none: not kept"
     )
     num_workers: int = Field(1, ge=0, description="background threads that make batches on each rank; 0: none")
 
 
 class FineTuningBatchSettings(BatchSettings):
-    predict_batch_size: int = Field(32, ge=1, description="sequences per pass on one rank in evaluation and prediction")
+    predict_batch_size: int = Field(32, ge=1, description="sequences per batch on one rank, evaluation and prediction")
 
 
 class FineTuningOptimizerSettings(OptimizerSettings):
@@ -51,18 +51,16 @@ class FineTuningOptimizerSettings(OptimizerSettings):
 
 
 class FineTuningRunSettings(RunSettings):
-    epochs: float = Field(2.0, gt=0, description="passes over the training set, unless --max-steps is given")
+    epochs: float = Field(2.0, gt=0, description="epochs over the training set, unless --max-steps is given")
     max_steps: int = Field(-1, ge=-1, description="updates of the whole run; -1: as many as --epochs need")
     eval_freq: int = Field(0, ge=0, description="updates between evaluations; 0: after each epoch")
     do_train: bool = Field(False, description="train")
-    do_eval: bool = Field(False, description="score the labelled evaluation set, in training too")
+    do_eval: bool = Field(False, description="score the evaluation set, during training and at its end")
     do_predict: bool = Field(False, description="write predictions")
-    loss_spike_factor: float = Field(  # losses near 0 jump by themselves
-        0.0,
-        ge=0,
-        description="tell when the loss of a log interval is so many times the median of the 20 before; 0: off",
+    loss_spike_factor: float = Field(  # off: losses near 0 fluctuate by large factors
+        0.0, ge=0, description="warn when an interval's loss exceeds this multiple of the last 20's median; 0: off"
     )
-    keep_best: bool = Field(True, description="keep the weights of the best evaluation, and end with them")
+    keep_best: bool = Field(True, description="keep the weights of the best evaluation, and use them at the end")
 
     @model_validator(mode="after")
     def _something_to_do(self) -> "FineTuningRunSettings":
@@ -73,13 +71,13 @@ class FineTuningRunSettings(RunSettings):
             )
         if self.max_steps == 0:
             raise ValueError(
-                "max_steps=0 must be at least 1, or -1 to train for --epochs; to train nothing, leave --do-train out"
+                "max_steps=0 must be at least 1, or -1 to train for --epochs; to skip training, omit --do-train"
             )
         return self
 
 
 class FineTuningConfig(TrainingConfig):
-    """Common to all fine-tuning tasks."""
+    """The settings that all fine-tuning tasks share."""
 
     data: TaskDataSettings
     batch: FineTuningBatchSettings = Field(default_factory=FineTuningBatchSettings)
@@ -99,12 +97,12 @@ class FineTuningConfig(TrainingConfig):
         return self.data.vocab_file
 
     def check_files(self) -> None:
-        """Refuse what is missing before anything slow is started; tasks add their own files."""
+        """Raise ValueError for files that are missing or do not fit, before anything slow starts. Tasks add theirs."""
         check_vocabulary_file(self.data.vocab_file, self.model)
         self._check_sizes()
 
     def _check_sizes(self) -> None:
-        """Other sizes than the weights have are seen before a network of them is built."""
+        """Compare the model's sizes with the description beside the weights."""
         source = self.initialization.from_pretrained_params
         file = None if source is None else description_file(weights_folder(source))
         if file is None:
@@ -114,8 +112,8 @@ class FineTuningConfig(TrainingConfig):
             needed, given = getattr(there, name), getattr(self.model, name)
             if given != needed:
                 raise ValueError(
-                    f"{name}={given} (bert_model={self.run.bert_model}) must be {needed}, as {file} says; "
-                    "name no model (a recipe without one, and no --bert-model), and the sizes are taken from there"
+                    f"{name}={given} (bert_model={self.run.bert_model}) must be {needed}, as {file} says; omit "
+                    "--bert-model (and choose a recipe that names no model) to use the sizes of the weights"
                 )
 
     def best_dir(self) -> Path:
@@ -124,7 +122,7 @@ class FineTuningConfig(TrainingConfig):
 
 
 def with_steps(config: AnyConfig, num_samples: int, world_size: int) -> AnyConfig:
-    """The settings with max_steps and eval_freq made definite for a training set of `num_samples`."""
+    """The settings with max_steps and eval_freq computed from the epochs for a training set of `num_samples`."""
     global_batch_size = config.batch.resolved_global_batch_size(world_size)
     steps_per_epoch = -(-num_samples // global_batch_size)
     max_steps = config.run.max_steps

@@ -1,4 +1,4 @@
-"""Settings of run_glue.py: fine-tuning's, with a task and its files. No Paddle inside."""
+"""The settings of run_glue.py: a task of GLUE or the user's own, and its files."""
 
 from pathlib import Path
 
@@ -14,22 +14,21 @@ from bert.planning.flags import PLAN
 
 
 class GlueDataSettings(TaskDataSettings):
-    task_name: str = Field(description=f"{', '.join(TASKS)}; or custom, for files of your own")
+    task_name: str = Field(description=f"{', '.join(TASKS)}; or custom, for your own files")
     data_dir: Path | None = Field(None, description="folder of a GLUE task's files, train.tsv, dev.tsv ...")
     train_file: Path | None = Field(None, description="custom: .tsv, .csv or .jsonl to train on")
     eval_file: Path | None = Field(None, description="custom: labelled file to evaluate on")
-    predict_file: Path | None = Field(None, description="custom: file to predict; it needs no labels")
+    predict_file: Path | None = Field(None, description="custom: file to predict, with or without labels")
     text_column: str = Field("sentence", description="custom: column, or key, of the text")
-    text_pair_column: str | None = Field(None, description="custom: column of a second text; none: single texts")
+    text_pair_column: str | None = Field(None, description="custom: column of the second text; none: single texts")
     label_column: str = Field("label", description="custom: column of the label")
-    index_column: str | None = Field(None, description="custom: column that names the predictions; none: numbers")
-    regression: bool = Field(False, description="custom: the label is a number to be predicted")
+    index_column: str | None = Field(None, description="custom: column that identifies predictions; none: 0, 1, 2 ...")
+    regression: bool = Field(False, description="custom: the label is a number (regression)")
     max_bad_line_fraction: float = Field(
         MAX_BAD_LINE_FRACTION,
         ge=0,
         lt=1,
-        description="share of a training or evaluation file's lines that may be "
-        "left out, and told, because they cannot be read",
+        description="fraction of the lines of a training or evaluation file that may be skipped as unreadable",
     )
 
     @field_validator("task_name")
@@ -57,7 +56,7 @@ class GlueDataSettings(TaskDataSettings):
                 f"{wrong[0]}={files[wrong[0]]} is for task_name=custom; {self.task_name} reads the files of --data-dir"
             )
         if self.regression:
-            raise ValueError("regression=true is for task_name=custom; GLUE's tasks say themselves what they are")
+            raise ValueError("regression=true is for task_name=custom; GLUE's tasks define it themselves")
         return self
 
 
@@ -70,16 +69,9 @@ class GlueConfig(FineTuningConfig):
     def _files_for_what_is_done(self) -> "GlueConfig":
         data, run = self.data, self.run
         if data.task_name == "custom":
-            for wanted, name in (
-                (run.do_train, "train_file"),
-                (run.do_eval, "eval_file"),
-                (run.do_predict, "predict_file"),
-            ):
-                if wanted and getattr(data, name) is None:
-                    action = {"train_file": "do_train", "eval_file": "do_eval", "predict_file": "do_predict"}[name]
-                    raise ValueError(
-                        f"{action}=true needs {name} when task_name=custom; pass --{name.replace('_', '-')}"
-                    )
+            for mode, name in (("do_train", "train_file"), ("do_eval", "eval_file"), ("do_predict", "predict_file")):
+                if getattr(run, mode) and getattr(data, name) is None:
+                    raise ValueError(f"{mode}=true needs {name} when task_name=custom; pass --{name.replace('_', '-')}")
         elif run.do_train and (task := find_task(data.task_name)).train is None:
             raise ValueError(
                 f"task_name={task.name} has nothing to train on: train {task.model_of}, and pass its "

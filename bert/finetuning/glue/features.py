@@ -1,4 +1,4 @@
-"""Sentences and pairs of sentences -> token ids as BERT takes them, all of a file at once. No Paddle."""
+"""Tokenise the sentences and sentence pairs of a whole file at once."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert.arrays.ragged import offsets_of, ragged_indices
+from bert.arrays.ragged import ragged_indices
+from bert.finetuning.sequences import single_sequences
 from bert.samples.table import join_pairs
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 
 def pair_lengths(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens to keep of both sentences, so that they fit: the longer one is cut first.
+    """Numbers of tokens to keep of both sentences of a pair; the longer sentence is truncated first.
 
-    The same as to take tokens away one by one, from the first sentence where it is longer than the second, else from
-    the second, until `limit` are left, as in BERT's published code.
+    The result equals that of BERT's published code, which removes tokens one by one, from the first sentence if it is
+    longer than the second, else from the second, until `limit` are left.
 
     Args:
         first, second: int64 [n], tokens of the sentences.
-        limit: most tokens of both.
+        limit: maximum number of tokens of both together.
     """
     larger_half, smaller_half = limit - limit // 2, limit // 2
     return (
@@ -35,45 +36,24 @@ def sentence_features(
 
     Args:
         texts: one list of n sentences, or two.
-        max_seq_length: longest sequence, in tokens with the special ones; longer ones are cut at the end.
+        max_seq_length: longest sequence, in tokens with the special ones; longer ones are truncated at the end.
     Returns:
         arrays: input_ids [T], offsets int64 [n + 1], and first_lengths int64 [n], the tokens before "B [SEP]".
-        counts: "truncated", the examples that were cut, and "tokens".
+        counts: "truncated", the number of truncated examples, and "tokens".
     """
-    vocabulary = tokenizer.vocabulary
-    cls_id, sep_id = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
-    first_ids, first_offsets = tokenizer.encode_texts(texts[0])
-    first = np.diff(first_offsets)
+    cls_id, sep_id = tokenizer.vocabulary.id_of("[CLS]"), tokenizer.vocabulary.id_of("[SEP]")
+    encoded = [tokenizer.encode_texts(sentences) for sentences in texts]
+    lengths = [np.diff(offsets) for _, offsets in encoded]
+    kept = [np.minimum(lengths[0], max_seq_length - 2)]
+    if len(texts) == 2:
+        kept = [*pair_lengths(lengths[0], lengths[1], max_seq_length - 3)]
+    pieces = [ids[ragged_indices(offsets[:-1], some)] for (ids, offsets), some in zip(encoded, kept, strict=True)]
     if len(texts) == 1:
-        kept = np.minimum(first, max_seq_length - 2)
-        ids, offsets = _join_single(first_ids[ragged_indices(first_offsets[:-1], kept)], kept, cls_id, sep_id)
-        truncated = int((kept < first).sum())
-        return (
-            {"input_ids": ids, "offsets": offsets, "first_lengths": kept + 2},
-            {"truncated": truncated, "tokens": len(ids)},
-        )
-    second_ids, second_offsets = tokenizer.encode_texts(texts[1])
-    second = np.diff(second_offsets)
-    kept, kept_second = pair_lengths(first, second, max_seq_length - 3)
-    ids, offsets = join_pairs(
-        first_ids[ragged_indices(first_offsets[:-1], kept)],
-        kept,
-        second_ids[ragged_indices(second_offsets[:-1], kept_second)],
-        kept_second,
-        cls_id,
-        sep_id,
-    )
-    truncated = int(((kept < first) | (kept_second < second)).sum())
+        input_ids, offsets = single_sequences(pieces[0], kept[0], cls_id, sep_id)
+    else:
+        input_ids, offsets = join_pairs(pieces[0], kept[0], pieces[1], kept[1], cls_id, sep_id)
+    truncated = np.any([some < all_ for some, all_ in zip(kept, lengths, strict=True)], axis=0)
     return (
-        {"input_ids": ids, "offsets": offsets, "first_lengths": kept + 2},
-        {"truncated": truncated, "tokens": len(ids)},
+        {"input_ids": input_ids, "offsets": offsets, "first_lengths": kept[0] + 2},
+        {"truncated": int(truncated.sum()), "tokens": len(input_ids)},
     )
-
-
-def _join_single(ids: np.ndarray, lengths: np.ndarray, cls_id: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:
-    offsets = offsets_of(lengths + 2)
-    joined = np.empty(offsets[-1], ids.dtype)
-    joined[offsets[:-1]] = cls_id
-    joined[offsets[1:] - 1] = sep_id
-    joined[ragged_indices(offsets[:-1] + 1, lengths)] = ids
-    return joined, offsets

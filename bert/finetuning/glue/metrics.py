@@ -1,7 +1,7 @@
-"""GLUE's metrics, by scikit-learn and SciPy, which its own scorer uses.
+"""GLUE's metrics, computed by scikit-learn and SciPy as in its own scorer.
 
-Where a definition divides by zero: Matthews' coefficient of constant predictions is 0, F1 without a true positive is
-0, and a correlation with a constant does not exist: it is NaN, and counts as 0 in the score.
+Undefined values: Matthews' coefficient of constant predictions is 0, F1 without a true positive is 0, and the
+correlation with a constant is NaN and counts as 0 in the score.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Of class 1, the others being the negatives."""
+    """F1 of class 1; all other classes are negatives."""
     return float(f1_score(labels == 1, predictions == 1, zero_division=0.0))
 
 
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """The mean of every class's F1, of the classes that are labelled or predicted."""
+    """Mean F1 over the classes that occur in the labels or the predictions."""
     return float(f1_score(labels, predictions, average="macro", zero_division=0.0))
 
 
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews' correlation; for more than two classes Gorodkin's R_K."""
+    """Matthews' correlation coefficient; for more than two classes, Gorodkin's R_K."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "A single label was found")
         return float(matthews_corrcoef(labels, predictions))
@@ -41,7 +41,7 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Of average ranks where values are equal."""
+    """Spearman's rank correlation; equal values have their average rank."""
     return _correlation(spearmanr, predictions, labels)
 
 
@@ -61,23 +61,23 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """The named metrics, and "score", their mean, as GLUE's leaderboard has it.
+    """The named metrics, and "score", their mean, as on GLUE's leaderboard.
 
     Args:
         predictions: [n], classes as int64, or numbers.
         labels: [n], likewise.
     Raises:
-        ValueError: nothing to score, as many predictions as labels are needed, or a prediction is not finite.
+        ValueError: there are no labels, not as many predictions as labels, or a prediction is not finite.
     """
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(
-            f"{len(predictions)} predictions for {len(labels)} labels cannot be scored: one is needed for "
-            "each, and at least one"
+            f"{len(predictions)} predictions for {len(labels)} labels cannot be scored: their numbers must be equal "
+            "and at least 1"
         )
     if not np.isfinite(predictions).all():
         raise ValueError(
             f"{int((~np.isfinite(predictions)).sum())} of {len(predictions)} predictions are NaN or "
-            "infinite: the model is broken; look at its training loss"
+            "infinite: the training diverged; check its loss"
         )
     found = {name: METRICS[name](predictions, labels) for name in names}
     return {**found, "score": float(np.mean([0.0 if math.isnan(value) else value for value in found.values()]))}

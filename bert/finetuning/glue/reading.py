@@ -1,11 +1,11 @@
-"""Files of labelled sentences -> examples: GLUE's tab-separated files as they are published, and a user's own.
+"""Read files of labelled sentences: GLUE's published tab-separated files, and users' own.
 
-    .tsv .txt       fields between tabs, nothing quoted: a quotation mark is text, and ends no line
-    .csv            as spreadsheets write it: commas, quotes where needed
-    .jsonl .ndjson  one JSON object a line
+    .tsv .txt .tab         fields separated by tabs; quotation marks are plain text
+    .csv                   fields separated by commas, quoted where needed, as spreadsheets write them
+    .jsonl .ndjson .json   one JSON object per line
 
-A line that cannot be read is never dropped in silence: the file is refused, with the first such lines, what is wrong
-with them and what to do. Only of a large labelled file may a few be left out; they are counted and told.
+Unreadable lines make the whole file an error that shows the first of them. In large labelled files a small fraction
+may be skipped; the skipped lines are counted and logged.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ import numpy as np
 from bert.finetuning.glue.tasks import Column, Split
 from bert.finetuning.text_files import DataError, decoded_text
 
-MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; so one of less than 10,000 lines may have none
+MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable
 _NUM_SHOWN = 3
 _MAX_SHOWN_CHARACTERS = 60
-# What a line must have been read as: the wanted fields in order, or what is wrong with it.
-_Row = tuple[int, list[str] | None, str]
+_Row = tuple[int, list[str] | None, str]  # line number; the wanted fields in order, or None and the problem
 
 
 @dataclass(frozen=True)
 class Examples:
-    """What a file holds.
+    """The n examples of one file.
 
     Attributes:
         source: the file.
         texts: one list of n sentences, or two.
-        labels: n labels as they stand in the file; None where it has none.
-        indices: n names by which the leaderboard knows the examples.
-        counts: what was left out or is unusual, and how often.
-        warnings: lines to show to the user.
+        labels: n labels as written in the file; None for a file without labels.
+        indices: n identifiers for the prediction file.
+        counts: numbers of skipped and unusual lines, by kind.
+        warnings: lines for the log.
     """
 
     source: Path
@@ -57,9 +56,9 @@ class Examples:
 
 @dataclass(frozen=True)
 class LabelRule:
-    """What a label may be: one of `labels`, or a number within `value_range`; neither: anything but nothing.
+    """The valid labels: those in `labels`, or numbers within `value_range`; with neither, any label but an empty one.
 
-    `no_label` marks an example that has none; it is left out, and counted.
+    Examples with the label `no_label` are unlabelled; they are skipped and counted.
     """
 
     labels: tuple[str, ...] | None = None
@@ -67,7 +66,7 @@ class LabelRule:
     no_label: str | None = None
 
     def problem(self, label: str) -> str:
-        """What is wrong with it; "" if nothing is."""
+        """Why the label is not valid; "" if it is."""
         if self.value_range is not None:
             return self._number_problem(label, *self.value_range)
         if self.labels is not None:
@@ -84,7 +83,7 @@ class LabelRule:
         return ""
 
     def encode(self, labels: Sequence[str]) -> np.ndarray:
-        """int64 classes or float32 numbers [n] of labels that have no problem."""
+        """int64 classes or float32 numbers [n] of valid labels."""
         if self.value_range is not None:
             return np.array([float(label) for label in labels], np.float32)
         assert self.labels is not None, "the labels must be known before they can be encoded"
@@ -93,10 +92,10 @@ class LabelRule:
 
 
 def find_file(directory: Path, split: Split) -> Path:
-    """The file of a split.
+    """The first file of a split that exists.
 
     Raises:
-        DataError: none of its names is there.
+        DataError: none exists.
     """
     for name in split.files:
         if (directory / name).is_file():
@@ -109,72 +108,58 @@ def find_file(directory: Path, split: Split) -> Path:
 
 
 def read_examples(path: Path, split: Split, rule: LabelRule, max_bad_line_fraction: float = 0.0) -> Examples:
-    """All examples of a file, in order.
+    """Read all examples of a file, in order.
 
     Args:
-        path: its suffix tells the format.
+        path: a file whose suffix names its format.
         split: the columns.
-        rule: what labels may be.
-        max_bad_line_fraction: share of the lines that may be left out (and told of) because they cannot be read.
+        rule: the valid labels.
+        max_bad_line_fraction: fraction of the lines that may be skipped because they cannot be read.
     Raises:
-        DataError: the file is missing, not UTF-8, empty, lacks a column, or has lines that cannot be read.
+        DataError: the file is missing, not UTF-8, empty, lacks a column, or has too many unreadable lines.
     """
-    columns: list[Column] = [*split.texts]
-    if split.label is not None:
-        columns.append(split.label)
-    if split.index is not None:
-        columns.append(split.index)
-    text = decoded_text(path)
+    num_texts = len(split.texts)
     kept: list[list[str]] = []
     problems: list[str] = []
     num_lines = num_unlabelled = 0
-    for line, row, problem in _rows(path, text, columns, split.header):
+    for line, row, problem in _rows(path, decoded_text(path), split.columns(), split.header):
         num_lines += 1
         if row is not None and split.label is not None:
-            # Spaces around a label would make another class of it.
-            label = row[len(split.texts)] = row[len(split.texts)].strip()
-            if label == rule.no_label:
+            row[num_texts] = row[num_texts].strip()  # spaces around a label do not make another class
+            if row[num_texts] == rule.no_label:
                 num_unlabelled += 1
                 continue
-            problem = rule.problem(label)
+            problem = rule.problem(row[num_texts])
         if row is None or problem:
             problems.append(f"line {line}: {problem}")
         else:
             kept.append(row)
-    warnings = _judge(path, problems, num_lines, max_bad_line_fraction)
+    warnings = _warnings_about(problems, path, num_lines, max_bad_line_fraction)
     if num_unlabelled:
-        warnings += (f"{path}: {num_unlabelled} of {num_lines} examples left out, which are marked as without a label",)
+        warnings += (f"{path}: {num_unlabelled} of {num_lines} examples skipped: they are marked as unlabelled",)
     if not kept:
-        raise DataError(
-            f"{path} has no examples: {num_lines} lines besides the first, none of them usable; is the download whole?"
-        )
+        raise DataError(f"{path} has no examples: none of its {num_lines} data lines is usable; download it again")
     counts = {
         "bad_lines": len(problems),
         "unlabelled": num_unlabelled,
-        "empty_texts": sum(not row[place].strip() for row in kept for place in range(len(split.texts))),
+        "empty_texts": sum(not text.strip() for row in kept for text in row[:num_texts]),
     }
     fields = [list(values) for values in zip(*kept, strict=True)]
-    num_texts = len(split.texts)
-    return Examples(
-        path,
-        tuple(fields[:num_texts]),
-        fields[num_texts] if split.label is not None else None,
-        fields[-1] if split.index is not None else [str(number) for number in range(len(kept))],
-        counts,
-        warnings,
-    )
+    labels = fields[num_texts] if split.label is not None else None
+    indices = fields[-1] if split.index is not None else [str(number) for number in range(len(kept))]
+    return Examples(path, tuple(fields[:num_texts]), labels, indices, counts, warnings)
 
 
 def discover_labels(examples: Examples) -> tuple[str, ...]:
-    """The labels of a file, whole numbers by value and others by alphabet.
+    """The labels of a file, sorted: integers by value, then others alphabetically.
 
     Raises:
-        DataError: there are fewer than two.
+        DataError: there are fewer than two, or almost as many as examples.
     """
     found = set(examples.labels or ())
     if len(found) < 2:
         raise DataError(
-            f"{examples.source}: every label is {_shown(found.pop())}; a classification needs two or more. "
+            f"{examples.source}: every label is {_shown(found.pop())}; a classification needs at least two. "
             "Is --label-column the right one?"
         )
     if len(found) > max(100, len(examples) // 2):
@@ -189,17 +174,17 @@ def _is_integer(label: str) -> bool:
     return re.fullmatch(r"-?[0-9]+", label) is not None
 
 
-def _judge(path: Path, problems: list[str], num_lines: int, max_fraction: float) -> tuple[str, ...]:
-    """Warnings of lines left out; an error where there are more than may be."""
+def _warnings_about(problems: list[str], path: Path, num_lines: int, max_fraction: float) -> tuple[str, ...]:
+    """A warning that counts the skipped lines; a DataError if there are more than may be skipped."""
     if not problems:
         return ()
     shown = "; ".join(problems[:_NUM_SHOWN]) + ("; ..." if len(problems) > _NUM_SHOWN else "")
     if len(problems) > max_fraction * num_lines:
         remedy = "correct them"
         if max_fraction:
-            remedy += f", or let more than a share of {max_fraction:g} be left out with --max-bad-line-fraction"
+            remedy += f", or raise --max-bad-line-fraction above {max_fraction:g} to skip them"
         raise DataError(f"{path}: {len(problems)} of {num_lines} lines cannot be read; {remedy}. {shown}")
-    return (f"{path}: {len(problems)} of {num_lines} lines left out, which cannot be read: {shown}",)
+    return (f"{path}: {len(problems)} of {num_lines} lines skipped because they cannot be read: {shown}",)
 
 
 def _rows(path: Path, text: str, columns: list[Column], header: bool) -> Iterator[_Row]:
@@ -210,16 +195,16 @@ def _rows(path: Path, text: str, columns: list[Column], header: bool) -> Iterato
         return _csv_rows(path, text, columns)
     if suffix in (".tsv", ".txt", ".tab"):
         return _tsv_rows(path, text, columns, header)
-    raise DataError(f"{path}: files of {suffix or 'no suffix'} are not known; .tsv, .csv and .jsonl are")
+    raise DataError(f"{path}: the suffix {suffix or '(none)'} is not supported; use .tsv, .csv or .jsonl")
 
 
 def _tsv_rows(path: Path, text: str, columns: list[Column], header: bool) -> Iterator[_Row]:
-    # Only a line feed ends a line: the published texts hold U+0085 and other characters that splitlines() would cut at.
+    # Split at line feeds only: the published texts contain U+0085 and others at which splitlines() also splits.
     lines = text.split("\n")
     while lines and not lines[-1].strip("\r"):
         lines.pop()
     if not lines:
-        raise DataError(f"{path} is empty; is the download whole?")
+        raise DataError(f"{path} is empty; download it again")
     first = lines[0].removesuffix("\r").split("\t")
     if header:
         places = [_place(path, first, column) for column in columns]
@@ -241,7 +226,7 @@ def _csv_rows(path: Path, text: str, columns: list[Column]) -> Iterator[_Row]:
     try:
         first = next(reader, None)
         if first is None:
-            raise DataError(f"{path} is empty; is the download whole?")
+            raise DataError(f"{path} is empty; download it again")
         places = [_place(path, first, column) for column in columns]
         start = reader.line_num + 1
         for fields in reader:
@@ -251,7 +236,7 @@ def _csv_rows(path: Path, text: str, columns: list[Column]) -> Iterator[_Row]:
                 yield start, None, f"{len(fields)} fields, the first line names {len(first)}"
             start = reader.line_num + 1
     except csv.Error as error:
-        # Where a quote is open, the lines after it cannot be told from its text: nothing more can be read.
+        # After an open quote, lines cannot be told apart from quoted text: nothing more can be read.
         raise DataError(
             f"{path}:{reader.line_num}: not CSV ({error}); a quoted field that starts before or here is "
             "not closed, or has text after its quote: double the quotes within fields, or save as TSV, "

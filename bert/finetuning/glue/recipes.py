@@ -1,4 +1,7 @@
-"""Published recipes of GLUE's tasks. Sizes and vocabulary come from the weights that are fine-tuned."""
+"""Recipes for GLUE and for the sentence sets of this project.
+
+The model's sizes and its vocabulary come from the weights that are fine-tuned.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,9 +15,9 @@ Settings = dict[str, Any]
 
 
 def paper() -> Settings:
-    """Devlin et al. (2019), section 4.1 and appendix A.3: batches of 32, 3 epochs, AdamW, a tenth of it warm-up.
+    """Devlin et al. (2019), section 4.1 and appendix A.3: batches of 32, 3 epochs, AdamW, 10% warm-up.
 
-    They took the best of the rates 5e-5, 4e-5, 3e-5 and 2e-5 on the dev set; 2e-5 is a safe one for all tasks.
+    They chose the best of the learning rates 5e-5, 4e-5, 3e-5 and 2e-5 on the dev set; 2e-5 suits all tasks.
     """
     return {
         "max_seq_length": 128,
@@ -30,24 +33,24 @@ def paper() -> Settings:
 
 
 def small_task(name: str) -> Settings:
-    """CoLA, MRPC, STS-B, RTE and WNLI have less than 10,000 examples: five epochs, of which the best is kept."""
+    """CoLA, MRPC, STS-B, RTE and WNLI, which have fewer than 10,000 examples: 5 epochs, the best one is kept."""
     return {**paper(), "task_name": name, "epochs": 5.0}
 
 
 def large_task(name: str) -> Settings:
-    """SST-2, QNLI, QQP and MNLI: three epochs; checkpoints are further apart."""
+    """SST-2, QNLI, QQP and MNLI: 3 epochs and less frequent checkpoints."""
     return {**paper(), "task_name": name, "num_steps_per_checkpoint": 1000}
 
 
 def bert_large(plain: Callable[[], Settings]) -> Settings:
-    """NVIDIA's GLUE recipe for BERT-large on 8 GPUs: 16 sequences on each, 2.4e-5, 3 epochs, mixed precision."""
+    """NVIDIA's recipe for BERT-large on 8 GPUs: 16 sequences per GPU, 2.4e-5, 3 epochs, mixed precision."""
     return {**plain(), "global_batch_size": 128, "batch_size": 16, "learning_rate": 2.4e-5, "epochs": 3.0, "amp": True}
 
 
 def small_pairs() -> Settings:
-    """Do two sentences say the same? 496 pairs written for this project, 176 held out; for a small real encoder.
+    """Paraphrases: 496 sentence pairs written for this project, 176 held out; for a small published encoder.
 
-    The number of epochs comes from a fold of the training pairs: accuracy no longer rises after the fifth.
+    The number of epochs was chosen on a fold of the training pairs: accuracy does not rise after the fifth.
     """
     folder = _EXAMPLES / "paraphrases"
     return {
@@ -69,7 +72,7 @@ def small_pairs() -> Settings:
 
 
 def small_sentiment() -> Settings:
-    """Praise or blame? 240 sentences written for this project and 100 held out."""
+    """Sentiment: 240 sentences written for this project, 100 held out; for a small published encoder."""
     folder = _EXAMPLES / "sentiment"
     return {
         **small_pairs(),
@@ -81,12 +84,12 @@ def small_sentiment() -> Settings:
 
 
 def quickstart_pairs() -> Settings:
-    """The pairs for the two layers that the pre-training quickstart leaves: they take a higher rate and more epochs."""
+    """`small_pairs` for the two-layer model of the pre-training quickstart: a higher learning rate, more epochs."""
     return {**small_pairs(), "epochs": 15.0, "learning_rate": 5e-4, "device": "cpu"}
 
 
 def quickstart_sentiment() -> Settings:
-    """The sentiment set for the two layers that the pre-training quickstart leaves."""
+    """`small_sentiment` for the two-layer model of the pre-training quickstart."""
     return {**small_sentiment(), "epochs": 15.0, "learning_rate": 5e-4, "device": "cpu"}
 
 
@@ -96,12 +99,9 @@ _PLAIN: dict[str, Callable[[], Settings]] = {
     for name, task in TASKS.items()
     if task.train is not None
 }
-_BERT_LARGE: dict[str, Callable[[], Settings]] = {
-    f"{name}_large": partial(bert_large, plain) for name, plain in _PLAIN.items()
-}
 
 GLUE_RECIPES: dict[str, Callable[[], Settings]] = {
     **_PLAIN,
-    **_BERT_LARGE,
+    **{f"{name}_large": partial(bert_large, plain) for name, plain in _PLAIN.items()},
     **{recipe.__name__: recipe for recipe in (small_pairs, small_sentiment, quickstart_pairs, quickstart_sentiment)},
 }

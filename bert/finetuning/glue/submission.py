@@ -1,4 +1,4 @@
-"""Prediction files as GLUE's leaderboard takes them: TASK.tsv with columns index and prediction."""
+"""Write prediction files in the format of GLUE's leaderboard: TASK.tsv with the columns index and prediction."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bert.finetuning.glue.tasks import GlueTask
 
 
 def prediction_texts(task: GlueTask, labels: Sequence[str] | None, predictions: np.ndarray) -> list[str]:
-    """Predictions as they stand in the file: labels of the task, or numbers within its range.
+    """The text of every prediction: the label of a class, or a number clipped to the task's range.
 
     Args:
-        labels: of the classes; None for numbers.
+        labels: the label of each class; None for a regression.
         predictions: [n], classes or numbers.
     """
     if labels is not None:
@@ -27,7 +27,7 @@ def prediction_texts(task: GlueTask, labels: Sequence[str] | None, predictions: 
 def write_predictions(
     path: Path, indices: Sequence[str], columns: Sequence[Sequence[str]], names: Sequence[str] = ("prediction",)
 ) -> None:
-    """Write a line for each index, with one field of each column; the whole file or none of it."""
+    """Write a header and, for each index, a line with one field of each column; atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ["\t".join(fields) for fields in (("index", *names), *zip(indices, *columns, strict=True))]
     write_atomically(path, ("\n".join(lines) + "\n").encode())

@@ -1,8 +1,7 @@
-"""The tasks of GLUE (Wang et al., 2019) as one table: files, columns, labels, metrics, and what the leaderboard takes.
+"""The table of GLUE's tasks (Wang et al., 2019): files, columns, labels, metrics and leaderboard files.
 
-All files are UTF-8, one example a line, fields between tabs, and nothing is quoted: a quotation mark is text. Columns
-are named by the first line, but for CoLA's, which has none. `reading` reads them; `custom_task` makes a task of the
-user's own.
+The files are UTF-8 text, one example per line, fields separated by tabs, without quoting. The first line names the
+columns, except in CoLA's train.tsv and dev.tsv. `custom_task` describes a task of the user's own files.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-Column = str | int  # a name of the first line, or, in a file without one, a place counted from 0
+Column = str | int  # a name in the header line, or the index from 0 in a file without one
 
 
 @dataclass(frozen=True)
@@ -18,10 +17,10 @@ class Split:
     """One file of a task.
 
     Attributes:
-        files: its names, the first that exists is read.
+        files: possible names; the first that exists is read.
         texts: columns of the sentence, or of both sentences.
-        label: column of the label; None where it is kept secret.
-        index: column of the number that the leaderboard knows the example by; None: examples are numbered from 0.
+        label: column of the label; None if the file has no labels.
+        index: column of the leaderboard's identifier of the example; None: examples are numbered from 0.
         header: whether the first line names the columns.
     """
 
@@ -31,22 +30,26 @@ class Split:
     index: Column | None = None
     header: bool = True
 
+    def columns(self) -> list[Column]:
+        """The texts, then the label and the index if there are any."""
+        return [*self.texts, *(column for column in (self.label, self.index) if column is not None)]
+
 
 @dataclass(frozen=True)
 class GlueTask:
-    """Everything that sets a task apart.
+    """The description of one task.
 
     Attributes:
         name: as in GLUE's paper; also the name of its folder.
-        labels: as they stand in the files, the order being the classes'; None: a number is to be predicted, or the
-            labels are those that the training file has.
+        labels: as written in the files, in the order of the classes; None for a regression, or if the training file
+            defines them.
         metrics: keys of bert.finetuning.glue.metrics.METRICS; their mean is the task's score.
-        train: None where another task's model is used.
+        train: None for a task that uses the model of another.
         dev: name -> labelled file to evaluate on.
         test: name of the leaderboard's file, without .tsv -> file to predict.
-        value_range: of a number to be predicted; predictions are clipped to it for the leaderboard.
-        model_of: the task whose training gives the model, where it is not this one.
-        no_label: the mark of an example without a label, which is left out.
+        value_range: of a regression; predictions are clipped to it for the leaderboard.
+        model_of: the task whose model is used, if it is not this one.
+        no_label: the label of unlabelled examples, which are skipped.
     """
 
     name: str
@@ -63,14 +66,9 @@ class GlueTask:
     def is_regression(self) -> bool:
         return self.value_range is not None
 
-    @property
-    def is_pair(self) -> bool:
-        splits = [self.train, *self.dev.values(), *self.test.values()]
-        return any(len(split.texts) == 2 for split in splits if split)
-
 
 def _table(texts: tuple[Column, ...], label: Column) -> tuple[Split, Split, Split]:
-    """train.tsv, dev.tsv and test.tsv of the usual form: named columns, and `index` in place of the label."""
+    """train.tsv, dev.tsv and test.tsv in the usual form: named columns; test.tsv has `index`, no label."""
     train = Split(("train.tsv",), texts, label)
     return train, replace(train, files=("dev.tsv",)), Split(("test.tsv",), texts, index="index")
 
@@ -107,7 +105,7 @@ TASKS: dict[str, GlueTask] = {
             (_COLA, replace(_COLA, files=("dev.tsv",)), Split(("test.tsv",), ("sentence",), index="index")),
         ),
         _task("SST-2", _BINARY, ("accuracy",), _table(("sentence",), "label")),
-        # Besides GLUE's files: the corpus as Microsoft publishes it, whose test part has its labels.
+        # GLUE's files, or the corpus as Microsoft publishes it, whose test file has labels.
         _task(
             "MRPC",
             _BINARY,
@@ -136,8 +134,8 @@ TASKS: dict[str, GlueTask] = {
             _mnli("train", "gold_label"),
             {"matched": _mnli("dev_matched", "gold_label"), "mismatched": _mnli("dev_mismatched", "gold_label")},
             {"MNLI-m": _mnli("test_matched", None), "MNLI-mm": _mnli("test_mismatched", None)},
-            no_label="-",
-        ),  # MultiNLI's mark of pairs on which its annotators did not agree
+            no_label="-",  # pairs on which MultiNLI's annotators did not agree
+        ),
         _task("QNLI", _ENTAILMENT, ("accuracy",), _table(("question", "sentence"), "label")),
         _task("RTE", _ENTAILMENT, ("accuracy",), _table(_PAIR, "label")),
         _task("WNLI", _BINARY, ("accuracy",), _table(_PAIR, "label")),
@@ -156,10 +154,10 @@ TASK_NAMES = (*TASKS, "custom")
 
 
 def find_task(name: str) -> GlueTask:
-    """The task of that name, in any case and with or without its hyphen.
+    """The task of that name, ignoring case, hyphens and underscores.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no task has the name.
     """
     by_plain_name = {_plain(task): TASKS[task] for task in TASKS}
     if _plain(name) not in by_plain_name:
@@ -176,12 +174,12 @@ def _plain(name: str) -> str:
 def custom_task(
     *, text: str, text_pair: str | None, label: str, index: str | None, regression: bool, num_labels: int = 0
 ) -> GlueTask:
-    """A task of files whose paths the user gives: they stand in for train, dev and test.
+    """A task on the user's own files, whose paths are given in place of train, dev and test.
 
     Args:
         text, text_pair, label, index: names of columns (TSV, CSV) or of keys (JSON lines).
-        regression: the label is a number to be predicted.
-        num_labels: of a classification, once known; two get F1 of the second label, more their mean F1.
+        regression: the label is a number.
+        num_labels: number of classes, once known; two are scored by the F1 of the second, more by the macro F1.
     """
     texts = (text,) if text_pair is None else (text, text_pair)
     labelled = Split((), texts, label, index)

@@ -1,4 +1,4 @@
-"""Settings of run_ner.py: fine-tuning's, with files of tagged words. No Paddle inside."""
+"""The settings of run_ner.py: files of tagged words, their columns and tag scheme, and windows."""
 
 from pathlib import Path
 from typing import Literal
@@ -16,15 +16,17 @@ from bert.planning.flags import PLAN
 class TaggedDataSettings(TaskDataSettings):
     train_file: Path | None = Field(None, description="tagged words to train on, in CoNLL-2003's format")
     eval_file: Path | None = Field(None, description="tagged words to evaluate on")
-    predict_file: Path | None = Field(None, description="words to predict the tags of; tags that it has are not read")
+    predict_file: Path | None = Field(None, description="words to predict tags for; its own tags are ignored")
     word_column: int = Field(0, description="column of the word, from 0; -1 is the last")
     tag_column: int = Field(-1, description="column of the tag")
     tag_scheme: Literal["iob1", "iob2", "iobes"] | None = Field(
-        None, description="how the files are tagged; none: found out"
+        None, description="tag scheme of the files; none: detected"
     )
-    document_context: bool = Field(False, description="show each sentence with those around it in its document")
+    document_context: bool = Field(False, description="read each sentence with its neighbours in the document")
     window_overlap: int | None = Field(
-        None, ge=0, description="tokens that the windows of a long sentence share on each side; none: a quarter"
+        None,
+        ge=0,
+        description="tokens that neighbouring windows of a long sentence share on each side; none: a quarter",
     )
 
     @model_validator(mode="after")
@@ -32,7 +34,7 @@ class TaggedDataSettings(TaskDataSettings):
         if self.window_overlap is not None and 2 * self.window_overlap >= self.max_seq_length - 2:
             raise ValueError(
                 f"window_overlap={self.window_overlap} must be less than half of max_seq_length - 2 = "
-                f"{self.max_seq_length - 2}, or windows do not move; lower --window-overlap"
+                f"{self.max_seq_length - 2}, or windows do not advance; lower --window-overlap"
             )
         return self
 
@@ -41,7 +43,7 @@ class TaggedDataSettings(TaskDataSettings):
 
 
 class TaggingConfig(FineTuningConfig):
-    """Named entities, or any other spans of words."""
+    """Finding named entities, or other spans of words."""
 
     data: TaggedDataSettings
 

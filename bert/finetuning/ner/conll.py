@@ -1,5 +1,6 @@
-"""Files of tagged words in CoNLL-2003's format: a word a line with its tag in the last column, blank lines between
-sentences, and lines of -DOCSTART- between documents.
+"""Read and write files of tagged words in CoNLL-2003's format.
+
+One word per line with its tag in the last column, blank lines between sentences, -DOCSTART- lines between documents.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, read_
 from bert.finetuning.text_files import DataError, decoded_text
 
 DOCUMENT_START = "-DOCSTART-"
-_COLUMNS = re.compile(r"[ \t]+")  # and no other white space: published words hold U+00A0 and U+0085
+_COLUMNS = re.compile(r"[ \t]+")  # no other white space: published words contain U+00A0 and U+0085
 
 
 @dataclass(frozen=True)
 class TaggedText:
-    """What a file holds, its words in one row.
+    """The n words and s sentences of a file.
 
     Attributes:
         source: the file.
-        lines: its lines as they stand, without their ends.
-        line_numbers: int64 [n], the place in `lines` of each word.
+        lines: its lines without line ends.
+        line_numbers: int64 [n], index of each word's line in `lines`.
         words: n words.
-        sentence_offsets: int64 [s + 1]; sentence i is words sentence_offsets[i]..sentence_offsets[i + 1] - 1.
-        document_of_sentence: int64 [s], rising from 0.
-        spans: the entities; None in a file without tags.
-        scheme: how they are tagged.
-        warnings: lines to show to the user.
+        sentence_offsets: int64 [s + 1]; sentence i is words[sentence_offsets[i]:sentence_offsets[i + 1]].
+        document_of_sentence: int64 [s], ascending from 0.
+        spans: the entities; None for a file without tags.
+        scheme: the tag scheme of the file.
+        warnings: lines for the log.
     """
 
     source: Path
@@ -49,12 +50,12 @@ class TaggedText:
         return tuple(sorted({span.type for span in self.spans or ()}))
 
     def tags(self, scheme: Scheme = "iob2") -> list[str]:
-        """The tag of every word, in any scheme."""
+        """The tag of every word in the given scheme."""
         assert self.spans is not None
         return write_tags(self.spans, len(self.words), scheme, self.sentence_offsets[:-1].tolist())
 
     def document_bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """int64 [s] each: the first word of every sentence's document, and the word after its last."""
+        """int64 [s] each: the first word of the document of every sentence, and the end (exclusive)."""
         first = np.searchsorted(self.document_of_sentence, self.document_of_sentence, "left")
         after = np.searchsorted(self.document_of_sentence, self.document_of_sentence, "right")
         return self.sentence_offsets[first], self.sentence_offsets[after]
@@ -62,12 +63,12 @@ class TaggedText:
 
 @dataclass(frozen=True)
 class ConllFormat:
-    """Where things stand; columns are counted from 0, from the end if negative.
+    """The columns of a file, counted from 0, or from the end if negative.
 
     Attributes:
         word_column, tag_column: columns of the word and of its tag.
-        scheme: None: found out.
-        tagged: whether the file has tags.
+        scheme: the tag scheme; None: detected.
+        tagged: whether the tags are read.
     """
 
     word_column: int = 0
@@ -77,13 +78,13 @@ class ConllFormat:
 
 
 def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Sequence[str] | None = None) -> TaggedText:
-    """The words, sentences, documents and entities of a file.
+    """Read the words, sentences, documents and entities of a file.
 
     Args:
-        types: the entity types that may occur; None: any.
+        types: the valid entity types; None: any.
     Raises:
-        DataError: the file is missing, not UTF-8, has no words, has lines with another number of columns than its
-            first, something that is not a tag, or a type that is not known.
+        DataError: the file is missing, not UTF-8, has no words, or has a line with another number of columns than the
+            first, an invalid tag or an unknown entity type.
     """
     lines = [line.removesuffix("\r") for line in decoded_text(path).split("\n")]
     if lines and not lines[-1]:
@@ -94,7 +95,7 @@ def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Seq
         if len(row) != width:
             raise DataError(
                 f"{path}:{number + 1}: {len(row)} columns, line {numbers[0] + 1} has {width} "
-                f"({lines[number][:60]!r}); every word needs the same columns, between spaces or tabs"
+                f"({lines[number][:60]!r}); every line needs the same columns, separated by spaces or tabs"
             )
     words = [row[_column(path, layout.word_column, width, "word")] for row in rows]
     offsets = np.array([*starts, len(words)], np.int64)
@@ -114,9 +115,9 @@ def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Seq
 
 
 def write_predicted(path: Path, text: TaggedText, spans: Sequence[Span]) -> None:
-    """The file's own lines with the predicted tag, in the file's scheme, as one more column; whole or not at all.
+    """Write the lines of the file with the predicted tag, in the file's scheme, as an additional column; atomically.
 
-    Where the file is tagged, the last two columns are what the CoNLL scorers take.
+    For a tagged file, the last two columns are the input of the CoNLL scorers.
     """
     tags = write_tags(spans, len(text.words), text.scheme, text.sentence_offsets[:-1].tolist())
     lines = [f"{line} O" if line.startswith(DOCUMENT_START) else line for line in text.lines]
@@ -127,7 +128,7 @@ def write_predicted(path: Path, text: TaggedText, spans: Sequence[Span]) -> None
 
 
 def _rows(path: Path, lines: list[str]) -> tuple[list[list[str]], list[int], list[int], list[int]]:
-    """Columns of every word, its line counted from 0; first word and document of every sentence."""
+    """Columns and line (from 0) of every word; first word and document (from 0) of every sentence."""
     rows: list[list[str]] = []
     numbers: list[int] = []
     starts: list[int] = []
@@ -147,7 +148,7 @@ def _rows(path: Path, lines: list[str]) -> tuple[list[list[str]], list[int], lis
         numbers.append(number)
     if not rows:
         raise DataError(
-            f"{path} has no words: {len(lines)} lines, all of them blank or {DOCUMENT_START}; is the file whole?"
+            f"{path} has no words: its {len(lines)} lines are blank or {DOCUMENT_START}; copy or download it again"
         )
     return rows, numbers, starts, documents
 
@@ -162,7 +163,7 @@ def _column(path: Path, column: int, width: int, what: str) -> int:
 
 
 def _check_tags(path: Path, tags: list[str], numbers: list[int], types: Sequence[str] | None) -> None:
-    """Refuse what is no tag and types that are not known, each at its first line."""
+    """Raise a DataError for the first invalid tag or unknown type."""
     for tag in dict.fromkeys(tags):
         try:
             _, kind = split_tag(tag)
@@ -178,17 +179,10 @@ def _check_tags(path: Path, tags: list[str], numbers: list[int], types: Sequence
 
 
 def _scheme(path: Path, tags: list[str], starts: list[int], wanted: Scheme | None) -> tuple[Scheme, tuple[str, ...]]:
-    if wanted is not None:
-        written = write_tags(read_spans(tags, starts), len(tags), wanted, starts)
-        misfits = sum(
-            "-".join(split_tag(tag)).removesuffix("-") != other for tag, other in zip(tags, written, strict=True)
-        )
-        scheme = wanted
-    else:
-        scheme, misfits = detect_scheme(tags, starts)
+    scheme, misfits = detect_scheme(tags, starts, SCHEMES if wanted is None else (wanted,))
     if not misfits:
         return scheme, ()
     return scheme, (
-        f"{path}: {misfits} of {len(tags)} tags are not in {scheme} ({', '.join(SCHEMES)} are known); "
-        "they are read as the CoNLL scorer reads them",
+        f"{path}: {misfits} of {len(tags)} tags are not in {scheme} (known schemes: {', '.join(SCHEMES)}); "
+        "they are read by the rules of the CoNLL scorer",
     )

@@ -1,4 +1,4 @@
-"""Tagged words -> windows of tokens: the first word piece of a word stands for it. No Paddle."""
+"""Make windows of tokens from tagged words. A word's tag is predicted at its first word piece."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.finetuning.ner.conll import TaggedText
+from bert.finetuning.sequences import single_sequences
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 NO_WORD = -1
@@ -18,20 +19,20 @@ def token_features(
     document_context: bool = False,
     overlap: int | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """A window [CLS] ... [SEP] for every sentence, and several for one that is too long for it.
+    """One window [CLS] ... [SEP] for every sentence, several for a sentence that does not fit.
 
-    Every word is predicted in exactly one window. The windows of a long sentence share tokens, so that a word near an
-    edge of one is predicted in another, with words on both of its sides.
+    Every word is predicted in exactly one window. The windows of a long sentence overlap, so that each word is
+    predicted where it has context on both sides.
 
     Args:
         max_seq_length: longest window, in tokens with the special ones.
-        document_context: fill each window with the sentences around it, of the same document.
-        overlap: tokens on either side that windows of a long sentence show but do not predict; a quarter if None.
+        document_context: fill each window with neighbouring sentences of the same document.
+        overlap: tokens at either edge of a long sentence's windows that are context only; None: a quarter.
     Returns:
-        arrays: input_ids [T], offsets int64 [n + 1], and word_indices int32 [T]: the word that is predicted at the
-            token, NO_WORD where none is.
-        counts: of sentences, windows, sentences in several windows, words cut to fit a window, and words without a
-            piece (of control characters alone), which are [UNK].
+        arrays: input_ids [T], offsets int64 [n + 1], and word_indices int32 [T]: the word that is predicted at each
+            token, or NO_WORD.
+        counts: of sentences, windows, sentences in several windows, words truncated to a window, and words without a
+            piece (only control characters), which become [UNK].
     """
     limit = max_seq_length - 2
     pieces, starts, counts = _pieces(tokenizer, text, limit)
@@ -46,11 +47,8 @@ def token_features(
         low, high = (bound[sentence] for bound in text.document_bounds())
     left, right = _with_context(starts, first, after, low, high, limit)
     lengths = starts[right] - starts[left]
-    offsets = offsets_of(lengths + 2)
-    vocabulary = tokenizer.vocabulary
-    ids = np.empty(offsets[-1], pieces.dtype)
-    ids[offsets[:-1]], ids[offsets[1:] - 1] = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
-    ids[ragged_indices(offsets[:-1] + 1, lengths)] = pieces[ragged_indices(starts[left], lengths)]
+    cls_id, sep_id = tokenizer.vocabulary.id_of("[CLS]"), tokenizer.vocabulary.id_of("[SEP]")
+    ids, offsets = single_sequences(pieces[ragged_indices(starts[left], lengths)], lengths, cls_id, sep_id)
     words = np.full(offsets[-1], NO_WORD, np.int32)
     owned = ragged_indices(first, after - first)
     window = np.repeat(np.arange(len(first)), after - first)
@@ -59,7 +57,7 @@ def token_features(
 
 
 def _pieces(tokenizer: FastTokenizer, text: TaggedText, limit: int) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
-    """Flat pieces and int64 [words + 1] where each word's begin; every word has from 1 to `limit`."""
+    """The pieces of all words, int64 [words + 1] offsets, and counts; every word has 1 to `limit` pieces."""
     ids, offsets = tokenizer.encode_texts(text.words)
     lengths = np.diff(offsets)
     kept = np.clip(lengths, 1, limit)
@@ -73,7 +71,7 @@ def _pieces(tokenizer: FastTokenizer, text: TaggedText, limit: int) -> tuple[np.
 def _owned_words(
     text: TaggedText, starts: np.ndarray, limit: int, overlap: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """int64 [windows] each: the words first..after-1 that a window predicts, and low..high-1 of its sentence."""
+    """int64 [windows] each: a window predicts the words [first, after) of the sentence [low, high)."""
     low, high = text.sentence_offsets[:-1], text.sentence_offsets[1:]
     rows = []
     for begin, end in zip(low.tolist(), high.tolist(), strict=True):
@@ -84,9 +82,9 @@ def _owned_words(
         while place < end:
             room = max(limit - 2 * overlap, 1)
             if starts[end] - starts[place] <= limit - overlap:
-                room = limit - overlap  # the last one needs nothing on its right
+                room = limit - overlap  # the last window needs no context on its right
             elif place == begin:
-                room = limit - overlap  # and the first nothing on its left
+                room = limit - overlap  # the first window needs none on its left
             following = int(np.searchsorted(starts, starts[place] + room, "right")) - 1
             following = min(max(following, place + 1), end)
             rows.append((place, following, begin, end))
@@ -98,7 +96,7 @@ def _owned_words(
 def _with_context(
     starts: np.ndarray, first: np.ndarray, after: np.ndarray, low: np.ndarray, high: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The words left..right-1 that a window shows: as many around its own as fit, as evenly as can be."""
+    """The words [left, right) that each window contains: its own and as many neighbours as fit, evenly if possible."""
     budget = limit - (starts[after] - starts[first])
     before, behind = starts[first] - starts[low], starts[high] - starts[after]
     before = np.minimum(before, np.maximum(budget // 2, budget - behind))

@@ -1,4 +1,7 @@
-"""Recipes of named-entity recognition. Sizes and vocabulary come from the weights that are fine-tuned."""
+"""Recipes for named-entity recognition.
+
+The model's sizes and its vocabulary come from the weights that are fine-tuned.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +13,10 @@ Settings = dict[str, Any]
 
 
 def conll2003() -> Settings:
-    """CoNLL-2003 as Devlin et al. (2019, section 5.3) fine-tune a cased model: with document context, 3 epochs of 32.
+    """CoNLL-2003 as in Devlin et al. (2019, section 5.3): document context, batches of 32, 3 epochs.
 
-    They choose among the rates 5e-5, 3e-5 and 2e-5 on the dev set. Names are cased: use a cased model, whose folder
-    says so, or pass --no-do-lower-case.
+    They chose among the learning rates 5e-5, 3e-5 and 2e-5 on the dev set. Capitals mark names: use a cased model, and
+    pass --no-do-lower-case if its files do not say that it is cased.
     """
     return {
         "max_seq_length": 256,
@@ -29,7 +32,7 @@ def conll2003() -> Settings:
 
 
 def small_entities() -> Settings:
-    """People, places and organisations in 105 sentences written for this project, 29 held out; small encoder."""
+    """People, places and organisations in 105 sentences written for this project, 29 held out; a small encoder."""
     return {
         "train_file": _EXAMPLES / "train.conll",
         "eval_file": _EXAMPLES / "held_out.conll",
@@ -46,7 +49,7 @@ def small_entities() -> Settings:
 
 
 def quickstart_entities() -> Settings:
-    """The same for the two layers that the pre-training quickstart leaves."""
+    """`small_entities` for the two-layer model of the pre-training quickstart."""
     return {**small_entities(), "epochs": 20.0, "learning_rate": 5e-4, "device": "cpu"}
 
 

@@ -1,8 +1,8 @@
-"""Tags of words and the spans they mean: IOB1, IOB2 and IOBES, and the span F1 of named-entity recognition.
+"""Convert between tags (IOB1, IOB2, IOBES) and spans, and compute the span F1 of named-entity recognition.
 
-A tag is O, or a prefix, a hyphen and a type. Spans are read from any of the schemes, and from tags that break them (as
-a model predicts), by the rules of the CoNLL-2000 scorer, which seqeval follows too: a span ends where the type changes,
-before B and S, and after E and S; whatever else stands next to each other belongs together.
+A tag is O, or a prefix, a hyphen and a type. Tags of any scheme, and inconsistent tags as a model may predict them, are
+read by the rules of the CoNLL-2000 scorer, which seqeval also follows: a span ends where the type changes, before B and
+S, and after E and S; all other neighbouring tags belong to one span.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 Scheme = Literal["iob1", "iob2", "iobes"]
-SCHEMES: tuple[Scheme, ...] = ("iob1", "iob2", "iobes")
+SCHEMES: tuple[Scheme, ...] = ("iob2", "iob1", "iobes")
 OUTSIDE = "O"
-# Other letters in use for the last and the only word of a span (BILOU, BMEWO).
+# The letters of BILOU and BMEWO.
 _SYNONYMS = {"L": "E", "U": "S", "W": "S", "M": "I"}
 _PREFIXES = frozenset("BIES")
 
 
 class Span(NamedTuple):
-    """Words start..stop-1 are an entity of that type."""
+    """An entity: the words [start, stop)."""
 
     type: str
     start: int
@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def split_tag(tag: str) -> tuple[str, str]:
-    """("B", "PER") of "B-PER"; ("O", "") of "O".
+    """Prefix and type: ("B", "PER") for "B-PER", ("O", "") for "O".
 
     Raises:
         ValueError: not a tag.
@@ -43,22 +43,18 @@ def split_tag(tag: str) -> tuple[str, str]:
     prefix, hyphen, kind = tag.partition("-")
     prefix = _SYNONYMS.get(prefix, prefix)
     if prefix not in _PREFIXES or not hyphen or not kind:
-        raise ValueError(f"tag {tag!r} is neither O nor B-, I-, E- or S- and a type")
+        raise ValueError(f"tag {tag!r} must be O, or B-, I-, E- or S- and a type")
     return prefix, kind
 
 
 def read_spans(tags: Sequence[str], sentence_starts: Iterable[int] = (0,)) -> list[Span]:
-    """The spans of a row of tags; none crosses the start of a sentence."""
+    """The spans of a sequence of tags; spans end at the start of a sentence."""
     starts = frozenset(sentence_starts)
     spans: list[Span] = []
     begin, previous, previous_type = -1, OUTSIDE, ""
     for place, tag in enumerate(tags):
         prefix, kind = split_tag(tag)
-        if place in starts:
-            boundary = True
-        else:
-            boundary = prefix in "BSO" or previous in "ESO" or kind != previous_type
-        if boundary:
+        if place in starts or prefix in "BSO" or previous in "ESO" or kind != previous_type:
             if begin >= 0:
                 spans.append(Span(previous_type, begin, place))
             begin = place if prefix != OUTSIDE else -1
@@ -89,21 +85,23 @@ def write_tags(
     return tags
 
 
-def detect_scheme(tags: Sequence[str], sentence_starts: Sequence[int]) -> tuple[Scheme, int]:
-    """The scheme that most tags fit, and how many words are tagged otherwise than in it; of equal ones iob2."""
+def detect_scheme(
+    tags: Sequence[str], sentence_starts: Sequence[int], schemes: Sequence[Scheme] = SCHEMES
+) -> tuple[Scheme, int]:
+    """The scheme that fits most tags (the first among equals), and the number of tags that do not fit it."""
     spans = read_spans(tags, sentence_starts)
     normal = [tag if tag == OUTSIDE else "-".join(split_tag(tag)) for tag in tags]
-    misfits = {
-        scheme: sum(a != b for a, b in zip(normal, write_tags(spans, len(tags), scheme, sentence_starts), strict=True))
-        for scheme in ("iob2", "iob1", "iobes")
-    }
-    best = min(misfits, key=lambda scheme: misfits[scheme])
-    return next(scheme for scheme in SCHEMES if scheme == best), misfits[best]
+    misfits: dict[Scheme, int] = {}
+    for scheme in schemes:
+        written = write_tags(spans, len(tags), scheme, sentence_starts)
+        misfits[scheme] = sum(a != b for a, b in zip(normal, written, strict=True))
+    best = min(misfits, key=misfits.__getitem__)
+    return best, misfits[best]
 
 
 @dataclass(frozen=True)
 class SpanScores:
-    """Spans found by type and exact extent: over all of them, and of each type."""
+    """Scores of spans, which are correct if type and extent are exact; over all types, and of each."""
 
     precision: float
     recall: float
@@ -115,7 +113,7 @@ class SpanScores:
 
 
 def score_spans(gold: Iterable[Span], predicted: Iterable[Span]) -> SpanScores:
-    """Micro-averaged precision, recall and F1; what would divide by zero is 0."""
+    """Micro-averaged precision, recall and F1; 0 where undefined."""
     gold, predicted = set(gold), set(predicted)
     in_gold, in_predicted, in_both = (
         Counter(span.type for span in group) for group in (gold, predicted, gold & predicted)
@@ -135,11 +133,11 @@ def _ratios(num_gold: int, num_predicted: int, num_correct: int, by_type: dict[s
 
 
 def label_set(types: Iterable[str]) -> tuple[str, ...]:
-    """The classes a model is trained on: O, and B- and I- of every type (IOB2, whatever the files have)."""
+    """The classes of a model: O, and B- and I- of every type. Models use IOB2 whatever the scheme of the files."""
     return (OUTSIDE, *(f"{prefix}-{kind}" for kind in sorted(set(types)) for prefix in "BI"))
 
 
 def encode_tags(tags: Sequence[str], labels: Sequence[str]) -> np.ndarray:
-    """int64 [n]: the class of each tag."""
+    """int64 [n]: the index of each tag in `labels`."""
     classes = {label: index for index, label in enumerate(labels)}
     return np.array([classes[tag] for tag in tags], np.int64)

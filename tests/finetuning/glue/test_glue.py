@@ -325,7 +325,7 @@ REFUSED = [
     (["--task-name", "custom", "--do-train"], "do_train=true needs train_file"),
     (["--task-name", "custom", "--do-train", "--data-dir", "."], "pass --train-file"),
     (["--task-name", "RTE", "--data-dir", ".", "--train-file", "x.tsv", "--do-train"], "is for task_name=custom"),
-    (["--task-name", "RTE", "--data-dir", ".", "--regression", "--do-train"], "GLUE's tasks say themselves"),
+    (["--task-name", "RTE", "--data-dir", ".", "--regression", "--do-train"], "GLUE's tasks define it"),
     (["--task-name", "AX", "--data-dir", ".", "--do-train"], "nothing to train on: train MNLI"),
     (["--task-name", "RTE", "--data-dir", "/nowhere", "--do-eval"], "must be an existing folder"),
     (["--task-name", "RTE", "--data-dir", "."], "nothing to do"),
@@ -386,7 +386,7 @@ def test_a_broken_line_of_a_large_set_to_evaluate_is_left_out_and_told(weights, 
         settings(weights, tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-eval"), lines.append
     )
     assert len(task.evaluation[0].table) == 20_000
-    assert any("1 of 20001 lines left out" in line and "line 20002" in line for line in lines)
+    assert any("1 of 20001 lines skipped" in line and "line 20002" in line for line in lines)
 
 
 def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_path):

@@ -86,7 +86,7 @@ HOSTILE = {
     "a line with fewer columns": ("Anna NNP I-PER\nsaw\n", [":2: 1 columns, line 1 has 3", "'saw'"]),
     "a line with more columns": ("Anna I-PER\nsaw VBD O\n", [":2: 3 columns, line 1 has 2"]),
     "no tags": ("Anna\nsaw\n", [":1: one column, 'Anna'"]),
-    "not a tag": ("Anna I-PER\nsaw VBD\n", [":2: tag 'VBD' is neither O nor", "--tag-column"]),
+    "not a tag": ("Anna I-PER\nsaw VBD\n", [":2: tag 'VBD' must be O, or B-", "--tag-column"]),
     "a prefix without a type": ("Anna B\n", [":1: tag 'B'"]),
     "an unknown type": ("Anna I-PER\nsaw I-DOG\n", [":2: type 'DOG' is not one of LOC, PER"]),
     "empty": ("", ["has no words"]),
