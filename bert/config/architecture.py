@@ -1,12 +1,14 @@
-"""The sizes of a BERT model (Devlin et al., 2019) and the models known by name. No Paddle inside."""
+"""The sizes of a BERT model (Devlin et al., 2019) and the models known by name."""
 
-import difflib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, ValidationError, model_validator
+
+from bert.config.errors import explain, suggest
+from bert.config.settings import Settings
 
 # Other libraries' keys that do not change the network that is pre-trained here.
 _IGNORED_JSON_KEYS = frozenset(
@@ -18,21 +20,6 @@ _IGNORED_JSON_KEYS = frozenset(
 )
 _ACTIVATION_FROM_JSON = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _ACTIVATION_TO_JSON = {"gelu_tanh": "gelu_new"}
-
-
-class Settings(BaseModel):
-    """Frozen, strict about unknown names, never infinite or NaN."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_truth_for_numbers(cls, values: Any) -> Any:
-        """`batch_size: true` must not become 1, as pydantic's numbers would have it."""
-        for name, value in values.items() if isinstance(values, dict) else ():
-            if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
-                raise ValueError(f"{name}={str(value).lower()} must not be true or false; give a value")
-        return values
 
 
 class BertConfig(Settings):
@@ -81,7 +68,10 @@ class BertConfig(Settings):
             raise ValueError(f"config_file={path} must be readable JSON with the model's sizes: {error}") from None
         if not isinstance(values, dict):
             raise ValueError(f"config_file={path} must hold a JSON object, not a {type(values).__name__}")
-        return cls(**_known_values(values, path))
+        try:
+            return cls(**_known_values(values, path))
+        except ValidationError as error:
+            raise ValueError(f"config_file={path}: {'; '.join(explain(error, str(path)))}") from None
 
     def to_json(self) -> str:
         """The same description with Hugging Face's key names; `from_json_file` reads it back."""
@@ -118,8 +108,7 @@ def _known_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
             "relative positions are not built here"
         )
     for key in sorted(known.keys() - BertConfig.model_fields.keys() - _IGNORED_JSON_KEYS):
-        close = difflib.get_close_matches(key, BertConfig.model_fields, n=1)
-        hint = f"did you mean {close[0]}?" if close else "remove it"
+        hint = suggest(key, BertConfig.model_fields, "remove it")
         raise ValueError(f"{key}={known[key]!r} in {path} is not a known key of a BERT model: {hint}")
     if "hidden_act" in known:
         known["hidden_act"] = _ACTIVATION_FROM_JSON.get(known["hidden_act"], known["hidden_act"])
@@ -132,7 +121,7 @@ class FusedKernels:
 
     linear: bool = False  # x W + b, and the bias gradient, in the epilogue of the matrix product
     dropout_add: bool = False  # dropout and residual; keeps a seed for the backward pass, not a mask
-    attention: bool = False  # no tensor of s x s is stored; needs a short type
+    attention: bool = False  # no tensor of s x s is stored; needs half precision
 
 
 _LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}

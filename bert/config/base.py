@@ -1,15 +1,16 @@
-"""Settings that every training run has: typed, frozen, checked once, where they enter. No Paddle inside.
+"""Settings that every training run has: typed, frozen, checked once, where they enter.
 
 A field's name is its flag (`batch_size` is `--batch-size`) and its key in YAML; its description is the flag's help.
 Names are unique across the sections, so flat names are enough for recipes, YAML and the command line.
 """
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels, Settings
+from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
+from bert.config.settings import Settings
 
 __all__ = [
     "BUILT_IN_MODELS",
@@ -29,14 +30,12 @@ __all__ = [
 
 
 class BatchSettings(Settings):
-    group: ClassVar[str] = "batch"
-
-    batch_size: int = Field(32, ge=1, description="sequences per pass on one rank")
-    gradient_merge_steps: int = Field(1, ge=1, description="passes accumulated into one update")
+    batch_size: int = Field(32, ge=1, description="sequences per micro-batch on one rank")
+    gradient_merge_steps: int = Field(1, ge=1, description="micro-batches accumulated into one update")
     global_batch_size: int | None = Field(
         None,
         ge=1,
-        description="sequences per update over all ranks; decides the passes per update "
+        description="sequences per update over all ranks; decides the micro-batches per update "
         "(none: batch size x gradient merge steps x ranks)",
     )
 
@@ -45,32 +44,30 @@ class BatchSettings(Settings):
         return self.batch_size * world_size * self.gradient_accumulation_steps(world_size)
 
     def gradient_accumulation_steps(self, world_size: int) -> int:
-        """Passes per update.
+        """Micro-steps per update.
 
         Raises:
             ValueError: the global batch cannot be divided so, or contradicts gradient_merge_steps.
         """
         if self.global_batch_size is None:
             return self.gradient_merge_steps
-        per_pass = self.batch_size * world_size
-        steps, rest = divmod(self.global_batch_size, per_pass)
+        per_micro_step = self.batch_size * world_size
+        steps, rest = divmod(self.global_batch_size, per_micro_step)
         if steps == 0 or rest:
             raise ValueError(
                 f"global_batch_size={self.global_batch_size} must be a multiple of batch_size x world_size = "
-                f"{self.batch_size} x {world_size} = {per_pass}; change --batch-size or --global-batch-size"
+                f"{self.batch_size} x {world_size} = {per_micro_step}; change --batch-size or --global-batch-size"
             )
         if self.gradient_merge_steps not in (1, steps):
             raise ValueError(
                 f"gradient_merge_steps={self.gradient_merge_steps} contradicts global_batch_size="
-                f"{self.global_batch_size}, which needs {steps} passes of {per_pass} sequences; give only one of them "
-                "(--global-batch-size none)"
+                f"{self.global_batch_size}, which needs {steps} micro-steps of {per_micro_step} sequences; give only "
+                "one of them (--global-batch-size none)"
             )
         return steps
 
 
 class OptimizerSettings(Settings):
-    group: ClassVar[str] = "optimizer"
-
     optimizer: Literal["Lamb", "AdamW"] = Field("Lamb", description="LAMB (You et al., 2020) or AdamW")
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate, reached at the end of warm-up")
     warmup_start_lr: float = Field(0.0, ge=0, description="learning rate that warm-up rises from")
@@ -100,11 +97,11 @@ class OptimizerSettings(Settings):
 
 
 class PrecisionSettings(Settings):
-    group: ClassVar[str] = "precision"
-
     amp: bool = Field(False, description="mixed precision: matrix products in --amp-dtype, sums in float32")
-    amp_dtype: Literal["float16", "bfloat16"] = Field("float16", description="the short type of mixed precision")
-    use_pure_fp16: bool = Field(False, description="keep the parameters themselves in the short type too (O2)")
+    amp_dtype: Literal["float16", "bfloat16"] = Field(
+        "float16", description="the half-precision type of mixed precision"
+    )
+    use_pure_fp16: bool = Field(False, description="keep the parameters themselves in half precision too (O2)")
     scale_loss: float = Field(2.0**20, gt=0, le=2.0**40, description="initial loss scale of float16")
     use_dynamic_loss_scaling: bool = Field(True, description="adapt the loss scale to overflows; otherwise constant")
     loss_scale_growth_interval: int = Field(2000, ge=1, description="updates without overflow before it grows")
@@ -120,10 +117,8 @@ class PrecisionSettings(Settings):
 
 
 class RunSettings(Settings):
-    group: ClassVar[str] = "run"
-
     max_steps: int = Field(ge=1, description="updates of the whole run; the learning rate ends there")
-    steps_this_run: int | None = Field(None, ge=1, description="stop, saved, after so many updates; none: no limit")
+    steps_this_run: int | None = Field(None, ge=1, description="save and stop after so many updates; none: no limit")
     seed: int = Field(42, ge=0, lt=2**31, description="decides initial weights, order of samples and dropout")
     output_dir: Path = Field(Path("./results"), description="checkpoints go to OUTPUT_DIR/BERT_MODEL/STAGE/STEP")
     bert_model: str = Field(
@@ -152,18 +147,18 @@ class RunSettings(Settings):
     watchdog_seconds: float = Field(
         1800.0,
         ge=0,
-        description="a pass that takes longer ends the run with exit code 70, the stacks of all ranks in "
+        description="a micro-step that takes longer ends the run with exit code 70, the stacks of all ranks in "
         "OUTPUT_DIR/STAGE/stacks; 0: off",
     )
     loss_spike_factor: float = Field(
         3.0,
         ge=0,
-        description="tell when the loss of a log interval is so many times the median of the 20 before; 0: off",
+        description="report a loss of a log interval that is so many times the median of the 20 before; 0: off",
     )
     loss_spike_action: Literal["alert", "rollback"] = Field(
         "alert",
-        description="alert: tell and go on; rollback: back to the newest checkpoint from before the spike, "
-        "and on without its batches",
+        description="alert: report the spike and continue; rollback: restore the newest checkpoint from before the "
+        "spike and skip its batches",
     )
 
     @field_validator("loss_spike_factor")
@@ -175,13 +170,11 @@ class RunSettings(Settings):
 
 
 class InitializationSettings(Settings):
-    group: ClassVar[str] = "initialization"
-
     from_checkpoint: Path | None = Field(
-        None, description="continue this run: folder of STEP folders, or the output folder of the run"
+        None, description="resume this run: folder of STEP folders, or the output folder of the run"
     )
     last_step_of_checkpoint: Literal["auto"] | int | None = Field(
-        None, description="step to continue from; auto: the newest valid one, or a fresh start if there is none yet"
+        None, description="step to resume from; auto: the newest valid one, or a fresh start if there is none yet"
     )
     from_pretrained_params: Path | None = Field(None, description="start at step 0 with the weights found here")
 
@@ -213,8 +206,6 @@ class InitializationSettings(Settings):
 
 
 class HardwareSettings(Settings):
-    group: ClassVar[str] = "hardware"
-
     device: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto: the GPU if Paddle sees one")
     cpu_threads: int = Field(0, ge=0, description="threads of one rank's matrix products; 0: all its cores")
     enable_cpu_affinity: bool = Field(False, description="bind each rank to its own share of the cores")
@@ -230,14 +221,14 @@ class HardwareSettings(Settings):
     visualdl: bool = Field(True, description="write VisualDL scalars to OUTPUT_DIR/STAGE/visualdl")
 
     def kernels(self, device: str) -> FusedKernels:
-        """What is fused on `cpu` (nothing: the kernels are not there) or `gpu`."""
+        """The fused kernels of `gpu`; none on `cpu`, which lacks them."""
         if device == "cpu":
             return FusedKernels()
         return FusedKernels(self.fuse_linear, self.fuse_dropout_add, self.fuse_attention)
 
 
 class TrainingConfig(Settings):
-    """What every training run has; each kind of run adds its sections and says what its stage is called."""
+    """The settings of every training run; each task adds its sections and names its stage."""
 
     model: BertConfig = Field(default_factory=BertConfig)
     batch: BatchSettings = Field(default_factory=BatchSettings)
@@ -248,7 +239,7 @@ class TrainingConfig(Settings):
     hardware: HardwareSettings = Field(default_factory=HardwareSettings)
 
     @model_validator(mode="after")
-    def _kernels_have_their_types(self) -> "TrainingConfig":
+    def _fused_kernels_have_half_precision(self) -> "TrainingConfig":
         if self.hardware.fuse_attention and not self.precision.amp:
             raise ValueError(
                 "fuse_attention=true needs amp=true: FlashAttention computes in float16 or bfloat16; pass "

@@ -2,7 +2,8 @@
 
 import argparse
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, NoReturn
@@ -22,12 +23,40 @@ def flat_fields(config_class: type[BaseModel]) -> dict[str, tuple[str, FieldInfo
     return found
 
 
+def field_at(config_class: type[BaseModel], place: Sequence[int | str]) -> tuple[str, FieldInfo]:
+    """The name and the field that a pydantic error's `loc` means; the parts below the field do not count."""
+    name, field = str(place[0]), config_class.model_fields[str(place[0])]
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) and len(place) > 1:
+        return field_at(field.annotation, place[1:])
+    return name, field
+
+
+@dataclass(frozen=True)
+class ValueFlags:
+    """Metadata of a field that has one flag for each value, in place of a flag that takes the value.
+
+    Attributes:
+        flags: value -> (flag, help).
+    """
+
+    flags: Mapping[Any, tuple[str, str]]
+
+
+def value_flags(field: FieldInfo) -> Mapping[Any, tuple[str, str]]:
+    """The flags of a field's `ValueFlags`; empty without."""
+    return next((entry.flags for entry in field.metadata if isinstance(entry, ValueFlags)), {})
+
+
+def flag_name(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; see --help")
 
 
-class Truth(argparse.Action):
+class Boolean(argparse.Action):
     """`--flag`, `--flag true`, `--no-flag`."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
@@ -38,26 +67,31 @@ class Truth(argparse.Action):
 
 
 class Formatter(argparse.HelpFormatter):
-    """Long lines, and no placeholder after a truth flag, whose value is rarely given."""
+    """Long lines, and no placeholder after a boolean flag, whose value is rarely given."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=34, width=118)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        if isinstance(action, Truth):
+        if isinstance(action, Boolean):
             return ", ".join(action.option_strings)
         return super()._format_action_invocation(action)
 
 
 def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = ()) -> None:
     """The flag of a field: its name with dashes, its description, its default, its type or choices."""
-    flag, text = "--" + name.replace("_", "-"), str(field.description)
+    if flags := value_flags(field):
+        exclusive = group.add_mutually_exclusive_group()
+        for value, (flag, text) in flags.items():
+            exclusive.add_argument(flag, dest=name, action="store_const", const=value, help=text)
+        return
+    flag, text = flag_name(name), str(field.description)
     if not field.is_required():
         default = str(field.default)
         text += f" (default: {default.lower() if default in ('None', 'True', 'False') else default})"
     text = text.replace("%", "%%")
     if field.annotation is bool:
-        group.add_argument(flag, "--no-" + flag[2:], dest=name, action=Truth, nargs="?", help=text)
+        group.add_argument(flag, "--no-" + flag[2:], dest=name, action=Boolean, nargs="?", help=text)
         return
     kinds = [kind.__name__.upper() for kind in members(field) if kind in (int, float, str, Path)]
     metavar = "|".join([*map(str, choices_of(field)), *kinds])

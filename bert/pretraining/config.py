@@ -1,26 +1,30 @@
-"""The settings of pre-training: those of any run, with shards and the two phases. No Paddle inside."""
+"""Settings of pre-training: those of any run, with shards and the two phases."""
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from bert.config.base import InitializationSettings, RunSettings, TrainingConfig, check_vocabulary_file, unset_variable
+from bert.config.flags import ValueFlags
 from bert.samples.settings import LoaderSettings
 
 __all__ = ["DataSettings", "PretrainingConfig", "PretrainingInitializationSettings", "PretrainingRunSettings"]
 
 
 class DataSettings(LoaderSettings):
-    group: ClassVar[str] = "data"
-
     input_dir: Path = Field(description="folder of training shards")
     eval_dir: Path | None = Field(None, description="folder of held-out shards; none: no held-out evaluation")
     vocab_file: Path = Field(description="WordPiece vocabulary the shards were made with, one token a line")
 
 
+_PHASE_FLAGS = {1: ("--phase1", "train phase 1, short sequences"), 2: ("--phase2", "train phase 2, long sequences")}
+
+
 class PretrainingRunSettings(RunSettings):
-    phase: Literal[1, 2] = Field(description="1: short sequences; 2: long sequences, continuing phase 1")
+    phase: Annotated[Literal[1, 2], ValueFlags(_PHASE_FLAGS)] = Field(
+        description="1: short sequences; 2: long sequences, continuing phase 1"
+    )
     eval_samples: int = Field(2048, ge=1, description="held-out sequences of one evaluation, at most")
 
 

@@ -157,7 +157,9 @@ def test_keys_of_other_libraries_are_ignored(tmp_path):
         ('{"position_embedding_type": "relative_key"}', "must be absolute"),
         ("[1]", "must hold a JSON object, not a list"),
         ("{", "must be readable JSON"),
-        ('{"hidden_act": "swish"}', "hidden_act"),
+        ('{"hidden_act": "swish"}', "model.json: hidden_act=swish must be one of gelu, gelu_tanh, relu"),
+        ('{"hidden_size": 0}', "model.json: hidden_size=0 must be greater than or equal to 1; change it in .*json"),
+        ('{"hidden_size": 31}', "model.json: hidden_size=31 must be a multiple of num_attention_heads=12"),
     ],
 )
 def test_a_wrong_model_file_is_refused(tmp_path, text, message):
@@ -192,7 +194,7 @@ def test_the_folders_users_know():
     assert (config.checkpoint_dir(), config.stage_dir()) == (Path("out/bert-tiny/phase2"), Path("out/phase2"))
 
 
-_NOT_READERS = ("config.py", "command_line.py", "architecture.py", "estimates.py")
+_NOT_READERS = ("config.py", "command_line.py", "layers.py", "architecture.py", "estimates.py")
 READERS = [
     path
     for path in [*(REPOSITORY / "bert").rglob("*.py"), *REPOSITORY.glob("*.py")]

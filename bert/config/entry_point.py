@@ -1,0 +1,46 @@
+"""A training command as its user sees it: settings, recipes, questions that it answers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bert.config.base import TrainingConfig
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """Flags that ask something about the settings. Like --help, they are answered instead of running.
+
+    Attributes:
+        add_flags: adds them to an argparse group.
+        take: removes them from the flags that were given -> what was asked, None if nothing.
+        answer: (settings of runs that follow each other, what was asked) -> text.
+    """
+
+    add_flags: Callable[[Any], None]
+    take: Callable[[dict[str, Any]], Any]
+    answer: Callable[[Sequence[Any], Any], str]
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """A run_*.py as its user sees it.
+
+    Attributes:
+        script: its file name.
+        config_class: the settings, whose fields are the flags.
+        recipes: settings by the names that --config takes: all of a run's, or some by their flat names.
+        usage: what follows the name of the script in the usage line.
+        inquiries: flags that are answered instead of running.
+        aliases: further flags of a field: its name -> flags.
+        implied: settings that the given ones imply where no layer says otherwise (the sizes in a checkpoint's folder).
+    """
+
+    script: str
+    config_class: type[TrainingConfig]
+    recipes: Mapping[str, Callable[[], TrainingConfig | Mapping[str, Any]]]
+    usage: str
+    description: str
+    inquiries: Sequence[Inquiry] = ()
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: {}

@@ -1,0 +1,122 @@
+"""Layers of settings: flags over YAML files over a recipe over defaults."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from bert.config.architecture import BUILT_IN_MODELS, BertConfig
+from bert.config.base import TrainingConfig
+from bert.config.entry_point import EntryPoint
+from bert.config.errors import suggest
+from bert.config.flags import flat_fields, is_optional, members
+
+_EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a parent, and the model's JSON
+
+
+def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
+    """Lay flags (flat names, strings or values) over the YAML file or recipe named by `config`, and check the whole.
+
+    Raises:
+        ValueError: an unknown key or recipe, a value of the wrong type or out of range, a contradiction.
+    """
+    layers = [dict(flags)]
+    while "config" in layers[0]:
+        layers.insert(0, _load_layer(str(layers[0].pop("config")), entry))
+        if len(layers) > 8:
+            raise ValueError(f"config={flags['config']} must not name itself as its own parent; remove the cycle")
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values.update(_architecture(layer))
+        values.update(layer)
+    return _nested(entry.config_class, {**entry.implied(values), **values})
+
+
+def dump_yaml(config: BaseModel) -> str:
+    """All settings as flat YAML, by section; `--config FILE` reads it back to an equal config."""
+    blocks = []
+    for section, values in config.model_dump(mode="json").items():
+        blocks.append(f"# {section}\n" + yaml.safe_dump(values, sort_keys=False, width=1000))
+    return "\n".join(blocks)
+
+
+def _load_layer(name_or_file: str, entry: EntryPoint) -> dict[str, Any]:
+    if name_or_file in entry.recipes:
+        recipe = entry.recipes[name_or_file]()
+        if isinstance(recipe, Mapping):
+            return dict(recipe)
+        return {name: value for section in recipe for name, value in section[1]}
+    path = Path(name_or_file)
+    if not path.is_file():
+        hint = suggest(name_or_file, entry.recipes, f"the recipes are {', '.join(list(entry.recipes)[:6])} ...")
+        raise ValueError(f"config={name_or_file} must be a recipe or a YAML file; {hint}")
+    return _read_yaml(path, entry)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key given twice, which YAML readers usually let pass."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise ValueError(f"line {key.start_mark.line + 1} must be `name: value`; the name is not a word")
+            if key.value in seen:
+                raise ValueError(f"{key.value} stands twice (again in line {key.start_mark.line + 1}); remove one")
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"config={path} must be readable YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"config={path} must hold lines of `name: value`, not {str(values)[:40]!r}")
+    layer = {str(key).replace("-", "_"): value for key, value in values.items()}
+    if len(layer) < len(values):
+        raise ValueError(f"config={path} gives a setting twice, with - and with _ in its name; remove one of the two")
+    for name in ("config", "config_file", "bert_model"):
+        if not isinstance(layer.get(name, ""), (str, type(None))):
+            raise ValueError(f"{name}={layer[name]!r} in {path} must be a name or a path; change it")
+    known = [*flat_fields(entry.config_class), *_EXTRA_KEYS]
+    for key in layer:
+        if key not in known:
+            raise ValueError(f"{key}={layer[key]!r} in {path} is not a setting; {suggest(key, known, 'see --help')}")
+    return layer
+
+
+def _architecture(layer: dict[str, Any]) -> dict[str, Any]:
+    """Sizes that a layer brings by its `config_file` (taken out of it) or by the name of a built-in model."""
+    config_file, name = layer.pop("config_file", None), layer.get("bert_model")
+    if config_file not in (None, "None", "none"):
+        return BertConfig.from_json_file(_expanded(config_file)).model_dump()
+    if name in BUILT_IN_MODELS:
+        return BUILT_IN_MODELS[name].model_dump()
+    if name is not None and "hidden_size" not in layer:
+        hint = suggest(str(name), BUILT_IN_MODELS, f"they are {', '.join(BUILT_IN_MODELS)}")
+        raise ValueError(f"bert_model={name} must be a built-in model, or come with --config-file; {hint}")
+    return {}
+
+
+def _nested(config_class: type[TrainingConfig], values: Mapping[str, Any]) -> TrainingConfig:
+    sections: dict[str, dict[str, Any]] = {section: {} for section in config_class.model_fields}
+    for name, (section, field) in flat_fields(config_class).items():
+        if name not in values:
+            continue
+        value = values[name]
+        if is_optional(field) and isinstance(value, str) and value.lower() in ("none", "null", ""):
+            value = None
+        if Path in members(field) and value is not None:
+            value = _expanded(value)
+        sections[section][name] = value
+    return config_class.model_validate(sections)
+
+
+def _expanded(path: Any) -> Any:
+    """~ and $VARIABLES filled in; a variable that is not set stays, and check_files() says so."""
+    return os.path.expanduser(os.path.expandvars(path)) if isinstance(path, (str, Path)) else path
