@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
+from bert.command_errors import command
 from data.fetching.archives import extract_zip
 from data.fetching.download import fetch
 from data.fetching.transfer import PATIENT, Patience, Remote
@@ -104,12 +104,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--task", nargs="+", choices=sorted(TASKS), default=sorted(TASKS))
     parser.add_argument("--mirror", action="append", help="URL of a folder with the files; may be repeated")
     arguments = parser.parse_args(argv)
-    try:
+    with command(arguments.outdir):
         for task in arguments.task:
             found = sorted(path.name for path in download_task(task, arguments.outdir, arguments.mirror).iterdir())
             print(f"{task}: {' '.join(found)}")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

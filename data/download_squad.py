@@ -8,9 +8,9 @@ The files are D/download/squad/v1.1/train-v1.1.json, dev-v1.1.json and so on.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from bert.command_errors import command
 from data.fetching.download import fetch
 from data.fetching.transfer import PATIENT, Patience, Remote
 
@@ -48,12 +48,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--version", nargs="+", choices=sorted(FILES), default=["1.1"])
     parser.add_argument("--mirror", action="append", help="URL of a folder with the files; may be repeated")
     arguments = parser.parse_args(argv)
-    try:
+    with command(arguments.outdir):
         for version in arguments.version:
             for path in download_squad(version, arguments.outdir, arguments.mirror):
                 print(f"{path}: whole")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ sha256, wherever it comes from; base and large models share theirs.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from bert.command_errors import command
 from bert.tokenization.vocabulary import Vocabulary
 from data.fetching.download import fetch
 from data.fetching.transfer import PATIENT, Patience, Remote
@@ -49,11 +49,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--name", choices=sorted(VOCABULARIES), default="bert-large-uncased")
     parser.add_argument("--mirror", action="append", help="URL of a folder with NAME-vocab.txt; may be repeated")
     arguments = parser.parse_args(argv)
-    try:
+    with command(arguments.outdir):
         path = download_vocabulary(arguments.name, arguments.outdir, arguments.mirror)
         print(f"{path}: {len(Vocabulary.from_file(path))} tokens")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
+from bert.command_errors import command
 from bert.files import write_atomically
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
 from data.text.source_reader import Block, list_sources, plan_blocks, read_documents
@@ -115,7 +115,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     arguments = parser.parse_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    try:
+    with command(arguments.output):
         vocabulary = train_vocabulary(
             arguments.input,
             arguments.vocab_size,
@@ -123,11 +123,9 @@ def main(argv: list[str] | None = None) -> None:
             min_frequency=arguments.min_frequency,
             sample_megabytes=arguments.sample_megabytes,
         )
-    except ValueError as error:
-        sys.exit(f"error: {error}")
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(arguments.output, "".join(token + "\n" for token in vocabulary.tokens).encode())
-    print(f"{len(vocabulary)} tokens in {arguments.output} (sha256 {vocabulary.sha256[:16]})")
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(arguments.output, "".join(token + "\n" for token in vocabulary.tokens).encode())
+        print(f"{len(vocabulary)} tokens in {arguments.output} (sha256 {vocabulary.sha256[:16]})")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import ast
 import hashlib
 import json
 import os
-import sys
 import sysconfig
 import warnings
 from collections import Counter
@@ -23,6 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from bert.command_errors import command
 from bert.files import write_atomically
 from data.examples.english_prose import is_prose, prose_of
 
@@ -243,7 +243,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     paths = sysconfig.get_paths()
     roots = [Path(path) for path in dict.fromkeys((paths["stdlib"], paths["purelib"], paths["platlib"]))]
-    try:
+    with command(arguments.output_dir):
         report = build(
             arguments.output_dir,
             roots,
@@ -251,11 +251,10 @@ def main(argv: list[str] | None = None) -> None:
             held_out_fraction=arguments.held_out_fraction,
             num_workers=arguments.local_n_workers,
         )
-    except ValueError as error:
-        sys.exit(f"error: {error}")
-    for part, facts in report["parts"].items():
-        print(f"{part}: {facts['documents']} documents, {facts['bytes'] / 1e6:.2f} MB in {arguments.output_dir / part}")
-    print(f"dropped: {report['dropped']}")
+        for part, facts in report["parts"].items():
+            size = f"{facts['documents']} documents, {facts['bytes'] / 1e6:.2f} MB"
+            print(f"{part}: {size} in {arguments.output_dir / part}")
+        print(f"dropped: {report['dropped']}")
 
 
 if __name__ == "__main__":

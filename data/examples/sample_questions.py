@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bert.command_errors import command
 from bert.files import write_atomically
 
 SOURCE = Path(__file__).with_suffix(".txt")
@@ -83,8 +84,9 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output-dir", type=Path, required=True)
     output_dir = parser.parse_args(argv).output_dir
-    for name, count in write(output_dir).items():
-        print(f"{output_dir / name}.json: {count} questions")
+    with command(output_dir):
+        for name, count in write(output_dir).items():
+            print(f"{output_dir / name}.json: {count} questions")
 
 
 if __name__ == "__main__":

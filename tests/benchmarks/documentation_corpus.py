@@ -16,12 +16,12 @@ import gzip
 import hashlib
 import json
 import re
-import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert.command_errors import command
 from bert.files import write_atomically
 from data.examples.sample_corpus import docstrings_of
 
@@ -162,11 +162,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--megabytes", type=float, default=64)
     parser.add_argument("--roots", type=Path, nargs="+", help="folders to search (default: Python's and /usr/share)")
     arguments = parser.parse_args(argv)
-    try:
+    with command(arguments.output_dir):
         report = build(arguments.output_dir, arguments.megabytes, arguments.roots or default_roots())
-    except ValueError as error:
-        sys.exit(f"error: {error}")
-    print(json.dumps(report, indent=1))
+        print(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
 from bert.samples.shards import ShardDirectory
 from data import balance_shards, download_wikipedia
 from tests.data.test_preprocess import hashes
+from tests.support.commands import refused
 from tests.support.corpora import random_table, vocabulary, write_shards, write_source, write_vocabulary
 
 FULL = os.environ.get("BERT_FULL_FAULTS") == "1"
@@ -245,57 +246,69 @@ def test_memory_does_not_grow_with_the_corpus_nor_with_a_line(tmp_path):
 @pytest.mark.parametrize(
     ("module", "arguments", "rule"),
     [
-        ("balance_shards", "--indir shards --outdir vocab.txt --num-shards 2", "vocab.txt: is a file; .* name another"),
-        ("balance_shards", "--indir vocab.txt --outdir new --num-shards 2", "vocab.txt: no such directory; give"),
         (
-            "balance_shards",
+            "data.balance_shards",
+            "--indir shards --outdir vocab.txt --num-shards 2",
+            "vocab.txt: is a file; .* name another",
+        ),
+        ("data.balance_shards", "--indir vocab.txt --outdir new --num-shards 2", "vocab.txt: no such directory; give"),
+        (
+            "data.balance_shards",
             "--indir shards --outdir /proc/new --num-shards 2",
             "/proc/new: No such file .*; check that",
         ),
-        ("inspect", "shards --vocab-file shards", "shards: Is a directory; check that the path"),
-        ("inspect", "shards --vocab-file absent.txt", "absent.txt: No such file or directory; check that the path"),
-        ("inspect", "shards --vocab-file vocab.txt --samples -1", "--samples=-1 must be at least 0"),
-        ("inspect", "shards --vocab-file vocab.txt --seed -1", "--seed=-1 must be at least 0"),
+        ("data.inspect", "shards --vocab-file shards", "shards: Is a directory; check that the path"),
         (
-            "inspect",
+            "data.inspect",
+            "shards --vocab-file absent.txt",
+            "absent.txt: No such file or directory; check that the path",
+        ),
+        ("data.inspect", "shards --vocab-file vocab.txt --samples -1", "--samples=-1 must be at least 0"),
+        ("data.inspect", "shards --vocab-file vocab.txt --seed -1", "--seed=-1 must be at least 0"),
+        (
+            "data.inspect",
             "shards --vocab-file vocab.txt --png absent/x.png",
             "absent/x.png: must be a file in a folder that",
         ),
-        ("inspect", "shards --vocab-file vocab.txt --png x.foo", "x.foo: its name must end in .*.png.*; call it x.png"),
         (
-            "inspect",
+            "data.inspect",
+            "shards --vocab-file vocab.txt --png x.foo",
+            "x.foo: its name must end in .*.png.*; call it x.png",
+        ),
+        (
+            "data.inspect",
             "shards --vocab-file vocab.txt > /dev/full",
             "standard output: No space left on device; free space",
         ),
-        ("measure_loader", "shards vocab.txt --num-workers -4", "num_workers=-4 must be 0"),
-        ("measure_loader", "shards shards", "shards: Is a directory; check that the path"),
+        ("tests.benchmarks.measure_loader", "shards vocab.txt --num-workers -4", "num_workers=-4 must be 0"),
+        ("tests.benchmarks.measure_loader", "shards shards", "shards: Is a directory; check that the path"),
     ],
 )
 def test_what_the_system_refuses_is_a_sentence(tmp_path, module, arguments, rule):
     write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])
     write_vocabulary(tmp_path / "vocab.txt")
     found = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m data.{module} {arguments}"],
+        ["bash", "-c", f"{sys.executable} -m {module} {arguments}"],
         cwd=tmp_path,
         text=True,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         check=False,
     )
-    assert found.returncode == 1 and re.fullmatch(f"error: .*{rule}.*\n", found.stderr), found.stderr
+    assert found.returncode == 2 and re.fullmatch(f"error: .*{rule}.*\n", found.stderr), found.stderr
 
 
-@pytest.mark.parametrize("module", ["balance_shards", "inspect", "measure_loader"])
+@pytest.mark.parametrize("module", ["data.balance_shards", "data.inspect", "tests.benchmarks.measure_loader"])
 def test_a_reader_that_leaves_is_no_error(tmp_path, module):
     shards = write_shards(tmp_path / "shards", [random_table(400, seed) for seed in range(3)])
     vocab = write_vocabulary(tmp_path / "vocab.txt")
     arguments = {
-        "balance_shards": f"--indir {shards} --outdir {tmp_path / 'new'} --num-shards 2",
-        "inspect": f"{shards} --vocab-file {vocab} --samples 900",
-        "measure_loader": f"{shards} {vocab} --seconds 0",
+        "data.balance_shards": f"--indir {shards} --outdir {tmp_path / 'new'} --num-shards 2",
+        "data.inspect": f"{shards} --vocab-file {vocab} --samples 900",
+        "tests.benchmarks.measure_loader": f"{shards} {vocab} --seconds 0",
     }[module]
     found = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {sys.executable} -m data.{module} {arguments} | true"],
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m {module} {arguments} | true"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -311,11 +324,11 @@ def full_disk(*_: object) -> None:
 def test_a_full_disk_is_named(tmp_path, monkeypatch):
     shards = write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])
     monkeypatch.setattr(download_wikipedia, "extract", full_disk)
-    with pytest.raises(SystemExit, match="error: .*/wiki: No space left on device; free space"):
+    with refused("error: .*/wiki: No space left on device; free space"):
         (tmp_path / "dump.xml").write_text("<mediawiki>")
         download_wikipedia.main(["--outdir", str(tmp_path / "wiki"), "--local-dump", str(tmp_path / "dump.xml")])
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(SystemExit, match=r"error: .*/new/shard-0\.parquet: No space left .* free space"):
+    with refused(r"error: .*/new/shard-0\.parquet: No space left .* free space"):
         balance_shards.main(["--indir", str(shards), "--outdir", str(tmp_path / "new"), "--num-shards", "2"])
     assert [path.name for path in (tmp_path / "new").iterdir()] == [".unfinished"]
     with pytest.raises(ValueError, match="new: its shards are not all there"):
@@ -342,7 +355,7 @@ def test_a_folder_has_one_writer(tmp_path, module, arguments):
             sys.executable,
             "-c",
             "import time\nfrom pathlib import Path\n"
-            "from bert.folder_lock import only_writer\n"
+            "from bert.files import only_writer\n"
             f"with only_writer(Path({str(tmp_path / 'out')!r})):\n    print(flush=True)\n"
             "    time.sleep(600)",
         ],
@@ -352,14 +365,14 @@ def test_a_folder_has_one_writer(tmp_path, module, arguments):
     assert first.stdout is not None and first.stdout.readline()
     run = [sys.executable, "-m", f"data.{module}", *arguments.split()]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    refused = subprocess.run(run, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
-    assert refused.returncode == 1 and "out: another run is writing to it; wait" in refused.stderr, refused.stderr
+    second = subprocess.run(run, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
+    assert second.returncode == 2 and "out: another run is writing to it; wait" in second.stderr, second.stderr
     assert not list((tmp_path / "out").iterdir())
     first.kill()
     first.wait()
     after = subprocess.run(run, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
     assert "another run" not in after.stderr
-    assert after.returncode == (module == "download_wikipedia"), after.stderr  # its dump is none
+    assert after.returncode == 2 * (module == "download_wikipedia"), after.stderr  # its dump is none
 
 
 def test_a_folder_that_nothing_was_written_to_is_not_left(tmp_path):

@@ -9,6 +9,7 @@ from data import download_books
 from data.download_books import read_list
 from data.fetching.transfer import Patience
 from data.text.gutenberg import book_of
+from tests.support.commands import refused
 from tests.support.faulty_server import Served, serving
 
 BODY = "\n\n".join(
@@ -98,7 +99,7 @@ def test_missing_books_are_named_and_left_out_only_on_request(tmp_path):
         names = ("1.txt", "gone.txt", "page.txt", f"1.txt?x sha256:{'0' * 64}")
         (tmp_path / "list").write_text("".join(f"{url}/{name}\n" for name in names))
         command = ["--outdir", str(tmp_path / "out"), "--url-list", str(tmp_path / "list")]
-        with pytest.raises(SystemExit, match="3 books could not be downloaded, e.g. .*gone.txt: the .* answered 404"):
+        with refused("3 books could not be downloaded, e.g. .*gone.txt: the .* answered 404"):
             download_books.main(command)
         assert not (tmp_path / "out/source").exists()
         download_books.main([*command, "--allow-missing"])
@@ -108,7 +109,7 @@ def test_missing_books_are_named_and_left_out_only_on_request(tmp_path):
 
 
 def test_that_bookcorpus_is_gone_is_said_with_what_to_do(tmp_path):
-    with pytest.raises(SystemExit, match="BookCorpus.*is gone.*--url-list.*--local-books.*Wikipedia"):
+    with refused("BookCorpus.*is gone.*--url-list.*--local-books.*Wikipedia"):
         download_books.main(["--outdir", str(tmp_path)])
 
 
@@ -117,7 +118,7 @@ def test_local_books_are_read_too(tmp_path):
     (tmp_path / "in; rm -rf" / "a b.txt").write_text(MODERN)
     download_books.main(["--outdir", str(tmp_path / "out"), "--local-books", str(tmp_path / "in; rm -rf")])
     assert lines(tmp_path / "out") == ["book-a_b.txt " + one_line(BODY)]
-    with pytest.raises(SystemExit, match="no such file"):
+    with refused("no such file"):
         download_books.main(["--outdir", str(tmp_path / "out"), "--local-books", str(tmp_path / "nowhere")])
 
 
@@ -146,12 +147,12 @@ def test_what_is_no_text_is_refused_or_left_out_of_a_folder(tmp_path, capsys):
     (tmp_path / "in/a.txt").write_bytes(b"PK\x03\x04" + b"words " * 1000)
     (tmp_path / "in/b.txt").write_text(BODY)
     command = ["--outdir", str(tmp_path / "out"), "--local-books"]
-    with pytest.raises(SystemExit, match=r"in/a\.txt: is no text: it begins as zip.*--allow-missing"):
+    with refused(r"in/a\.txt: is no text: it begins as zip.*--allow-missing"):
         download_books.main([*command, str(tmp_path / "in/a.txt"), str(tmp_path / "in/b.txt")])
     with serving({"/z.txt": Served(b"%PDF-1.4" + b"words " * 1000), "/b.txt": Served(BODY.encode())}) as url:
         (tmp_path / "list").write_text(f"{url}/z.txt\n{url}/b.txt\n")
         listed = ["--outdir", str(tmp_path / "listed"), "--url-list", str(tmp_path / "list")]
-        with pytest.raises(SystemExit, match=r"z\.txt: is no text: it begins as PDF does; .*--allow-missing"):
+        with refused(r"z\.txt: is no text: it begins as PDF does; .*--allow-missing"):
             download_books.main(listed)
         download_books.main([*listed, "--allow-missing"])
     download_books.main([*command, str(tmp_path / "in")])
@@ -168,7 +169,7 @@ def test_other_text_in_files_of_the_same_names_is_not_taken_for_done(tmp_path):
         (tmp_path / name / "a.txt").write_text(text)
     command = ["--outdir", str(tmp_path / "out"), "--local-books"]
     download_books.main([*command, str(tmp_path / "d1")])
-    with pytest.raises(SystemExit, match="source/en: holds other text already.*choose another folder"):
+    with refused("source/en: holds other text already.*choose another folder"):
         download_books.main([*command, str(tmp_path / "d2")])
     download_books.main([*command, str(tmp_path / "d3")])  # the same text: nothing is left to do
     assert lines(tmp_path / "out") == ["book-a.txt " + one_line(BODY)]

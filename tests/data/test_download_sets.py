@@ -9,6 +9,7 @@ import pytest
 from data import download_glue, download_squad, download_vocabulary
 from data.fetching.archives import extract_zip
 from data.fetching.transfer import DownloadError, Patience, check_checksum
+from tests.support.commands import refused
 from tests.support.corpora import vocabulary
 from tests.support.faulty_server import Served, serving
 
@@ -126,7 +127,7 @@ def test_a_file_that_is_not_the_pinned_one_is_refused(tmp_path):
         download_squad.download_squad("1.1", tmp_path, [url], QUICK)
     with (
         serving({"/bert-large-uncased-vocab.txt": Served(b"[PAD]\n" * 100)}) as url,
-        pytest.raises(SystemExit, match="has 600 bytes and must be 231508"),
+        refused("has 600 bytes and must be 231508"),
     ):
         download_vocabulary.main(["--outdir", str(tmp_path), "--mirror", url])
     assert names(tmp_path) == []
@@ -177,7 +178,7 @@ def test_mrpc_is_split_as_glue_does(tmp_path, monkeypatch):
 
 
 def test_mrpc_files_that_do_not_belong_together_are_refused(tmp_path, monkeypatch):
-    with pytest.raises(SystemExit, match="do not belong together"):
+    with refused("do not belong together"):
         glue(tmp_path, monkeypatch, "MRPC", {**mrpc_files(), "mrpc_dev_ids.tsv": b"3\t999\n"})
     assert not (tmp_path / "glue/MRPC").exists()
 

@@ -32,6 +32,7 @@ from data.preprocessing.settings import SampleSettings
 from data.text.sentences import TokenizedDocuments, tokenize_documents
 from data.text.source_reader import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks, read_documents
 from data.train_vocabulary import train_vocabulary
+from tests.support.commands import refused
 from tests.support.corpora import vocabulary, write_source, write_vocabulary
 
 WORDS = vocabulary()
@@ -131,10 +132,10 @@ def test_an_error_of_a_dask_worker_ends_the_run(corpus, tmp_path):
 
 
 def test_slurm_without_settings_and_addresses_without_dask_are_refused(corpus, tmp_path):
-    with pytest.raises(SystemExit, match="give --scheduler dask"):
+    with refused("give --scheduler dask"):
         run(corpus, tmp_path / "out", "--scheduler-address", "tcp://127.0.0.1:1")
     pytest.importorskip("dask_jobqueue", reason="pip install -r requirements-dask.txt")
-    with pytest.raises(SystemExit, match="Slurm's settings are incomplete"):
+    with refused("Slurm's settings are incomplete"):
         run(corpus, tmp_path / "out", "--scheduler", "slurm")
 
 
@@ -446,7 +447,7 @@ def test_a_killed_run_may_be_started_again_with_other_shards(corpus, tmp_path, o
     run(corpus, tmp_path / "whole", *others)
     with (
         mock.patch.object(preprocess_bert_pretrain, "write_manifest", side_effect=InterruptedError("killed")),
-        pytest.raises(SystemExit, match="killed"),
+        refused("killed"),
     ):
         run(corpus, tmp_path / "out", "--num-shards", "4")
     assert list((tmp_path / "out").glob("shard-3.parquet"))
@@ -514,7 +515,7 @@ def test_a_finished_run_is_not_repeated_and_another_one_is_refused(corpus, tmp_p
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     run(corpus, tmp_path / "out")
     assert before == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
-    with pytest.raises(SystemExit, match="holds .* of other shards"):
+    with refused("holds .* of other shards"):
         run(corpus, tmp_path / "out", "--seed", "7")
 
 
@@ -535,7 +536,7 @@ def test_a_finished_run_is_not_repeated_and_another_one_is_refused(corpus, tmp_p
     ],
 )
 def test_impossible_commands_are_refused(corpus, tmp_path, flags, rule):
-    with pytest.raises(SystemExit, match=rule):
+    with refused(rule):
         run(corpus, tmp_path / "out", *flags)
 
 
@@ -554,7 +555,7 @@ def test_a_bin_of_fewer_samples_than_shards_has_fewer_files_and_this_is_counted(
 def test_an_empty_corpus_is_refused(corpus, tmp_path):
     (tmp_path / "empty" / "source").mkdir(parents=True)
     (tmp_path / "empty" / "source" / "0.txt").touch()
-    with pytest.raises(SystemExit, match="hold no text"):
+    with refused("hold no text"):
         run(corpus, tmp_path / "out", "--wikipedia", str(tmp_path / "empty"))
 
 

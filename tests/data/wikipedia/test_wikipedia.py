@@ -18,6 +18,7 @@ from data.text.source_reader import list_sources
 from data.wikipedia import articles as wikipedia_text
 from data.wikipedia.articles import Extraction, extract
 from data.wikipedia.dump import DumpError, Span, SpanReader, parse_page, plan_spans, read_namespaces
+from tests.support.commands import refused
 from tests.support.dumps import NAMESPACES, article, header, page, pages, streams, write_dump
 from tests.support.faulty_server import Served, serving
 
@@ -388,7 +389,7 @@ def test_a_dump_with_another_checksum_than_published_is_refused(tmp_path, dump):
     ],
 )
 def test_errors_name_the_value_and_the_remedy(tmp_path, dump, arguments, message):
-    with serving(Site(dump.read_bytes()).files) as url, pytest.raises(SystemExit, match=message):
+    with serving(Site(dump.read_bytes()).files) as url, refused(message):
         download_wikipedia.main(["--outdir", str(tmp_path), "--mirror", url, *arguments])
 
 
