@@ -1,117 +1,106 @@
-"""From a source of any known format to a directory of another, with a report of all that was changed on the way."""
+"""Converts a source of any known format to a directory of another, with a report of every change."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bert.conversion import downloading, vocabularies, writing
 from bert.conversion.raw import ConversionError
-from bert.conversion.reading import PretrainedWeights, read_pretrained
+from bert.conversion.reading import PretrainedWeights, read_pretrained, with_question_answering_head
 
 
 @dataclass(frozen=True)
 class Request:
-    """What run_convert.py was asked for."""
+    """What to convert, and into what: the flags of run_convert.py."""
 
     source: str  # a path, or a name that PaddleNLP knows
     target: Path
-    to_format: str  # one of writing.FORMATS
+    to_format: str  # one of writing.FORMATS, or a serving format
     task: str | None = None
     config_file: Path | None = None
     vocab_file: Path | None = None
-    lowercase: bool | None = None
+    do_lower_case: bool | None = None
     fused_qkv: str | None = None
     allow_unknown: bool = False
     keep_padding: bool = False
 
 
-@dataclass(frozen=True)
-class Report:
-    """What happened, for the table and for conversion.json."""
+@dataclass
+class Source:
+    """A model that was read, with a note for each change so far. Writers add to the notes."""
 
-    source: Path
-    source_format: str
-    to_format: str
-    task: str
-    num_tensors: int
-    num_parameters: int
-    notes: tuple[str, ...]
+    path: Path
+    format: str
+    model: writing.Model
+    notes: list[str]
 
-    def as_json(self) -> dict:
+    def report(self, to_format: str) -> dict[str, Any]:
+        """The content of conversion.json."""
+        sizes = [array.size for array in self.model.parameters.values()]
         return {
-            "source": str(self.source),
-            "source_format": self.source_format,
-            "to_format": self.to_format,
-            "task": self.task,
-            "tensors": self.num_tensors,
-            "parameters": self.num_parameters,
+            "source": str(self.path),
+            "source_format": self.format,
+            "to_format": to_format,
+            "task": self.model.task,
+            "tensors": len(sizes),
+            "parameters": sum(sizes),
             "notes": list(self.notes),
         }
 
 
-def convert(request: Request) -> Report:
-    """Read, map, write.
+def convert(request: Request) -> dict[str, Any]:
+    """Read, map and write; returns the report.
 
     Raises:
         ConversionError, CheckpointError: the source cannot be read as a BERT or the target cannot be written; nothing
-            is left half-written.
+            partial is left.
     """
-    source, pretrained, model, notes = read(request)
-    report = report_of(source, pretrained, request.to_format, model)
-    writing.write_model(request.target, request.to_format, model, lambda final: report(final).as_json(), notes)
-    return report(notes)
+    source = read(request)
+    writing.write_model(
+        request.target, request.to_format, source.model, source.notes, lambda: source.report(request.to_format)
+    )
+    return source.report(request.to_format)
 
 
-def read(request: Request) -> tuple[Path, PretrainedWeights, writing.Model, list[str]]:
-    """(where the source was found, what was read, what shall be written, what there is to say so far)."""
+def read(request: Request) -> Source:
+    """Find and read the source, and choose what is written. Refuses a target that exists before anything is read."""
     writing.check_target(request.target)
-    source = downloading.resolve(request.source)
+    path = downloading.resolve(request.source)
     pretrained = read_pretrained(
-        source, config_file=request.config_file, fused_qkv=request.fused_qkv, allow_unknown=request.allow_unknown
+        path, config_file=request.config_file, fused_qkv=request.fused_qkv, allow_unknown=request.allow_unknown
     )
     notes = list(pretrained.notes)
-    return source, pretrained, model_of(pretrained, request, source, notes), notes
+    return Source(path, pretrained.format, _model_of(pretrained, request, path, notes), notes)
 
 
-def report_of(
-    source: Path, pretrained: PretrainedWeights, to_format: str, model: writing.Model
-) -> Callable[[Sequence[str]], Report]:
-    """The report once the last notes are known."""
-    sizes = [array.size for array in model.parameters.values()]
-    return lambda notes: Report(source, pretrained.format, to_format, model.task, len(sizes), sum(sizes), tuple(notes))
-
-
-def model_of(pretrained: PretrainedWeights, request: Request, source: Path, notes: list[str]) -> writing.Model:
-    """What was read, as what shall be written: the heads of one task, a vocabulary, a model description."""
+def _model_of(pretrained: PretrainedWeights, request: Request, source: Path, notes: list[str]) -> writing.Model:
+    """The model to write: the heads of one task, a vocabulary, a model description."""
     if pretrained.config is None:
         raise ConversionError(
             f"{source} has no model description beside it, and the number of attention heads cannot "
             "be told from weights; name the bert_config.json: --config-file"
         )
-    parameters, heads, from_paddlenlp = dict(pretrained.parameters), pretrained.heads, pretrained.format == "paddlenlp"
-    if from_paddlenlp and request.task == "question-answering" and "classifier.weight" in parameters:
-        heads = tuple("question-answering head" if head == "classifier" else head for head in heads)
-        for kind in ("weight", "bias"):
-            parameters[f"qa_outputs.{kind}"] = parameters.pop(f"classifier.{kind}")
+    parameters, heads, from_paddlenlp = pretrained.parameters, pretrained.heads, pretrained.format == "paddlenlp"
+    if from_paddlenlp and request.task == "question-answering":
+        parameters, heads = with_question_answering_head(parameters, heads)
     task = writing.choose_task(heads, pretrained.task, request.task, every_model_has_a_pooler=from_paddlenlp)
     parameters = writing.parameters_for(task, parameters, notes)
-    tokens = vocabularies.find_tokens(
-        pretrained.folder, request.vocab_file or pretrained.vocab_file, request.lowercase, notes
-    )
+    vocab_file = request.vocab_file or pretrained.vocab_file
+    tokens = vocabularies.find_tokens(pretrained.folder, vocab_file, request.do_lower_case, notes)
     if tokens is not None:
         vocabularies.check_ids(tokens, pretrained.config.vocab_size, notes)
     texts = vocabularies.read_reader_settings(pretrained.folder) if task == "question-answering" else {}
     return writing.Model(parameters, pretrained.config, task, pretrained.labels, tokens, texts, request.keep_padding)
 
 
-def table(report: Report) -> str:
-    """The report as people read it."""
+def table(report: dict[str, Any]) -> str:
+    """A report as a table for the terminal."""
     rows = [
-        ("from", f"{report.source} ({report.source_format})"),
-        ("to", report.to_format),
-        ("for", report.task),
-        ("tensors", f"{report.num_tensors:,}"),
-        ("parameters", f"{report.num_parameters:,}"),
+        ("from", f"{report['source']} ({report['source_format']})"),
+        ("to", report["to_format"]),
+        ("for", report["task"]),
+        ("tensors", f"{report['tensors']:,}"),
+        ("parameters", f"{report['parameters']:,}"),
     ]
     lines = [f"{name:<12}{value}" for name, value in rows]
-    return "\n".join([*lines, "what changed on the way:", *(f"  {note}" for note in report.notes)])
+    return "\n".join([*lines, "what changed on the way:", *(f"  {note}" for note in report["notes"])])

@@ -1,9 +1,9 @@
-"""NVIDIA's Paddle checkpoints: parameters by the names that Paddle generates, `linear_7.w_0`.
+"""Maps the names in NVIDIA's Paddle checkpoints to ours: names that Paddle generates, such as `linear_7.w_0`.
 
-Such a name tells a layer's kind and its turn among its kind, nothing else. The network that wrote them creates its
+Such a name gives a layer's kind and its number among its kind, nothing else. The network that wrote them creates its
 layers in one order: three embeddings; in each encoder layer query, key, value (or one fused matrix), output projection,
-two feed-forward matrices, with a normalisation after attention and one after feed-forward; pooler; then the heads. So
-position gives the meaning, and every shape is held against it: whatever does not fit exactly is refused.
+two feed-forward matrices, with a normalisation after attention and one after feed-forward; pooler; then the heads. The
+position gives the meaning. Every shape is checked against it, and what does not fit exactly is refused.
 """
 
 import re
@@ -12,6 +12,7 @@ import numpy as np
 
 from bert.conversion import our_names
 from bert.conversion.raw import ConversionError, RawTensors
+from bert.conversion.shapes import difference, expected_shape
 
 IS_FLAT = re.compile(r"(embedding|linear|layer_norm)_(\d{1,6})\.([wb])_0")
 _DECODER_BIAS = re.compile(r"(bert_lm_prediction_head|create_parameter)_\d+\.[wb]_0")
@@ -21,7 +22,6 @@ _TRAINING = re.compile(
     r"@LR_DECAY_COUNTER@"
 )
 _ATTENTION = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense")
-FUSED_LAYOUTS = ("blocks", "heads:NUMBER")
 
 
 def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.ndarray], int, list[str]]:
@@ -52,12 +52,12 @@ def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.nda
     if rest:
         if bias is None:
             raise ConversionError(
-                f"{raw.source} has the masked-LM head's normalisation but not its bias; it is not whole"
+                f"{raw.source} has the masked-LM head's normalisation but not its bias; the file is incomplete"
             )
         found[our_names.DECODER_BIAS] = bias
     if fused:
         _split_fused(found, layers, fused_qkv, raw)
-    _check_shapes(found, layers, raw)
+    _check_shapes(found, raw)
     notes = [f"left out: {training} tensors of the optimizer"] if training else []
     if "classifier.weight" in found and found["classifier.weight"].shape[1] == 2:
         for kind in ("weight", "bias"):
@@ -70,7 +70,7 @@ def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.nda
 
 
 def _by_kind(raw: RawTensors) -> tuple[dict[str, list[dict[str, np.ndarray]]], np.ndarray | None, int]:
-    """Layers of each kind in the order of their numbers; the decoder's bias; how much belongs to training only."""
+    """Layers of each kind in the order of their numbers; the decoder's bias; the number of tensors of the optimizer."""
     numbered: dict[str, dict[int, dict[str, np.ndarray]]] = {"embedding": {}, "linear": {}, "layer_norm": {}}
     bias, training, foreign = [], 0, []
     for name, array in raw.tensors.items():
@@ -90,8 +90,11 @@ def _by_kind(raw: RawTensors) -> tuple[dict[str, list[dict[str, np.ndarray]]], n
         )
     for kind, layers in numbered.items():
         for number, parts in layers.items():
-            if "w" not in parts or (kind != "embedding" and "b" not in parts):
-                raise ConversionError(f"{raw.source}: {kind}_{number} must have a weight and a bias; it is not whole")
+            is_whole = "w" in parts and (kind == "embedding" or "b" in parts)
+            if not is_whole or parts["w"].ndim != (1 if kind == "layer_norm" else 2):
+                raise ConversionError(
+                    f"{raw.source}: {kind}_{number} must have a weight and a bias; the file is incomplete"
+                )
     kinds = {kind: [layers[number] for number in sorted(layers)] for kind, layers in numbered.items()}
     if not kinds["linear"]:
         raise ConversionError(f"{raw.source} holds no linear layers (linear_N.w_0); it is not a BERT")
@@ -130,7 +133,7 @@ def _split_fused(found: dict[str, np.ndarray], layers: int, layout: str | None, 
         )
     match = re.fullmatch(r"blocks|heads:([1-9]\d{0,4})", layout)
     if not match:
-        raise ConversionError(f"fused_qkv={layout} must be one of {' or '.join(FUSED_LAYOUTS)}")
+        raise ConversionError(f"fused_qkv={layout} must be blocks or heads:NUMBER")
     num_heads = int(match.group(1) or 1)
     for index in range(layers):
         prefix = f"bert.encoder.layer.{index}.attention.self."
@@ -145,36 +148,11 @@ def _split_fused(found: dict[str, np.ndarray], layers: int, layout: str | None, 
                 found[f"{prefix}{part}.{kind}"] = parts[..., turn, :].reshape(*fused.shape[:-1], -1)
 
 
-def _check_shapes(found: dict[str, np.ndarray], layers: int, raw: RawTensors) -> None:
+def _check_shapes(found: dict[str, np.ndarray], raw: RawTensors) -> None:
     vocab, hidden = found[our_names.WORD_EMBEDDINGS].shape
     inner = found["bert.encoder.layer.0.intermediate.dense.weight"].shape[-1]
     for name, array in found.items():
-        wanted = expected_shape(name, vocab, hidden, inner)
-        if not fits(array, wanted):
+        if problem := difference(array, expected_shape(name, vocab, hidden, inner)):
             raise ConversionError(
-                f"{raw.source}: what should be {name} has shape {list(array.shape)}, must be "
-                f"{[size or 'any' for size in wanted]}; its layers stand in no known order"
+                f"{raw.source}: what should be {name} has shape {problem}; its layers stand in no known order"
             )
-
-
-def fits(array: np.ndarray, wanted: tuple[int | None, ...]) -> bool:
-    """Whether an array has the wanted shape, None standing for any size."""
-    return len(wanted) == array.ndim and all(w in (None, have) for w, have in zip(wanted, array.shape, strict=True))
-
-
-def expected_shape(name: str, vocab: int, hidden: int, inner: int) -> tuple[int | None, ...]:
-    """Shape of one of our parameters; None where any size will do."""
-    if name == our_names.DECODER_BIAS:
-        return (vocab,)
-    if name == our_names.WORD_EMBEDDINGS:
-        return (vocab, hidden)
-    if "embeddings.weight" in name or name.endswith("_embeddings.weight"):
-        return (None, hidden)
-    if name.startswith(("qa_outputs.", "classifier.", "cls.seq_relationship.")):
-        outputs = None if name.startswith("classifier.") else 2
-        return (hidden, outputs) if name.endswith(".weight") else (outputs,)
-    if "intermediate" in name:
-        return (hidden, inner) if name.endswith(".weight") else (inner,)
-    if our_names.is_linear(name):
-        return (inner, hidden) if re.search(r"layer\.\d+\.output\.dense", name) else (hidden, hidden)
-    return (hidden,)

@@ -1,5 +1,6 @@
-"""From foreign tensors to ours: names, orientation, dtype, tied duplicates, and the padded vocabulary."""
+"""Maps foreign tensors to our names, orientation and dtype; drops tied duplicates; pads the vocabulary."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,14 +10,14 @@ from bert.conversion import flat_names, our_names
 from bert.conversion.our_names import DECODER_BIAS, WORD_EMBEDDINGS, Meaning
 from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, widen_bfloat16
 
-# A padded token has a row of zeros, and this for its bias in the masked-LM head: exp(-100) takes no part in a softmax,
-# so the losses are those of the unpadded model, and no gradient ever moves the row.
+# A padded token has a row of zeros, and this bias in the masked-LM head. exp(-100) adds nothing to a softmax, so the
+# losses are those of the unpadded model, and no gradient moves the row.
 PADDED_BIAS = -100.0
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """Tensors by our names in our layout, float32; what was left out, and what there is to say about it."""
+    """Tensors by our names in our layout, float32, with a note for each change."""
 
     parameters: dict[str, np.ndarray]
     num_layers: int
@@ -26,10 +27,10 @@ class Mapped:
 
 
 def recognise_dialect(raw: RawTensors) -> str:
-    """Whose names these are.
+    """Which library's names these are.
 
     Raises:
-        ConversionError: names of no BERT that is known here, or values that lie in no one known direction.
+        ConversionError: names of no known BERT, or matrices whose orientation is ambiguous.
     """
     names = raw.tensors.keys()
     if any(flat_names.IS_FLAT.fullmatch(name) for name in names):
@@ -51,7 +52,7 @@ _FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dens
 
 
 def _lies_as_ours(raw: RawTensors) -> bool:
-    """[in, out] or [out, in]: told by the feed-forward block, which is not square, else by the file's own word."""
+    """Whether matrices are [in, out]: the shape of the feed-forward block tells, or if it is square the metadata."""
     name = next((n for n in raw.tensors if n.endswith(_FEED_FORWARD)), None)
     query = next(n for n in raw.tensors if n.endswith("attention.self.query.weight"))
     if name is not None and raw.tensors[name].ndim == 2 and raw.tensors[query].ndim == 2:
@@ -60,8 +61,6 @@ def _lies_as_ours(raw: RawTensors) -> bool:
         if rows != columns and hidden in (rows, columns):
             return rows == hidden
     by_metadata = {"pd": True, "np": True, "pt": False}.get(raw.metadata.get("format", ""))
-    if raw.container == "torch":
-        return False
     if by_metadata is None:
         raise ConversionError(
             f"{raw.source}: its feed-forward block is square and the file does not say which library "
@@ -72,12 +71,12 @@ def _lies_as_ours(raw: RawTensors) -> bool:
 
 
 def to_ours(raw: RawTensors, fused_qkv: str | None = None) -> Mapped:
-    """Rename, turn, widen to float32. Unknown tensors are returned by name, not taken over.
+    """Rename, transpose, convert to float32. Unknown tensors are listed by name and left out.
 
     Args:
-        fused_qkv: how the columns of a fused query-key-value matrix lie ("blocks" or "heads:NUMBER"), see flat_names.
+        fused_qkv: order of columns in a fused query-key-value matrix ("blocks" or "heads:NUMBER"), see flat_names.
     Raises:
-        ConversionError: not a BERT, a tied weight that is not tied, NaN or infinity among the values.
+        ConversionError: not a BERT, a decoder that is not tied, NaN or infinity among the values.
     """
     raw = _without_wrapping(raw)
     dialect = recognise_dialect(raw)
@@ -146,19 +145,21 @@ def _check_tied(raw: RawTensors, tied: list[str], parameters: dict[str, np.ndarr
 
 
 def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: list[str]) -> dict[str, np.ndarray]:
-    """Contiguous float32 copies; other floats are converted and counted, anything else refused."""
-    converted: dict[str, int] = {}
+    """Contiguous float32 copies. Other floats are converted and counted, anything else is refused."""
+    converted: Counter[str] = Counter()
     result = {}
     for name, array in parameters.items():
         if array.dtype == BFLOAT16:
             array = widen_bfloat16(array)
-            converted["bfloat16"] = converted.get("bfloat16", 0) + 1
+            converted["bfloat16"] += 1
         if array.dtype.kind != "f":
             raise ConversionError(
                 f"{raw.source}: {name} is {array.dtype}, must be a float; this is no parameter of a BERT"
             )
+        if array.ndim == 0:
+            raise ConversionError(f"{raw.source}: {name} is a single number, must be an array; the file is damaged")
         if array.dtype != np.float32:
-            converted[str(array.dtype)] = converted.get(str(array.dtype), 0) + 1
+            converted[str(array.dtype)] += 1
         with np.errstate(over="ignore"):
             result[name] = np.ascontiguousarray(array, dtype=np.float32)
         if not np.isfinite(result[name]).all():
@@ -176,7 +177,7 @@ def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: li
 def pad_vocabulary(
     parameters: Mapping[str, np.ndarray], vocab_size: int, padded_size: int, notes: list[str]
 ) -> dict[str, np.ndarray]:
-    """Rows for the padding, if there are none yet.
+    """Add rows up to `padded_size`, if there are none yet.
 
     Raises:
         ConversionError: rows for neither `vocab_size` nor `padded_size` tokens.
@@ -185,7 +186,7 @@ def pad_vocabulary(
     for name, value in ((WORD_EMBEDDINGS, 0.0), (DECODER_BIAS, PADDED_BIAS)):
         if name not in result:
             continue
-        rows = len(result[name]) if result[name].ndim else 0
+        rows = len(result[name])
         if rows not in (vocab_size, padded_size):
             raise ConversionError(
                 f"{name} has {rows} rows, must have {vocab_size} (vocab_size) or {padded_size} (that "
@@ -200,40 +201,10 @@ def pad_vocabulary(
 
 
 def strip_vocabulary(parameters: Mapping[str, np.ndarray], vocab_size: int, notes: list[str]) -> dict[str, np.ndarray]:
-    """Without the rows that only pad the vocabulary."""
+    """The parameters without the rows that only pad the vocabulary."""
     result = dict(parameters)
     for name in (WORD_EMBEDDINGS, DECODER_BIAS):
         if name in result and len(result[name]) > vocab_size:
             notes.append(f"padding of the vocabulary removed: {name} from {len(result[name])} to {vocab_size} rows")
             result[name] = result[name][:vocab_size]
     return result
-
-
-def missing_parts(parameters: Mapping[str, np.ndarray], num_layers: int) -> tuple[list[str], list[str]]:
-    """(heads that are there, heads that are not), by the names people know.
-
-    Raises:
-        ConversionError: the encoder or a head is there in part only.
-    """
-    lacking = [name for name in our_names.encoder_names(num_layers) if name not in parameters]
-    present: list[str] = []
-    absent: list[str] = []
-    for head, names in our_names.HEADS.items():
-        found = [name for name in names if name in parameters]
-        (present if found else absent).append(head)
-        if found:
-            lacking += [name for name in names if name not in parameters]
-    if lacking:
-        raise ConversionError("the model is there in part only:\n  " + "\n  ".join(_missing(lacking, parameters)))
-    return present, absent
-
-
-def _missing(names: list[str], parameters: Mapping[str, np.ndarray]) -> list[str]:
-    """A line for each, with the shape it should have where that follows from the others."""
-    words = parameters.get(WORD_EMBEDDINGS)
-    inner = next((value for name, value in parameters.items() if "intermediate.dense.weight" in name), None)
-    if words is None or inner is None or words.ndim != 2 or inner.ndim != 2:
-        return [f"missing: {name}" for name in names]
-    vocab, hidden = words.shape
-    shapes = {name: flat_names.expected_shape(name, vocab, hidden, inner.shape[1]) for name in names}
-    return [f"missing: {name} {[size or 'any' for size in shape]}" for name, shape in shapes.items()]

@@ -1,6 +1,5 @@
-"""Which files of a directory are the weights, what format they have, and what lies beside them."""
+"""Finds the weights in a directory, their format, and the model description and vocabulary beside them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from bert.conversion.raw import ConversionError, regular_file
 
 VOCABULARY_FILE = "vocab.txt"
 _OPTIMIZER = "_optimizer.safetensors"
-_OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name checkpoints without their endings
+_OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name checkpoints without their suffixes
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 
 
@@ -25,7 +24,7 @@ class Located:
     notes: tuple[str, ...] = ()
 
 
-# In the order of preference: what cannot hold code first. (file names, container)
+# (file names, container) in the order of preference: formats that cannot hold code first.
 _IN_FOLDER = (
     (("model.safetensors.index.json", "model.safetensors"), "safetensors"),
     (("model_state.pdparams",), "paddle"),
@@ -35,9 +34,7 @@ _BY_SUFFIX = (
     ("*.safetensors", "safetensors"),
     ("*.pdparams", "paddle"),
     ("*.index", "tensorflow"),
-    ("*.pt", "torch"),
-    ("*.pth", "torch"),
-    ("*.bin", "torch"),
+    *((f"*.{suffix}", "torch") for suffix in ("pt", "pth", "bin")),
 )
 
 
@@ -65,12 +62,8 @@ def locate(path: Path) -> Located:
 
 
 def _holds_weights(folder: Path) -> bool:
-    patterns = [pattern for pattern, _ in _BY_SUFFIX]
-    return (
-        (folder / checkpoint_files.MANIFEST).exists()
-        or any(any(folder.glob(pattern)) for pattern in patterns)
-        or any((folder / name).is_file() for names, _ in _IN_FOLDER for name in names)
-    )
+    patterns = [*(pattern for pattern, _ in _BY_SUFFIX), *(name for names, _ in _IN_FOLDER for name in names)]
+    return (folder / checkpoint_files.MANIFEST).exists() or any(any(folder.glob(pattern)) for pattern in patterns)
 
 
 def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
@@ -96,7 +89,7 @@ def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
 
 
 def _file(path: Path) -> tuple[Path, str]:
-    """A file's container, by what it begins with; a TensorFlow prefix becomes its .index."""
+    """(file, container), recognised by its first bytes; a TensorFlow prefix becomes its .index."""
     if not path.exists():
         for suffix in _OF_PREFIXES:
             if (whole := path.with_name(path.name + suffix)).is_file():
@@ -106,7 +99,7 @@ def _file(path: Path) -> tuple[Path, str]:
         return path, "tensorflow"
     if ".data-0" in path.name:
         return _file(path.with_name(path.name.split(".data-0")[0]))
-    if path.name.endswith(".index.json"):
+    if is_index(path):
         return path, "torch" if path.name.startswith("pytorch") else "safetensors"
     size = regular_file(path)
     with open(path, "rb") as file:
@@ -118,13 +111,13 @@ def _file(path: Path) -> tuple[Path, str]:
     if len(start) > 8 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") < size:
         return path, "safetensors"
     raise ConversionError(
-        f"{path} is no file of weights that is known (it begins with {start[:8]!r}); known are "
-        ".safetensors, PyTorch's .bin and .pt, Paddle's .pdparams, TensorFlow's .index"
+        f"{path} is no file of weights that is known (it begins with {start[:8]!r}); name a .safetensors, PyTorch's "
+        ".bin or .pt, Paddle's .pdparams or TensorFlow's .index"
     )
 
 
 def is_there(path: Path) -> bool:
-    """Whether `locate` would find something under this name, or under the name and an ending."""
+    """Whether `locate` would find something under this name, or under the name with a suffix."""
     names = [path.name + suffix for suffix in _OF_PREFIXES if path.name]
     return path.exists() or any(path.with_name(name).is_file() for name in names)
 
@@ -137,9 +130,5 @@ def _with_neighbours(weights: Path, container: str, notes: list[str]) -> Located
 
 
 def is_index(path: Path) -> bool:
+    """Whether a file lists the shards of a checkpoint."""
     return path.name.endswith(".index.json")
-
-
-def read_parts(path: Path, read: Callable, shards: Callable) -> list:
-    """The parts of a checkpoint: each shard of an index, or the file itself."""
-    return [read(shard) for shard in shards(path)] if is_index(path) else [read(path)]

@@ -1,11 +1,11 @@
-"""numpy arrays in pickles: the builders of a PickleMachine for Paddle's .pdparams."""
+"""Reads numpy arrays in pickles: the builders that a PickleMachine may call for Paddle's .pdparams."""
 
 from typing import Any
 
 import numpy as np
 
 from bert.conversion.pickle_machine import Builders, Built
-from bert.conversion.raw import ConversionError
+from bert.conversion.raw import ConversionError, count_elements
 
 # Kinds of plain numbers, by numpy's own short names. Never "O": objects would have to be unpickled.
 _DTYPES = frozenset(("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"))
@@ -38,10 +38,10 @@ class PickledArray(Built):
         if not isinstance(state, tuple) or len(state) != 5:
             raise ConversionError("an array whose state is not that of numpy")
         _, shape, dtype, is_fortran, data = state
-        self.array = make_array(data, dtype, shape, "F" if is_fortran is True else "C")
+        self.array = _array(data, dtype, shape, "F" if is_fortran is True else "C")
 
 
-def make_array(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
+def _array(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
     """The array over `data`, which must hold exactly as many bytes as the shape says."""
     if isinstance(data, str):  # protocol 2, written by Python 2
         data = data.encode("latin-1")
@@ -55,40 +55,30 @@ def make_array(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
     return np.frombuffer(data, dtype.dtype).reshape(shape, order=order)
 
 
-def count_elements(shape: Any) -> int:
-    """The product of a shape; Python's own numbers, so that it cannot overflow."""
-    if not isinstance(shape, tuple) or len(shape) > 8 or any(type(size) is not int or size < 0 for size in shape):
-        raise ConversionError(f"an array of shape {str(shape)[:80]}")
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+def _scalar(dtype: Any, data: Any) -> Any:
+    return _array(data, dtype, (), "C")[()]
 
 
-def scalar(dtype: Any, data: Any) -> Any:
-    return make_array(data, dtype, (), "C")[()]
-
-
-def frombuffer(data: Any, dtype: Any, shape: Any, order: Any) -> PickledArray:
+def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> PickledArray:
     """numpy.core.numeric._frombuffer, of protocol 5."""
     pickled = PickledArray()
-    pickled.array = make_array(data, dtype, shape, order)
+    pickled.array = _array(data, dtype, shape, order)
     return pickled
 
 
-def encode(text: Any, encoding: Any) -> bytes:
+def _encode(text: Any, encoding: Any) -> bytes:
     """_codecs.encode: how protocol 2 writes bytes."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         raise ConversionError("bytes in an unknown encoding")
     return text.encode("latin-1")
 
 
-def _class_itself(*_: Any) -> Any:
+def _not_called(*_: Any) -> Any:
     raise ConversionError("the pickle makes an array in a way that numpy does not")
 
 
-def tuple_of(items: Any = ()) -> tuple:
-    return tuple(items) if isinstance(items, (tuple, list)) else _class_itself()
+def _tuple(items: Any = ()) -> tuple:
+    return tuple(items) if isinstance(items, (tuple, list)) else _not_called()
 
 
 def ordered_dict(pairs: Any = ()) -> dict:
@@ -101,16 +91,16 @@ def ordered_dict(pairs: Any = ()) -> dict:
 
 
 BUILDERS: Builders = {
-    ("numpy", "ndarray"): _class_itself,
+    ("numpy", "ndarray"): _not_called,
     ("numpy", "dtype"): PickledDtype,
-    ("_codecs", "encode"): encode,
+    ("_codecs", "encode"): _encode,
     ("collections", "OrderedDict"): ordered_dict,
-    ("builtins", "tuple"): tuple_of,
-    ("__builtin__", "tuple"): tuple_of,
-    **{
-        (f"numpy.{core}.multiarray", name): builder
-        for core in ("core", "_core")
-        for name, builder in (("_reconstruct", PickledArray), ("scalar", scalar))
-    },
-    **{(f"numpy.{core}.numeric", "_frombuffer"): frombuffer for core in ("core", "_core")},
+    ("builtins", "tuple"): _tuple,
+    ("__builtin__", "tuple"): _tuple,
 }
+for _core in ("core", "_core"):  # numpy 1 and 2
+    BUILDERS |= {
+        (f"numpy.{_core}.multiarray", "_reconstruct"): PickledArray,
+        (f"numpy.{_core}.multiarray", "scalar"): _scalar,
+        (f"numpy.{_core}.numeric", "_frombuffer"): _from_buffer,
+    }

@@ -1,7 +1,7 @@
-"""The names of a BERT's tensors here and elsewhere.
+"""Maps the names of a BERT's tensors in other libraries to ours, and back.
 
-Ours are Hugging Face's with the `bert.` prefix. A dialect says what another library calls each of them; reading builds
-the dictionary for the number of layers found, so that a name either has one meaning or is unknown.
+Ours are Hugging Face's with the `bert.` prefix. A dialect gives another library's spellings of each name. Reading
+builds the dictionary for the number of layers found, so a foreign name has one meaning or is unknown.
 """
 
 import re
@@ -28,7 +28,7 @@ _LAYER_PARTS = (
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 DECODER_BIAS = "cls.predictions.bias"
 
-# What stands on the encoder, by the name that people know it by.
+# The heads on the encoder and their tensors, by the names used in messages.
 HEADS: dict[str, tuple[str, ...]] = {
     "pooler": ("bert.pooler.dense.weight", "bert.pooler.dense.bias"),
     "masked-LM head": (
@@ -43,7 +43,7 @@ HEADS: dict[str, tuple[str, ...]] = {
     "classifier": ("classifier.weight", "classifier.bias"),
 }
 
-# The same tensor a second time, or a constant: dropped on reading, once the duplicate is seen to be one.
+# Duplicates of another tensor, dropped on reading once they are seen to be equal.
 TIED = {
     "cls.predictions.decoder.weight": WORD_EMBEDDINGS,
     "cls.predictions.decoder_weight": WORD_EMBEDDINGS,
@@ -59,7 +59,7 @@ TENSORFLOW_TRAINING = re.compile(
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a foreign name stands for, and whether its values lie the other way round."""
+    """Our name for a foreign one, and whether its values are transposed."""
 
     name: str
     transposed: bool
@@ -94,7 +94,7 @@ def is_linear(name: str) -> bool:
 
 
 def hugging_face_names(name: str) -> Iterator[str]:
-    """As saved by the whole model or by the bare encoder, and by the library's first versions (gamma, beta)."""
+    """Spellings of the whole model, of the bare encoder, and of the library's first versions (gamma, beta)."""
     spellings = [name]
     if ".LayerNorm." in name:
         spellings.append(_with_gamma_and_beta(name))
@@ -136,7 +136,7 @@ def paddlenlp_name(name: str) -> str:
 
 
 def paddlenlp_names(name: str) -> Iterator[str]:
-    if name.startswith("qa_outputs."):  # which head a classifier is, its names do not say
+    if name.startswith("qa_outputs."):  # its name is `classifier` there; reading.py tells the two apart
         return
     theirs = paddlenlp_name(name)
     yield theirs
@@ -168,7 +168,7 @@ def tensorflow_names(name: str) -> Iterator[str]:
 def dictionary(
     num_layers: int, spell: Callable[[str], Iterable[str]], is_transposed: Callable[[str], bool]
 ) -> dict[str, Meaning]:
-    """Foreign name -> its meaning, for a model of so many layers."""
+    """Foreign name -> its meaning, for a model of `num_layers`."""
     return {
         theirs: Meaning(name, is_linear(name) and is_transposed(name))
         for name in all_names(num_layers)
@@ -185,6 +185,6 @@ _LAYER_NUMBER = re.compile(r"encoder[./]layers?[._](\d+)[./]")
 
 
 def count_layers(names: Iterable[str]) -> int:
-    """Layers that the names speak of: one more than the largest index, but never more than there are names."""
+    """Number of layers in the names: one more than the largest index, but not more than there are indices."""
     found = {int(match.group(1)[:6]) for name in names if (match := _LAYER_NUMBER.search(name))}
     return min(max(found) + 1, len(found)) if found else 0

@@ -1,14 +1,13 @@
-"""Tensors of Paddle's .pdparams: a pickled dictionary of numpy arrays."""
+"""Reads the tensors of Paddle's .pdparams: a pickled dictionary of numpy arrays."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert.conversion.mapping import map_file
-from bert.conversion.numpy_pickles import BUILDERS, PickledArray, count_elements
+from bert.conversion.numpy_pickles import BUILDERS, PickledArray
 from bert.conversion.pickle_machine import PickleMachine
-from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, check_volume
+from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, check_volume, count_elements, map_file
 
 _NAME_TABLE = "StructuredToParameterName@@"
 _SPLIT_TABLE = "UnpackBigParamInfor@@"  # arrays above 1 GB, written in slices by protocols 2 and 3
@@ -18,7 +17,7 @@ def read_pdparams(path: Path) -> RawTensors:
     """All tensors of one file, as written by `paddle.save` of a state dictionary or by `paddle.static.save`.
 
     Raises:
-        ConversionError: not such a file, not whole, or one that would run code.
+        ConversionError: not such a file, incomplete, or one that would run code.
     """
     data = map_file(path)
     value = PickleMachine(str(path), BUILDERS).load(data)
@@ -29,31 +28,24 @@ def read_pdparams(path: Path) -> RawTensors:
     tensors: dict[str, np.ndarray] = {}
     others: list[str] = []
     for name, item in value.items():
-        array = _array(item)
-        if array is None or not isinstance(name, str):
-            others.append(str(name)[:60])
+        if isinstance(item, tuple) and len(item) == 2:  # (Paddle's name, array)
+            item = item[1]
+        if isinstance(name, str) and isinstance(item, PickledArray) and item.array is not None:
+            tensors[name] = item.array
         else:
-            tensors[name] = array
+            others.append(str(name)[:60])
     if split is not None:
         _join(tensors, split, path)
     for name, array in tensors.items():
-        if array.dtype == np.uint16:  # so Paddle keeps bfloat16
+        if array.dtype == np.uint16:  # Paddle's bfloat16
             tensors[name] = np.ascontiguousarray(array).view(BFLOAT16)
     check_volume(tensors, path, len(data))
     notes = (f"{path.name}: left out, no tensors: {', '.join(others[:5])}",) if others else ()
     return RawTensors(tensors, path, "paddle", {"format": "pd"}, notes)
 
 
-def _array(item: Any) -> np.ndarray | None:
-    if isinstance(item, PickledArray):
-        return item.array
-    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], PickledArray):  # (Paddle's name, array)
-        return item[1].array
-    return None
-
-
 def _join(tensors: dict[str, np.ndarray], table: Any, path: Path) -> None:
-    """Put arrays together that were written in slices."""
+    """Join arrays that were written in slices."""
     try:
         for name, entry in table.items():
             slices = [tensors.pop(part) for part in entry["slices"]]

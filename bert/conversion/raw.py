@@ -1,10 +1,13 @@
-"""Tensors as a file has them: under its own names, in its own layout."""
+"""What all formats share: the tensors that a reader returns, the error, and safe access to untrusted files."""
 
+import json
+import mmap
 import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +18,13 @@ class ConversionError(CheckpointError):
     """A source that cannot be read as a BERT; the text names the file, the rule and the remedy."""
 
 
-# How readers mark bfloat16, which numpy does not know; widened when it is known to be a parameter.
+# How readers mark bfloat16, which numpy lacks. Parameters are widened later.
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 
 
 @dataclass(frozen=True)
 class RawTensors:
-    """What a reader found. Arrays may be views of a mapped file: copy before writing to them."""
+    """Tensors under the file's own names, in its own layout. Arrays may be read-only views of a mapped file."""
 
     tensors: Mapping[str, np.ndarray]
     source: Path
@@ -31,7 +34,7 @@ class RawTensors:
 
 
 def regular_file(path: Path) -> int:
-    """The size of a file in bytes; pipes, devices and the like are refused before they are opened."""
+    """The size of a file in bytes. Refuses pipes, devices and the like before they are opened."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -43,16 +46,50 @@ def regular_file(path: Path) -> int:
     return status.st_size
 
 
+def map_file(path: Path) -> mmap.mmap:
+    """Memory-map a regular file read-only. Arrays made from the map keep it open."""
+    regular_file(path)
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def read_json(path: Path, content: str, largest: int = 8 << 20) -> Any:
+    """The value in a JSON file of at most `largest` bytes.
+
+    Raises:
+        ConversionError: too large, or not JSON; the text says that it must hold `content`.
+    """
+    if regular_file(path) > largest:
+        raise ConversionError(f"{path} must be JSON with {content}, of at most {largest >> 20} MB; check the file")
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ConversionError(
+            f"{path} must be JSON with {content} ({type(error).__name__}: {str(error)[:100]}); fetch or make it again"
+        ) from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def count_elements(shape: Any) -> int:
+    """The product of an untrusted shape, in Python integers, which cannot overflow."""
+    if not isinstance(shape, tuple) or len(shape) > 8 or any(type(size) is not int or size < 0 for size in shape):
+        raise ConversionError(f"an array of shape {str(shape)[:80]}")
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
 def widen_bfloat16(raw: np.ndarray) -> np.ndarray:
     """BFLOAT16 -> the same numbers as float32, of which bfloat16 is the upper half."""
     return (raw["bfloat16"].astype(np.uint32) << 16).view(np.float32)
 
 
 def check_volume(tensors: Mapping[str, np.ndarray], path: Path, file_bytes: int) -> None:
-    """Refuse tensors that share their numbers so often that unpacking them would fill the memory.
-
-    A tied decoder is there twice in honest files.
-    """
+    """Refuse tensors that overlap so much that copying them would fill the memory. A tied decoder stands twice."""
     total = sum(array.nbytes for array in tensors.values())
     if total > 3 * file_bytes:
         raise ConversionError(

@@ -1,4 +1,4 @@
-"""The sorted table of LevelDB, in which TensorFlow keeps the index of a checkpoint: keys and values in blocks.
+"""Reads LevelDB's sorted table, in which TensorFlow keeps the index of a checkpoint: keys and values in blocks.
 
 blocks ... | metaindex block | index block | footer of 48 bytes
 block:  entries | restart points (uint32 each) | their number | compression (1 byte) | masked CRC-32C (4)
@@ -8,8 +8,8 @@ entry:  shared, unshared, value length (varints) | the key's unshared end | valu
 from collections.abc import Iterator
 
 import pyarrow
+from crc32c import crc32c
 
-from bert.conversion.crc32c import crc32c, unmask
 from bert.conversion.raw import ConversionError
 
 _MAGIC = 0xDB4775248B80FB57
@@ -17,18 +17,10 @@ _FOOTER = 48
 _LARGEST_BLOCK = 64 << 20
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """(value, position after it) of a base-128 number; IndexError beyond the end, ValueError beyond 64 bits."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
+def masked_crc32c(data: bytes | memoryview) -> int:
+    """The checksum of `data` as TensorFlow stores it: rotated by 15 bits, plus a constant."""
+    checksum = crc32c(data)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -51,9 +43,23 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ConversionError(f"its table is damaged ({error})") from None
 
 
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """(value, position after it) of a base-128 number; IndexError beyond the end, ValueError beyond 64 bits."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
 def _read_handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
-    offset, position = read_varint(data, position)
-    size, position = read_varint(data, position)
+    offset, position = _read_varint(data, position)
+    size, position = _read_varint(data, position)
     return (offset, size), position
 
 
@@ -61,15 +67,15 @@ def _read_block(data: bytes, handle: tuple[int, int]) -> bytes:
     offset, size = handle
     if offset + size + 5 > len(data) - _FOOTER or size > _LARGEST_BLOCK:
         raise ConversionError(f"a block of {size} bytes at {offset} lies beyond its end: truncated or damaged")
-    stored = int.from_bytes(data[offset + size + 1 : offset + size + 5], "little")
-    if crc32c(data[offset : offset + size + 1]) != unmask(stored):
-        raise ConversionError(f"the block at byte {offset} does not have the checksum it was written with: damaged")
     block, compression = data[offset : offset + size], data[offset + size]
+    stored = int.from_bytes(data[offset + size + 1 : offset + size + 5], "little")
+    if masked_crc32c(data[offset : offset + size + 1]) != stored:
+        raise ConversionError(f"the block at byte {offset} does not have the checksum it was written with: damaged")
     if compression == 0:
         return block
     if compression != 1:
         raise ConversionError(f"a block is compressed in the unknown way {compression}")
-    unpacked, _ = read_varint(block, 0)  # Snappy begins with the length that it unpacks to
+    unpacked, _ = _read_varint(block, 0)  # Snappy begins with the length that it unpacks to
     if unpacked > _LARGEST_BLOCK:
         raise ConversionError(f"a block would unpack to {unpacked} bytes: damaged or hostile")
     try:
@@ -85,9 +91,9 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ConversionError("a block has more restart points than bytes: damaged")
     position, key = 0, b""
     while position < end:
-        shared, position = read_varint(block, position)
-        unshared, position = read_varint(block, position)
-        length, position = read_varint(block, position)
+        shared, position = _read_varint(block, position)
+        unshared, position = _read_varint(block, position)
+        length, position = _read_varint(block, position)
         if shared > len(key) or position + unshared + length > end:
             raise ConversionError("an entry reaches out of its block: damaged")
         key = key[:shared] + block[position : position + unshared]

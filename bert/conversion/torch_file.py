@@ -1,7 +1,7 @@
-"""Tensors of PyTorch's .bin, .pt and .pth, without torch: the zip format (since 1.6) and the one before it.
+"""Reads the tensors of PyTorch's .bin, .pt and .pth without torch: the zip format (since 1.6) and the legacy format.
 
-Both keep a pickle that describes the tensors, and beside it the raw numbers. The pickle is read by a PickleMachine that
-knows torch's three tensor builders, as data; the numbers are views of the mapped file.
+Both keep a pickle that describes the tensors, and the raw numbers beside it. A PickleMachine that knows torch's tensor
+builders reads the pickle as data. The numbers are views of the mapped file.
 """
 
 import mmap
@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion.mapping import map_file
-from bert.conversion.numpy_pickles import count_elements, ordered_dict
-from bert.conversion.pickle_machine import Builders, Built, PickleMachine
-from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, check_volume
+from bert.conversion.numpy_pickles import ordered_dict
+from bert.conversion.pickle_machine import Builders, PickleMachine
+from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, check_volume, count_elements, map_file
 
 _STORAGES: dict[str, np.dtype] = {
     "FloatStorage": np.dtype("<f4"),
@@ -36,7 +35,7 @@ _LARGEST_PICKLE = 256 << 20
 _WRAPPERS = ("model", "state_dict", "model_state_dict", "module")  # training checkpoints nest the weights
 
 
-@dataclass
+@dataclass(frozen=True)
 class Storage:
     """A run of numbers, found by its key once the file's layout is known."""
 
@@ -45,8 +44,8 @@ class Storage:
     num_elements: int
 
 
-@dataclass
-class TorchTensor(Built):
+@dataclass(frozen=True)
+class TorchTensor:
     """A strided view of a storage."""
 
     storage: Storage
@@ -55,33 +54,23 @@ class TorchTensor(Built):
     strides: tuple[int, ...]
 
     def array(self, numbers: np.ndarray) -> np.ndarray:
-        """The view of `numbers`, which are the whole storage. Strides that repeat or leave the storage are refused."""
+        """The view of `numbers`, the whole storage. Refuses strides that repeat or leave the storage."""
         count = count_elements(self.shape)
         if count == 0:
             return np.zeros(self.shape, numbers.dtype)
-        last = self.offset + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        if (
-            any(stride <= 0 and size > 1 for size, stride in zip(self.shape, self.strides, strict=True))
-            or last >= len(numbers)
-            or count > len(numbers)
-        ):
+        axes = list(zip(self.shape, self.strides, strict=True))
+        last = self.offset + sum((size - 1) * stride for size, stride in axes)
+        repeats = count > len(numbers) or any(stride <= 0 and size > 1 for size, stride in axes)
+        if repeats or last >= len(numbers):
             raise ConversionError(f"a tensor of shape {list(self.shape)} reaches out of its {len(numbers)} numbers")
-        itemsize = numbers.dtype.itemsize
-        return np.lib.stride_tricks.as_strided(
-            numbers[self.offset :], self.shape, [s * itemsize for s in self.strides], writeable=False
-        )
+        strides = [stride * numbers.dtype.itemsize for stride in self.strides]
+        return np.lib.stride_tricks.as_strided(numbers[self.offset :], self.shape, strides, writeable=False)
 
 
 def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> TorchTensor:
     count_elements(shape)
-    if (
-        not isinstance(storage, Storage)
-        or type(offset) is not int
-        or offset < 0
-        or not isinstance(strides, tuple)
-        or len(strides) != len(shape)
-        or any(type(stride) is not int for stride in strides)
-    ):
+    are_numbers = isinstance(strides, tuple) and all(type(number) is int for number in (offset, *strides))
+    if not isinstance(storage, Storage) or not are_numbers or offset < 0 or len(strides) != len(shape):
         raise ConversionError("a tensor that is no strided view of a storage")
     return TorchTensor(storage, offset, shape, strides)
 
@@ -109,13 +98,10 @@ def read_torch(path: Path) -> RawTensors:
     """All tensors of a file that `torch.save` wrote from a state dictionary, alone or below `model` or `state_dict`.
 
     Raises:
-        ConversionError: not such a file, not whole, or one that would run code.
+        ConversionError: not such a file, incomplete, or one that would run code.
     """
     data = map_file(path)
-    if data[:4] == b"PK\x03\x04":
-        value, numbers_of = _read_zip(path, data)
-    else:
-        value, numbers_of = _read_legacy(path, data)
+    value, numbers_of = (_read_zip if data[:4] == b"PK\x03\x04" else _read_legacy)(path, data)
     notes: list[str] = []
     for wrapper in _WRAPPERS:
         if isinstance(value, dict) and isinstance(value.get(wrapper), dict):
@@ -127,13 +113,13 @@ def read_torch(path: Path) -> RawTensors:
         raise ConversionError(f"{path} holds no dictionary of tensors; save the model's state_dict()")
     tensors: dict[str, np.ndarray] = {}
     for name, item in value.items():
-        if isinstance(item, TorchTensor) and isinstance(name, str):
-            try:
-                tensors[name] = item.array(numbers_of(item.storage))
-            except ConversionError as error:
-                raise ConversionError(f"{path}: {name[:80]}: {error}; fetch it again") from None
-        else:
+        if not isinstance(item, TorchTensor) or not isinstance(name, str):
             notes.append(f"{path.name}: left out, no tensor: {str(name)[:60]}")
+            continue
+        try:
+            tensors[name] = item.array(numbers_of(item.storage))
+        except ConversionError as error:
+            raise ConversionError(f"{path}: {name[:80]}: {error}; fetch it again") from None
     check_volume(tensors, path, len(data))
     return RawTensors(tensors, path, "torch", {"format": "pt"}, tuple(notes))
 
@@ -144,13 +130,8 @@ def _storage_of(identity: Any) -> Storage:
         raise ConversionError("the pickle refers to something that is no storage")
     _, kind, key, _, count = identity[:5]
     name = kind[1] if isinstance(kind, tuple) and len(kind) == 2 else None
-    if (
-        name not in _STORAGES
-        or not isinstance(key, str)
-        or type(count) is not int
-        or count < 0
-        or (len(identity) == 6 and identity[5] is not None)
-    ):
+    is_view = len(identity) == 6 and identity[5] is not None
+    if name not in _STORAGES or not isinstance(key, str) or type(count) is not int or count < 0 or is_view:
         raise ConversionError(f"a storage of an unknown kind ({str(name)[:40]})")
     return Storage(key, _STORAGES[name], count)
 
@@ -159,6 +140,7 @@ def _storage_of(identity: Any) -> Storage:
 
 
 def _read_zip(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], np.ndarray]]:
+    """The pickled value, and the function that finds a storage's numbers."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()}
@@ -167,9 +149,8 @@ def _read_zip(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], np.
                 raise ConversionError(f"{path} is a zip archive without one data.pkl; it is no file of torch.save")
             folder = pickles[0].removesuffix("data.pkl")
             start, size = _place(path, data, entries[pickles[0]])
-            order = f"{folder}byteorder"
-            if order in entries:
-                at, length = _place(path, data, entries[order])
+            if order := entries.get(f"{folder}byteorder"):
+                at, length = _place(path, data, order)
                 if data[at : at + min(length, 16)] != b"little":
                     raise ConversionError(f"{path} was saved on a big-endian machine; save it anew on another")
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
@@ -206,52 +187,44 @@ def _place(path: Path, data: mmap.mmap, entry: zipfile.ZipInfo) -> tuple[int, in
     return start, entry.file_size
 
 
-# ---- the format before it -----------------------------------------------------------------------------------------
+# ---- the legacy format --------------------------------------------------------------------------------------------
 
 
 def _read_legacy(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], np.ndarray]]:
     """Five pickles (magic number, version, machine, value, keys), then each storage: its length, its numbers."""
-    machine = PickleMachine(str(path), _BUILDERS, _storage_of)
+    storages: dict[str, Storage] = {}
+
+    def remember(identity: Any) -> Storage:
+        storage = _storage_of(identity)
+        if storages.setdefault(storage.key, storage) != storage:
+            raise ConversionError(f"two storages have the key {storage.key[:40]}")
+        return storage
+
+    machine = PickleMachine(str(path), _BUILDERS, remember)
     magic, version, system = (machine.load(data) for _ in range(3))
     if magic != _LEGACY_MAGIC or version != 1001 or not isinstance(system, dict) or not system.get("little_endian"):
         raise ConversionError(f"{path} is no file of torch.save for a little-endian machine")
-    value = machine.load(data)
-    keys = machine.load(data)
-    position = data.tell()
-    places: dict[str, tuple[int, int]] = {}
+    value, keys = machine.load(data), machine.load(data)
     if not isinstance(keys, list):
         raise ConversionError(f"{path} does not list its storages; it is damaged")
-    sizes = itemsizes(value)
+    position = data.tell()
+    numbers: dict[str, np.ndarray] = {}
     for key in keys:
-        if key not in sizes or position + 8 > len(data):
+        storage = storages.get(key) if isinstance(key, str) else None
+        if storage is None or data[position : position + 8] != struct.pack("<q", storage.num_elements):
             raise ConversionError(
                 f"{path} is truncated or damaged: storage {str(key)[:40]} is not there; fetch it again"
             )
-        (count,) = struct.unpack("<q", data[position : position + 8])
-        places[key] = (position + 8, count)
-        position += 8 + count * sizes[key]
-        if count < 0 or position > len(data):
+        position += 8
+        end = position + storage.num_elements * storage.dtype.itemsize
+        if end > len(data):
             raise ConversionError(f"{path} is truncated: storage {key[:40]} reaches beyond its end; fetch it again")
+        numbers[key] = np.frombuffer(data, storage.dtype, storage.num_elements, position)
+        position = end
 
     def numbers_of(storage: Storage) -> np.ndarray:
-        begin, count = places.get(storage.key, (0, -1))
-        if count != storage.num_elements:
-            raise ConversionError(f"{count} numbers where {storage.num_elements} should be")
-        return np.frombuffer(data, storage.dtype, count, begin)
+        if storage.key not in numbers:
+            raise ConversionError(f"its numbers ({storage.key[:40]}) are missing")
+        return numbers[storage.key]
 
     return value, numbers_of
-
-
-def itemsizes(value: Any) -> dict[str, int]:
-    """Storage key -> bytes of a number, over all tensors below the value."""
-    sizes: dict[str, int] = {}
-    seen: set[int] = set()
-    todo = [value]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, TorchTensor):
-            sizes[item.storage.key] = item.storage.dtype.itemsize
-        elif isinstance(item, (dict, list, tuple)) and id(item) not in seen:
-            seen.add(id(item))
-            todo += list(item.values()) if isinstance(item, dict) else list(item)
-    return sizes

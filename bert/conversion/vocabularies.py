@@ -1,20 +1,19 @@
-"""vocab.txt and the tokenizer's settings, from what lies beside the weights, for what others expect beside theirs."""
+"""Reads vocabularies and tokenizer settings of all libraries, and writes them."""
 
 import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
-from bert.conversion.raw import ConversionError, regular_file
+from bert.conversion.raw import ConversionError, read_json, write_json
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
-READER_FILE = "question_answering.json"  # what our fine-tuning for questions leaves beside the weights
-_LARGEST = 256 << 20
+READER_FILE = "question_answering.json"  # written by our fine-tuning for questions, beside the weights
+_LARGEST_TOKENIZER = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -26,12 +25,12 @@ class Tokens:
 
 
 def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, notes: list[str]) -> Tokens | None:
-    """The vocabulary named, or beside the weights as vocab.txt or within tokenizer.json; None without any.
+    """The vocabulary in `vocab_file`, else in the folder's tokenizer.json; None without any.
 
-    `lowercase` None: as tokenizer_config.json says, else lower-cased unless some word of the vocabulary has capitals.
-
+    Args:
+        lowercase: None reads it from tokenizer_config.json, else infers it from capitals in the vocabulary.
     Raises:
-        ConversionError, ValueError: a vocabulary that is none, with the line.
+        ConversionError, ValueError: an invalid vocabulary, with the line.
     """
     if vocab_file is not None:
         vocabulary = Vocabulary.from_file(vocab_file)
@@ -56,52 +55,42 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
     return Tokens(vocabulary, lowercase)
 
 
-def _read_json(path: Path) -> Any:
-    if regular_file(path) > _LARGEST:
-        raise ConversionError(f"{path} is larger than any vocabulary of a BERT; check the file")
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ConversionError(f"{path} must be JSON ({type(error).__name__}: {str(error)[:100]})") from None
-
-
 def read_reader_settings(folder: Path) -> dict[str, str]:
-    """The settings of a reader of paragraphs as a file to write again: name -> text; nothing where there are none."""
+    """The settings of question answering beside the weights, to be copied: file name -> text; empty without them."""
     path = folder / READER_FILE
-    return {READER_FILE: json.dumps(_read_json(path), indent=1) + "\n"} if path.is_file() else {}
+    return {READER_FILE: json.dumps(read_json(path, "settings"), indent=1) + "\n"} if path.is_file() else {}
 
 
 def _from_tokenizer_json(path: Path) -> Vocabulary:
     try:
-        by_token = _read_json(path)["model"]["vocab"]
+        by_token = read_json(path, "a WordPiece tokenizer", _LARGEST_TOKENIZER)["model"]["vocab"]
         tokens = sorted(by_token, key=by_token.__getitem__)
         if [by_token[token] for token in tokens] != list(range(len(tokens))):
-            raise ConversionError(f"{path}: the ids of its tokens do not run from 0 without gaps; bring a vocab.txt")
+            raise ConversionError(f"{path}: the ids of its tokens do not run from 0 without gaps; pass a vocab.txt")
     except (KeyError, TypeError, AttributeError) as error:
-        raise ConversionError(f"{path} is no WordPiece tokenizer ({type(error).__name__}); bring a vocab.txt") from None
+        raise ConversionError(f"{path} is no WordPiece tokenizer ({type(error).__name__}); pass a vocab.txt") from None
     return Vocabulary(tuple(tokens), str(path))
 
 
 def _said_lowercase(folder: Path) -> bool | None:
-    """do_lower_case of tokenizer_config.json, or of the run that left the checkpoint; None when nothing says it."""
-    settings = []
-    if (folder / "tokenizer_config.json").is_file():
-        settings.append(_read_json(folder / "tokenizer_config.json"))
-    for path in sorted(folder.glob("*_progress.json"))[:1]:
-        progress = _read_json(path)
-        for section in ("settings", "data"):
-            progress = progress.get(section) if isinstance(progress, dict) else None
-        settings.append(progress)
-    if (folder / READER_FILE).is_file():
-        reader = _read_json(folder / READER_FILE)
-        windows = reader.get("windows") if isinstance(reader, dict) else None
-        settings.append({"do_lower_case": windows.get("lowercase")} if isinstance(windows, dict) else {})
-    said = [values.get("do_lower_case") for values in settings if isinstance(values, dict)]
-    return next((value for value in said if isinstance(value, bool)), None)
+    """do_lower_case in the tokenizer's settings, in those of the run, or in those of question answering, else None."""
+    places = (
+        ("tokenizer_config.json", ("do_lower_case",)),
+        ("*_progress.json", ("settings", "data", "do_lower_case")),
+        (READER_FILE, ("windows", "lowercase")),
+    )
+    for pattern, keys in places:
+        for path in sorted(folder.glob(pattern))[:1]:
+            value = read_json(path, "settings")
+            for key in keys:
+                value = value.get(key) if isinstance(value, dict) else None
+            if isinstance(value, bool):
+                return value
+    return None
 
 
 def check_ids(tokens: Tokens, vocab_size: int, notes: list[str]) -> None:
-    """Every id of the vocabulary must have its row in the embeddings; fewer tokens than rows are noted."""
+    """Refuse a vocabulary with more tokens than the embeddings have rows; note one with fewer."""
     count = len(tokens.vocabulary)
     if count > vocab_size:
         raise ConversionError(
@@ -126,8 +115,7 @@ def write_tokenizer(folder: Path, tokens: Tokens, max_length: int) -> None:
     vocabulary = tokens.vocabulary
     tokenizer = reference_tokenizer(vocabulary, tokens.lowercase)
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
-    sep, cls = (("[SEP]", vocabulary.id_of("[SEP]")), ("[CLS]", vocabulary.id_of("[CLS]")))
-    tokenizer.post_processor = BertProcessing(sep, cls)
+    tokenizer.post_processor = BertProcessing(*((token, vocabulary.id_of(token)) for token in ("[SEP]", "[CLS]")))
     tokenizer.decoder = WordPiece(prefix="##")
     tokenizer.save(str(folder / "tokenizer.json"))
     special = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
@@ -139,5 +127,5 @@ def write_tokenizer(folder: Path, tokens: Tokens, max_length: int) -> None:
         "model_max_length": max_length,
         **special,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    (folder / "special_tokens_map.json").write_text(json.dumps(special, indent=2) + "\n")
+    write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / "special_tokens_map.json", special)

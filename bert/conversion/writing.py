@@ -1,4 +1,4 @@
-"""A model in our terms -> a directory that this project, Hugging Face or PaddleNLP loads by itself."""
+"""Writes a model as a directory that this project, Hugging Face or PaddleNLP loads."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -15,7 +16,7 @@ from bert.checkpoints import files as checkpoint_files
 from bert.config.architecture import BertConfig
 from bert.conversion import layout, our_names
 from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, describe
-from bert.conversion.raw import ConversionError
+from bert.conversion.raw import ConversionError, write_json
 from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
 from bert.files import sync
 
@@ -42,18 +43,18 @@ TASKS = tuple(ARCHITECTURES)
 
 @dataclass(frozen=True)
 class Model:
-    """All that is written: tensors by our names, the task they are for, and what goes beside them."""
+    """What is written: tensors by our names, the task they are for, and the files beside them."""
 
     parameters: Mapping[str, np.ndarray]
     config: BertConfig
     task: str
     labels: tuple[str, ...] | None
     tokens: Tokens | None
-    texts: Mapping[str, str] = field(default_factory=dict)  # further files that go along, by name
-    keep_padding: bool = False  # the padded rows go along, and count as part of the vocabulary
+    texts: Mapping[str, str] = field(default_factory=dict)  # further files, by name
+    keep_padding: bool = False  # write the padded rows too, as part of the vocabulary
 
     def unpadded(self, notes: list[str]) -> tuple[dict[str, np.ndarray], BertConfig]:
-        """Parameters and description as libraries that do not pad the vocabulary want them."""
+        """Parameters and description for libraries that do not pad the vocabulary."""
         if self.keep_padding:
             padded = self.config.padded_vocab_size()
             notes.append(f"padding of the vocabulary kept: vocab_size is {padded}")
@@ -61,20 +62,37 @@ class Model:
         return layout.strip_vocabulary(self.parameters, self.config.vocab_size, notes), self.config
 
     def num_outputs(self) -> int | None:
+        """Classes of the classifier; None without one."""
         bias = self.parameters.get("classifier.bias")
         return None if bias is None else len(bias)
+
+    def has_pooler(self) -> bool:
+        return "bert.pooler.dense.weight" in self.parameters
+
+    def description(self, config: BertConfig, for_paddlenlp: bool = False) -> dict[str, Any]:
+        """The content of config.json."""
+        class_name = ARCHITECTURES[self.task][-1 if for_paddlenlp else 0]
+        return describe(config, self.task, self.labels, self.num_outputs(), class_name)
+
+    def name_without_prefix(self, name: str) -> str:
+        """A tensor's name in other libraries, whose bare encoder has no `bert.` before its names."""
+        return name.removeprefix("bert.") if self.task == "encoder" else name
+
+    def write_tokenizer(self, folder: Path) -> None:
+        if self.tokens is not None:
+            write_tokenizer(folder, self.tokens, self.config.max_position_embeddings)
 
 
 def choose_task(
     heads: tuple[str, ...], described: str | None, asked: str | None, *, every_model_has_a_pooler: bool
 ) -> str:
-    """What the model is for: what was asked, else what its description says, else what its heads allow.
+    """The task that was asked for, else the one in the model's description, else the one that its heads allow.
 
     A classifier without a pooler classifies tokens. One with a pooler classifies sequences, unless the library keeps a
-    pooler in every model (PaddleNLP does, and calls the head for questions a classifier too).
+    pooler in every model (PaddleNLP does, and names the question-answering head `classifier` too).
 
     Raises:
-        ConversionError: the heads that this takes are not there, or they allow several tasks.
+        ConversionError: the source lacks the heads of the task, or they allow several tasks.
     """
     if asked is not None:
         if lacking := [head for head in _NEEDS[asked] if head not in heads]:
@@ -104,7 +122,7 @@ def choose_task(
 
 
 def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[str]) -> dict[str, np.ndarray]:
-    """Encoder and the task's heads; other heads are left out, each with a note."""
+    """The encoder and the task's heads; other heads are left out, each with a note."""
     wanted = (*_NEEDS[task], *_TAKES.get(task, ()))
     result = dict(parameters)
     for head, names in our_names.HEADS.items():
@@ -115,7 +133,7 @@ def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[
 
 
 def write_directory(target: Path, write: Callable[[Path], None]) -> None:
-    """Create `target` from what `write(folder)` puts into a temporary folder beside it: whole or not at all.
+    """Create `target` atomically from what `write(folder)` puts into a temporary folder beside it.
 
     Raises:
         ConversionError: `target` is there already and holds something.
@@ -149,31 +167,27 @@ def check_target(target: Path) -> None:
 
 
 def write_native(folder: Path, model: Model, notes: list[str]) -> None:
-    """Our checkpoint without an optimizer: parameters, model description, vocabulary; the manifest comes last."""
+    """Our checkpoint without an optimizer; `write_model` adds the manifest."""
     save_file(dict(model.parameters), folder / "bert_paddle.safetensors", metadata={"format": "pd"})
-    description = describe(model.config, model.task, model.labels, model.num_outputs(), ARCHITECTURES[model.task][0])
-    (folder / "bert_config.json").write_text(json.dumps(description, indent=2) + "\n")
+    write_json(folder / "bert_config.json", model.description(model.config))
     if model.labels is not None and len(model.labels) == model.num_outputs():
         (folder / LABELS_FILE).write_text(json.dumps(model.labels, ensure_ascii=False) + "\n", encoding="utf-8")
     if model.tokens is not None:
         write_vocabulary(folder, model.tokens)
-        values = {"do_lower_case": model.tokens.lowercase}
-        (folder / "tokenizer_config.json").write_text(json.dumps(values, indent=2) + "\n")
+        write_json(folder / "tokenizer_config.json", {"do_lower_case": model.tokens.lowercase})
 
 
 def write_hugging_face(folder: Path, model: Model, notes: list[str]) -> None:
     """config.json, model.safetensors and the tokenizer's files."""
     parameters, config = model.unpadded(notes)
-    tensors = {}
-    for name, array in parameters.items():
-        there = name.removeprefix("bert.") if model.task == "encoder" else name
-        tensors[there] = np.ascontiguousarray(array.T) if our_names.is_linear(name) else np.ascontiguousarray(array)
+    tensors = {
+        model.name_without_prefix(name): np.ascontiguousarray(array.T if our_names.is_linear(name) else array)
+        for name, array in parameters.items()
+    }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    description = describe(config, model.task, model.labels, model.num_outputs(), ARCHITECTURES[model.task][0])
-    (folder / "config.json").write_text(json.dumps({**description, "torch_dtype": "float32"}, indent=2) + "\n")
-    if model.tokens is not None:
-        write_tokenizer(folder, model.tokens, model.config.max_position_embeddings)
-    _note_absent_pooler(model, "transformers", model.task in ("encoder",), notes)
+    write_json(folder / "config.json", {**model.description(config), "torch_dtype": "float32"})
+    model.write_tokenizer(folder)
+    _note_absent_pooler(model, "transformers", model.task == "encoder", notes)
 
 
 def write_paddlenlp(folder: Path, model: Model, notes: list[str]) -> None:
@@ -188,26 +202,22 @@ def write_paddlenlp(folder: Path, model: Model, notes: list[str]) -> None:
             "be others; use --to-format hf, or train with --hidden-act gelu"
         )
     parameters, config = model.unpadded(notes)
-    tensors = {}
-    for name, array in parameters.items():
-        there = our_names.paddlenlp_name(name)
-        there = there.removeprefix("bert.") if model.task == "encoder" else there
-        tensors[there] = np.ascontiguousarray(array)
+    tensors = {
+        model.name_without_prefix(our_names.paddlenlp_name(name)): np.ascontiguousarray(array)
+        for name, array in parameters.items()
+    }
     if our_names.DECODER_BIAS in parameters:  # PaddleNLP keeps the tied decoder under its own names too
         tensors["cls.predictions.decoder.weight"] = tensors[our_names.WORD_EMBEDDINGS]
         tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.decoder_bias"]
     with open(folder / "model_state.pdparams", "wb") as file:
         pickle.dump(tensors, file, protocol=4)  # the highest that Paddle reads
-    classes = ARCHITECTURES[model.task]
-    description = describe(config, model.task, model.labels, model.num_outputs(), classes[-1])
-    (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
-    if model.tokens is not None:
-        write_tokenizer(folder, model.tokens, model.config.max_position_embeddings)
+    write_json(folder / "config.json", model.description(config, for_paddlenlp=True))
+    model.write_tokenizer(folder)
     _note_absent_pooler(model, "paddlenlp", True, notes)
 
 
 def _note_absent_pooler(model: Model, library: str, has_one: bool, notes: list[str]) -> None:
-    if has_one and "bert.pooler.dense.weight" not in model.parameters:
+    if has_one and not model.has_pooler():
         use = "its pooled output means nothing" if model.task == "encoder" else f"{model.task} does not use it"
         notes.append(f"no pooler: {library} will say that it starts one at random; {use}")
 
@@ -219,16 +229,14 @@ WRITERS: dict[str, Callable[[Path, Model, list[str]], None]] = {
 }
 
 
-def write_model(
-    target: Path, to_format: str, model: Model, report: Callable[[list[str]], dict], notes: list[str]
-) -> None:
-    """Write a model whole: its files; conversion.json, which `report` makes of the final notes; for ours a manifest."""
+def write_model(target: Path, to_format: str, model: Model, notes: list[str], report: Callable[[], dict]) -> None:
+    """Write a model atomically, with conversion.json, which `report` makes of the final notes."""
 
     def write(folder: Path) -> None:
         WRITERS[to_format](folder, model, notes)
         for name, text in model.texts.items():
             (folder / name).write_text(text, encoding="utf-8")
-        (folder / REPORT_FILE).write_text(json.dumps(report(notes), indent=2) + "\n")
+        write_json(folder / REPORT_FILE, report())
         if to_format == "native":
             checkpoint_files.write_manifest(folder, step=0)
 

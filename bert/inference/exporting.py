@@ -1,60 +1,67 @@
-"""A model in our terms -> a pruned program that Paddle Inference serves."""
+"""Exports a BERT for serving: Paddle Inference or ONNX, or a checkpoint of Hugging Face or PaddleNLP."""
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from bert.conversion import writing
+from bert.conversion.command_line import source_parser
+from bert.conversion.converting import Request, convert, read
+from bert.conversion.raw import write_json
+from bert.inference.onnx_graph import write_onnx
+from bert.inference.serving import DESCRIPTION_FILE, INPUTS, outputs_of
 
-from bert.conversion.onnx_graph import INPUTS, outputs_of
-from bert.conversion.writing import Model
-from bert.model.modeling import BertModel
-from bert.model.objectives import (
-    Objective,
-    QuestionAnsweringObjective,
-    SequenceClassificationObjective,
-    TokenClassificationObjective,
-)
-from bert.runtime.paddle_api import paddle, place_of, static, unique_name, write_variable
-
-PREFIX = "model"  # of model.pdmodel, the program, and model.pdiparams, the weights
+FORMATS = ("paddle-inference", "onnx", "hf", "paddlenlp")
 
 
-def write_paddle_inference(folder: Path, model: Model) -> None:
-    """model.pdmodel and model.pdiparams, for the outputs of the model's task; dropout is gone, sizes are free."""
-    main, startup = static.Program(), static.Program()
-    with static.program_guard(main, startup), unique_name.guard():
-        feed = {name: static.data(name, [-1, -1], "int64") for name in INPUTS}
-        outputs = _outputs(model, feed)
-        wanted = outputs_of(model.task, "bert.pooler.dense.weight" in model.parameters)
-        fetched = [paddle.assign(outputs[name]) for name in wanted]
-    scope, place = static.Scope(), place_of("cpu")
-    executor = static.Executor(place)
-    with static.scope_guard(scope):
-        executor.run(startup)
-        for parameter in main.all_parameters():
-            value = model.parameters[parameter.name]
-            assert value.shape == tuple(parameter.shape), parameter.name
-            write_variable(scope, parameter.name, np.ascontiguousarray(value), place)
-        static.save_inference_model(str(folder / PREFIX), list(feed.values()), fetched, executor, program=main)
+def parse_request(argv: Sequence[str] | None) -> Request:
+    """The command line of run_export.py."""
+    parser = source_parser(
+        "run_export.py",
+        "Export a BERT for serving: Paddle Inference or ONNX, or as Hugging Face's and PaddleNLP's own checkpoint.",
+        source="--checkpoint",
+        source_help="a checkpoint of any format that run_convert.py reads; of a folder of steps the newest",
+        task_help="whose outputs to serve; by default those of the model's "
+        "head, and the encoder's hidden states of a model with pre-training heads",
+    )
+    parser.add_argument("--format", dest="to_format", required=True, choices=FORMATS, help="what will serve it")
+    return Request(**vars(parser.parse_args(argv)))
 
 
-def _outputs(model: Model, feed: dict[str, Any]) -> dict[str, Any]:
-    if model.task == "encoder":
-        encoder = BertModel(model.config, with_pooler="bert.pooler.dense.weight" in model.parameters)
-        encoder.eval()
-        hidden, pooled = encoder(*feed.values())
-        return {"last_hidden_state": hidden, "pooler_output": pooled}
-    objective = _objective(model)
-    network = objective.network()
-    network.eval()
-    return objective.outputs(feed, network)
+def export(request: Request) -> dict[str, Any]:
+    """Write what `request.to_format` needs, with the tokenizer and serving.json; returns the report.
 
+    Raises:
+        ConversionError, CheckpointError: the source cannot be read as a BERT, or its task is not served.
+    """
+    if request.to_format in writing.FORMATS:
+        return convert(request)
+    source = read(request)
+    model = source.model
+    if request.task is None and model.task in ("pretraining", "masked-lm", "next-sentence"):
+        source.notes.append(f"the hidden states of the encoder are served; the heads of {model.task} are left out")
+        parameters = writing.parameters_for("encoder", model.parameters, source.notes)
+        source.model = model = dataclasses.replace(model, parameters=parameters, task="encoder", labels=None)
+    description = {
+        "format": request.to_format,
+        "task": model.task,
+        "inputs": list(INPUTS),
+        "outputs": {name: ["batch", *shape] for name, shape in outputs_of(model.task, model.has_pooler()).items()},
+        "labels": model.labels,
+        "max_length": model.config.max_position_embeddings,
+    }
 
-def _objective(model: Model) -> Objective:
-    if model.task == "question-answering":
-        return QuestionAnsweringObjective(model.config)
-    num_labels = model.num_outputs()
-    assert num_labels is not None
-    if model.task == "sequence-classification":
-        return SequenceClassificationObjective(model.config, num_labels=num_labels)
-    return TokenClassificationObjective(model.config, num_labels=num_labels)
+    def write(folder: Path) -> None:
+        if request.to_format == "onnx":
+            write_onnx(folder, model)
+        else:
+            from bert.inference.paddle_program import write_paddle_inference  # loads Paddle
+
+            write_paddle_inference(folder, model)
+        model.write_tokenizer(folder)
+        write_json(folder / DESCRIPTION_FILE, description)
+        write_json(folder / writing.REPORT_FILE, source.report(request.to_format))
+
+    writing.write_directory(request.target, write)
+    return source.report(request.to_format)

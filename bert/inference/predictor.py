@@ -1,4 +1,4 @@
-"""An exported model in use: texts or token ids in, numpy arrays out, through Paddle Inference.
+"""Runs an exported model through Paddle Inference: texts or token ids in, numpy arrays out.
 
 model = Predictor("exported")
 model.texts(["first text", ("a question", "its context")])["logits"]
@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from bert.inference.serving import DESCRIPTION_FILE
 from bert.runtime.paddle_api import paddle
-
-DESCRIPTION_FILE = "serving.json"
 
 
 class Predictor:

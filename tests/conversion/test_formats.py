@@ -10,10 +10,11 @@ from safetensors.numpy import load_file, save_file
 
 from bert import REPOSITORY
 from bert.conversion import downloading
-from bert.conversion.crc32c import _LANES, _serial, crc32c
 from bert.conversion.layout import PADDED_BIAS
 from bert.conversion.raw import ConversionError
 from bert.conversion.reading import read_pretrained
+from bert.conversion.sorted_table import masked_crc32c
+from bert.conversion.tensorflow_file import BundleEntry, read_tensor
 from tests.support import foreign
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "foreign"
@@ -147,10 +148,20 @@ def test_google_checkpoint_of_tensorflows_own_writer(name):
     assert "left out: 3 tensors of the optimizer and its step" in found.notes
 
 
-def test_checksum_by_lanes_is_the_serial_one():
-    assert crc32c(b"123456789") == 0xE3069283  # the published check value of CRC-32C
-    data = np.random.RandomState(0).bytes(_LANES * 64 + 777)
-    assert crc32c(data) == _serial(np.frombuffer(data, "u1"), 0xFFFFFFFF) ^ 0xFFFFFFFF
+def test_checksums_are_masked_as_tensorflow_does():
+    published = 0xE3069283  # the check value of CRC-32C
+    rotated = (published >> 15) + (published << 17 & 0xFFFFFFFF)
+    assert masked_crc32c(b"123456789") == (rotated + 0xA282EAD8) % 2**32
+
+
+def test_a_tensor_before_its_data_file_is_refused():
+    data = np.arange(4, dtype="<f4").tobytes()
+    entry = BundleEntry(dtype=1, offset=8, size=8, crc32c=masked_crc32c(data[8:]))
+    entry.shape.dim.add(size=2)
+    assert read_tensor(entry, memoryview(data)).tolist() == [2, 3]
+    entry.offset = -8
+    with pytest.raises(ConversionError, match="beyond the end of its data file"):
+        read_tensor(entry, memoryview(data))
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])

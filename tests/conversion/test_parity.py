@@ -20,7 +20,7 @@ import run_convert
 import run_export
 from bert import REPOSITORY
 from bert.conversion.reading import read_pretrained
-from bert.inference.exporting import _objective
+from bert.inference.paddle_program import _objective
 from bert.inference.predictor import Predictor
 from bert.model.modeling import BertForPretraining, BertModel
 from bert.model.objectives import Objective

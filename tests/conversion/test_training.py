@@ -50,7 +50,7 @@ def test_an_encoder_alone_starts_a_run_and_its_missing_heads_are_told(trained, t
     run = runs.run(settings(tmp_path / "next", from_pretrained_params=tmp_path / "pn"), 1)
     told = [line for line in run.said if "starts from its random initialisation" in line]
     assert len(told) == 7 and all("missing: cls." in line for line in told)
-    assert np.isfinite(run.outcome.final_metrics["loss"])
+    assert np.isfinite(run.outcome.metrics["loss"])
 
 
 def test_another_number_of_attention_heads_is_refused_though_every_shape_fits(trained, tmp_path):

@@ -1,6 +1,6 @@
-"""A BERT as an ONNX graph (opset 17), made from the parameters: no Paddle, no tracing.
+"""Builds a BERT as an ONNX graph (opset 17) from its parameters, without tracing and without Paddle.
 
-The `onnx` package only writes the file; any runtime that knows opset 17 runs it (ONNX Runtime since 1.12).
+The `onnx` package writes the file. Any runtime of opset 17 runs it (ONNX Runtime since 1.12).
 """
 
 import math
@@ -14,15 +14,15 @@ from bert.config.architecture import BertConfig
 from bert.conversion import layout
 from bert.conversion.raw import ConversionError
 from bert.conversion.writing import Model
+from bert.inference.serving import INPUTS, outputs_of
 
 OPSET, IR_VERSION = 17, 8
-INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 _MASKED_SCORE = -1e4  # as bert.model.modeling adds it
 _LARGEST = 2_000_000_000  # bytes in one protocol buffer
 
 
 class _Graph:
-    """Nodes in their order, and constants by name; every method returns the name of its result."""
+    """Nodes in their order, and constants by name. Every method returns the name of its result."""
 
     def __init__(self, parameters: Mapping[str, np.ndarray], config: BertConfig, onnx: Any):
         self.parameters, self.config, self.onnx = parameters, config, onnx
@@ -130,26 +130,6 @@ class _Graph:
         return self.node("Tanh", self.linear(first, "bert.pooler.dense"))
 
 
-def outputs_of(task: str, with_pooler: bool) -> dict[str, tuple[str | int, ...]]:
-    """What a served model of a task gives: name -> shape beside the batch; `s` is the sequence length.
-
-    Raises:
-        ConversionError: a task whose outputs are not served.
-    """
-    shapes: dict[str, dict[str, tuple[str | int, ...]]] = {
-        "encoder": {"last_hidden_state": ("s", "hidden"), **({"pooler_output": ("hidden",)} if with_pooler else {})},
-        "question-answering": {"start_logits": ("s",), "end_logits": ("s",)},
-        "sequence-classification": {"logits": ("labels",)},
-        "token-classification": {"logits": ("s", "labels")},
-    }
-    if task not in shapes:
-        raise ConversionError(
-            f"task={task} is not one that is served ({', '.join(shapes)}); choose with --task, e.g. "
-            "--task encoder for its hidden states"
-        )
-    return shapes[task]
-
-
 def build(model: Model) -> Any:
     """The ONNX model: int64 [batch, sequence] inputs, float32 outputs as `outputs_of` names them.
 
@@ -168,7 +148,7 @@ def build(model: Model) -> Any:
     hidden, bias = graph.embeddings(), graph.score_bias()
     for index in range(model.config.num_hidden_layers):
         hidden = graph.layer(hidden, bias, index)
-    outputs = outputs_of(model.task, "bert.pooler.dense.weight" in parameters)
+    outputs = outputs_of(model.task, model.has_pooler())
     for name, source in zip(outputs, _results(graph, model.task, hidden, outputs), strict=True):
         graph.nodes.append(onnx.helper.make_node("Identity", [source], [name]))
     return _model(graph, outputs, onnx)
@@ -207,6 +187,8 @@ def _model(graph: _Graph, outputs: Mapping[str, tuple], onnx: Any) -> Any:
 
 
 def write_onnx(folder: Path, model: Model) -> None:
+    """model.onnx in `folder`."""
+    built = build(model)  # says what to install where the package is missing
     import onnx
 
-    onnx.save(build(model), folder / "model.onnx")
+    onnx.save(built, folder / "model.onnx")

@@ -1,0 +1,26 @@
+"""The inputs and outputs of an exported model, which serving.json beside it describes."""
+
+from bert.conversion.raw import ConversionError
+
+DESCRIPTION_FILE = "serving.json"
+INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
+
+
+def outputs_of(task: str, with_pooler: bool) -> dict[str, tuple[str, ...]]:
+    """Outputs of an exported model of a task: name -> shape after the batch; `s` is the sequence length.
+
+    Raises:
+        ConversionError: a task whose outputs are not served.
+    """
+    shapes: dict[str, dict[str, tuple[str, ...]]] = {
+        "encoder": {"last_hidden_state": ("s", "hidden"), **({"pooler_output": ("hidden",)} if with_pooler else {})},
+        "question-answering": {"start_logits": ("s",), "end_logits": ("s",)},
+        "sequence-classification": {"logits": ("labels",)},
+        "token-classification": {"logits": ("s", "labels")},
+    }
+    if task not in shapes:
+        raise ConversionError(
+            f"task={task} is not one that is served ({', '.join(shapes)}); choose with --task, e.g. "
+            "--task encoder for its hidden states"
+        )
+    return shapes[task]
