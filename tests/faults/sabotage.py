@@ -81,14 +81,14 @@ def _from_the_beginning(real: Any) -> Any:
 def _contiguous_shares(real: Any) -> Any:
     """Ranks take what lies together instead of what is theirs: the order depends on the number of ranks."""
 
-    def _micro_batch(self, index, step):
+    def micro_batch(self, index, micro_step):
         self._rank, rank = self._world_size - 1 - self._rank, self._rank
         try:
-            return real(self, index, step)
+            return real(self, index, micro_step)
         finally:
             self._rank = rank
 
-    return _micro_batch
+    return micro_batch
 
 
 def _nothing(real: Any) -> Any:
@@ -179,7 +179,9 @@ def _itself(real: Any) -> Any:
 _FOR_GOOD = contextlib.ExitStack()  # never closed
 FILES = "bert.checkpoints.files:"
 BROKEN: dict[str, list[Replacement]] = {
-    "position in the data is not restored": [("bert.samples.loader:PretrainingLoader.batches", _from_the_beginning)],
+    "position in the data is not restored": [
+        ("bert.samples.global_batches:GlobalBatchLoader.batches", _from_the_beginning)
+    ],
     "written in place, read unverified": [(FILES + "write_checkpoint", _write_in_place), (FILES + "verify", _accept)],
     "signals are not handled": [("bert.training.interruption:StopRequest.install", _itself)],
     "checkpoints are not verified": [(FILES + "verify", _accept)],
@@ -192,7 +194,7 @@ BROKEN: dict[str, list[Replacement]] = {
     "pruning takes all": [(FILES + "prune", _prune_one_too_many)],
     "the newest by the clock": [(FILES + "newest_valid", _newest_by_clock)],
     "no watchdog": [("bert.training.watchdog:Watchdog.__enter__", _itself)],
-    "errors of workers are dropped": [("bert.samples.loader:prefetched", _dropping)],
+    "errors of workers are dropped": [("bert.samples.global_batches:prefetched", _dropping)],
     "no guard against overflows": [
         ("bert.model.optimization:paddle.isfinite", _everything_is_finite),
         ("tiny:build", _unbuilt),
@@ -228,7 +230,7 @@ BROKEN: dict[str, list[Replacement]] = {
         ("bert.conversion.writing:describe", lambda real: lambda *arguments: {**real(*arguments), "hidden_act": "relu"})
     ],
     "log sinks raise": [("bert.reporting.logs:Sink.__call__", _bare)],
-    "ranks share by place": [("bert.samples.loader:PretrainingLoader._micro_batch", _contiguous_shares)],
+    "ranks share by place": [("bert.samples.loader:PretrainingLoader.micro_batch", _contiguous_shares)],
 }
 
 
