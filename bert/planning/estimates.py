@@ -1,4 +1,4 @@
-"""What a run will cost, from its settings alone: parameters, arithmetic, memory, disk. Pure functions, no Paddle."""
+"""Estimates of a run from its settings: arithmetic, memory, disk."""
 
 import dataclasses
 from typing import Any
@@ -53,14 +53,14 @@ def memory_per_rank(config: Any, world_size: int) -> Memory:
     81 MB a sequence; its program keeps 38).
     """
     numbers = config.model.num_parameters()
-    short_copy = _FLOAT16 * numbers if config.precision.amp else 0
+    half_precision_copy = _FLOAT16 * numbers if config.precision.amp else 0
     merge_buffer = _FLOAT32 * numbers if config.batch.gradient_accumulation_steps(world_size) > 1 else 0
     num_predictions = getattr(config.data, "max_predictions_per_seq", 0)  # fine-tuning has no masked-LM head
     per_sequence = activation_bytes_per_sequence(
         config.model, config.data.max_seq_length, num_predictions, config.precision, config.hardware.fuse_attention
     )
     return Memory(
-        parameters=_FLOAT32 * numbers + short_copy,
+        parameters=_FLOAT32 * numbers + half_precision_copy,
         gradients=_FLOAT32 * numbers + merge_buffer,
         optimizer=2 * _FLOAT32 * numbers,
         activations=config.batch.batch_size * per_sequence,
@@ -74,8 +74,10 @@ def activation_bytes_per_sequence(
     precision: PrecisionSettings,
     fuse_attention: bool = False,
 ) -> int:
-    """What the backward pass needs: in each layer 8 H + 2 I numbers a token and 2 A S for the attention matrices,
-    dropout masks of a byte for 2 H + A S of them; then logits with their softmax in float32.
+    """Activations kept for the backward pass.
+
+    In each layer 8 H + 2 I numbers a token and 2 A S for the attention matrices, and dropout masks of a byte for
+    2 H + A S of them; then logits with their softmax in float32.
 
     Fitted to the programs of the GPU recipes (tests/gpu/golden records what each keeps). With FlashAttention nothing of
     length x length is kept.

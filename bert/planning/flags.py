@@ -1,4 +1,4 @@
-"""The planner's flags, the same for every entry point: `--plan --hardware 8xA100-80GB`. No Paddle inside."""
+"""The planner's flags, the same for every entry point: `--plan --hardware 8xA100-80GB`."""
 
 import dataclasses
 from collections.abc import MutableMapping, Sequence
@@ -27,7 +27,7 @@ PLAN_FLAGS = ("plan", *_VALUES)
 
 @dataclasses.dataclass(frozen=True)
 class PlanRequest:
-    """What --plan shall plan for."""
+    """The values of the planner's flags."""
 
     hardware: Hardware
     price_per_hour: float | None
@@ -45,7 +45,7 @@ def take_plan_request(flags: MutableMapping[str, Any]) -> PlanRequest | None:
     """Remove the planner's flags from those that were given; None without --plan.
 
     Raises:
-        ValueError: --plan without --hardware, the others without --plan, or a value that cannot be.
+        ValueError: --plan without --hardware, the others without --plan, or an invalid value.
     """
     planning = flags.pop("plan", False)
     given = {name: flags.pop(name, None) for name in _VALUES}
@@ -77,28 +77,18 @@ def planned(configs: Sequence[Any], request: PlanRequest) -> str:
     """The plans of runs that follow each other, and their sum.
 
     Raises:
-        ValueError: a run that cannot be on this hardware, with the remedy.
+        ValueError: a run that is impossible on this hardware, with the remedy.
     """
-    mean = request.mean_padded_length
-    plans = [
-        make_plan(
-            config,
-            request.hardware,
-            price_per_hour=request.price_per_hour,
-            mean_padded_length=min(mean, config.data.max_seq_length) if mean and len(configs) > 1 else mean,
-        )
-        for config in configs
-    ]
-    texts = [
-        plan_report(plan, f"{config.stage()} of {config.run.bert_model}")
-        for plan, config in zip(plans, configs, strict=True)
-    ]
-    if len(plans) > 1 and all(plan.seconds() is not None for plan in plans):
-        total = sum(plan.seconds() or 0.0 for plan in plans)
-        text = f"{'together':<11}{duration(total)}"
-        if request.price_per_hour is not None:
-            text += f", {sum(plan.cost() or 0.0 for plan in plans):,.2f}"
-        texts.append(text)
+    mean, price = request.mean_padded_length, request.price_per_hour
+    plans, texts = [], []
+    for config in configs:
+        length = min(mean, config.data.max_seq_length) if mean and len(configs) > 1 else mean
+        plans.append(make_plan(config, request.hardware, price_per_hour=price, mean_padded_length=length))
+        texts.append(plan_report(plans[-1], f"{config.stage()} of {config.run.bert_model}"))
+    seconds = [time for plan in plans if (time := plan.seconds()) is not None]
+    if len(seconds) == len(plans) > 1:
+        cost = "" if price is None else f", {sum(plan.cost() or 0.0 for plan in plans):,.2f}"
+        texts.append(f"{'together':<11}{duration(sum(seconds))}{cost}")
     return "\n\n".join(texts)
 
 

@@ -1,4 +1,4 @@
-"""Hardware by name (`4x8xA100-80GB`) from an editable table of parts. No Paddle inside."""
+"""Hardware by name (`4x8xA100-80GB`) from the editable table parts.yaml."""
 
 import dataclasses
 import difflib
@@ -16,7 +16,7 @@ PARTS_FILE = Path(__file__).with_name("parts.yaml")
 
 
 class Peaks(Settings):
-    """Dense peak of matrix products, TFLOP/s; a type that is missing runs as float32."""
+    """Dense peak of matrix products by dtype, TFLOP/s; a missing dtype runs as float32. short: half precision."""
 
     short: float | None = Field(None, gt=0)
     tf32: float | None = Field(None, gt=0)
@@ -24,7 +24,7 @@ class Peaks(Settings):
 
 
 class Efficiency(Settings):
-    """What programs reach, as a share of the data sheet's figure."""
+    """The share of the data sheet's figure that programs reach."""
 
     gemm: float = Field(gt=0, le=1)
     bandwidth: float = Field(gt=0, le=1)

@@ -1,4 +1,4 @@
-"""The operators of a training pass as (FLOPs, bytes), for a roofline. Pure arithmetic, no Paddle inside."""
+"""FLOPs and bytes of the operators of a micro-step, for a roofline."""
 
 import dataclasses
 from typing import Literal
@@ -10,7 +10,7 @@ Fusion = Literal["attention", "bias", "dropout_add"]
 
 @dataclasses.dataclass(frozen=True)
 class ProgramKind:
-    """What decides how often activations cross the memory bus.
+    """The operators that a program fuses, which decides how often activations cross the memory bus.
 
     fused: "attention": scores never leave the chip; "bias": biases inside the matrix products; "dropout_add": dropout
         and residual sum as one operator that keeps no mask.
@@ -20,8 +20,8 @@ class ProgramKind:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pass:
-    """One pass of one device: `batch_size` sequences of `sequence_length` tokens, `num_predictions` masked in each."""
+class MicroBatch:
+    """The work of one device in one micro-step: `batch_size` sequences, `num_predictions` tokens masked in each."""
 
     model: BertConfig
     batch_size: int
@@ -33,7 +33,7 @@ class Pass:
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """Forward and backward of one operator in one pass."""
+    """Forward and backward of one operator in one micro-step."""
 
     name: str
     flops: float
@@ -41,8 +41,8 @@ class Operator:
     is_product: bool
 
 
-def operators(work: Pass) -> list[Operator]:
-    """All operators of a pass that matter, the layers' summed over the layers."""
+def operators(work: MicroBatch) -> list[Operator]:
+    """The operators that matter, those of the layers summed over the layers."""
     layers = work.model.num_hidden_layers
     per_layer = [*_layer_products(work), *_layer_pointwise(work)]
     summed = [dataclasses.replace(op, flops=op.flops * layers, bytes=op.bytes * layers) for op in per_layer]
@@ -50,7 +50,7 @@ def operators(work: Pass) -> list[Operator]:
 
 
 def _product(
-    name: str, work: Pass, rows: float, inner: float, columns: float, count: float = 1, resident: bool = False
+    name: str, work: MicroBatch, rows: float, inner: float, columns: float, count: float = 1, resident: bool = False
 ) -> Operator:
     """rows x inner times inner x columns, `count` times; backward are two products of the same size.
 
@@ -60,7 +60,7 @@ def _product(
     return Operator(name, 3 * 2 * rows * inner * columns * count, 3 * numbers * work.width * count, True)
 
 
-def _layer_products(work: Pass) -> list[Operator]:
+def _layer_products(work: MicroBatch) -> list[Operator]:
     model, length = work.model, work.sequence_length
     tokens, hidden, inner = work.batch_size * length, model.hidden_size, model.intermediate_size
     heads, fused = work.batch_size * model.num_attention_heads, "attention" in work.kind.fused
@@ -74,7 +74,7 @@ def _layer_products(work: Pass) -> list[Operator]:
     ]
 
 
-def _layer_pointwise(work: Pass) -> list[Operator]:
+def _layer_pointwise(work: MicroBatch) -> list[Operator]:
     """Operators bound by memory: how many numbers each reads and writes per number of its width, forward + backward.
 
     A dropout mask is a byte a number (half a float16).
@@ -105,7 +105,7 @@ def _layer_pointwise(work: Pass) -> list[Operator]:
     ]
 
 
-def _outside_the_layers(work: Pass) -> list[Operator]:
+def _outside_the_layers(work: MicroBatch) -> list[Operator]:
     """Embeddings, pooler and heads."""
     model = work.model
     hidden, vocab = model.hidden_size, model.padded_vocab_size()
@@ -125,13 +125,13 @@ def _outside_the_layers(work: Pass) -> list[Operator]:
     return found
 
 
-def update_bytes(num_parameters: int, *, accumulates: bool, num_passes: int, lamb: bool) -> float:
-    """Bytes an update moves beside the passes, all in float32.
+def update_bytes(num_parameters: int, *, micro_steps: int, lamb: bool) -> float:
+    """Bytes an update moves besides its micro-steps, all in float32.
 
     The norm reads the gradients, unscaling and clipping read and write them; the update reads parameter, gradient and
-    two moments and writes three of them, LAMB once more for its trust ratio; each accumulated pass reads two and
-    writes one.
+    two moments and writes three of them, LAMB once more for its trust ratio. With accumulation each micro-step reads
+    two and writes one.
     """
     numbers = 1 + 2 + 2 + 7 + (3 if lamb else 0)
-    numbers += 3 * num_passes + 1 if accumulates else 0
+    numbers += 3 * micro_steps + 1 if micro_steps > 1 else 0
     return 4.0 * num_parameters * numbers

@@ -1,8 +1,8 @@
-"""What a run will take on given hardware: memory, time and cost, from a roofline. No Paddle inside.
+"""Estimates memory, time and cost of a run on given hardware, from a roofline.
 
-A pass costs, for each operator, the longer of its arithmetic at the reachable peak and its bytes at the reachable
-bandwidth; an update adds one all-reduce of the gradients, the optimizer's bytes and a fixed overhead. How far this is
-off published figures: `python -m tests.benchmarks.planner_check`.
+A micro-step takes, for each operator, the longer of its arithmetic at the reachable peak and its bytes at the reachable
+bandwidth. An update adds one all-reduce of the gradients, the optimizer's bytes and a fixed overhead. The error against
+published figures: `python -m tests.benchmarks.planner_check`.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Any
 
 from bert.planning.estimates import Memory, memory_per_rank, model_flops_utilisation, training_flops_per_sequence
 from bert.planning.hardware import Hardware, Part
-from bert.planning.operators import Fusion, Pass, ProgramKind, operators, update_bytes
+from bert.planning.operators import Fusion, MicroBatch, ProgramKind, operators, update_bytes
 from bert.reporting.logs import duration
 
 _FLOAT32 = 4  # bytes
@@ -20,26 +20,26 @@ _FLOAT32 = 4  # bytes
 class UpdateTime:
     """Seconds of one update on one device."""
 
-    num_passes: int
-    products: float  # of one pass
-    pointwise: float  # of one pass
+    micro_steps: int
+    products: float  # of one micro-step
+    pointwise: float  # of one micro-step
     all_reduce: float
     optimizer: float
     overhead: float
 
     def total(self) -> float:
-        return self.num_passes * (self.products + self.pointwise) + self.all_reduce + self.optimizer + self.overhead
+        return self.micro_steps * (self.products + self.pointwise) + self.all_reduce + self.optimizer + self.overhead
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """`memory` is of the batch that was asked for; the times are of `batch_size`, which fits."""
+    """`memory` and `fits` are of the batch that was asked for; the times are of `batch_size`, which fits."""
 
     hardware: Hardware
     memory: Memory
     fits: bool
-    largest_batch_size: int | None  # None: not even one sequence fits
-    batch_size: int | None
+    batch_size: int | None  # None: not even one sequence fits
+    largest_batch_size: int | None
     global_batch_size: int
     sequence_length: float  # mean padded length, in tokens
     max_steps: int | None  # None: as many as epochs need, which the data decides
@@ -53,7 +53,7 @@ class Plan:
         return self.global_batch_size / self.update.total()
 
     def seconds(self) -> float | None:
-        """Of all updates, without start, evaluation and checkpoints; None if nothing fits or nobody knows how many."""
+        """Of all updates, without start, evaluation and checkpoints; None if nothing fits or max_steps is unknown."""
         return self.max_steps * self.update.total() if self.update and self.max_steps else None
 
     def cost(self) -> float | None:
@@ -77,7 +77,7 @@ def make_plan(
         price_per_hour: of one node.
         mean_padded_length: mean tokens of a sequence with its padding, where shards in bins make it shorter than
             max_seq_length.
-        kind: what the program fuses; by default what `config` says.
+        kind: the operators that the program fuses; by default as `config` says.
     Raises:
         ValueError: the global batch cannot be divided over the devices, a price or length out of range.
     """
@@ -92,9 +92,8 @@ def make_plan(
     part, notice = hardware.part, None
     if config.precision.amp and part.tflops.short is None:
         notice = f"{hardware.name} has no {config.precision.amp_dtype} arithmetic; planned in float32"
-        config = config.model_copy(
-            update={"precision": config.precision.model_copy(update={"amp": False, "use_pure_fp16": False})}
-        )
+        precision = config.precision.model_copy(update={"amp": False, "use_pure_fp16": False})
+        config = config.model_copy(update={"precision": precision})
     world_size = hardware.world_size()
     global_batch = config.batch.resolved_global_batch_size(world_size)
     memory = memory_per_rank(config, world_size)
@@ -107,48 +106,35 @@ def make_plan(
         flops = training_flops_per_sequence(config.model, round(length), round(_predictions(config, length)))
         peak, _ = part.arithmetic(config.precision)
         mfu = model_flops_utilisation(global_batch * flops / update.total(), peak, world_size)
-    max_steps = config.run.max_steps if config.run.max_steps > 0 else None
-    return Plan(
-        hardware,
-        memory,
-        fits,
-        largest,
-        batch_size,
-        global_batch,
-        length,
-        max_steps,
-        update,
-        mfu,
-        price_per_hour,
-        notice,
-    )
+    steps = config.run.max_steps if config.run.max_steps > 0 else None
+    size = (batch_size, largest, global_batch)
+    return Plan(hardware, memory, fits, *size, length, steps, update, mfu, price_per_hour, notice)
 
 
 def update_time(
-    config: Any, hardware: Hardware, batch_size: int, num_passes: int, length: float, kind: ProgramKind | None = None
+    config: Any, hardware: Hardware, batch_size: int, micro_steps: int, length: float, kind: ProgramKind | None = None
 ) -> UpdateTime:
-    """Time of one update of `num_passes` passes of `batch_size` sequences on each device."""
+    """Time of one update of `micro_steps` micro-batches of `batch_size` sequences on each device."""
     part, numbers = hardware.part, config.model.num_parameters()
     peak, width = part.arithmetic(config.precision)
     flops_rate = peak * 1e12 * part.efficiency.gemm
     bytes_rate = part.bandwidth * 1e9 * part.efficiency.bandwidth
-    work = Pass(config.model, batch_size, length, _predictions(config, length), width, kind or program_kind(config))
+    predictions = _predictions(config, length)
+    work = MicroBatch(config.model, batch_size, length, predictions, width, kind or program_kind(config))
     seconds = [(op.is_product, max(op.flops / flops_rate, op.bytes / bytes_rate)) for op in operators(work)]
-    bytes_of_update = update_bytes(
-        numbers, accumulates=num_passes > 1, num_passes=num_passes, lamb=config.optimizer.optimizer == "Lamb"
-    )
+    lamb = config.optimizer.optimizer == "Lamb"
     return UpdateTime(
-        num_passes=num_passes,
+        micro_steps=micro_steps,
         products=sum(time for is_product, time in seconds if is_product),
         pointwise=sum(time for is_product, time in seconds if not is_product),
         all_reduce=hardware.all_reduce_seconds(_FLOAT32 * numbers),
-        optimizer=bytes_of_update / bytes_rate,
+        optimizer=update_bytes(numbers, micro_steps=micro_steps, lamb=lamb) / bytes_rate,
         overhead=part.update_overhead_ms / 1e3,
     )
 
 
 def program_kind(config: Any) -> ProgramKind:
-    """What the program of these settings fuses."""
+    """The operators that the program of these settings fuses."""
     hardware = config.hardware
     fusions: tuple[tuple[Fusion, bool], ...] = (
         ("attention", hardware.fuse_attention),
@@ -159,13 +145,13 @@ def program_kind(config: Any) -> ProgramKind:
 
 
 def _predictions(config: Any, length: float) -> float:
-    """Masked positions of a sequence; fewer in a shorter one. 0 for tasks without the masked-LM head."""
+    """Masked positions of a sequence, in proportion to its length; 0 for tasks without the masked-LM head."""
     most = getattr(config.data, "max_predictions_per_seq", 0)
     return min(most, most * length / config.data.max_seq_length)
 
 
 def _largest_batch_size(memory: Memory, batch_size: int, per_device: int, part: Part) -> int | None:
-    """The largest pass that fits and divides the device's share of the global batch."""
+    """The largest micro-batch that fits and divides the device's share of the global batch."""
     per_sequence = memory.activations / batch_size
     free = part.usable_bytes() - (memory.total() - memory.activations)
     most = int(min(free // per_sequence, per_device))
@@ -173,67 +159,47 @@ def _largest_batch_size(memory: Memory, batch_size: int, per_device: int, part: 
 
 
 def plan_report(plan: Plan, title: str) -> str:
-    """The plan for people."""
+    """The plan as a table for the terminal."""
     hardware, part, memory = plan.hardware, plan.hardware.part, plan.memory
-    nodes = f"{hardware.num_nodes} node{'s' if hardware.num_nodes > 1 else ''} of {hardware.devices_per_node}"
-    rows = [("run", title), ("hardware", f"{nodes} x {hardware.name}, {part.memory_gb:g} GB each")]
-    if plan.notice:
-        rows.append(("note", plan.notice))
-    rows.append(
-        (
-            "memory",
-            f"{_gb(memory.total())} a device: parameters {_gb(memory.parameters)}, gradients "
-            f"{_gb(memory.gradients)}, optimizer {_gb(memory.optimizer)}, activations "
-            f"{_gb(memory.activations)}",
-        )
-    )
-    rows.append(("fits", _fit(plan)))
-    if plan.update is not None:
-        rows += _time_rows(plan, plan.update)
-    rows.append(("checked", f"against {part.checked}"))
-    return "\n".join(f"{name:<11}{text}" for name, text in rows)
+    nodes = f"{hardware.num_nodes} node{'s' if hardware.num_nodes > 1 else ''}"
+    parts = ", ".join(f"{name} {_gb(size)}" for name, size in dataclasses.asdict(memory).items())
+    rows = {
+        "run": title,
+        "hardware": f"{nodes} of {hardware.devices_per_node} x {hardware.name}, {part.memory_gb:g} GB each",
+        "note": plan.notice,
+        "memory": f"{_gb(memory.total())} a device: {parts}",
+        "fits": _fit(plan),
+        **(_time_rows(plan, plan.update) if plan.update else {}),
+    }
+    if (cost := plan.cost()) is not None:
+        rows["cost"] = f"{cost:,.2f} at {plan.price_per_hour:g} an hour for each of {nodes}"
+    rows["checked"] = f"against {part.checked}"
+    return "\n".join(f"{name:<11}{text}" for name, text in rows.items() if text)
 
 
 def _fit(plan: Plan) -> str:
     room = f"{plan.hardware.part.usable_bytes() / 1e9:,.1f} GB usable"
     if plan.largest_batch_size is None:
         return f"no, not even one sequence ({room}); choose another part, a smaller model or shorter sequences"
-    largest = f"the largest pass that fits and divides the global batch is --batch-size {plan.largest_batch_size}"
+    largest = (
+        f"the largest micro-batch that fits and divides the global batch is --batch-size {plan.largest_batch_size}"
+    )
     return f"yes, {room}; {largest}" if plan.fits else f"no, {room}; {largest}, planned so below"
 
 
-def _time_rows(plan: Plan, update: UpdateTime) -> list[tuple[str, str]]:
-    rows = [
-        (
-            "pass",
-            f"{plan.batch_size} sequences of {plan.sequence_length:g} tokens: "
-            f"{_ms(update.products + update.pointwise)}, of it matrix products {_ms(update.products)}, other "
-            f"operators {_ms(update.pointwise)}",
-        ),
-        (
-            "update",
-            f"{update.num_passes} x pass + all-reduce {_ms(update.all_reduce)} + optimizer and "
-            f"accumulation {_ms(update.optimizer)} + overhead {_ms(update.overhead)} = {update.total():,.3g} s",
-        ),
-        (
-            "speed",
-            f"{plan.sequences_per_second():,.0f} sequences/s on all devices, model FLOPs utilisation {plan.mfu:.0%}",
-        ),
-        (
-            "time",
-            f"{plan.max_steps or 1000:,} updates: {duration((plan.max_steps or 1000) * update.total())} (without "
-            f"start, evaluation and checkpoints){'' if plan.max_steps else '; --max-steps tells how many'}",
-        ),
-    ]
-    if (cost := plan.cost()) is not None:
-        rows.append(
-            (
-                "cost",
-                f"{cost:,.2f} at {plan.price_per_hour:g} an hour for each of "
-                f"{plan.hardware.num_nodes} node{'s' if plan.hardware.num_nodes > 1 else ''}",
-            )
-        )
-    return rows
+def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
+    steps = plan.max_steps or 1000
+    return {
+        "micro-step": f"{plan.batch_size} sequences of {plan.sequence_length:g} tokens: "
+        f"{_ms(update.products + update.pointwise)}, of it matrix products {_ms(update.products)}, other "
+        f"operators {_ms(update.pointwise)}",
+        "update": f"{update.micro_steps} x micro-step + all-reduce {_ms(update.all_reduce)} + optimizer and "
+        f"accumulation {_ms(update.optimizer)} + overhead {_ms(update.overhead)} = {update.total():,.3g} s",
+        "speed": f"{plan.sequences_per_second():,.0f} sequences/s on all devices, "
+        f"model FLOPs utilisation {plan.mfu:.0%}",
+        "time": f"{steps:,} updates: {duration(steps * update.total())} (without start, evaluation and checkpoints)"
+        f"{'' if plan.max_steps else '; --max-steps tells how many'}",
+    }
 
 
 def _gb(num_bytes: float) -> str:

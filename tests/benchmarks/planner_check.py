@@ -1,4 +1,4 @@
-"""The planner against published throughputs of BERT-large on A100-80GB: how far off it is on each.
+"""Compares the planner with published throughputs of BERT-large on A100-80GB.
 
     python -m tests.benchmarks.planner_check
 
@@ -39,12 +39,12 @@ class Published:
 
     def predicted(self) -> float:
         hardware = parse_hardware(self.hardware)
-        config, batch_size, passes, length = _workload(self.task)
-        seconds = update_time(config, hardware, batch_size, passes, length, self.kind)
+        config, batch_size, micro_steps, length = _workload(self.task)
+        seconds = update_time(config, hardware, batch_size, micro_steps, length, self.kind)
         faster = GAIN_OF_BINS if self.binned else 1.0
         rest = seconds.all_reduce + seconds.optimizer + seconds.overhead
-        total = passes * (seconds.products + seconds.pointwise) / faster + rest
-        return batch_size * passes * hardware.world_size() / total
+        total = micro_steps * (seconds.products + seconds.pointwise) / faster + rest
+        return batch_size * micro_steps * hardware.world_size() / total
 
     def error(self) -> float:
         """(predicted - published) / published."""
@@ -76,22 +76,21 @@ def predicted_32_node_hours() -> float:
     hardware, seconds = parse_hardware(f"32x{EIGHT}"), 0.0
     for task, updates, faster in (("phase 1", 7_038, 1.0), ("phase 2", 1_563, GAIN_OF_BINS)):
         config, batch_size, _, length = _workload(task)
-        passes = config.batch.resolved_global_batch_size(256) // 256 // batch_size
-        time = update_time(config, hardware, batch_size, passes, length, NVIDIA_PADDLE)
+        micro_steps = config.batch.resolved_global_batch_size(256) // 256 // batch_size
+        time = update_time(config, hardware, batch_size, micro_steps, length, NVIDIA_PADDLE)
         seconds += updates * (
-            passes * (time.products + time.pointwise) / faster + time.all_reduce + time.optimizer + time.overhead
+            micro_steps * (time.products + time.pointwise) / faster + time.all_reduce + time.optimizer + time.overhead
         )
     return seconds / 3600
 
 
 def _workload(task: str) -> tuple[PretrainingConfig, int, int, int]:
-    """(settings, sequences of a pass, passes of an update, length) of the published runs on 8 GPUs."""
+    """(settings, sequences of a micro-batch, micro-steps of an update, length) of the published runs on 8 GPUs."""
     if task == "SQuAD":  # AdamW, 32 sequences of 384, no masked-LM head
         config = derive(RECIPES["phase2_large"](), optimizer="AdamW", max_seq_length=384, max_predictions_per_seq=1)
         return config, 32, 1, 384
     config = RECIPES["phase1_large" if task == "phase 1" else "phase2_large"]()
-    passes = config.batch.gradient_accumulation_steps(8)
-    return config, config.batch.batch_size, passes, config.data.max_seq_length
+    return config, config.batch.batch_size, config.batch.gradient_accumulation_steps(8), config.data.max_seq_length
 
 
 def table() -> str:

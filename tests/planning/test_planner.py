@@ -5,11 +5,11 @@ import pytest
 from bert import REPOSITORY
 from bert.config.base import BUILT_IN_MODELS, BertConfig, derive
 from bert.config.command_line import parse_arguments
-from bert.launching.plan import parse_launch_arguments
+from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.planning.estimates import forward_flops_per_sequence
 from bert.planning.flags import planned
 from bert.planning.hardware import load_parts, parse_hardware
-from bert.planning.operators import Pass, ProgramKind, operators, update_bytes
+from bert.planning.operators import MicroBatch, ProgramKind, operators, update_bytes
 from bert.planning.planner import make_plan, plan_report
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
@@ -35,7 +35,7 @@ def test_the_published_pretraining_on_32_nodes_is_predicted():
     [("quickstart_phase1", 60.8, 393, 0.02), ("quickstart_phase2", 109, 256, 0.10)],
 )
 def test_the_quickstart_on_two_cores_is_planned_as_it_was_measured(recipe, length, measured, bound):
-    """`Measured` in the README; a core's bandwidth was fitted to phase 1. Lengths are tokens/s over sequences/s."""
+    """Measured on two cores; a core's bandwidth was fitted to phase 1. Lengths are tokens/s over sequences/s."""
     plan = make_plan(RECIPES[recipe](), parse_hardware("2xCPU-core"), mean_padded_length=length)
     assert plan.sequences_per_second() == pytest.approx(measured, rel=bound)
 
@@ -46,7 +46,7 @@ def test_only_two_constants_were_fitted_and_the_table_says_on_which_rows():
 
 
 def test_the_readme_shows_the_table_as_it_is():
-    assert table() in (REPOSITORY / "README.md").read_text()
+    assert table() in (REPOSITORY / "bert/planning/README.md").read_text()
 
 
 # The operators
@@ -54,7 +54,7 @@ def test_the_readme_shows_the_table_as_it_is():
 
 def test_products_are_those_of_the_flop_count():
     model = BertConfig(vocab_size=96, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=37)
-    found = operators(Pass(model, 5, 7, 2, 4, ProgramKind()))
+    found = operators(MicroBatch(model, 5, 7, 2, 4, ProgramKind()))
     counted = 3 * 5 * (forward_flops_per_sequence(model, 7, 2) - 4 * 32)  # all but the next-sentence classifier
     assert sum(op.flops for op in found) == counted
 
@@ -63,7 +63,7 @@ def test_products_are_those_of_the_flop_count():
 def test_each_fusion_saves_bytes_and_no_arithmetic(fusion):
     model = BUILT_IN_MODELS["bert-large-uncased"]
     separate, fused = (
-        operators(Pass(model, 8, 128, 20, 2, ProgramKind(kind))) for kind in (frozenset(), frozenset({fusion}))
+        operators(MicroBatch(model, 8, 128, 20, 2, ProgramKind(kind))) for kind in (frozenset(), frozenset({fusion}))
     )
     assert sum(op.bytes for op in fused) < sum(op.bytes for op in separate)
     assert sum(op.flops for op in fused) == sum(op.flops for op in separate)
@@ -71,15 +71,15 @@ def test_each_fusion_saves_bytes_and_no_arithmetic(fusion):
 
 def test_dropout_that_is_off_costs_nothing():
     model = BUILT_IN_MODELS["bert-quickstart"]
-    costs = {op.name: op.bytes for op in operators(Pass(model, 8, 64, 10, 4, ProgramKind()))}
+    costs = {op.name: op.bytes for op in operators(MicroBatch(model, 8, 64, 10, 4, ProgramKind()))}
     assert costs["dropout"] == costs["dropout of attention"] == 0 < costs["softmax"]
 
 
 def test_lamb_and_accumulation_move_more_bytes():
-    plain = update_bytes(1000, accumulates=False, num_passes=1, lamb=False)
+    plain = update_bytes(1000, micro_steps=1, lamb=False)
     assert plain == 4 * 1000 * 12
-    assert update_bytes(1000, accumulates=False, num_passes=1, lamb=True) == plain + 4 * 1000 * 3
-    assert update_bytes(1000, accumulates=True, num_passes=6, lamb=False) == plain + 4 * 1000 * 19
+    assert update_bytes(1000, micro_steps=1, lamb=True) == plain + 4 * 1000 * 3
+    assert update_bytes(1000, micro_steps=6, lamb=False) == plain + 4 * 1000 * 19
 
 
 # Hardware by name
@@ -165,7 +165,7 @@ def test_all_reduce_takes_the_slowest_way():
 
 def test_the_published_batch_fits_and_the_plan_adds_up():
     plan = make_plan(RECIPES["phase1_large"](), parse_hardware("8xA100-80GB"), price_per_hour=32.0)
-    assert plan.fits and plan.batch_size == 256 and plan.update.num_passes == 32
+    assert plan.fits and plan.batch_size == 256 and plan.update.micro_steps == 32
     assert plan.global_batch_size / plan.sequences_per_second() * plan.max_steps == pytest.approx(plan.seconds())
     assert plan.cost() == pytest.approx(plan.seconds() / 3600 * 32)
     assert 0.3 < plan.mfu < 0.70  # below the share of the peak that products reach
@@ -174,11 +174,11 @@ def test_the_published_batch_fits_and_the_plan_adds_up():
 def test_a_batch_that_does_not_fit_is_planned_with_the_largest_that_does():
     plan = make_plan(RECIPES["phase1_large"](), parse_hardware("8xV100-16GB"))
     assert not plan.fits and plan.batch_size == plan.largest_batch_size < 256
-    assert plan.batch_size * plan.update.num_passes * 8 == 65_536
+    assert plan.batch_size * plan.update.micro_steps * 8 == 65_536
     smaller = make_plan(derive(RECIPES["phase1_large"](), batch_size=plan.batch_size), plan.hardware)
     assert smaller.fits and smaller.memory.total() < 14e9
     assert (
-        f"no, 14.0 GB usable; the largest pass that fits and divides the global batch is --batch-size "
+        f"no, 14.0 GB usable; the largest micro-batch that fits and divides the global batch is --batch-size "
         f"{plan.batch_size}, planned so below" in plan_report(plan, "x")
     )
 
@@ -256,7 +256,13 @@ def test_an_entry_point_plans_and_ends_without_looking_for_data(capsys):
         parse_arguments(PRETRAINING, "--plan --hardware 8xA100-80GB --config phase1_large --price-per-hour 32".split())
     report = capsys.readouterr().out
     assert ended.value.code == 0
-    for text in ("8 x A100-80GB, 80 GB each", "fits       yes", "32 x pass + all-reduce", "7,038 updates", "at 32 an"):
+    for text in (
+        "8 x A100-80GB, 80 GB each",
+        "fits       yes",
+        "32 x micro-step + all-reduce",
+        "7,038 updates",
+        "at 32 an",
+    ):
         assert text in report, text
 
 
