@@ -1,5 +1,6 @@
-"""`run_squad.py --interactive`: paragraphs and questions from a terminal, answers to it."""
+"""Answers questions typed in a terminal about a pasted paragraph: `run_squad.py --interactive`."""
 
+import logging
 import sys
 from typing import IO
 
@@ -14,6 +15,9 @@ def answer_from_terminal(config: SquadConfig) -> int:
     """Answer until standard input ends; returns the exit code."""
     source = config.initialization.initial_weights()
     assert source is not None
+    log = logging.getLogger("bert")
+    log.addHandler(logging.StreamHandler(sys.stdout))
+    log.setLevel(logging.INFO)
     reader = QuestionAnswerer(
         source,
         device=choose_device(config),
@@ -21,13 +25,12 @@ def answer_from_terminal(config: SquadConfig) -> int:
         model=config.model,
         windows=config.data.windows(),
         answers=config.data.answers(),
-        report=print,
     )
     return converse(reader, sys.stdin, sys.stdout)
 
 
 def converse(reader: QuestionAnswerer, lines: IO[str], out: IO[str]) -> int:
-    """Paragraphs and questions from `lines`, answers to `out`, until the input ends or Ctrl-C; returns 0."""
+    """Read paragraphs and questions from `lines` and print answers to `out` until the end or Ctrl-C; returns 0."""
     try:
         while (paragraph := _paragraph(lines, out)) is not None:
             while question := _asked(lines, out, "question (empty: another paragraph): "):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert.conversion.writing import Model
-from bert.inference.serving import INPUTS, outputs_of
+from bert.inference.serving import INPUTS, PREFIX, outputs_of
 from bert.model.modeling import BertModel
 from bert.model.objectives import (
     Objective,
@@ -15,8 +15,6 @@ from bert.model.objectives import (
     TokenClassificationObjective,
 )
 from bert.runtime.paddle_api import paddle, place_of, static, unique_name, write_variable
-
-PREFIX = "model"  # of model.pdmodel, the program, and model.pdiparams, the weights
 
 
 def write_paddle_inference(folder: Path, model: Model) -> None:

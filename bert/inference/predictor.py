@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert.inference.serving import DESCRIPTION_FILE
+from bert.inference.serving import DESCRIPTION_FILE, PREFIX
 from bert.runtime.paddle_api import paddle
 
 
@@ -19,7 +19,7 @@ class Predictor:
     """A folder that `run_export.py --format paddle-inference` wrote.
 
     Raises:
-        ValueError: the folder is no such export.
+        ValueError: the folder is not such an export.
     """
 
     def __init__(self, folder: str | Path, *, cpu_threads: int = 1):
@@ -32,7 +32,7 @@ class Predictor:
                 f"{self.folder} is not an export for Paddle Inference ({error}); make it with "
                 "run_export.py --format paddle-inference"
             ) from None
-        files = [self.folder / f"model.{kind}" for kind in ("pdmodel", "pdiparams")]
+        files = [self.folder / f"{PREFIX}.{kind}" for kind in ("pdmodel", "pdiparams")]
         if missing := [path.name for path in files if not path.is_file()]:
             raise ValueError(f"{self.folder} lacks {' and '.join(missing)}; export it again")
         config = paddle.inference.Config(*map(str, files))
@@ -51,7 +51,7 @@ class Predictor:
         return {name: handle.copy_to_cpu() for name, handle in zip(self.outputs, handles, strict=True)}
 
     def texts(self, texts: Sequence[str | tuple[str, str]], max_length: int | None = None) -> dict[str, np.ndarray]:
-        """Outputs for texts, or pairs of texts, padded to the longest and cut at `max_length` tokens."""
+        """Outputs for texts, or pairs of texts, padded to the longest and truncated to `max_length` tokens."""
         return self.run(self.tokenize(texts, max_length))
 
     def tokenize(self, texts: Sequence[str | tuple[str, str]], max_length: int | None = None) -> dict[str, np.ndarray]:
@@ -63,9 +63,6 @@ class Predictor:
         self._tokenizer.enable_truncation(max_length or self.description["max_length"])
         self._tokenizer.enable_padding()
         encoded = self._tokenizer.encode_batch(list(texts))
-        rows = {
-            "input_ids": [e.ids for e in encoded],
-            "token_type_ids": [e.type_ids for e in encoded],
-            "attention_mask": [e.attention_mask for e in encoded],
-        }
+        columns = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
+        rows = {name: [getattr(text, column) for text in encoded] for name, column in columns.items()}
         return {name: np.array(values, "int64").reshape(len(encoded), -1) for name, values in rows.items()}

@@ -1,11 +1,12 @@
-"""A fine-tuned model that answers questions about paragraphs.
+"""Answers questions about paragraphs with a fine-tuned model.
 
-from bert.question_answering import QuestionAnswerer
+from bert.inference.question_answering import QuestionAnswerer
 reader = QuestionAnswerer("results/squad")
 print(reader.answer("How long is the Nile?", paragraph).text)
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,36 +29,29 @@ from bert.training.initialization import pretrained_parameters
 from bert.training.trainer import Device
 from program import build_prediction_program
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class AnsweredQuestion:
-    """What the model says to one question.
+    """The model's answer to one question."""
 
-    Attributes:
-        text: the answer as it stands in the paragraph; "" for no answer.
-        score: its probability among the n best.
-        start, end: its characters in the paragraph; 0 and 0 for no answer.
-        n_best: candidates, best first.
-        null_odds: score of no answer minus that of the best answer; None for a model that always answers.
-    """
-
-    text: str
-    score: float
-    start: int
-    end: int
-    n_best: tuple[Candidate, ...]
-    null_odds: float | None = None
+    text: str  # as in the paragraph; "" for no answer
+    score: float  # probability among the n best
+    start: int  # first character in the paragraph; 0 for no answer
+    end: int  # after the last character; 0 for no answer
+    n_best: tuple[Candidate, ...]  # best first
+    null_odds: float | None = None  # score of no answer minus that of the best; None for a model that always answers
 
 
 class QuestionAnswerer:
-    """Loads a fine-tuned model once, answers as often as asked. Several can live side by side.
+    """A fine-tuned model, loaded once. Logs what was loaded. Several can be used at the same time.
 
     Args:
         source: a checkpoint, or the output folder of a run (its best weights); or weights of any format that
             run_convert.py reads, with a question-answering head.
         device: "cpu" or "gpu".
-        vocab_file, model, windows, answers: in place of what lies beside the weights.
-        report: takes lines about what was loaded; None: silence.
+        vocab_file, model, windows, answers: replace the settings beside the weights.
     Raises:
         ValueError: weights that are missing, damaged or without the head, or no vocabulary.
     """
@@ -71,7 +65,6 @@ class QuestionAnswerer:
         model: BertConfig | None = None,
         windows: WindowSettings | None = None,
         answers: AnswerSettings | None = None,
-        report: Callable[[str], None] | None = None,
     ) -> None:
         folder = weights_folder(Path(source).expanduser())
         if not folder.exists():
@@ -96,22 +89,16 @@ class QuestionAnswerer:
         self._program = build_prediction_program(QuestionAnsweringObjective(model))
         self._device = _own_device(device)
         self._device.executor.run(self._program.startup, scope=self._device.scope)
-        self._load(folder, report or (lambda line: None))
+        self._load(folder)
 
-    def _load(self, folder: Path, report: Callable[[str], None]) -> None:
-        parameters = pretrained_parameters(folder, self._model, report)
+    def _load(self, folder: Path) -> None:
+        parameters = pretrained_parameters(folder, self._model, logger.info)
         names = self._program.parameters
         current = {name: checkpoint.read_variable(self._device.scope, name) for name in names}
         wrong = [line for line in checkpoint.differences(parameters, current) if not line.startswith("unknown: ")]
         if wrong:
-            raise CheckpointError(
-                "\n  ".join(
-                    [
-                        f"{folder} is not a model fine-tuned for questions; fine-tune it with run_squad.py --do-train:",
-                        *wrong,
-                    ]
-                )
-            )
+            title = f"{folder} is not a model fine-tuned for questions; fine-tune it with run_squad.py --do-train:"
+            raise CheckpointError("\n  ".join([title, *wrong]))
         checkpoint.write_parameters(self._device.scope, self._device.place, {name: parameters[name] for name in names})
 
     def answer(self, question: str, paragraph: str) -> AnsweredQuestion:
@@ -135,13 +122,10 @@ class QuestionAnswerer:
         )
         answered = []
         for question in examples.questions:
-            n_best, text = found.n_best[question.id], found.answers[question.id]
-            chosen = next((candidate for candidate in n_best if candidate.text == text), n_best[0])
-            answered.append(
-                AnsweredQuestion(
-                    text, chosen.probability, chosen.start, chosen.end, tuple(n_best), found.null_odds.get(question.id)
-                )
-            )
+            n_best, text = tuple(found.n_best[question.id]), found.answers[question.id]
+            best = next((candidate for candidate in n_best if candidate.text == text), n_best[0])
+            null_odds = found.null_odds.get(question.id)
+            answered.append(AnsweredQuestion(text, best.probability, best.start, best.end, n_best, null_odds))
         return answered
 
 
@@ -152,7 +136,7 @@ def _own_device(device: str) -> Device:
 
 
 def _settings(folder: Path, lowercase: bool, most: int) -> tuple[WindowSettings, AnswerSettings]:
-    """Of the training, if it left them beside the weights; else the usual ones."""
+    """The settings of the training, if they lie beside the weights, else the defaults."""
     path = (folder if folder.is_dir() else folder.parent) / SETTINGS_FILE
     if path.is_file():
         return read_reader_settings(path)
