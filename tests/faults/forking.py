@@ -136,7 +136,7 @@ def _fork(argv: list[str], broken: str, options: dict[str, Any]) -> int:
             os.dup2(writer, 1)
             os.close(reader)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sabotage.apply_for_good(broken)
+        sabotage.disable_for_good(broken)
         code = train(argv, options)
     except BaseException:
         traceback.print_exc()

@@ -66,7 +66,7 @@ class Row:
     run: Callable[[Trials], None]
     quick: int  # trials of a small run
     full: int
-    breaks: tuple[str, ...]  # names in `sabotage.BROKEN`; with any of them the row must lose
+    breaks: tuple[str, ...]  # names in `PROTECTIONS`; with any of them the row must lose
     slow: bool = False  # a small run takes more than some seconds
 
 
@@ -85,7 +85,7 @@ class Outcome:
 def run_row(row: Row, full: bool = False, broken: str | None = None, count: int | None = None) -> Outcome:
     """Run a row in a folder of its own; an error outside of a trial is a loss too."""
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=f"fault{row.number}-") as folder, sabotage.applied(broken):
+    with tempfile.TemporaryDirectory(prefix=f"fault{row.number}-") as folder, sabotage.disabled(broken):
         trials = Trials(count or (row.full if full else row.quick), Path(folder), 1000 + row.number, full)
         try:
             row.run(trials)

@@ -95,7 +95,7 @@ def hostile_names(trials: Trials) -> None:
 def hostile_files(trials: Trials) -> None:
     hostile_pickles(trials)
     hostile_names(trials)
-    suite("test_download_sets.py", "test_conversion_hostile.py", only="hostile or longer_than_it_says or damage")(
+    suite("data/test_download_sets.py", "conversion/test_hostile.py", only="hostile or longer_than_it_says or damage")(
         trials
     )
 

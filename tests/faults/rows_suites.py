@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,56 +16,57 @@ from bert import REPOSITORY
 from tests.faults import sabotage
 from tests.faults.harness import Row, Trials
 
-BROKEN_SECONDS = 600  # for a suite whose protection is gone
+BROKEN_SECONDS = 600  # for a suite whose protection is disabled
 
 
-def suite(*files: str, only: str = "") -> Callable[[Trials], None]:
-    """A row that runs the tests of these files, of which `only` (pytest's -k) are meant."""
+@dataclass(frozen=True)
+class Suite:
+    """A row that runs the tests of `files`, of which `only` (pytest's -k: words and `or`) are meant."""
 
-    def run(trials: Trials) -> None:
-        environment = dict(os.environ)
-        if trials.full:
-            environment["BERT_FULL_FAULTS"] = "1"
-        broken = bool(environment.get(sabotage.VARIABLE))
-        if broken:
-            environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent / "broken_site"), str(REPOSITORY)])
+    files: tuple[str, ...]
+    only: str
+
+    def __call__(self, trials: Trials) -> None:
+        broken = bool(os.environ.get(sabotage.VARIABLE))
         report = trials.folder / "report.xml"
-        paths = [f"tests/{name}" for name in files]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--junit-xml",
-            str(report),
-            "-m",
-            "slow or not slow",
-            "--basetemp",
-            str(trials.folder / "tmp"),
-            *paths,
-        ]
-        # Without its protection one loss is enough, and later tests may never end: a hostile pickle that is loaded
-        # outright hashes its key for ever.
-        command += (["-k", only] if only else []) + (["-x"] if broken else [])
         try:
             ended = subprocess.run(
-                command,
+                self.command(report, trials.folder / "tmp", broken),
                 cwd=REPOSITORY,
-                env=environment,
+                env=self.environment(trials.full, broken),
                 capture_output=True,
                 text=True,
                 timeout=BROKEN_SECONDS if broken else None,
             )
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{paths} did not end within {BROKEN_SECONDS} s") from None
+            raise AssertionError(f"{self.files} did not end within {BROKEN_SECONDS} s") from None
         assert report.exists(), ended.stdout[-1000:] + ended.stderr[-1000:]
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             _count(trials, case)
-        assert trials.tried, f"no test of {paths} is meant by {only!r}"
+        assert trials.tried, f"no test of {self.files} is meant by {self.only!r}"
 
-    return run
+    def command(self, report: Path, folder: Path, broken: bool) -> list[str]:
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junit-xml", str(report)]
+        words += ["--basetemp", str(folder), "-m", "slow or not slow", *self.files]
+        if self.only:
+            words += ["-k", self.only]
+        # With a protection disabled one loss is enough, and later tests may never end: a hostile pickle that is loaded
+        # outright hashes its key for ever.
+        return [*words, "-x"] if broken else words
+
+    @staticmethod
+    def environment(full: bool, broken: bool) -> dict[str, str]:
+        found = dict(os.environ)
+        if full:
+            found["BERT_FULL_FAULTS"] = "1"
+        if broken:
+            found["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent / "broken_site"), str(REPOSITORY)])
+        return found
+
+
+def suite(*files: str, only: str = "") -> Suite:
+    """Of files below tests/."""
+    return Suite(tuple(f"tests/{name}" for name in files), only)
 
 
 def _count(trials: Trials, case: ElementTree.Element) -> None:
@@ -88,7 +89,9 @@ ROWS = [
         "other shapes, names, vocabulary, accumulation, precision, data, stage",
         "refused, differences listed",
         suite(
-            "test_checkpoint.py", "test_conversion_round_trips.py", only="refused or accumulation_may or missing_heads"
+            "checkpoints/test_state.py",
+            "conversion/test_round_trips.py",
+            only="refused or accumulation_may or missing_heads",
         ),
         40,
         40,
@@ -99,7 +102,7 @@ ROWS = [
         11,
         "checkpoints of older versions (tests/golden)",
         "load and continue",
-        suite("test_golden_checkpoints.py"),
+        suite("checkpoints/test_golden_checkpoints.py"),
         3,
         3,
         ("optimizer state is not restored",),
@@ -109,7 +112,7 @@ ROWS = [
         12,
         "shards: flipped bits, truncation, wrong schema",
         "none is read as data",
-        suite("test_data_faults.py", only="flipped or truncation or schema"),
+        suite("data/test_data_faults.py", only="flipped or truncation or schema"),
         168,
         3900,
         ("shards are not checked",),
@@ -119,7 +122,7 @@ ROWS = [
         13,
         "shards missing, doubled, replaced, renamed, unfinished, stale counts",
         "detected before step 0",
-        suite("test_data_faults.py", only="directory_that_changed"),
+        suite("data/test_data_faults.py", only="directory_that_changed"),
         8,
         8,
         ("folders of shards are not checked",),
@@ -129,7 +132,7 @@ ROWS = [
         21,
         "preprocessing killed",
         "a rerun gives the same bytes",
-        suite("test_data_faults.py", only="killed_again"),
+        suite("data/test_data_faults.py", only="killed_again"),
         6,
         100,
         ("choices of preprocessing depend on the process",),
@@ -140,9 +143,9 @@ ROWS = [
         "hostile text: empty, NUL, marks, encodings, CRLF, huge lines, right to left",
         "no crash, bounded, counted",
         suite(
-            "test_import_text.py",
-            "test_preprocess.py",
-            "test_data_faults.py",
+            "data/test_import_text.py",
+            "data/test_preprocess.py",
+            "data/test_data_faults.py",
             only="encodings or undecodable or control_characters or 100_megabytes or any_bytes or bomb or "
             "hard_documents or any_lines or longer_than_memory or no_document or memory_does_not",
         ),
@@ -155,7 +158,7 @@ ROWS = [
         23,
         "vocabularies: missing tokens, duplicates, blank lines, CRLF, size",
         "refused with the line",
-        suite("test_tokenization.py", "test_config.py", only="vocabulary"),
+        suite("tokenization/test_wordpiece.py", "config/test_base.py", only="vocabulary"),
         10,
         10,
         ("vocabularies are not checked",),
@@ -166,8 +169,8 @@ ROWS = [
         "SQuAD: truncated, bad offsets, doubled ids, versions, types, fuzzed",
         "precise error or counted skip",
         suite(
-            "test_squad_examples.py",
-            "test_squad_features.py",
+            "finetuning/squad/test_examples.py",
+            "finetuning/squad/test_features.py",
             only="wrong or refused or contradict or damaged or skipped",
         ),
         60,
@@ -179,7 +182,7 @@ ROWS = [
         25,
         "GLUE: ragged lines, quotes, unknown labels, encodings, other files",
         "precise error or counted skip",
-        suite("test_glue_reading.py"),
+        suite("finetuning/glue/test_reading.py"),
         50,
         50,
         ("GLUE files are not checked",),
@@ -189,7 +192,7 @@ ROWS = [
         27,
         "download: drops, ignored ranges, wrong lengths and hashes, error pages, loops, full disk",
         "resumed or refused, nothing partial under the final name",
-        suite("test_download.py"),
+        suite("data/fetching/test_download.py"),
         56,
         56,
         ("downloads are not verified",),
@@ -199,7 +202,7 @@ ROWS = [
         28,
         "settings: misspelt, wrong types, impossible",
         "refused before data loads",
-        suite("test_cli.py", "test_config.py", only="mistakes or impossible or wrong or refused"),
+        suite("config/test_command_line.py", "config/test_base.py", only="mistakes or impossible or wrong or refused"),
         30,
         30,
         ("settings are not checked",),
@@ -209,7 +212,7 @@ ROWS = [
         29,
         "exports to Hugging Face, PaddleNLP, Paddle Inference and ONNX",
         "outputs within 1e-5",
-        suite("test_conversion_parity.py"),
+        suite("conversion/test_parity.py"),
         40,
         650,
         ("exports are described wrongly",),

@@ -62,14 +62,14 @@ def workers_that_fail(trials: Trials) -> None:
     for number in range(trials.count):
         workers, fails_at = trials.random.choice([1, 2, 4]), trials.random.randrange(20)
         one = loader.__wrapped__(data.folder, 1, 0, workers, GLOBAL_BATCH, 4)
-        calls, real = iter(range(10**6)), type(one)._micro_batch
+        calls, real = iter(range(10**6)), one.micro_batch
 
-        def micro_batch(index, step, real=real, one=one, calls=calls, fails_at=fails_at):
+        def micro_batch(index, step, real=real, calls=calls, fails_at=fails_at):
             if next(calls) == fails_at:
                 raise OSError(5, "Input/output error", "shard-1.parquet")
-            return real(one, index, step)
+            return real(index, step)
 
-        one._micro_batch = micro_batch
+        one.micro_batch = micro_batch
         with trials.trial(f"{number}: {workers} workers, the read {fails_at} fails"):
             begin, heard = time.monotonic(), False
             batches = one.batches(0)

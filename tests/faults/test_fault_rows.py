@@ -4,15 +4,22 @@ Whole trainings are slow; of the rows that need them, three make one trial here.
 all, `--full` as often as the project promises.
 """
 
-import json
+import re
+from functools import lru_cache
+from importlib import import_module
+from pkgutil import walk_packages
+from types import ModuleType
 
 import pytest
 
+from bert import REPOSITORY
 from bert.training.interruption import STOP_FILE
 from tests.faults import harness, rows_suites, sabotage
 from tests.faults.__main__ import chosen_rows, main
-from tests.faults.harness import Outcome, Row, Trials, run_row, write_report
+from tests.faults.harness import Row, Trials, run_row
+from tests.faults.protections import PROTECTIONS
 from tests.faults.reference import reference
+from tests.faults.rows_suites import Suite
 from tests.faults.table import ROWS
 from tests.faults.trainings import digest, must_end, newest_step
 
@@ -79,20 +86,7 @@ def test_every_row_names_what_protects_it_and_numbers_are_unique():
     assert len({row.number for row in ROWS}) == len(ROWS)
     assert set(range(1, 31)) - {row.number for row in ROWS} == set()
     for row in ROWS:
-        assert row.breaks and set(row.breaks) <= sabotage.BROKEN.keys(), row.number
-
-
-def half(trials: Trials) -> None:
-    for number in range(trials.count):
-        with trials.trial(number):
-            assert number % 2, "even"
-
-
-def test_trials_are_counted_and_losses_named():
-    outcome = run_row(Row(99, "even numbers", "odd", half, 5, 10, ()))
-    assert (outcome.tried, outcome.survived, outcome.lost) == (5, 2, 3)
-    assert outcome.losses[0].startswith("0: AssertionError: even")
-    assert run_row(Row(99, "even numbers", "odd", half, 5, 10, ()), full=True).tried == 10
+        assert row.breaks and set(row.breaks) <= PROTECTIONS.keys(), row.number
 
 
 def test_an_error_outside_of_a_trial_and_a_row_without_trials_are_losses():
@@ -103,35 +97,35 @@ def test_an_error_outside_of_a_trial_and_a_row_without_trials_are_losses():
     assert run_row(Row(99, "", "", lambda trials: None, 1, 1, ())).lost == 1
 
 
-def test_a_protection_comes_back(tmp_path):
-    from bert.checkpoints import files as checkpoint_files
-
-    real = checkpoint_files.verify
-    with sabotage.applied("checkpoints are not verified"):
-        assert checkpoint_files.verify is not real
-    assert checkpoint_files.verify is real
-
-
-@pytest.mark.parametrize("name", sabotage.BROKEN)
-def test_every_protection_is_still_where_it_is_taken_away(name):
-    with sabotage.applied(name):
-        pass
-
-
-def test_a_report_keeps_the_rows_that_were_not_run(tmp_path):
-    path = tmp_path / "new" / "report"
-    write_report(path, [Outcome(5, "flips", 2000, 2000, 0, 1.5), Outcome(1, "kills", 4, 4, 0, 9.0)])
-    write_report(path, [Outcome(1, "kills", 200, 199, 1, 400.0, ["note"], ["lost"])])
-    found = json.loads(path.with_suffix(".json").read_text())["rows"]
-    assert [(row["number"], row["tried"]) for row in found] == [(1, 200), (5, 2000)]
-    lines = path.with_suffix(".md").read_text().splitlines()
-    assert lines[2:] == ["| 1 | kills | 200 | 199 | 1 | 400 | note |", "| 5 | flips | 2,000 | 2,000 | 0 | 2 |  |"]
+@pytest.mark.parametrize("name", PROTECTIONS)
+def test_every_protection_exists_is_disabled_everywhere_and_comes_back(name):
+    modules = product_modules()
+    replacements = sabotage.replacements(name)
+    before = [(owner, attribute, value) for one in replacements for owner, attribute, value in one.places()]
+    with sabotage.disabled(name):
+        for owner, attribute, value in before:
+            assert vars(owner)[attribute] is not value, attribute
+        defined_here = [one.real for one in replacements if getattr(one.real, "__module__", "") == one.owner.__name__]
+        for module in modules:
+            assert not any(value is real for value in vars(module).values() for real in defined_here), module.__name__
+    for owner, attribute, value in before:
+        assert vars(owner)[attribute] is value, attribute
 
 
-@pytest.mark.parametrize("text", ["99", "one", "", "1,,x"])
-def test_unknown_rows_are_refused_with_the_known_ones(text):
-    with pytest.raises(SystemExit, match="must list rows of"):
-        chosen_rows(text)
+@lru_cache
+def product_modules() -> list[ModuleType]:
+    found = [import_module(name) for name in ("program", "run_pretraining", "bert", "data")]
+    for package in found[-2:]:
+        names = (module.name for module in walk_packages(package.__path__, f"{package.__name__}."))
+        found = [*found, *(import_module(name) for name in names if not name.endswith("__main__"))]
+    return found
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if isinstance(row.run, Suite)], ids=lambda row: str(row.number))
+def test_suites_name_files_and_tests_that_exist(row):
+    text = "".join((REPOSITORY / name).read_text() for name in row.run.files)
+    for word in row.run.only.split(" or "):
+        assert re.search(rf"def test_\w*{word}|id=.*{word}", text), f"no test of {row.run.files} is meant by {word}"
 
 
 def test_the_command_says_what_was_tried_and_fails_when_something_is_lost(tmp_path, capsys, monkeypatch):
@@ -139,7 +133,7 @@ def test_the_command_says_what_was_tried_and_fails_when_something_is_lost(tmp_pa
     assert main(["--rows", "4", "--report", report]) == 0
     assert "row  4: tried    50  survived    50  lost   0" in capsys.readouterr().out
     monkeypatch.setitem(harness.__dict__, "SHOWN_LOSSES", 1)
-    with sabotage.applied("checkpoints are not verified"):
+    with sabotage.disabled("checkpoints are not verified"):
         assert main(["--rows", "4", "--report", report]) == 1
     assert "bert.safetensors cut to" in capsys.readouterr().out
     assert main(["--rows", "4", "--broken"]) == 0

@@ -26,12 +26,12 @@ def facts(**settings):
     return record(tiny.Session(**settings).program, INPUTS)
 
 
-@pytest.mark.parametrize("passes,dropout,tolerance", [(1, 0.0, 0.02), (2, 0.1, 0.08)])
-def test_the_worst_moment_is_what_the_allocator_counts(passes, dropout, tolerance):
-    """Paddle's own statistics; with accumulation its threads run some operators earlier than in order."""
+@pytest.mark.parametrize(("passes", "dropout"), [(1, 0.0), (2, 0.1)])
+def test_the_worst_moment_is_what_the_allocator_counts(passes, dropout):
+    """Paddle's own statistics, of the update in which its thread that frees variables lagged least."""
     command = [sys.executable, str(REPOSITORY / "tests" / "support" / "measured_memory.py"), str(passes), str(dropout)]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    assert found["predicted"] == pytest.approx(found["measured"], rel=tolerance)
+    assert min(found["measured"]) == pytest.approx(found["predicted"], rel=0.02)
 
 
 def test_shapes_follow_from_those_of_the_inputs():

@@ -4,6 +4,6 @@ import os
 
 if os.environ.get("BERT_BROKEN"):
     import bert  # noqa: F401 - before Paddle, whichever module loads it
-    from tests.faults.sabotage import apply_for_good
+    from tests.faults.sabotage import disable_for_good
 
-    apply_for_good(os.environ["BERT_BROKEN"])
+    disable_for_good(os.environ["BERT_BROKEN"])
