@@ -148,7 +148,7 @@ def _rows(path: Path, lines: list[str]) -> tuple[list[list[str]], list[int], lis
         numbers.append(number)
     if not rows:
         raise DataError(
-            f"{path} has no words: its {len(lines)} lines are blank or {DOCUMENT_START}; copy or download it again"
+            f"{path} has no words: {len(lines)} lines, all blank or {DOCUMENT_START}; copy or download it again"
         )
     return rows, numbers, starts, documents
 

@@ -1,4 +1,4 @@
-"""The settings of question answering, and run_squad.py as its user sees it. No Paddle inside."""
+"""The settings of run_squad.py: files, windows, answers, and the settings kept beside fine-tuned weights."""
 
 import json
 from collections.abc import Mapping
@@ -21,21 +21,19 @@ SETTINGS_FILE = "question_answering.json"  # beside fine-tuned weights
 
 class SquadDataSettings(TaskDataSettings):
     train_file: Path | None = Field(None, description="SQuAD file to train on; --do-train needs it")
-    predict_file: Path | None = Field(
-        None, description="SQuAD file to answer; --do-eval needs one with answers, --do-predict any"
-    )
+    predict_file: Path | None = Field(None, description="SQuAD file to answer; for --do-eval, with answers")
     max_seq_length: int = Field(384, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
-    doc_stride: int = Field(128, ge=1, description="tokens between the starts of two windows of a long paragraph")
-    max_query_length: int = Field(64, ge=1, description="tokens of a question that are kept")
+    doc_stride: int = Field(
+        128, ge=1, description="tokens between the starts of consecutive windows of a long paragraph"
+    )
+    max_query_length: int = Field(64, ge=1, description="longest question, in tokens; longer ones are truncated")
     n_best_size: int = Field(20, ge=1, description="answers listed for each question")
-    max_answer_length: int = Field(30, ge=1, description="tokens of an answer, at most")
+    max_answer_length: int = Field(30, ge=1, description="longest answer, in tokens")
     version_2_with_negative: bool = Field(False, description="questions may have no answer, as in SQuAD 2.0")
     null_score_diff_threshold: float = Field(
-        0.0, description="no answer is given where its score exceeds the best answer's by more than this"
+        0.0, description="predict no answer if its score exceeds the best answer's by more than this"
     )
-    eval_script: Path | None = Field(
-        None, description="accepted and not run: the official scores are computed by this program"
-    )
+    eval_script: Path | None = Field(None, description="ignored: the official scores are computed by this program")
 
     def windows(self) -> WindowSettings:
         return WindowSettings(self.max_seq_length, self.doc_stride, self.max_query_length, self.do_lower_case)
@@ -52,17 +50,17 @@ class SquadDataSettings(TaskDataSettings):
 
 
 class SquadRunSettings(FineTuningRunSettings):
-    interactive: bool = Field(False, description="paste a paragraph, ask questions about it")
+    interactive: bool = Field(False, description="answer questions typed in the terminal about a paragraph")
 
     @model_validator(mode="after")
     def _talks_alone(self) -> "SquadRunSettings":
         if self.interactive and (self.do_train or self.do_eval):
-            raise ValueError("interactive=true goes with a model that is trained; drop --do-train and --do-eval")
+            raise ValueError("interactive=true uses a trained model; omit --do-train and --do-eval")
         return self
 
 
 class SquadConfig(FineTuningConfig):
-    """A run of question answering."""
+    """Question answering on SQuAD or files in its format."""
 
     data: SquadDataSettings
     run: SquadRunSettings
@@ -76,13 +74,12 @@ class SquadConfig(FineTuningConfig):
             if self.initialization.initial_weights() is None:
                 raise ValueError("interactive=true needs a fine-tuned model; pass --from-pretrained-params DIR")
             return
-        needed = {"train_file": ("do_train",), "predict_file": ("do_eval", "do_predict")}
-        for name, modes in needed.items():
+        for name, modes in (("train_file", ("do_train",)), ("predict_file", ("do_eval", "do_predict"))):
             path = getattr(self.data, name)
-            for mode in modes:
-                if getattr(self.run, mode) and path is None:
-                    raise ValueError(f"{mode}=true needs {name}; pass --{name.replace('_', '-')} FILE")
-            if path is not None and not path.is_file() and any(getattr(self.run, mode) for mode in modes):
+            readers = [mode for mode in modes if getattr(self.run, mode)]
+            if readers and path is None:
+                raise ValueError(f"{readers[0]}=true needs {name}; pass --{name.replace('_', '-')} FILE")
+            if readers and not path.is_file():
                 raise ValueError(
                     f"{name}={path} must be an existing file; `python -m data.download_squad --outdir DIR "
                     f"--version 1.1 2.0` fetches SQuAD{unset_variable(path)}"
@@ -90,9 +87,8 @@ class SquadConfig(FineTuningConfig):
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the weights, or where the vocabularies of the published models are put; a conversation needs no files."""
-    found = implied_by_weights(values)
-    found |= _left_by_training(values)
+    """Settings implied by the weights, the built-in models' vocabularies and the interactive mode."""
+    found = implied_by_weights(values) | _left_by_training(values)
     if "max_position_embeddings" in found:
         found.setdefault("max_seq_length", min(384, found["max_position_embeddings"]))
     if str(values.get("bert_model")) in BUILT_IN_MODELS:
@@ -105,7 +101,7 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The windows and answers that a fine-tuned model was trained for."""
+    """The settings of windows and answers that fine-tuning left beside the weights."""
     folder = named_weights(values)
     if folder is None or not (folder / SETTINGS_FILE).is_file():
         return {}
@@ -123,23 +119,23 @@ def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reader_settings(data: SquadDataSettings) -> str:
-    """What is kept beside fine-tuned weights, so that they are used as they were trained."""
+    """The content of SETTINGS_FILE: windows and answers as in training."""
     return json.dumps({"windows": vars(data.windows()), "answers": vars(data.answers())}, indent=1) + "\n"
 
 
 def read_reader_settings(path: Path) -> tuple[WindowSettings, AnswerSettings]:
-    """The contents of a file of `reader_settings`.
+    """Read a file written by `reader_settings`.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the file has another content.
     """
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return WindowSettings(**values["windows"]), AnswerSettings(**values["answers"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} is not what a training leaves ({error}); remove it to use the usual settings, or use "
-            "another checkpoint"
+            f"{path} does not hold the settings of a fine-tuned model ({error}); remove it to use the default "
+            "settings, or use another checkpoint"
         ) from error
 
 

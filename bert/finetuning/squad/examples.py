@@ -1,11 +1,11 @@
-"""Questions about paragraphs, read from SQuAD's JSON (Rajpurkar et al., 2016; 2018) and checked. No Paddle.
+"""Read and check SQuAD's JSON files of questions about paragraphs (Rajpurkar et al., 2016; 2018).
 
     {"version": ..., "data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
         {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}], "is_impossible": false}]}]}]}
 
-What is not of this form is an error that names the file, the entry and the remedy. What is of the form but cannot be
-learned from, e.g. an answer that does not stand at its offset, is kept: training skips it and counts it
-(`bert.finetuning.squad.features`), evaluation needs the answers' texts alone.
+A file in another form is an error that names the file, the entry and the remedy. Questions in this form that cannot be
+trained on, e.g. because the answer is not at its offset, are kept: training skips and counts them
+(`bert.finetuning.squad.features`); evaluation needs only the texts of the answers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from bert.finetuning.text_files import decoded_text
 
 _MISSING = object()
 _KINDS = {str: "a string", list: "a list", dict: "an object", int: "a whole number", bool: "true or false"}
+_OWN_ID = "predictions are stored by id: give every question its own"
 _FLAT_FORM = (
     "this looks like one object per question; SQuAD nests data -> paragraphs -> qas: convert the file to the "
     "form of https://rajpurkar.github.io/SQuAD-explorer"
@@ -32,7 +33,7 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """One question about contexts[context]; without answers it is unanswerable, or they are not known."""
+    """A question about contexts[context]. Without answers it is unanswerable or unlabelled."""
 
     id: str
     text: str
@@ -42,7 +43,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class SquadExamples:
-    """The contents of one file, in its order."""
+    """The paragraphs and questions of one file, in its order."""
 
     source: str
     contexts: tuple[str, ...]
@@ -57,11 +58,11 @@ def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) ->
 
     Args:
         path: the JSON file, in UTF-8.
-        version_2: questions may be unanswerable; otherwise one that is makes an error.
-        labelled: every question must have answers or, in version 2, be marked as impossible. Without, answers are
-            read where there are some.
+        version_2: allow unanswerable questions.
+        labelled: require answers or, in version 2, the mark is_impossible for every question. Otherwise answers are
+            optional.
     Raises:
-        ValueError: with the file, the entry, the rule and the remedy.
+        ValueError: names the file, the entry, the rule and the remedy.
     """
     content = _load(Path(path))
     reader = _Reader(str(path), version_2, labelled)
@@ -78,19 +79,19 @@ def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) ->
 
 
 def single_paragraph(context: str, questions: Sequence[str]) -> SquadExamples:
-    """Questions about one text, without answers; their ids are "0", "1", ..."""
+    """Unlabelled questions about one text; their ids are "0", "1", ..."""
     for name, text in (("paragraph", context), *(("question", question) for question in questions)):
         if not isinstance(text, str):
             raise ValueError(f"{name}={text!r} must be a string")
         if _not_text(text):
-            raise ValueError(f"{name} holds half of a surrogate pair, which is no character; decode the text again")
+            raise ValueError(f"{name} holds half of a surrogate pair, which is not a character; decode the text again")
     return SquadExamples(
         "the paragraph", (context,), tuple(Question(str(number), text, 0) for number, text in enumerate(questions))
     )
 
 
 def _load(path: Path) -> Any:
-    """The JSON of a file, or a ValueError that says where and why not."""
+    """The JSON value of a file, or a ValueError with the place and the remedy."""
     if not path.is_file():
         raise ValueError(
             f"{path} must be an existing SQuAD file; make it with `python -m data.download_squad`, or "
@@ -107,12 +108,12 @@ def _load(path: Path) -> Any:
         if text.lstrip().startswith("<"):
             remedy = "it is a web page, not JSON: download the file itself"
         else:
-            remedy = "the file seems to be cut: copy it again" if cut else "mend that place, or copy the file again"
+            remedy = "the file seems to be truncated: copy it again" if cut else "correct that place, or copy it again"
         raise ValueError(f"{path}: {reason}; {remedy}") from error
     except RecursionError as error:
         raise ValueError(f"{path}: nested too deeply to be SQuAD; copy the file again") from error
     except ValueError as error:  # NaN, or a number of thousands of digits
-        raise ValueError(f"{path}: {error}; mend that place, or copy the file again") from error
+        raise ValueError(f"{path}: {error}; correct that place, or copy the file again") from error
 
 
 def _no_number(name: str) -> NoReturn:
@@ -130,7 +131,7 @@ def _not_text(text: str) -> bool:
 
 
 class _Reader:
-    """Collects what it has checked; `where` is the path of an entry, put into words only if it is wrong."""
+    """Checks entries and collects what they hold. `where` is the path of an entry, formatted only for errors."""
 
     def __init__(self, source: str, version_2: bool, labelled: bool) -> None:
         self.contexts: list[str] = []
@@ -142,18 +143,18 @@ class _Reader:
         raise ValueError(f"{self._source}: {_path(where)} {problem}; {remedy}")
 
     def member(self, holder: Any, name: str, kind: type, where: tuple[Any, ...], default: Any = _MISSING) -> Any:
-        """holder[name], which must be of the kind."""
+        """holder[name], which must be of the type `kind`."""
         if type(holder) is not dict:
-            self.fail(where, f"is {_shown(holder)} and must be an object with {name!r}", "mend the entry")
+            self.fail(where, f"is {_shown(holder)} and must be an object with {name!r}", "correct the entry")
         value = holder.get(name, default)
         if type(value) is not kind:
             if value is _MISSING:
                 self.fail(where, f"has no {name!r}", f"it must be {_KINDS[kind]}: add it, or remove the entry")
             if value is default:
                 return value
-            self.fail((*where, name), f"is {_shown(value)} and must be {_KINDS[kind]}", "mend or remove the entry")
+            self.fail((*where, name), f"is {_shown(value)} and must be {_KINDS[kind]}", "correct or remove the entry")
         if isinstance(value, str) and _not_text(value):
-            self.fail((*where, name), "holds half of a surrogate pair, which is no character", "mend the entry")
+            self.fail((*where, name), "holds half of a surrogate pair, which is not a character", "correct the entry")
         return value
 
     def paragraph(self, paragraph: Any, where: tuple[Any, ...]) -> None:
@@ -164,13 +165,9 @@ class _Reader:
     def _question(self, entry: Any, where: tuple[Any, ...]) -> None:
         identity = self.member(entry, "id", str, where)
         if not identity:
-            self.fail((*where, "id"), "is empty", "predictions are kept by id: give every question its own")
+            self.fail((*where, "id"), "is empty", _OWN_ID)
         if identity in self._seen:
-            self.fail(
-                (*where, "id"),
-                f"is {identity!r}, as that of {_path(self._seen[identity])}",
-                "predictions are kept by id: give every question its own",
-            )
+            self.fail((*where, "id"), f"is {identity!r}, as that of {_path(self._seen[identity])}", _OWN_ID)
         self._seen[identity] = where
         text = self.member(entry, "question", str, where)
         answers = self._answers(entry, where)
@@ -194,7 +191,7 @@ class _Reader:
             self.fail(
                 where,
                 f"(id {identity!r}) has no answer",
-                "SQuAD 1.1 has one at least; pass --version-2-with-negative if none is meant to be right",
+                "SQuAD 1.1 needs at least one; pass --version-2-with-negative if it is unanswerable",
             )
         if impossible is False:
             self.fail(
@@ -221,7 +218,7 @@ class _Reader:
 
 
 def _path(where: tuple[Any, ...]) -> str:
-    """('data', 0, 'paragraphs', 2) -> data[0].paragraphs[2]; the whole file if it is empty."""
+    """('data', 0, 'paragraphs', 2) -> "data[0].paragraphs[2]"; () -> "the file"."""
     text = ""
     for step in where:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
@@ -229,7 +226,7 @@ def _path(where: tuple[Any, ...]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """The value as JSON, short enough for a line."""
+    """The value as JSON, truncated to 60 characters."""
     if isinstance(value, (list, dict)):
         return f"{_KINDS[type(value)]} of {len(value)}"
     text = json.dumps(value)

@@ -1,14 +1,15 @@
-"""From questions about paragraphs to the windows a model reads: [CLS] question [SEP] part of the paragraph [SEP].
+"""Make the windows [CLS] question [SEP] part of the paragraph [SEP] from questions about paragraphs.
 
-A paragraph that is too long for one sequence is read in overlapping windows (Devlin et al., 2019): each starts
-`doc_stride` tokens after the one before. Everything is array indexing over whole files: each paragraph is tokenised
-once, however many questions it has. No Paddle.
+A paragraph that does not fit into one sequence is read in overlapping windows, each `doc_stride` tokens after the one
+before (Devlin et al., 2019). All steps are array operations over whole files, and a paragraph is tokenised once however
+many questions it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import NoReturn
 
 import numpy as np
 
@@ -23,12 +24,12 @@ _EXAMPLES_PER_BLOCK = 8192  # bounds the memory of intermediate arrays
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """What decides the windows.
+    """The settings of windows.
 
     Attributes:
         max_seq_length: longest window, in tokens, with [CLS] and both [SEP].
-        doc_stride: tokens of the paragraph from one window's start to the next one's.
-        max_query_length: a longer question is cut, in tokens.
+        doc_stride: tokens of the paragraph between the starts of consecutive windows.
+        max_query_length: longest question, in tokens; longer ones are truncated.
         lowercase: lower-case and strip accents (uncased vocabularies).
     """
 
@@ -51,16 +52,16 @@ class WindowSettings:
 
 @dataclass(frozen=True)
 class SquadFeatures:
-    """n windows, T tokens in all, over E examples and P tokens of paragraphs.
+    """n windows of T tokens in all, for E questions about paragraphs of P tokens.
 
     Attributes:
         input_ids: uint16 or int32 [T]; window i is input_ids[offsets[i]:offsets[i + 1]].
         offsets: int64 [n + 1].
         first_lengths: int32 [n], tokens of type 0: [CLS] question [SEP].
-        examples: int32 [n], index of the window's question among those of the file; rising.
+        examples: int32 [n], index of the window's question in the file; ascending.
         paragraph_starts: int64 [n], index among the P tokens of the first paragraph token in the window.
-        start_positions, end_positions: int32 [n], first and last token of the answer in the window; 0 ([CLS]) where
-            the window has none. All 0 without labels.
+        start_positions, end_positions: int32 [n], first and last token of the answer in the window; 0 ([CLS]) if the
+            window does not contain it. All 0 without labels.
         token_starts, token_ends: int32 [P], characters of the context that each paragraph token covers.
     """
 
@@ -96,17 +97,17 @@ class SquadFeatures:
 
 @dataclass(frozen=True)
 class FeatureCounts:
-    """What became of the questions of a file.
+    """Statistics of the questions of a file.
 
     Attributes:
         questions: in the file.
-        windows: made of them.
-        truncated_questions: cut to max_query_length.
+        windows: made from them.
+        truncated_questions: truncated to max_query_length.
         long_paragraph: questions whose paragraph needs more than one window.
-        windows_without_answer: windows of an answerable question that its answer does not lie in; train as [CLS].
-        misplaced_answer: questions left out: the answer is not what stands at its offset.
-        answer_without_token: questions left out: the answer is made of characters that no token covers.
-        empty_paragraph, empty_question: questions left out: no token in one of them.
+        windows_without_answer: windows of an answerable question that do not contain its answer; trained as [CLS].
+        misplaced_answer: skipped questions whose answer is not at its offset.
+        answer_without_token: skipped questions whose answer consists of characters that no token covers.
+        empty_paragraph, empty_question: skipped questions without a token in the paragraph or in the question.
     """
 
     questions: int = 0
@@ -126,69 +127,79 @@ class FeatureCounts:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class _Tokens:
+    """The tokens of a file's paragraphs and of its E questions."""
+
+    paragraphs: TokenizedTexts
+    questions: TokenizedTexts
+    context_of: np.ndarray  # int64 [E], index of the question's paragraph
+    query_lengths: np.ndarray  # int64 [E], tokens of the question that are kept
+
+    def paragraph_lengths(self) -> np.ndarray:
+        """int64 [E]: tokens of each question's paragraph."""
+        return self.paragraphs.lengths()[self.context_of]
+
+
 def build_features(
     examples: SquadExamples, vocabulary: Vocabulary, settings: WindowSettings, training: bool
 ) -> tuple[SquadFeatures, FeatureCounts]:
     """The windows of every question.
 
-    With `training`, windows get the place of the question's first answer, and questions that cannot be learned from
-    are left out and counted; without, every question has a window at least, whatever is odd about it.
-
+    Args:
+        training: give windows the position of the question's first answer, and skip and count questions that cannot be
+            trained on. Otherwise every question has at least one window.
     Raises:
-        ValueError: training, and most of the questions would be left out.
+        ValueError: training would skip most of the questions.
     """
-    tokenizer = OffsetTokenizer(vocabulary, settings.lowercase)
-    paragraphs = tokenizer.encode_with_offsets(examples.contexts)
-    queries = tokenizer.encode_with_offsets([question.text for question in examples.questions])
-    context_of = np.fromiter((question.context for question in examples.questions), np.int64, len(examples))
-    query_lengths = np.minimum(queries.lengths(), settings.max_query_length)
+    tokens = _tokens(examples, OffsetTokenizer(vocabulary, settings.lowercase), settings.max_query_length)
     chosen = np.arange(len(examples))
-    spans = np.zeros((len(examples), 2), np.int64)
-    dropped: dict[str, int] = {}
+    spans = np.full((len(examples), 2), _NO_ANSWER, np.int64)
+    skipped: dict[str, int] = {}
     if training:
-        spans, dropped = _answer_spans(examples, paragraphs, context_of, query_lengths)
-        chosen = np.flatnonzero(spans[:, 0] > _LEFT_OUT)
+        spans, skipped = _answer_spans(examples, tokens)
+        chosen = np.flatnonzero(spans[:, 0] > _SKIPPED)
         if len(chosen) * 2 < len(examples):
-            _refuse(examples, dropped)
+            _refuse(examples, skipped)
     blocks = [
-        _windows(
-            chosen[start : start + _EXAMPLES_PER_BLOCK],
-            paragraphs,
-            queries,
-            query_lengths,
-            context_of,
-            spans if training else None,
-            vocabulary,
-            settings,
-        )
+        _windows(chosen[start : start + _EXAMPLES_PER_BLOCK], tokens, spans, vocabulary, settings)
         for start in range(0, len(chosen), _EXAMPLES_PER_BLOCK)
     ]
-    features = _joined(blocks, paragraphs)
+    features = _joined(blocks, tokens.paragraphs)
     windows_of = np.bincount(features.examples, minlength=len(examples))
     answered = spans[features.examples, 0] >= 0
     counts = FeatureCounts(
         questions=len(examples),
         windows=len(features),
-        truncated_questions=int((queries.lengths() > settings.max_query_length).sum()),
+        truncated_questions=int((tokens.questions.lengths() > settings.max_query_length).sum()),
         long_paragraph=int((windows_of > 1).sum()),
-        windows_without_answer=int((answered & (features.end_positions == 0)).sum()) if training else 0,
-        **dropped,
+        windows_without_answer=int((answered & (features.end_positions == 0)).sum()),
+        **skipped,
     )
     return features, counts
 
 
-_NO_ANSWER, _LEFT_OUT = -1, -2  # in place of a span's first token
+def _tokens(examples: SquadExamples, tokenizer: OffsetTokenizer, max_query_length: int) -> _Tokens:
+    questions = tokenizer.encode_with_offsets([question.text for question in examples.questions])
+    return _Tokens(
+        tokenizer.encode_with_offsets(examples.contexts),
+        questions,
+        np.fromiter((question.context for question in examples.questions), np.int64, len(examples)),
+        np.minimum(questions.lengths(), max_query_length),
+    )
 
 
-def _answer_spans(
-    examples: SquadExamples, paragraphs: TokenizedTexts, context_of: np.ndarray, query_lengths: np.ndarray
-) -> tuple[np.ndarray, dict[str, int]]:
-    """int64 [E, 2]: first and last token of each question's first answer, counted in its paragraph; and the left out.
+_NO_ANSWER, _SKIPPED = -1, -2  # instead of a span's first token
 
-    A token belongs to the answer if it has a character of it: where an answer ends within a token ("Japan" in
-    "Japanese"), the whole token is the nearest that can be learned.
+
+def _answer_spans(examples: SquadExamples, tokens: _Tokens) -> tuple[np.ndarray, dict[str, int]]:
+    """int64 [E, 2]: first and last token of each question's first answer in its paragraph; and the numbers of skipped
+    questions by reason.
+
+    A token belongs to the answer if one of its characters does: where an answer ends within a token ("Japan" in
+    "Japanese"), the whole token is the closest span that can be learned.
     """
-    number = len(examples)
+    number, paragraphs, context_of = len(examples), tokens.paragraphs, tokens.context_of
     spans = np.full((number, 2), _NO_ANSWER, np.int64)
     starts, ends = np.zeros(number, np.int64), np.zeros(number, np.int64)
     misplaced = np.zeros(number, bool)
@@ -199,7 +210,7 @@ def _answer_spans(
             misplaced[row] = start < 0 or examples.contexts[question.context][start:end] != text
             starts[row], ends[row] = (start, end) if not misplaced[row] else (0, 0)
     answered = np.fromiter((bool(question.answers) for question in examples.questions), bool, number)
-    # Characters of all contexts on one line, so that one search serves every question.
+    # The characters of all contexts are numbered through, so that one search finds every question's tokens.
     room = max((len(context) for context in examples.contexts), default=0) + 1
     context_of_token = np.repeat(np.arange(len(examples.contexts)), paragraphs.lengths())
     first = np.searchsorted(context_of_token * room + paragraphs.ends, context_of * room + starts, side="right")
@@ -207,67 +218,61 @@ def _answer_spans(
     spans[answered, 0] = (first - paragraphs.offsets[context_of])[answered]
     spans[answered, 1] = (last - paragraphs.offsets[context_of])[answered]
     reasons = {
-        "empty_paragraph": paragraphs.lengths()[context_of] == 0,
-        "empty_question": query_lengths == 0,
+        "empty_paragraph": tokens.paragraph_lengths() == 0,
+        "empty_question": tokens.query_lengths == 0,
         "misplaced_answer": misplaced,
         "answer_without_token": answered & (first > last),
     }
-    counts, left_out = {}, np.zeros(number, bool)
+    counts, skipped = {}, np.zeros(number, bool)
     for name, rows in reasons.items():
-        counts[name] = int((rows & ~left_out).sum())
-        left_out |= rows
-    spans[left_out] = _LEFT_OUT
+        counts[name] = int((rows & ~skipped).sum())
+        skipped |= rows
+    spans[skipped] = _SKIPPED
     return spans, counts
 
 
-def _refuse(examples: SquadExamples, dropped: Mapping[str, int]) -> None:
+def _refuse(examples: SquadExamples, skipped: Mapping[str, int]) -> NoReturn:
     for question in examples.questions:
         for text, start in question.answers[:1]:
             found = examples.contexts[question.context][max(0, start) : max(0, start) + len(text)]
             if found != text:
                 raise ValueError(
-                    f"{examples.source}: {dropped['misplaced_answer']} of {len(examples)} answers do "
-                    f"not stand at their answer_start, e.g. id {question.id!r}: {text[:40]!r} at {start}, "
+                    f"{examples.source}: {skipped['misplaced_answer']} of {len(examples)} answers are "
+                    f"not at their answer_start, e.g. id {question.id!r}: {text[:40]!r} at {start}, "
                     f"where the context has {found[:40]!r}; answer_start counts characters (code points) "
                     "from 0"
                 )
     raise ValueError(
-        f"{examples.source}: nothing can be learned from most of its {len(examples)} questions ("
-        + ", ".join(f"{name}: {count}" for name, count in dropped.items() if count)
-        + "); mend the file, or pass another"
+        f"{examples.source}: most of its {len(examples)} questions cannot be trained on ("
+        + ", ".join(f"{name}: {count}" for name, count in skipped.items() if count)
+        + "); correct the file, or pass another"
     )
 
 
 def _windows(
-    rows: np.ndarray,
-    paragraphs: TokenizedTexts,
-    queries: TokenizedTexts,
-    query_lengths: np.ndarray,
-    context_of: np.ndarray,
-    spans: np.ndarray | None,
-    vocabulary: Vocabulary,
-    settings: WindowSettings,
+    rows: np.ndarray, tokens: _Tokens, spans: np.ndarray, vocabulary: Vocabulary, settings: WindowSettings
 ) -> dict[str, np.ndarray]:
-    """The arrays of SquadFeatures for the questions `rows`; `spans` as `_answer_spans` gives them."""
-    lengths = paragraphs.lengths()[context_of[rows]]
-    room = settings.max_seq_length - query_lengths[rows] - 3
+    """The arrays of SquadFeatures for the questions `rows`; `spans` are those of `_answer_spans`."""
+    paragraphs, questions = tokens.paragraphs, tokens.questions
+    lengths = tokens.paragraph_lengths()[rows]
+    room = settings.max_seq_length - tokens.query_lengths[rows] - 3
     step = np.minimum(settings.doc_stride, room)
     number = 1 + -(-np.maximum(lengths - room, 0) // step)
     of = np.repeat(np.arange(len(rows)), number)  # window -> its place in `rows`
     starts = ragged_indices(np.zeros(len(rows), np.int64), number) * step[of]
     taken = np.minimum(lengths[of] - starts, room[of])
     examples = rows[of]
-    paragraph_starts = paragraphs.offsets[context_of[examples]] + starts
-    first_ids = queries.ids[ragged_indices(queries.offsets[examples], query_lengths[examples])]
+    query_lengths = tokens.query_lengths[examples]
+    paragraph_starts = paragraphs.offsets[tokens.context_of[examples]] + starts
+    first_ids = questions.ids[ragged_indices(questions.offsets[examples], query_lengths)]
     second_ids = paragraphs.ids[ragged_indices(paragraph_starts, taken)]
     input_ids, offsets = join_pairs(
-        first_ids, query_lengths[examples], second_ids, taken, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
+        first_ids, query_lengths, second_ids, taken, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
     )
-    first_lengths = query_lengths[examples] + 2
+    first_lengths = query_lengths + 2
     positions = np.zeros((len(examples), 2), np.int64)
-    if spans is not None:
-        inside = (spans[examples, 0] >= starts) & (spans[examples, 1] < starts + taken)
-        positions[inside] = (spans[examples] - starts[:, None] + first_lengths[:, None])[inside]
+    inside = (spans[examples, 0] >= starts) & (spans[examples, 1] < starts + taken)
+    positions[inside] = (spans[examples] - starts[:, None] + first_lengths[:, None])[inside]
     return {
         "input_ids": input_ids,
         "lengths": np.diff(offsets),
@@ -287,10 +292,10 @@ def _joined(blocks: list[dict[str, np.ndarray]], paragraphs: TokenizedTexts) -> 
 
 
 def max_context(features: SquadFeatures) -> np.ndarray:
-    """bool [T]: paragraph tokens that have more context in their window than in any other of the question.
+    """bool [T]: paragraph tokens that have more context in this window than in any other window of the question.
 
-    The context of a token is the lesser of the tokens before and after it in the window, plus a hundredth of the
-    window's length; among equals the first window has it. Questions and special tokens are False.
+    The context of a token is the smaller of the numbers of tokens before and after it in the window, plus a hundredth
+    of the window's length; among equals the first window wins. Tokens of questions and special tokens are False.
     """
     lengths = features.paragraph_lengths()
     places = ragged_indices(features.offsets[:-1] + features.first_lengths, lengths)

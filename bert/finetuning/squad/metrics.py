@@ -1,7 +1,7 @@
-"""The scores of SQuAD 1.1 and 2.0, as their official evaluations define them (Rajpurkar et al., 2016; 2018). No Paddle.
+"""The official scores of SQuAD 1.1 and 2.0 (Rajpurkar et al., 2016; 2018), in percent.
 
-An answer is compared word by word after lower-casing, and without punctuation (ASCII's), articles and surplus white
-space. Of several right answers the best match counts. All scores are percentages.
+Answers are compared as lists of words, after lower-casing and without ASCII punctuation and articles. The best match
+among several right answers counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 @lru_cache(maxsize=1 << 16)
 def normalized_words(text: str) -> tuple[str, ...]:
-    """The words that count in a comparison."""
+    """The words of a text that are compared."""
     return tuple(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
@@ -30,11 +30,11 @@ def exact_match(prediction: str, answer: str) -> float:
 
 
 def f1(prediction: str, answer: str, empty_matches_empty: bool) -> float:
-    """Harmonic mean of precision and recall of the words, each as often as it occurs.
+    """F1 of the multisets of words.
 
     Args:
         prediction, answer: texts.
-        empty_matches_empty: what two texts without words score: 1 in SQuAD 2.0, 0 in 1.1.
+        empty_matches_empty: whether two texts without words score 1 (SQuAD 2.0) or 0 (1.1).
     """
     predicted, right = normalized_words(prediction), normalized_words(answer)
     if not predicted or not right:
@@ -47,7 +47,7 @@ def f1(prediction: str, answer: str, empty_matches_empty: bool) -> float:
 
 
 def answers_of(examples: SquadExamples) -> dict[str, tuple[str, ...]]:
-    """Question id -> the texts of its right answers, none for an unanswerable one."""
+    """Question id -> the texts of its right answers; none for an unanswerable question."""
     return {question.id: tuple(answer.text for answer in question.answers) for question in examples.questions}
 
 
@@ -55,7 +55,7 @@ def score_squad_1(answers: Mapping[str, Sequence[str]], predictions: Mapping[str
     """exact_match and f1 of SQuAD 1.1; a question without prediction scores 0.
 
     Raises:
-        ValueError: no question, or one without a right answer.
+        ValueError: there is no question, or one has no right answer.
     """
     _require_questions(answers)
     totals = {"exact_match": 0.0, "f1": 0.0}
@@ -83,16 +83,15 @@ def score_squad_2(
     Args:
         answers: right answers by question; none for an unanswerable question.
         predictions: by question, "" for no answer. Questions without one do not count, as in the official evaluation.
-        null_odds: how strongly each question seems unanswerable; None: only the predictions decide.
-        threshold: with null_odds above it, a question counts as answered by "".
+        null_odds: by question, the score of "no answer"; None: only the predictions count.
+        threshold: a question with null_odds above it counts as predicted to have no answer.
     Returns:
-        exact, f1, total; the same for the questions that have an answer (HasAns_...) and those that have none
-        (NoAns_...), where there are some; with null_odds, best_exact, best_f1 and the thresholds that give them.
+        exact, f1 and total of all questions, of the answerable (HasAns_...) and the unanswerable ones (NoAns_...), if
+        there are any; with null_odds, also the result of `best_thresholds`.
     Raises:
-        ValueError: no question with a prediction, or null_odds that lack one.
+        ValueError: no question has a prediction, or null_odds lacks one.
     """
     _require_questions(answers)
-    answerable = {identity: bool(right) for identity, right in answers.items()}
     scored = [identity for identity in answers if identity in predictions]
     if not scored:
         raise ValueError(f"none of the {len(answers)} questions has a prediction; are the predictions of another file?")
@@ -101,26 +100,19 @@ def score_squad_2(
             f"null_odds lacks {len(lacking)} of {len(scored)} questions, e.g. {lacking[0]!r}; it must "
             "have a number for each"
         )
-    raw = _raw_scores(answers, predictions)
-    result: dict[str, float] = {}
     refused = {identity for identity in scored if null_odds is not None and null_odds[identity] > threshold}
-    final = {
-        name: {
-            identity: float(not answerable[identity]) if identity in refused else value
-            for identity, value in scores.items()
-        }
-        for name, scores in raw.items()
-    }
     groups = {
         "": scored,
-        "HasAns_": [identity for identity in scored if answerable[identity]],
-        "NoAns_": [identity for identity in scored if not answerable[identity]],
+        "HasAns_": [identity for identity in scored if answers[identity]],
+        "NoAns_": [identity for identity in scored if not answers[identity]],
     }
-    for prefix, members in groups.items():
-        if members:
-            for name, scores in final.items():
-                result[prefix + name] = 100.0 * sum(scores[identity] for identity in members) / len(members)
-            result[prefix + "total"] = len(members)
+    result: dict[str, float] = {}
+    for name, raw in _raw_scores(answers, predictions).items():
+        final = raw | {identity: float(not answers[identity]) for identity in refused}
+        for prefix, members in groups.items():
+            if members:
+                result[prefix + name] = 100.0 * sum(final[identity] for identity in members) / len(members)
+                result[prefix + "total"] = len(members)
     return result if null_odds is None else result | best_thresholds(answers, predictions, null_odds)
 
 
@@ -129,7 +121,8 @@ def best_thresholds(
 ) -> dict[str, float]:
     """best_exact, best_f1 and their thresholds, best_exact_thresh and best_f1_thresh, of SQuAD 2.0.
 
-    With predictions that an earlier threshold has emptied, no higher threshold can be found; pass the best answers.
+    Args:
+        predictions: the best answers before any threshold; a prediction emptied by one hides higher thresholds.
     """
     answerable = {identity: bool(right) for identity, right in answers.items()}
     result: dict[str, float] = {}
@@ -146,10 +139,10 @@ def best_threshold(
     null_odds: Mapping[str, float],
     answerable: Mapping[str, bool],
 ) -> tuple[float, float]:
-    """The best score that any threshold gives, and the first one that gives it.
+    """The best score over all thresholds, and the first threshold that reaches it.
 
-    Starting from "no question is answered", the questions are answered one by one in order of their null odds; of
-    those that have no answer, one with a prediction loses the point it had.
+    At first no question is answered. Then questions are answered one by one in the order of their null odds: an
+    answerable one gains its score, an unanswerable one loses its point if its prediction is not empty.
     """
     current = best = float(sum(not can for can in answerable.values()))
     threshold = 0.0
@@ -166,7 +159,7 @@ def best_threshold(
 
 
 def _raw_scores(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """exact and f1 of every question with a prediction, 0 to 1, as SQuAD 2.0 counts them."""
+    """exact and f1, from 0 to 1, of every question with a prediction, as in SQuAD 2.0."""
     scored = [identity for identity in answers if identity in predictions]
     return {
         "exact": {identity: _best(exact_match, predictions[identity], answers[identity]) for identity in scored},
@@ -175,7 +168,7 @@ def _raw_scores(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, 
 
 
 def _best(score: Callable[[str, str], float], prediction: str, right: Iterable[str]) -> float:
-    """Against the right answers that have words; if none has, against the empty answer."""
+    """The best score against the right answers that have words; if none has, against the empty answer."""
     return max(score(prediction, text) for text in [text for text in right if normalized_words(text)] or [""])
 
 

@@ -1,15 +1,13 @@
-"""From the scores of first and last tokens to answers: the n best of each question over all of its windows. No Paddle.
+"""Find the n best answers of each question from the start and end logits of its windows.
 
-A span's score is the sum of its first token's start logit and its last token's end logit. All spans of at most
-`max_answer_length` tokens whose first token has its maximum context in the window compete; the published code looks
-only at those between each window's n best starts and n best ends, so its n-best is a part of this one. The answer is
-the text of the paragraph from the first character of the first token to the last of the last one, exactly as it was
-written.
+A span's score is the start logit of its first token plus the end logit of its last token. All spans of at most
+`max_answer_length` tokens whose first token has its maximum context in the window are compared; BERT's published code
+compares only those between each window's n best starts and n best ends. The answer is the exact text of the paragraph
+from the first character of the first token to the last character of the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,21 +16,21 @@ import numpy as np
 from bert.finetuning.squad.examples import SquadExamples
 from bert.finetuning.squad.features import SquadFeatures, max_context
 
-_NOTHING = -1e4  # the score of an answer that cannot be given; finite, so that JSON can hold it
-_CELLS_PER_BLOCK = 1 << 22  # spans scored at a time
-_SPARE = 3  # candidates kept for each answer wanted: several spans may be the same text
+_NOTHING = -1e4  # the score of the best answer if there is none; finite, for JSON
+_CELLS_PER_BLOCK = 1 << 22  # number of spans scored at a time
+_SPARE = 3  # spans kept for each answer wanted, because several may have the same text
 
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """What decides the answers.
+    """The settings of answers.
 
     Attributes:
-        n_best_size: answers to list for each question.
-        max_answer_length: in tokens.
-        version_2: there may be no answer.
-        null_score_diff_threshold: with version_2, no answer is predicted where its score exceeds that of the best
-            answer by more than this.
+        n_best_size: number of answers listed for each question.
+        max_answer_length: longest answer, in tokens.
+        version_2: questions may be unanswerable.
+        null_score_diff_threshold: with version_2, no answer is predicted if its score exceeds that of the best answer
+            by more than this.
     """
 
     n_best_size: int = 20
@@ -47,12 +45,12 @@ class AnswerSettings:
 
 
 class Candidate(NamedTuple):
-    """An answer to one question.
+    """A possible answer to a question.
 
     Attributes:
         text: "" for no answer.
-        probability: among the n best of the question.
-        start_logit, end_logit: of its first and last token; of [CLS] for no answer.
+        probability: relative to the n best answers of the question.
+        start_logit, end_logit: of the first and last token; of [CLS] for no answer.
         start, end: characters of the context; 0 and 0 for no answer.
     """
 
@@ -63,16 +61,20 @@ class Candidate(NamedTuple):
     start: int
     end: int
 
+    @property
+    def score(self) -> float:
+        return self.start_logit + self.end_logit
+
 
 @dataclass(frozen=True)
 class Predictions:
-    """By question id.
+    """The answers to all questions, by id.
 
     Attributes:
-        answers: the predicted text, "" for no answer.
-        best_answers: the best text whatever the score of no answer; "" only where there is no token to answer with.
+        answers: the predicted text; "" for no answer.
+        best_answers: the best text, ignoring the score of no answer; "" only if the paragraph has no token.
         n_best: candidates, best first; at least one.
-        null_odds: score of no answer minus that of the best answer; empty unless version_2.
+        null_odds: score of no answer minus score of the best answer; empty unless version_2.
     """
 
     answers: dict[str, str]
@@ -82,9 +84,9 @@ class Predictions:
 
 
 class _Spans(NamedTuple):
-    """Candidates of one window, best first: arrays of one length, and the window's score of no answer."""
+    """The best spans of one window, in descending order; arrays of equal lengths."""
 
-    first: np.ndarray  # places in the window
+    first: np.ndarray  # token of the window
     last: np.ndarray
     start_logits: np.ndarray
     end_logits: np.ndarray
@@ -97,16 +99,35 @@ def predict(
     end_logits: np.ndarray,
     settings: AnswerSettings,
 ) -> Predictions:
-    """Answers to all questions.
+    """The answers to all questions.
 
     Args:
-        examples: the questions that the features were built from, without training.
+        examples: the questions that the features were built from, with training=False.
         features: n windows of T tokens in all.
         start_logits, end_logits: float32 [T].
-        settings: what decides.
     Raises:
-        ValueError: logits of another shape, or not finite.
+        ValueError: the logits have another shape or are not finite.
     """
+    _check_logits(features, start_logits, end_logits)
+    windows = _best_spans(features, start_logits, end_logits, settings)
+    bounds = np.searchsorted(features.examples, np.arange(len(examples) + 1)).tolist()
+    predictions = Predictions({}, {}, {}, {})
+    for number, question in enumerate(examples.questions):
+        own = range(bounds[number], bounds[number + 1])
+        found = _merge(examples.contexts[question.context], features, own, windows, settings)
+        cls = features.offsets[own.start : own.stop]
+        null = _null(start_logits[cls].astype(np.float64), end_logits[cls].astype(np.float64))
+        text = predictions.best_answers[question.id] = found[0].text if found else ""
+        if settings.version_2:
+            odds = predictions.null_odds[question.id] = null.score - (found[0].score if found else _NOTHING)
+            text = "" if odds > settings.null_score_diff_threshold else text
+            found = _with_null(found, null, settings.n_best_size)
+        predictions.answers[question.id] = text
+        predictions.n_best[question.id] = _with_probabilities(found or [null])
+    return predictions
+
+
+def _check_logits(features: SquadFeatures, start_logits: np.ndarray, end_logits: np.ndarray) -> None:
     for name, logits in (("start", start_logits), ("end", end_logits)):
         if logits.shape != features.input_ids.shape:
             raise ValueError(
@@ -115,47 +136,28 @@ def predict(
             )
         if not np.isfinite(logits).all():
             raise ValueError(
-                f"{np.count_nonzero(~np.isfinite(logits))} {name} logits are NaN or infinite: the model "
-                "is damaged or overflows; use another checkpoint, or predict without AMP"
+                f"{np.count_nonzero(~np.isfinite(logits))} {name} logits are NaN or infinite: the weights "
+                "are damaged or half precision overflows; use another checkpoint, or predict without --amp"
             )
-    windows: list[_Spans] = [None] * len(features)  # type: ignore[list-item]
-    for rows, found in _best_spans(features, start_logits, end_logits, settings):
-        for row, spans in zip(rows.tolist(), found, strict=True):
-            windows[row] = spans
-    bounds = np.searchsorted(features.examples, np.arange(len(examples) + 1)).tolist()
-    answers, best_answers, n_best, null_odds = {}, {}, {}, {}
-    for number, question in enumerate(examples.questions):
-        own = range(bounds[number], bounds[number + 1])
-        found_answers = _merge(examples.contexts[question.context], features, own, windows, settings)
-        cls = features.offsets[own.start : own.stop]
-        null = _null(start_logits[cls].astype(np.float64), end_logits[cls].astype(np.float64))
-        best = found_answers[0].start_logit + found_answers[0].end_logit if found_answers else _NOTHING
-        answers[question.id] = best_answers[question.id] = found_answers[0].text if found_answers else ""
-        if settings.version_2:
-            null_odds[question.id] = null.start_logit + null.end_logit - best
-            if null_odds[question.id] > settings.null_score_diff_threshold:
-                answers[question.id] = ""
-            found_answers = _with_null(found_answers, null, settings.n_best_size)
-        n_best[question.id] = _with_probabilities(found_answers or [null])
-    return Predictions(answers, best_answers, n_best, null_odds)
 
 
 def _best_spans(
     features: SquadFeatures, start_logits: np.ndarray, end_logits: np.ndarray, settings: AnswerSettings
-) -> Iterator[tuple[np.ndarray, list[_Spans]]]:
-    """(windows, their best spans), windows of like length together."""
+) -> dict[int, _Spans]:
+    """The best spans of every window; windows of similar lengths are computed together."""
     allowed = max_context(features)
     lengths = features.paragraph_lengths()
     order = np.argsort(lengths, kind="stable")
-    begin = 0
-    while begin < len(order):
-        size = max(1, _CELLS_PER_BLOCK // max(1, int(lengths[order[begin]]) * settings.max_answer_length))
-        rows = order[begin : begin + size]
-        # The last of them may be longer than the first; half as many then, so that memory stays bounded.
+    windows: dict[int, _Spans] = {}
+    while len(windows) < len(order):
+        rows = order[len(windows) :]
+        rows = rows[: max(1, _CELLS_PER_BLOCK // max(1, int(lengths[rows[0]]) * settings.max_answer_length))]
+        # The last window of the block may be longer than the first: halve the block until it fits into memory.
         while len(rows) > 1 and len(rows) * int(lengths[rows[-1]]) * settings.max_answer_length > 2 * _CELLS_PER_BLOCK:
             rows = rows[: len(rows) // 2]
-        yield rows, _best_spans_of(features, rows, allowed, start_logits, end_logits, settings)
-        begin += len(rows)
+        spans = _best_spans_of(features, rows, allowed, start_logits, end_logits, settings)
+        windows |= zip(rows.tolist(), spans, strict=True)
+    return windows
 
 
 def _best_spans_of(
@@ -190,9 +192,9 @@ def _best_spans_of(
 
 
 def _merge(
-    context: str, features: SquadFeatures, rows: range, windows: list[_Spans], settings: AnswerSettings
+    context: str, features: SquadFeatures, rows: range, windows: dict[int, _Spans], settings: AnswerSettings
 ) -> list[Candidate]:
-    """The n best answers of different text over a question's windows, best first; equals in the order of the text."""
+    """The n best answers of different texts over a question's windows, best first; equal scores in text order."""
     spans = [windows[row] for row in rows]
     first = np.concatenate([span.first for span in spans])
     last = np.concatenate([span.last for span in spans])
@@ -213,19 +215,19 @@ def _merge(
 
 
 def _null(start_logits: np.ndarray, end_logits: np.ndarray) -> Candidate:
-    """No answer, with the lowest score that any window gives it: each must agree that there is none."""
+    """No answer, with its lowest score over the windows: a question is unanswerable only if all windows agree."""
     window = int(np.argmin(start_logits + end_logits))
     return Candidate("", 0.0, float(start_logits[window]), float(end_logits[window]), 0, 0)
 
 
 def _with_null(found: list[Candidate], null: Candidate, n_best_size: int) -> list[Candidate]:
-    """No answer among the others, where its score puts it; it is always listed."""
+    """The candidates with no answer sorted in; it is always listed."""
     kept = found[: max(0, n_best_size - 1)]
-    return sorted([*kept, null], key=lambda candidate: -(candidate.start_logit + candidate.end_logit))
+    return sorted([*kept, null], key=lambda candidate: -candidate.score)
 
 
 def _with_probabilities(found: list[Candidate]) -> list[Candidate]:
-    scores = np.array([candidate.start_logit + candidate.end_logit for candidate in found])
+    scores = np.array([candidate.score for candidate in found])
     weights = np.exp(scores - scores.max())
     return [
         candidate._replace(probability=float(weight))
@@ -234,5 +236,5 @@ def _with_probabilities(found: list[Candidate]) -> list[Candidate]:
 
 
 def n_best_as_json(predictions: Predictions) -> dict[str, list[dict[str, Any]]]:
-    """What nbest_predictions.json holds."""
+    """The content of nbest_predictions.json."""
     return {identity: [candidate._asdict() for candidate in found] for identity, found in predictions.n_best.items()}

@@ -1,5 +1,7 @@
-"""Fine-tuning on SQuAD. Recipes give some settings by flat names; the model's sizes and its vocabulary come from the
-weights it starts with (--from-pretrained-params)."""
+"""Recipes for SQuAD.
+
+The model's sizes and its vocabulary come from the weights that are fine-tuned (--from-pretrained-params).
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +10,7 @@ Recipe = dict[str, Any]
 
 
 def squad() -> Recipe:
-    """SQuAD 1.1 as NVIDIA fine-tunes BERT-large on 8 GPUs: 32 sequences on each, 2 epochs, a fifth of it warm-up."""
+    """NVIDIA's recipe for BERT-large and SQuAD 1.1 on 8 GPUs: 32 sequences per GPU, 2 epochs, 20% warm-up."""
     return {
         "optimizer": "AdamW",
         "learning_rate": 4.6e-5,
@@ -36,12 +38,12 @@ def squad_large_tf32() -> Recipe:
 
 
 def squad2_large() -> Recipe:
-    """SQuAD 2.0, where half of the questions in the evaluation set have no answer."""
+    """SQuAD 2.0: half of the questions in the evaluation set are unanswerable."""
     return {**squad_large(), "version_2_with_negative": True}
 
 
 def squad_base() -> Recipe:
-    """BERT-base on one device, as first published (Devlin et al., 2019): 12 sequences, 3e-5, a tenth of warm-up."""
+    """BERT-base on one device as in BERT's published code: batches of 12, 3e-5, 10% warm-up (Devlin et al., 2019)."""
     return {
         **squad(),
         "bert_model": "bert-base-uncased",
@@ -52,7 +54,7 @@ def squad_base() -> Recipe:
 
 
 def squad_quickstart() -> Recipe:
-    """Some hundred questions about texts of this project, for a tiny model on a CPU, in SQuAD 1.1's manner."""
+    """A few hundred answerable questions written for this project, for the quickstart's tiny model on a CPU."""
     return {
         **squad(),
         "batch_size": 8,
@@ -69,7 +71,7 @@ def squad_quickstart() -> Recipe:
 
 
 def squad_small() -> Recipe:
-    """Some hundred questions, some of them without answer, and a small pre-trained encoder."""
+    """A few hundred questions, some of them unanswerable, for a small published encoder."""
     return {
         **squad_quickstart(),
         "version_2_with_negative": True,
