@@ -390,8 +390,9 @@ def test_a_killed_run_is_simply_started_again(corpus, tmp_path):
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from data import pipeline, preprocess_bert_pretrain
-from data.pipeline import tools_of
+from data import preprocess_bert_pretrain
+from data.preprocessing import pipeline
+from data.preprocessing.pipeline import tools_of
 made = pipeline.make_block
 
 def make_block(job, folder, block):
