@@ -6,4 +6,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 find_python "$(runtime_requirements)"
 export PYTHONPATH="${REPOSITORY}${PYTHONPATH:+:${PYTHONPATH}}"
-exec "${PYTHON}" -m bert.launching.launcher pretraining "$@"
+exec "${PYTHON}" -m bert.launching pretraining "$@"

@@ -11,7 +11,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.doctor.requirements import differences, pins
-from bert.launching.plan import POSITIONAL, parse_launch_arguments
+from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
 from bert.pretraining.recipes import PRESETS
 
 SCRIPTS = sorted([*(REPOSITORY / "scripts").rglob("*.sh"), REPOSITORY / ".ci/run"])
@@ -104,7 +104,7 @@ def test_an_environment_with_the_right_stamp_is_used_as_it_is(tmp_path):
     stamp = bash("cat requirements*.txt constraints.txt | sha256sum").stdout
     (tmp_path / "requirements.txt.sha256").write_text(stamp)
     done = bash("bash scripts/run_pretraining.sh --seed 3", BERT_PYTHON="", BERT_VENV=str(tmp_path))
-    assert done.stdout == "used -m bert.launching.launcher pretraining --seed 3\n", done.stderr
+    assert done.stdout == "used -m bert.launching pretraining --seed 3\n", done.stderr
 
 
 def lock():

@@ -1,7 +1,6 @@
-"""A progress bar over a phase that runs in other processes, whose output Paddle's launcher passes on line by line."""
+"""A progress bar for a training that runs in other processes, and their output, passed on line by line."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -12,18 +11,19 @@ from typing import IO, Any
 
 from tqdm import tqdm
 
+from bert.launching.previous_run import read_json
 from bert.reporting.logs import Sink
 
 
 class PhaseProgress(threading.Thread):
-    """Draws the phase's progress.json, which rank 0 replaces about once a second, until `close`."""
+    """Draws progress.json, which rank 0 replaces about once a second, until `close`."""
 
-    def __init__(self, phase_dir: Path, title: str, interval_seconds: float = 0.5):
+    def __init__(self, stage_dir: Path, title: str, interval_seconds: float = 0.5):
         super().__init__(daemon=True)
-        self._file, self._title, self._interval = phase_dir / "progress.json", title, interval_seconds
+        self._file, self._title, self._interval = stage_dir / "progress.json", title, interval_seconds
         self._closing = threading.Event()
         self._bar: Any = None
-        self._before = self._read()  # of an earlier run: shown only once it changes
+        self._before = read_json(self._file)  # of an earlier run: drawn only once it changes
         self.start()
 
     def run(self) -> None:
@@ -31,7 +31,7 @@ class PhaseProgress(threading.Thread):
             self._draw()
 
     def write(self, line: str) -> None:
-        """A line of the program, above the bar."""
+        """Print a line of the program above the bar."""
         tqdm.write(line, file=sys.stdout)
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class PhaseProgress(threading.Thread):
             self._bar.close()
 
     def _draw(self) -> None:
-        values = self._read()
+        values = read_json(self._file)
         if not values or values == self._before:
             return
         if self._bar is None:
@@ -59,17 +59,11 @@ class PhaseProgress(threading.Thread):
             self._bar.set_postfix_str(f"loss {values['loss']:.3f}", refresh=False)
         self._bar.update(values["step"] - self._bar.n)
 
-    def _read(self) -> dict[str, Any]:
-        try:
-            return json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-
 
 def pass_on(process: "subprocess.Popen[bytes]", log_file: Path | None, progress: PhaseProgress | None) -> None:
-    """The process's output to ours as it comes, above the bar if there is one, and to the log file if one is named.
+    """Copy the process's output to ours as it comes, above the bar if there is one, and to the log file if any.
 
-    A full disk or a closed terminal ends neither the process nor the reading of what it says.
+    A full disk or a closed terminal ends neither the process nor the reading of its output.
     """
     assert process.stdout is not None
     keep, show = Sink(str(log_file)), Sink("console output")
@@ -84,7 +78,7 @@ def pass_on(process: "subprocess.Popen[bytes]", log_file: Path | None, progress:
 
 
 def _opened(log_file: Path) -> IO[bytes]:
-    """Unbuffered, so that what fails does so once and where it is expected."""
+    """Unbuffered, so that an error is raised by the write and not later by `close`."""
     log_file.parent.mkdir(parents=True, exist_ok=True)
     return open(log_file, "ab", buffering=0)
 
@@ -97,5 +91,5 @@ def _show(line: bytes, progress: PhaseProgress | None) -> None:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at exit fails again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at exit would fail again
         raise

@@ -1,8 +1,8 @@
-"""Where the nodes of a run meet: addresses as Paddle's launcher needs them. Standard library only.
+"""Where the nodes of a run meet: addresses as Paddle's launcher needs them.
 
-Paddle's launcher serves the meeting point only where the text of --master's host equals its own idea of the node's
-address, which it takes from the node's name (127.0.1.1 on Debian); otherwise every node waits for ever, silently. So
-names become addresses here, and each node is told its own.
+Paddle's launcher serves the meeting point only where the text of --master's host equals the node's own address, which
+it takes from the node's name (127.0.1.1 on Debian); otherwise every node waits for ever, silently. So names become
+addresses here, and each node is told its own address.
 """
 
 import ipaddress
@@ -17,7 +17,7 @@ def launcher_addresses(master: str, resolve: Resolve = socket.gethostbyname) -> 
     """(`IP:PORT` of the meeting point, IPv4 address of this node on the way to it).
 
     Raises:
-        ValueError: not HOST:PORT, a name nobody knows, or one that means this node itself on each node.
+        ValueError: not HOST:PORT, a name that cannot be resolved, or one that each node resolves to itself.
     """
     host, _, port = master.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
@@ -35,7 +35,7 @@ def launcher_addresses(master: str, resolve: Resolve = socket.gethostbyname) -> 
 
 
 def address_towards(address: str) -> str:
-    """The address this node has in the network through which it reaches `address`; nothing is sent."""
+    """This node's address in the network through which it reaches `address`; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))
@@ -48,17 +48,12 @@ def address_towards(address: str) -> str:
 
 
 def wait_for_master(
-    master: str,
-    timeout_seconds: float,
-    say: Callable[[str], None],
-    *,
-    stopped: Callable[[], bool] = lambda: False,
-    every_seconds: float = 0.5,
+    master: str, timeout_seconds: float, *, stopped: Callable[[], bool] = lambda: False, every_seconds: float = 0.5
 ) -> None:
-    """Until the first node's launcher listens at `IP:PORT`; Paddle's own wait has no end and says nothing.
+    """Wait until the first node's launcher listens at `IP:PORT`, or `stopped()`.
 
     Raises:
-        ValueError: it did not within `timeout_seconds`.
+        ValueError: it does not listen after `timeout_seconds`.
     """
     host, _, port = master.rpartition(":")
     deadline, is_first = time.monotonic() + timeout_seconds, True
@@ -69,12 +64,11 @@ def wait_for_master(
         except OSError as error:
             if time.monotonic() > deadline:
                 raise ValueError(
-                    f"master={master} did not answer within {timeout_seconds:.0f} s ({error}); start the "
-                    "same command on the first node (--node-rank 0), and let its port through the "
-                    "firewall"
+                    f"master={master} did not answer within {timeout_seconds:.0f} s ({error}); start the same "
+                    "command on the first node (--node-rank 0), and let its port through the firewall"
                 ) from None
             if is_first:
-                say(f"waiting for the first node at {master}")
+                print(f"waiting for the first node at {master}", flush=True)
             is_first = False
             time.sleep(every_seconds)
 

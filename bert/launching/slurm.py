@@ -1,8 +1,8 @@
 """`python -m bert.launching.slurm prepare|train [FLAGS]`: what run.sub starts on the nodes of a Slurm job.
 
-Environment variables become flags of scripts/run_pretraining.sh; FLAGS, which have those names already, win over them.
-`prepare` runs once, on the first node: it checks the settings, makes missing shards and refuses a job that is requeued
-for ever without progress. `train` runs on every node. Exit codes are those of bert.launching.launcher.
+Environment variables become flags of scripts/run_pretraining.sh; a flag among FLAGS wins over its variable. `prepare`
+runs once, on the first node: it checks the settings, makes missing shards and refuses a job that is requeued for ever
+without progress. `train` runs on every node. Exit codes are those of bert.launching.pretraining.
 """
 
 import json
@@ -12,10 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bert.checkpoints.files import list_steps
 from bert.config.command_line import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED
-from bert.launching.launcher import Runner, has_checkpoint, is_done, prepare_data, pretraining
-from bert.launching.plan import PRECISIONS, LaunchPlan, parse_launch_arguments
+from bert.launching.arguments import PRECISIONS, one_of
+from bert.launching.pretraining import main as pretraining
+from bert.launching.pretraining import prepare_data
+from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
+from bert.launching.previous_run import is_done, read_json
+from bert.launching.runner import Runner
 from bert.samples.manifest import UNFINISHED_NAME
 
 MAX_RUNS_WITHOUT_PROGRESS = 3
@@ -31,10 +36,10 @@ class Variable(NamedTuple):
 
 # Of one phase: NAME is for the phase that PHASE names, and for phase 1 of both; NAME_PHASE2 for phase 2.
 OF_A_PHASE = {
-    "TRAIN_BATCH_SIZE": Variable("--batch-size", "sequences per pass on one rank"),
+    "TRAIN_BATCH_SIZE": Variable("--batch-size", "sequences per micro-batch on one rank"),
     "GRADIENT_ACCUMULATION_STEPS": Variable(
         "--gradient-merge-steps",
-        "passes per update; none: from the recipe's global batch, whatever the number of ranks",
+        "micro-batches per update; none: from the recipe's global batch, whatever the number of ranks",
     ),
     "LEARNING_RATE": Variable("--learning-rate", "peak learning rate"),
     "WARMUP_PROPORTION": Variable("--warmup-proportion", "share of the updates spent warming up"),
@@ -72,12 +77,12 @@ SPECIAL = {
 
 
 def launch_arguments(environment: Mapping[str, str]) -> list[str]:
-    """What the variables say in flags of scripts/run_pretraining.sh.
+    """The flags of scripts/run_pretraining.sh that the variables stand for.
 
     Raises:
-        ValueError: a variable whose value is not one of those it may have.
+        ValueError: a variable with a value that it cannot have.
     """
-    phase = _one_of(environment, "PHASE", ("both", "1", "2"))
+    phase = one_of("PHASE", environment.get("PHASE") or "both", ("both", "1", "2"))
     words = ["--config", environment.get("CONFIG") or "large", *([f"--phase{phase}"] if phase != "both" else [])]
     for name, variable in OF_ALL_PHASES.items():
         if (value := environment.get(name, "")) != "":
@@ -97,7 +102,7 @@ def launch_arguments(environment: Mapping[str, str]) -> list[str]:
 
 
 def node_arguments(environment: Mapping[str, str]) -> list[str]:
-    """This node's place in the job, from what Slurm and run.sub have set; nothing for a job of one node."""
+    """This node's place in the job, as Slurm and run.sub have set it."""
     num_nodes = environment.get("SLURM_JOB_NUM_NODES", "1")
     if num_nodes == "1":
         return ["--num-nodes", "1"]  # a preset may be for more
@@ -137,33 +142,26 @@ def _devices(environment: Mapping[str, str]) -> list[str]:
 def _precision(environment: Mapping[str, str]) -> list[str]:
     if not environment.get("PRECISION"):
         return []
-    name = _one_of(environment, "PRECISION", (*PRECISIONS, "fp16"))
+    name = one_of("PRECISION", environment["PRECISION"], (*PRECISIONS, "fp16"))
     settings = PRECISIONS["amp" if name == "fp16" else name]
     return [word for flag, value in settings.items() for word in (f"--{flag}", str(value).lower())]
 
 
 def _start(environment: Mapping[str, str], phase: str) -> list[str]:
-    """Where the first phase begins; its own newest checkpoint in OUTPUT_DIR goes before it once there is one."""
+    """Where the first phase starts, until it has a checkpoint of its own in OUTPUT_DIR."""
     given = environment.get("INIT_CHECKPOINT", "")
     if phase != "2":
         return [] if given in _NOT_GIVEN else ["--from-checkpoint", given, "--last-step-of-checkpoint", "auto"]
     if given not in _NOT_GIVEN:
         return ["--from-phase1-final-params", given]
     output_dir = Path(environment.get("OUTPUT_DIR") or "results")
-    summary = _read_json(output_dir / "phase1/summary.json")
+    summary = read_json(output_dir / "phase1/summary.json")
     if not summary.get("finished"):
         raise ValueError(
             f"PHASE=2 starts from phase 1, which is not finished in OUTPUT_DIR={output_dir}; train "
             "PHASE=1 there first, or set INIT_CHECKPOINT"
         )
     return ["--from-phase1-final-params", str(output_dir)]
-
-
-def _one_of(environment: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
-    value = environment.get(name) or choices[0]
-    if value not in choices:
-        raise ValueError(f"{name}={value} must be one of {', '.join(choices)}; change it")
-    return value
 
 
 # ---- the first node's step -----------------------------------------------------------------------------------------
@@ -173,11 +171,8 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Check everything once, and make the shards that are missing (PREPROCESS)."""
     with usage_errors():
         plan = parse_launch_arguments(argv)
-        when = _one_of(environment, "PREPROCESS", ("auto", "only", "never"))
+        when = one_of("PREPROCESS", environment.get("PREPROCESS") or "auto", ("auto", "only", "never"))
         note_progress(plan, environment)
-        if when != "only":
-            for config in plan.phases:
-                config.batch.gradient_accumulation_steps(plan.world_size())
     if when == "never":
         return 0
     runner = Runner()
@@ -188,14 +183,14 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:
-    """Count the runs of this job that changed nothing; a time limit below the start-up time would requeue it for ever.
+    """Count the runs of this job that changed nothing: a time limit below the start-up time would requeue it for ever.
 
     Raises:
         ValueError: the last MAX_RUNS_WITHOUT_PROGRESS runs saved no checkpoint and made no shards.
     """
     job = environment.get("SLURM_JOB_ID", "")
     record_file = plan.phases[0].run.output_dir / f"slurm-{job}.json"
-    state, known = _state(plan), _read_json(record_file)
+    state, known = _state(plan), read_json(record_file)
     idle = known.get("runs_without_progress", 0) + 1 if known.get("state") == state else 0
     if idle >= MAX_RUNS_WITHOUT_PROGRESS:
         record_file.unlink()
@@ -208,27 +203,17 @@ def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:
 
 
 def _state(plan: LaunchPlan) -> list[list[str]]:
-    """Checkpoints, and how many files of shards there are: what a run leaves if it gets anywhere."""
+    """Of each phase the checkpoints, and the number of files of shards: they change if a run makes progress."""
     folders = []
     for config in plan.phases:
-        checkpoints = config.checkpoint_dir()
-        steps = [child.name for child in checkpoints.iterdir()] if has_checkpoint(checkpoints) else []
         num_parts = sum(
             1
             for folder in (config.data.input_dir, config.data.input_dir / UNFINISHED_NAME)
             if folder.is_dir()
             for _ in folder.iterdir()
         )
-        folders.append([*sorted(name for name in steps if name.isdigit()), f"{num_parts} files of shards"])
+        folders.append([*map(str, list_steps(config.checkpoint_dir())), f"{num_parts} files of shards"])
     return folders
-
-
-def _read_json(path: Path) -> dict:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _help() -> str:

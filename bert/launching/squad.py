@@ -1,28 +1,28 @@
-"""`python -m bert.launching.squad ...`, which scripts/run_squad.sh calls: arguments -> settings -> ranks -> the result.
+"""`bash scripts/run_squad.sh`: fine-tunes BERT on SQuAD and scores it.
 
-Three ways to say it: nothing, or weights alone (both ask questions of this project), the 18 positional arguments that
-users of NVIDIA's script know, or names: a recipe or preset with --config, and flags.
+Three forms: nothing, or weights alone (both ask questions of this project), the 18 positional arguments that users of
+NVIDIA's script know, or a recipe or preset with --config, and flags.
 """
 
-import argparse
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.config.command_line import dump_yaml, usage_errors
+from bert.config.command_line import parse_flags, settings_or_answers
 from bert.finetuning.model_files import implied_by_weights
-from bert.finetuning.squad.config import ENTRY, SquadConfig
-from bert.launching.finetuning import Ranks, add_rank_flags, launch, parse, ranks_of
-from bert.launching.finetuning_quickstart import (
-    output_settings,
-    pretrained_settings,
-    random_settings,
-    run_module,
-    value_of,
+from bert.finetuning.squad.config import ENTRY
+from bert.launching.arguments import (
+    PRECISIONS,
+    LauncherParser,
+    one_of,
+    positional_help,
+    read_positional,
+    split_positional,
 )
-from bert.launching.plan import PRECISIONS, num_gpus, quickstart_processes
+from bert.launching.finetuning import FineTuningPlan, Row, finetune, ranks_for, summary_lines, trained_model
+from bert.launching.finetuning_quickstart import quickstart_settings, run_module
+from bert.launching.ranks import num_gpus, quickstart_processes
 
 QUICKSTART_VOCABULARY_SIZE = 2048  # only where no checkpoint brings a vocabulary
 PRESETS = {"dgxa100-80g_8gpu_amp": "squad_large", "dgxa100-80g_8gpu_tf32": "squad_large_tf32"}  # on 8 GPUs
@@ -33,9 +33,17 @@ MODES = {
     "prediction": ("do_predict",),
     "train_eval": ("do_train", "do_eval", "do_predict"),
 }
-FILES = {False: ("train-v1.1.json", "dev-v1.1.json"), True: ("train-v2.0.json", "dev-v2.0.json")}
+FILES = {False: ("train-v1.1.json", "dev-v1.1.json"), True: ("train-v2.0.json", "dev-v2.0.json")}  # by version 2
+SCORES: list[Row] = [
+    ("exact match", "exact_match", ".2f"),
+    ("F1", "F1", ".2f"),
+    ("F1 of questions with an answer", "eval_HasAns_f1", ".2f"),
+    ("F1 of questions without", "eval_NoAns_f1", ".2f"),
+    ("F1 at the best threshold", "eval_best_f1", ".2f"),
+]
 
-# Order and defaults of the positional arguments; None: what the recipe or the weights say.
+# Order and defaults of the positional arguments; None: as the recipe or the weights say. Those named like a flag of
+# the launcher set it.
 POSITIONAL: tuple[tuple[str, str | None], ...] = (
     ("init_checkpoint", None),
     ("epochs", "2"),
@@ -56,139 +64,86 @@ POSITIONAL: tuple[tuple[str, str | None], ...] = (
     ("benchmark_warmup_steps", "100"),
     ("fuse_mha", "true"),
 )
-_SAME_FLAG = (
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "warmup_proportion",
-    "seed",
-    "vocab_file",
-    "output_dir",
-    "max_steps",
-    "benchmark",
-    "benchmark_steps",
-    "benchmark_warmup_steps",
-    "fuse_mha",
-)
+_LAUNCHER_FLAGS = ("num_gpus", "squad_dir", "mode")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
-    with usage_errors():
-        own, config, ranks = plan(words)
-    if own.show_config:
-        print(dump_yaml(config), end="")
-        return 0
-    code = launch(ENTRY, config, ranks)
-    if code == 0:
-        print("\n".join(result_lines(config)))
-    return code
+def main(words: Sequence[str]) -> int:
+    return finetune(words, plan, result_lines)
 
 
-def plan(words: Sequence[str]) -> tuple[argparse.Namespace, SquadConfig, Ranks]:
-    """The launcher's own arguments, the settings, and where the processes are.
-
-    Raises:
-        ValueError: with value, rule and remedy.
-    """
-    first_flag = next((index for index, word in enumerate(words) if word.startswith("--")), len(words))
-    positional, flags = list(words[:first_flag]), list(words[first_flag:])
-    own, _ = _parser().parse_known_args(flags)
-    defaults: dict[str, Any] = {}
+def plan(words: Sequence[str]) -> FineTuningPlan:
+    """Raises ValueError with value, rule and remedy."""
+    positional, words = split_positional(words)
+    parser = _parser()
+    launcher, rest = parser.read(words)
+    flags = parse_flags(rest, ENTRY, parser.names())
+    name = launcher.get("config")
+    names_data = "squad_dir" in launcher or flags.keys() & {"train_file", "predict_file"}
     if positional:
-        defaults = _positional(positional, own)
-    elif own.config in (None, *OWN_QUESTIONS) and not _names_data(flags, own):
-        weights = value_of("--from-pretrained-params", flags)
-        name = own.config or ("squad_quickstart" if weights is None else "squad_small")
-        defaults = {"config": name} | _quickstart_defaults(flags, own, name)
-    elif own.config in PRESETS:
-        defaults = {"config": PRESETS[own.config]}
-        own.num_processes = own.num_processes or 8
+        values = read_positional(positional, POSITIONAL, launcher)
+        launcher = {**{name: values.pop(name) for name in _LAUNCHER_FLAGS}, **launcher}
+        defaults = _positional_settings(values)
+    elif name in (None, *OWN_QUESTIONS) and not names_data:
+        name = name or ("squad_small" if "from_pretrained_params" in flags else "squad_quickstart")
+        defaults = {"config": name} | _quickstart_settings(name, flags)
+        launcher.setdefault("num_gpus", str(quickstart_processes(flags.get("device", "auto"))))
+    elif name in PRESETS:
+        defaults = {"config": PRESETS[name]}
+        launcher.setdefault("num_gpus", "8")
     else:
-        defaults = {"config": own.config or "squad"}
-    defaults |= _files_and_modes(own, flags)
-    own_again, config = parse(ENTRY, flags, _parser(), defaults)
-    assert isinstance(config, SquadConfig) and vars(own_again).keys() == vars(own).keys()
-    return own, config, ranks_of(own, config.hardware.device)
+        defaults = {"config": name or "squad"}
+    defaults |= _files_and_modes(launcher, flags)
+    config = settings_or_answers({**defaults, **flags}, ENTRY)
+    return FineTuningPlan(launcher, ENTRY, config, ranks_for(launcher, config))
 
 
-def _positional(positional: Sequence[str], own: argparse.Namespace) -> dict[str, Any]:
-    """The settings that positional arguments stand for; the rest goes into `own`, where flags have not said it."""
-    if own.config is not None:
-        raise ValueError(f"config={own.config} contradicts the positional arguments; give only one of them")
-    if len(positional) > len(POSITIONAL):
-        raise ValueError(
-            f"{len(positional)} positional arguments must be at most {len(POSITIONAL)}; drop "
-            f"{' '.join(positional[len(POSITIONAL) :])}, or use flags (--help)"
-        )
-    given = {
-        name: word for (name, _), word in zip(POSITIONAL, positional, strict=False) if word not in ("", "-", "None")
+def _positional_settings(values: dict[str, str]) -> dict[str, Any]:
+    """The settings that the positional arguments stand for, where the launcher's are taken out."""
+    settings: dict[str, Any] = {
+        "config": "squad",
+        **PRECISIONS[one_of("precision", values.pop("precision"), PRECISIONS)],
+        "report_file": f"{values['output_dir']}/dllogger_squad.json",
     }
-    values = {name: given.get(name, default) for name, default in POSITIONAL}
-    for name in ("squad_dir", "mode"):
-        if getattr(own, name) is None:
-            setattr(own, name, values[name])
-    if own.num_processes is None:
-        own.num_processes = _whole("num_gpus", str(values["num_gpus"]))
-    precision = str(values["precision"])
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision={precision} must be one of {', '.join(PRECISIONS)}; pass one of them")
-    settings = {"config": "squad", **PRECISIONS[precision]}
-    settings |= {name: values[name] for name in _SAME_FLAG if values[name] is not None}
-    settings["report_file"] = f"{values['output_dir']}/dllogger_squad.json"
-    if values["init_checkpoint"]:
-        settings["from_pretrained_params"] = values["init_checkpoint"]
-    if values["bert_config"]:
-        settings["config_file"] = values["bert_config"]
-    elif "hidden_size" not in implied_by_weights(settings):
+    if "init_checkpoint" in values:
+        settings["from_pretrained_params"] = values.pop("init_checkpoint")
+    if "bert_config" in values:
+        settings["config_file"] = values.pop("bert_config")
+    settings |= values
+    if "config_file" not in settings and "hidden_size" not in implied_by_weights(settings):
         settings["bert_model"] = "bert-large-uncased"
     return settings
 
 
-def _files_and_modes(own: argparse.Namespace, flags: Sequence[str]) -> dict[str, Any]:
-    """What --mode and --squad-dir stand for."""
+def _files_and_modes(launcher: Mapping[str, str], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that --mode and --squad-dir stand for; without --mode and --do-... everything is done."""
     settings: dict[str, Any] = {}
-    said = [word for word in flags if word.startswith(("--do-train", "--do-eval", "--do-predict"))]
-    mode = own.mode or (None if said else "train_eval")
-    if mode is not None:
-        if mode not in MODES:
-            raise ValueError(f"mode={mode} must be one of {', '.join(MODES)}; pass one of them")
+    some_are_given = any(flags.get(name, "false") != "false" for name in MODES["train_eval"])
+    if "mode" in launcher or not some_are_given:
+        mode = one_of("mode", launcher.get("mode", "train_eval"), MODES)
         settings |= dict.fromkeys(MODES[mode], True)
-    if own.squad_dir is not None:
-        version_2 = "2.0" in Path(own.squad_dir).name
+    if "squad_dir" in launcher:
+        folder = launcher["squad_dir"]
+        version_2 = "2.0" in Path(folder).name
         train_file, predict_file = FILES[version_2]
         settings |= {
-            "train_file": f"{own.squad_dir}/{train_file}",
-            "predict_file": f"{own.squad_dir}/{predict_file}",
+            "train_file": f"{folder}/{train_file}",
+            "predict_file": f"{folder}/{predict_file}",
             "version_2_with_negative": version_2,
         }
     return settings
 
 
-def _names_data(flags: Sequence[str], own: argparse.Namespace) -> bool:
-    files = ("--train-file", "--predict-file")
-    return own.squad_dir is not None or any(value_of(flag, flags) is not None for flag in files)
-
-
-def _quickstart_defaults(flags: Sequence[str], own: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Data of this project; the model that the pre-training quickstart left and two processes, unless said."""
-    output_dir = Path(value_of("--output-dir", flags) or f"results/{name}")
-    settings = output_settings(output_dir)
-    if num_gpus() == 0:
-        settings["device"] = "cpu"
-    if own.num_processes is None:
-        own.num_processes = quickstart_processes(value_of("--device", flags) or "auto")
-    run_module("data.examples.sample_questions", "--output-dir", output_dir / "data")
-    settings |= {
-        "train_file": output_dir / f"data/train{OWN_QUESTIONS[name]}.json",
-        "predict_file": output_dir / f"data/held_out{OWN_QUESTIONS[name]}.json",
+def _quickstart_settings(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Data of this project; the model that the pre-training quickstart left, unless other weights are given."""
+    output_dir = Path(flags.get("output_dir", f"results/{name}"))
+    data = output_dir / "data"
+    run_module("data.examples.sample_questions", output_dir=data)
+    return {
+        **({"device": "cpu"} if num_gpus() == 0 else {}),
+        "train_file": data / f"train{OWN_QUESTIONS[name]}.json",
+        "predict_file": data / f"held_out{OWN_QUESTIONS[name]}.json",
+        **quickstart_settings(output_dir, flags, lambda: _paragraphs(data / "train.json"), QUICKSTART_VOCABULARY_SIZE),
     }
-    if value_of("--from-pretrained-params", flags) is not None:
-        return settings
-    return settings | (
-        pretrained_settings()
-        or random_settings(output_dir / "data", _paragraphs(output_dir / "data/train.json"), QUICKSTART_VOCABULARY_SIZE)
-    )
 
 
 def _paragraphs(train_file: Path) -> list[str]:
@@ -197,59 +152,27 @@ def _paragraphs(train_file: Path) -> list[str]:
     return [f"paragraph-{number} {text}" for number, text in enumerate(texts)]
 
 
-def result_lines(config: SquadConfig) -> list[str]:
-    """What came out, and what to try next."""
-    directory = config.stage_dir() / "benchmark" if config.run.benchmark else config.stage_dir()
-    summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
-    rows = [
-        ("exact match", "exact_match", "{:.2f}"),
-        ("F1", "F1", "{:.2f}"),
-        ("F1 of questions with an answer", "eval_HasAns_f1", "{:.2f}"),
-        ("F1 of questions without", "eval_NoAns_f1", "{:.2f}"),
-        ("F1 at the best threshold", "eval_best_f1", "{:.2f}"),
-        ("training, sequences/s", "training_sequences_per_second", "{:.1f}"),
-        ("inference, sequences/s", "inference_sequences_per_second", "{:.1f}"),
-    ]
-    lines = [""] + [
-        f"  {title:<32}{form.format(summary[key]):>8}" for title, key, form in rows if summary.get(key) is not None
-    ]
+def result_lines(plan: FineTuningPlan) -> list[str]:
+    """The scores, and what to try next."""
+    config = plan.config
+    lines = summary_lines(config, lambda summary: SCORES)
     if config.run.benchmark:
-        return [*lines, f"\nSummary: {directory}/summary.json."]
-    model = config.best_dir() if config.best_dir().is_dir() else config.checkpoint_dir()
-    lines += ["", f"Answers: {config.stage_dir()}/predictions.json. Summary: {config.stage_dir()}/summary.json."]
-    if model.is_dir():
-        lines += [f"Ask it yourself:  python run_squad.py --interactive --from-pretrained-params {model}"]
+        return [*lines, f"Summary: {config.stage_dir()}/benchmark/summary.json."]
+    lines.append(f"Answers: {config.stage_dir()}/predictions.json. Summary: {config.stage_dir()}/summary.json.")
+    if (model := trained_model(config)) is not None:
+        lines.append(f"Ask it yourself:  python run_squad.py --interactive --from-pretrained-params {model}")
     return lines
 
 
-def _whole(name: str, word: str) -> int:
-    if not word.isdecimal() or int(word) < 1:
-        raise ValueError(f"{name}={word} must be a whole number of at least 1")
-    return int(word)
-
-
-def _parser() -> argparse.ArgumentParser:
-    numbered = "\n".join(
-        f"  {number:2} {name:24} {'-' if default is None else default}"
-        for number, (name, default) in enumerate(POSITIONAL, 1)
-    )
-    parser = argparse.ArgumentParser(
+def _parser() -> LauncherParser:
+    parser = LauncherParser(
         prog="run_squad.sh",
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="%(prog)s [18 positional arguments | --config NAME] [flags]",
         description="Fine-tune BERT on SQuAD and score it. Without arguments: the quickstart, on questions of this "
         "project.\n\nPresets of --config: " + ", ".join(PRESETS) + f".\nRecipes: {', '.join(ENTRY.recipes)}.",
         epilog="Further flags are those of `python run_squad.py --help`. The same command continues what was stopped."
-        f"\n\nPositional arguments and their defaults, which a - also stands for:\n{numbered}",
+        f"\n\n{positional_help(POSITIONAL)}",
     )
-    add_rank_flags(parser)
-    parser.add_argument("--config", metavar="NAME_OR_FILE", help="a preset, a recipe, or a YAML file")
     parser.add_argument("--squad-dir", metavar="DIR", help="folder of SQuAD's files; v2.0 in its name means version 2")
     parser.add_argument("--mode", metavar="|".join(MODES), help="what to do (default: train_eval)")
-    parser.add_argument("--show-config", action="store_true", help="print every resolved setting as YAML")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

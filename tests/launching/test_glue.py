@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
+from bert.finetuning.ner.config import ENTRY as NER
 from bert.launching.glue import main, plan
 
 
@@ -19,7 +20,9 @@ def weights(tmp_path):
     """A folder as Hugging Face leaves it, but for the weights themselves."""
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "config.json").write_text('{"hidden_size": 48, "num_attention_heads": 4, "vocab_size": 77}')
+    (folder / "config.json").write_text(
+        '{"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 77}'
+    )
     (folder / "vocab.txt").write_text("[PAD]\n")
     return folder
 
@@ -74,6 +77,18 @@ def test_recipes_of_both_scripts(weights):
     assert config.batch.resolved_global_batch_size(ranks.num_processes) == 16
 
 
+def test_entities_have_a_script_of_their_own(weights, capsys):
+    named = ["--from-pretrained-params", str(weights), "--device", "cpu", "--max-seq-length", "64"]
+    assert plan(named, NER)[1:] == plan(["--config", "quickstart_entities", *named])[1:]
+    _, entry, config, _ = plan([*named, "--train-file", "a", "--eval-file", "b", "--do-train"], NER)
+    assert entry is NER and config.data.train_file == Path("a") and config.run.epochs == 2
+    with pytest.raises(ValueError, match=r"1 positional arguments \(mrpc\) must be none; or use flags"):
+        plan(["mrpc", *named], NER)
+    with pytest.raises(SystemExit):
+        plan(["--help"], NER)
+    assert "run_ner.sh [--config NAME] [flags]" in capsys.readouterr().out
+
+
 def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(capsys):
     _, _, config, _ = plan(["--device", "cpu"])
     assert "There is no pre-trained model" in capsys.readouterr().out
@@ -97,8 +112,9 @@ def test_what_is_mistyped_is_refused(words, message, capsys, weights):
     assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
-def test_the_script_calls_the_launcher():
+@pytest.mark.parametrize(("script", "usage"), [("run_glue.sh", "TASK DATA_DIR CHECKPOINT"), ("run_ner.sh", "entities")])
+def test_the_script_calls_the_launcher(script, usage):
     done = subprocess.run(
-        ["bash", str(REPOSITORY / "scripts/run_glue.sh"), "--help"], capture_output=True, text=True, check=False
+        ["bash", str(REPOSITORY / "scripts" / script), "--help"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0 and "TASK DATA_DIR CHECKPOINT" in done.stdout, done.stderr
+    assert done.returncode == 0 and usage in done.stdout, done.stderr

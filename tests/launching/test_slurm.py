@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert.launching import slurm
-from bert.launching.plan import parse_launch_arguments
+from bert.launching.pretraining_plan import parse_launch_arguments
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def test_nothing_set_is_bert_large_in_both_phases_on_eight_gpus():
     found = plan()
     assert [config.run.phase for config in found.phases] == [1, 2]
     assert found.phases[0].run.bert_model == "bert-large-uncased" and found.phases[0].run.seed == 12439
-    assert (found.num_nodes, found.processes_per_node) == (1, 8)
+    assert (found.ranks.num_nodes, found.ranks.num_processes) == (1, 8)
     assert found.phases[0].batch.gradient_accumulation_steps(8) == 32
 
 
@@ -54,8 +54,8 @@ def test_the_variables_users_know_reach_the_settings():
     assert config.batch.resolved_global_batch_size(16) == 64 * 16 * 16
     start = config.initialization
     assert (start.from_checkpoint, start.last_step_of_checkpoint) == (Path("/old/run"), "auto")
-    assert (found.processes_per_node, found.num_nodes, found.node_rank) == (4, 4, 2)
-    assert found.master == "10.0.0.1:20017"
+    assert (found.ranks.num_processes, found.ranks.num_nodes, found.ranks.node_rank) == (4, 4, 2)
+    assert found.ranks.master == "10.0.0.1:20017"
     making = found.preparation
     assert (making.num_shards_per_worker, making.sample_ratio, making.num_workers) == (7, 0.5, 11)
     assert (making.bin_size(1), making.num_shards(config, 16)) == (32, 7 * 3 * 16)
@@ -92,8 +92,8 @@ def test_fp32_is_not_tf32(name, amp, tf32):
 
 def test_no_gpu_means_ranks_on_the_cpu():
     found = plan(GPUS="0", CPU_RANKS="2")
-    assert found.processes_per_node == 2 and found.phases[0].hardware.device == "cpu"
-    assert plan(GPUS="0").processes_per_node == 1
+    assert found.ranks.num_processes == 2 and found.phases[0].hardware.device == "cpu"
+    assert plan(GPUS="0").ranks.num_processes == 1
 
 
 def test_phase_2_never_starts_from_random_weights(tmp_path):
@@ -118,7 +118,7 @@ def test_phase_2_never_starts_from_random_weights(tmp_path):
         ({"PRECISION": "fp8"}, "PRECISION=fp8 must be one of amp, fp32, tf32, fp16; change it"),
         ({"RERUN_DASK": "true"}, "RERUN_DASK=true would make the shards anew at each requeue; delete their folder"),
         ({"BIN_SIZE": "48"}, "phase1_bin_size=48 must be one of none, 32"),
-        ({"GPUS": "eight"}, "num_processes=eight must be a whole number from 1 up"),
+        ({"GPUS": "eight"}, "num_gpus=eight must be a whole number from 1 up"),
         (
             {"TRAIN_BATCH_SIZE": "100"},
             "global_batch_size=65536 must be a multiple of batch_size x world_size = 100 x 8",

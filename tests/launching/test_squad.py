@@ -7,7 +7,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.finetuning.squad.recipes import RECIPES
-from bert.launching import finetuning_quickstart
+from bert.launching import runner
 from bert.launching.squad import main, plan, result_lines
 
 
@@ -22,17 +22,20 @@ def weights(tmp_path):
     """A folder as Hugging Face leaves it, but for the weights themselves."""
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "config.json").write_text('{"hidden_size": 48, "num_attention_heads": 4, "vocab_size": 77}')
+    (folder / "config.json").write_text(
+        '{"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 77}'
+    )
     (folder / "vocab.txt").write_text("[PAD]\n")
     return folder
 
 
 def settings(*words: str):
-    return plan([*words, "--device", "cpu"])
+    launcher, _, config, ranks = plan([*words, "--device", "cpu"])
+    return launcher, config, ranks
 
 
 def test_positional_arguments_in_the_known_order(weights):
-    own, config, ranks = settings(
+    _, config, ranks = settings(
         str(weights),
         "3",
         "16",
@@ -112,7 +115,7 @@ def test_version_2_goes_by_the_folder(weights):
 
 
 def test_without_arguments_a_small_model_on_questions_of_this_project(capsys):
-    _, config, ranks = plan([])
+    _, _, config, ranks = plan([])
     assert config.run.bert_model == "bert-quickstart" and ranks.num_processes in (1, 2)
     assert "the weights are random" in capsys.readouterr().out
     assert len(config.data.vocab_file.read_text().splitlines()) == config.model.vocab_size
@@ -136,7 +139,7 @@ def test_the_quickstart_starts_from_what_pre_training_left(capsys):
     step = Path("results/quickstart/bert-quickstart/phase2/700")
     step.mkdir(parents=True)
     (step / "manifest.json").write_text("{}")
-    (step / "bert_config.json").write_text('{"hidden_size": 128, "num_attention_heads": 2}')
+    (step / "bert_config.json").write_text('{"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}')
     (step / "vocab.txt").write_text("[PAD]\n")
     _, config, _ = settings()
     assert config.initialization.from_pretrained_params == step and config.data.vocab_file == step / "vocab.txt"
@@ -162,15 +165,16 @@ def test_what_is_mistyped_is_refused_with_value_rule_and_remedy(words, message, 
 
 
 def test_the_result_names_scores_and_what_to_try(weights):
-    _, config, _ = settings("--config", "squad", "--from-pretrained-params", str(weights), "--output-dir", "out")
+    found = plan(["--config", "squad", "--from-pretrained-params", str(weights), "--output-dir", "out"])
+    config = found.config
     config.stage_dir().mkdir(parents=True)
     (config.stage_dir() / "summary.json").write_text('{"exact_match": 71.25, "F1": 80.5}')
-    text = "\n".join(result_lines(config))
+    text = "\n".join(result_lines(found))
     assert "71.25" in text and "80.50" in text and "F1 of questions without" not in text
 
 
 def test_files_of_the_quickstart_that_cannot_be_made_are_an_error(monkeypatch):
-    monkeypatch.setattr(finetuning_quickstart, "REPOSITORY", Path("/nowhere"))
+    monkeypatch.setattr(runner, "REPOSITORY", Path("/nowhere"))
     monkeypatch.setenv("PYTHONPATH", "")
     with pytest.raises(ValueError, match="python -m data.examples.sample_questions ended with exit code 1"):
         settings()

@@ -7,16 +7,16 @@ import pytest
 
 from bert import REPOSITORY
 from bert.config.base import derive
-from bert.launching import quickstart
-from bert.launching.plan import parse_launch_arguments
+from bert.launching import pretraining_quickstart as quickstart
+from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.pretraining.recipes import RECIPES
 
 SECOND_START = """
 import sys
 from pathlib import Path
-from bert.launching import quickstart
-from bert.config import derive
-from bert.recipes import RECIPES
+from bert.config.base import derive
+from bert.launching import pretraining_quickstart as quickstart
+from bert.pretraining.recipes import RECIPES
 config = derive(RECIPES["quickstart_phase1"](), vocab_file=Path(sys.argv[1]) / "vocab.txt")
 with quickstart.data_lock(config):
     print("made" if (Path(sys.argv[1]) / "product").exists() else "missing", flush=True)
@@ -71,3 +71,29 @@ def test_settings_of_data_that_the_quickstart_does_not_make_are_refused(words):
     with pytest.raises(ValueError, match=f"{words[0]}.* has no effect with the quickstart"):
         parse_launch_arguments(words)
     assert parse_launch_arguments(["--config", "base", *words, "--dry-run"]).name == "base"
+
+
+def test_the_quickstart_makes_its_data_once(tmp_path):
+    config = derive(
+        parse_launch_arguments([]).phases[1],
+        input_dir=tmp_path / "s/train",
+        eval_dir=tmp_path / "s/eval",
+        vocab_file=tmp_path / "vocab.txt",
+    )
+    products = [product for _, _, product in quickstart.commands(config)]
+    ran = []
+
+    def run(words):
+        ran.append(words[2])
+        product = products[len(ran) - 1]
+        product.parent.mkdir(parents=True, exist_ok=True)
+        product.write_text("made")
+        return 0
+
+    assert quickstart.prepare(config, run) == 0
+    modules = ["data.examples.sample_corpus", "data.train_vocabulary", *["data.preprocess_bert_pretrain"] * 2]
+    assert ran == modules
+    assert quickstart.prepare(config, run) == 0 and ran == modules
+    train, held_out = (words for _, words, _ in quickstart.commands(config)[2:])
+    assert train[train.index("--bin-size") + 1] == "32" and "--bin-size" not in held_out
+    assert "held_out/source" in " ".join(held_out) and "held_out" not in " ".join(train)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from bert import REPOSITORY
 from bert.config.base import BUILT_IN_MODELS, derive
-from bert.launching import launcher
-from bert.launching import plan as launch_plan
-from bert.launching.plan import POSITIONAL, REPOSITORY, parse_launch_arguments, quickstart_processes
+from bert.launching.__main__ import main
+from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
+from bert.launching.ranks import quickstart_processes
 from bert.pretraining.recipes import PRESETS, RECIPES
 
 # name -> (a value unlike the default, where it lands: f(plan, phase 1, phase 2) -> value)
@@ -15,7 +16,7 @@ LANDINGS = {
     "batch_size": ("13", lambda plan, one, two: one.batch.batch_size, 13),
     "learning_rate": ("5e-3", lambda plan, one, two: one.optimizer.learning_rate, 5e-3),
     "precision": ("tf32", lambda plan, one, two: (one.precision.amp, two.precision.tf32), (False, True)),
-    "num_gpus": ("3", lambda plan, one, two: plan.processes_per_node, 3),
+    "num_gpus": ("3", lambda plan, one, two: plan.ranks.num_processes, 3),
     "warmup_proportion": ("0.5", lambda plan, one, two: one.optimizer.warmup_proportion, 0.5),
     "max_steps": ("11", lambda plan, one, two: one.run.max_steps, 11),
     "num_steps_per_checkpoint": (
@@ -142,16 +143,6 @@ def test_every_preset_is_a_plan(name):
     assert plan.world_size() == (quickstart_processes("auto") if name == "quickstart" else PRESETS[name].world_size())
 
 
-@pytest.mark.parametrize(
-    ("cores", "gpus", "device", "processes"),
-    [(1, 0, "auto", 1), (2, 0, "auto", 2), (64, 0, "auto", 2), (64, 8, "auto", 1), (64, 8, "cpu", 2)],
-)
-def test_the_quickstart_uses_two_cores_or_one_gpu(cores, gpus, device, processes, monkeypatch):
-    monkeypatch.setattr(launch_plan.os, "cpu_count", lambda: cores)
-    monkeypatch.setattr(launch_plan, "num_gpus", lambda: gpus)
-    assert quickstart_processes(device) == processes
-
-
 def test_one_phase_of_a_preset_and_one_recipe():
     assert [c.run.phase for c in parse_launch_arguments(["--config", "large", "--phase2"]).phases] == [2]
     assert [c.run.phase for c in parse_launch_arguments(["--config", "phase1_base"]).phases] == [1]
@@ -164,7 +155,7 @@ def test_one_phase_of_a_preset_and_one_recipe():
     [
         ("256 6e-3 int8", "precision=int8 must be one of amp, fp32, tf32"),
         ("256 fast", "learning_rate=fast must be a valid number"),
-        ("256 6e-3 amp eight", "num_processes=eight must be a whole number from 1 up"),
+        ("256 6e-3 amp eight", "num_gpus=eight must be a whole number from 1 up"),
         (" ".join(["-"] * 25 + ["48"]), "phase2_bin_size=48 must be one of none, 32, 64, 128, 256, 512"),
         (" ".join(["-"] * 24 + ["2"]), "sample_ratio=2 must be above 0 and at most 1"),
         (" ".join(["-"] * 33), "33 positional arguments must be at most 32"),
@@ -178,17 +169,17 @@ def test_one_phase_of_a_preset_and_one_recipe():
 )
 def test_wrong_arguments_are_refused_with_code_2(words, text, capsys):
     with pytest.raises(SystemExit) as exit_info:
-        launcher.main(["pretraining", *words.split()])
+        main(["pretraining", *words.split()])
     assert exit_info.value.code == 2
     assert text in capsys.readouterr().err
 
 
 def test_an_unknown_task_is_refused():
-    assert launcher.main([]) == launcher.main(["cooking"]) == 2
+    assert main([]) == main(["cooking"]) == 2
 
 
 def test_dry_run_and_show_config_print_both_phases(capsys):
-    assert launcher.main(["pretraining", "--config", "large", "--dry-run"]) == 0
+    assert main(["pretraining", "--config", "large", "--dry-run"]) == 0
     assert capsys.readouterr().out.count("65,536 sequences") == 1
-    assert launcher.main(["pretraining", "--config", "large", "--show-config"]) == 0
+    assert main(["pretraining", "--config", "large", "--show-config"]) == 0
     assert capsys.readouterr().out.count("max_steps: ") == 2

@@ -1,0 +1,21 @@
+"""`python -m bert.launching TASK ...`: what scripts/run_*.sh call."""
+
+import sys
+from collections.abc import Sequence
+
+from bert.exit_codes import BAD_INPUT
+from bert.launching import glue, pretraining, squad
+
+TASKS = {"pretraining": pretraining.main, "squad": squad.main, "glue": glue.main, "ner": glue.ner_main}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] not in TASKS:
+        print(f"error: {' '.join(words[:1]) or 'no task'} must be one of {', '.join(TASKS)}; pass one", file=sys.stderr)
+        return BAD_INPUT
+    return TASKS[words[0]](words[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Reads the arguments of scripts/run_*.sh: positional tables, the flags that all launchers have, and their values."""
+
+import argparse
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from bert.config.command_line import suggest
+from bert.config.flags import Parser
+
+PRECISIONS = {  # the names that NVIDIA's scripts have for them
+    "amp": {"amp": True, "tf32": False},
+    "fp32": {"amp": False, "tf32": False},
+    "tf32": {"amp": False, "tf32": True},
+}
+PositionalTable = Sequence[tuple[str, str | None]]  # (name, default) in order; None: not set
+
+
+class LauncherParser(Parser):
+    """The flags of a launcher: those of the ranks and the configuration, which all have, and those that a task adds."""
+
+    def __init__(self, **texts: str) -> None:
+        super().__init__(
+            allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **texts,  # type: ignore[arg-type]
+        )
+        add = self.add_argument
+        add("--config", metavar="NAME_OR_FILE", help="a preset, a recipe, or a YAML file")
+        add(
+            "--num-processes",
+            "--num-gpus",
+            dest="num_gpus",
+            metavar="N",
+            help="processes (GPUs) on each node; without it, as many as the preset or the task takes",
+        )
+        add("--num-nodes", metavar="N", help="nodes; start the same command on each of them")
+        add("--node-rank", metavar="R", help="number of this node; none: the launchers agree on one")
+        add("--master", metavar="HOST:PORT", help="address of the first node")
+        add("--show-config", action="store_true", help="print every resolved setting as YAML")
+
+    def read(self, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """The launcher's flags that were given, by name, and the words of all other flags."""
+        known, rest = self.parse_known_args(words)
+        return dict(vars(known)), rest
+
+    def names(self) -> list[str]:
+        """All flags, to suggest one for a misspelt one."""
+        return [flag for action in self._actions for flag in action.option_strings]
+
+
+def split_positional(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words before the first flag, and the others. `-` and negative numbers are no flags."""
+    first = next((index for index, word in enumerate(words) if word.startswith("--") or word == "-h"), len(words))
+    return list(words[:first]), list(words[first:])
+
+
+def read_positional(words: Sequence[str], table: PositionalTable, given: Mapping[str, Any]) -> dict[str, str]:
+    """The values of positional arguments by name. A missing, empty or `-` word stands for the default.
+
+    Args:
+        given: the launcher's flags; --config contradicts positional arguments.
+    Raises:
+        ValueError: too many words, or --config.
+    """
+    if "config" in given:
+        raise ValueError(f"config={given['config']} contradicts the positional arguments; give only one of them")
+    if len(words) > len(table):
+        raise ValueError(
+            f"{len(words)} positional arguments must be at most {len(table)}; drop "
+            f"{' '.join(words[len(table) :])}, or use flags (--help)"
+        )
+    values: dict[str, str] = {}
+    for number, (name, default) in enumerate(table):
+        word = words[number] if number < len(words) else ""
+        value = default if word in ("", "-") or (word == "None" and default is None) else word
+        if value is not None:
+            values[name] = value
+    return values
+
+
+def positional_help(table: PositionalTable) -> str:
+    rows = (f"  {number:2} {name:30} {default}" for number, (name, default) in enumerate(table, 1))
+    return "\n".join(["Positional arguments and their defaults, which a - also stands for:", *rows])
+
+
+def one_of(name: str, value: str, choices: Collection[str]) -> str:
+    if value not in choices:
+        raise ValueError(f"{name}={value} must be one of {', '.join(choices)}; {suggest(value, choices, 'change it')}")
+    return value
+
+
+def whole_number(name: str, value: str, least: int = 1) -> int:
+    if not value.isdecimal() or int(value) < least:
+        raise ValueError(f"{name}={value} must be a whole number from {least} up; change it")
+    return int(value)
+
+
+def ratio(name: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1:
+        raise ValueError(f"{name}={value} must be above 0 and at most 1; change it")
+    return number

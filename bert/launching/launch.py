@@ -1,0 +1,94 @@
+"""Starts one training on the ranks of this node, so that the same command continues it: one way for every task."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from bert.config.command_line import dump_yaml, usage_errors
+from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
+from bert.files import write_atomically
+from bert.finetuning.config import FineTuningConfig
+from bert.launching.previous_run import continued, refuse_other_run, settings_asked_for, trains
+from bert.launching.ranks import Ranks, training_command
+from bert.launching.rendezvous import launcher_addresses, wait_for_master, without_proxy
+from bert.launching.runner import Runner
+from bert.pretraining.config import PretrainingConfig
+
+Settings = PretrainingConfig | FineTuningConfig
+MASTER_TIMEOUT_SECONDS = 600.0  # the nodes of a queue may start minutes apart
+ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # before there was a state to save; Paddle's launcher
+
+
+def launch(
+    script: Path,
+    config: Settings,
+    ranks: Ranks,
+    runner: Runner,
+    *,
+    start: Settings | None = None,
+    device: str | None = None,
+    job_id: str | None = None,
+    log_file: Path | None = None,
+) -> int:
+    """Run a training script to its end; returns its exit code, INTERRUPTED where the same command continues it.
+
+    Args:
+        script: a run_*.py, which reads its settings from OUTPUT_DIR/STAGE/launch.yaml.
+        start: `config` with where a first start begins, if it does not say so itself.
+        device: the device if it is known better than `config` says.
+    Raises:
+        SystemExit: BAD_INPUT after an error: wrong settings, another run in the folder, missing files or nodes.
+    """
+    with usage_errors():
+        devices = ranks.devices(device or config.hardware.device)
+        started = continued(config) or start or config
+        started.check_files()
+        refuse_other_run(config)
+        settings_file = _write_settings(config, started)
+        meeting_point = _meeting_point(ranks, runner)
+    command = training_command(
+        script,
+        settings_file,
+        ranks,
+        devices,
+        log_dir=config.stage_dir() / "launch",
+        job_id=job_id or config.stage(),
+        meeting_point=meeting_point,
+    )
+    return explain_exit(runner.run(command, log_file, config), config, runner)
+
+
+def _write_settings(config: Settings, started: Settings) -> Path:
+    """Write what the ranks read and, of a training, what the user asked for; other nodes read them meanwhile."""
+    settings_file = config.stage_dir() / "launch.yaml"
+    settings_file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(settings_file, dump_yaml(started).encode())
+    if trains(config):
+        write_atomically(settings_asked_for(config), dump_yaml(config).encode())
+    return settings_file
+
+
+def _meeting_point(ranks: Ranks, runner: Runner) -> tuple[str, str] | None:
+    """Of several nodes, the address of the first, once it answers, and this node's own.
+
+    Paddle's launcher would wait for the first node without an end and without a message.
+    """
+    if ranks.num_nodes == 1:
+        return None
+    master, own_address = launcher_addresses(str(ranks.master))
+    os.environ.update(without_proxy(os.environ, master))
+    if ranks.node_rank:
+        wait_for_master(master, MASTER_TIMEOUT_SECONDS, stopped=lambda: runner.stop_requested)
+    return master, own_address
+
+
+def explain_exit(code: int, config: Settings, runner: Runner) -> int:
+    """Say how a command ended, unless it was well or its error was already explained; returns the code to end with."""
+    if code == INTERRUPTED or (runner.stop_requested and code in ENDED_BY_SIGNAL):
+        print("stopped; the same command continues from here", file=sys.stderr)
+        return INTERRUPTED
+    if code not in (OK, BAD_INPUT):
+        where = f"the reason is above, or in {config.stage_dir()}"
+        print(f"error: {config.stage()} ended with exit code {code}; {where}", file=sys.stderr)
+    return code

@@ -1,0 +1,118 @@
+"""`bash scripts/run_pretraining.sh`: makes missing data, trains the phases, shows the results.
+
+Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the same command continues; anything else is
+the code of the process that failed.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from bert.config.base import derive
+from bert.config.command_line import dump_yaml, usage_errors
+from bert.launching import pretraining_quickstart, pretraining_report
+from bert.launching.launch import explain_exit, launch
+from bert.launching.preparation import prepare_shards
+from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
+from bert.launching.previous_run import is_done, refuse_other_run
+from bert.launching.runner import Runner
+from bert.planning.flags import planned
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.dry_run import dry_run_report
+
+SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
+
+
+def main(argv: Sequence[str]) -> int:
+    with usage_errors():
+        plan = parse_launch_arguments(argv)
+        if plan.show_config or plan.dry_run:
+            for config in plan.phases:
+                print(dump_yaml(config) if plan.show_config else dry_run_report(config, plan.world_size()) + "\n")
+            return 0
+        if plan.planning is not None:
+            print(planned(plan.phases, plan.planning))
+            return 0
+        plan.ranks.devices(plan.device())  # before data is made for ranks that cannot be started
+        for config in plan.phases:
+            refuse_other_run(config)
+    return _run(plan, Runner())
+
+
+def _run(plan: LaunchPlan, runner: Runner) -> int:
+    started, unfinished = time.monotonic(), [config for config in plan.phases if not is_done(config)]
+    if not unfinished:
+        print(f"Already done: {plan.phases[0].run.output_dir} (delete it, or pass another --output-dir, to train anew)")
+    for config in unfinished:
+        if code := explain_exit(prepare_data(plan, config, runner), config, runner):
+            return code
+        if code := _train(plan, config, runner):
+            return code
+        if not (config.run.benchmark or _is_done_here(plan, config)):
+            print(f"phase {config.run.phase} has steps left; the same command continues")
+            return 0
+    if plan.ranks.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
+        try:
+            pretraining_report.show(plan, time.monotonic() - started)
+        except BrokenPipeError:  # nobody reads; the files are written
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def prepare_data(plan: LaunchPlan, config: PretrainingConfig, runner: Runner, only_this_node: bool = False) -> int:
+    """Make the phase's data if it is missing; exit code of the command that did."""
+    with usage_errors():
+        if plan.name == "quickstart":
+            with pretraining_quickstart.data_lock(config):
+                return pretraining_quickstart.prepare(config, runner.run)
+        return prepare_shards(plan, config, runner.run, only_this_node)
+
+
+def _train(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> int:
+    log_file = None
+    if plan.create_logfile:
+        stamp = time.strftime("%y%m%d%H%M%S")
+        batch = config.batch.resolved_global_batch_size(plan.world_size())
+        log_file = config.run.output_dir / f"{plan.job_name}.phase{config.run.phase}_gbs{batch}.{stamp}.log"
+    return launch(
+        plan.code_dir / "run_pretraining.py",
+        config,
+        plan.ranks,
+        runner,
+        start=first_start(config, previous=plan.phases[0]),
+        device=plan.device(),
+        job_id=f"{plan.job_name}_phase{config.run.phase}",
+        log_file=log_file,
+    )
+
+
+def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> PretrainingConfig:
+    """The settings of a phase that has no checkpoint yet: phase 2 starts from the weights of phase 1.
+
+    A start that was given for both phases is that of phase 1; one that was given for phase 2 alone is kept.
+    """
+    start, start_before = config.initialization, previous.initialization
+    if config.run.benchmark or config.run.phase == 1 or previous.run.phase == 2 or start.from_phase1_final_params:
+        return config
+    if (start.from_pretrained_params, start.from_checkpoint) != (
+        start_before.from_pretrained_params,
+        start_before.from_checkpoint,
+    ):
+        return config
+    return derive(
+        config,
+        from_phase1_final_params=previous.checkpoint_dir(),
+        from_pretrained_params=None,
+        from_checkpoint=None,
+        last_step_of_checkpoint=None,
+    )
+
+
+def _is_done_here(plan: LaunchPlan, config: PretrainingConfig) -> bool:
+    """Whether the phase is done, as this node sees it."""
+    waits = plan.ranks.num_nodes > 1 and not config.run.steps_this_run
+    deadline = time.monotonic() + (SUMMARY_PATIENCE_SECONDS if waits else 0.0)
+    while not (done := is_done(config)) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    return done

@@ -1,0 +1,296 @@
+"""The arguments of scripts/run_pretraining.sh -> a plan: which phases, on which ranks, with which data.
+
+Three forms: nothing at all (the quickstart), the 32 positional arguments that users of NVIDIA's scripts know, or a
+preset or recipe with --config, and flags. `--phase1-NAME VALUE` changes a flag in one phase only.
+"""
+
+import dataclasses
+import os
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert import REPOSITORY
+from bert.config.base import derive
+from bert.config.command_line import parse_flags, resolve_config, suggest
+from bert.launching.arguments import (
+    PRECISIONS,
+    LauncherParser,
+    one_of,
+    positional_help,
+    ratio,
+    read_positional,
+    split_positional,
+    whole_number,
+)
+from bert.launching.ranks import Ranks, num_gpus, quickstart_processes, read_ranks
+from bert.planning.flags import PLAN_FLAGS, PlanRequest, add_plan_flags, take_plan_request
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.entry import ENTRY
+from bert.pretraining.recipes import PRESETS, RECIPES, Preset
+
+BIN_SIZES = ("none", "32", "64", "128", "256", "512")
+
+# Order and defaults of the positional arguments. Those named like a flag of the launcher set it. A name that ends in
+# _phase2 belongs to phase 2, and the same name without it to phase 1; the others are settings of both phases.
+POSITIONAL: tuple[tuple[str, str | None], ...] = (
+    ("batch_size", "256"),
+    ("learning_rate", "6e-3"),
+    ("precision", "amp"),
+    ("num_gpus", "8"),
+    ("warmup_proportion", "0.2843"),
+    ("max_steps", "7038"),
+    ("num_steps_per_checkpoint", "200"),
+    ("create_logfile", "false"),
+    ("gradient_merge_steps", "32"),
+    ("seed", "12439"),
+    ("job_name", "bert_lamb_pretraining"),
+    ("batch_size_phase2", "32"),
+    ("learning_rate_phase2", "4e-3"),
+    ("warmup_proportion_phase2", "0.128"),
+    ("max_steps_phase2", "1563"),
+    ("gradient_merge_steps_phase2", "128"),
+    ("input_dir", "$BERT_PREP_WORKING_DIR/pretrain/phase1/unbinned/parquet/"),
+    ("input_dir_phase2", "$BERT_PREP_WORKING_DIR/pretrain/phase2/bin_size_64/parquet/"),
+    ("code_dir", str(REPOSITORY)),
+    ("init_checkpoint", None),
+    ("wikipedia_source", "$BERT_PREP_WORKING_DIR/wikipedia/source/"),
+    ("num_dask_workers", str(os.cpu_count())),
+    ("num_shards_per_worker", "128"),
+    ("num_workers", "4"),
+    ("sample_ratio", "0.9"),
+    ("phase2_bin_size", "64"),
+    ("masking", "static"),
+    ("bert_config", None),
+    ("benchmark", "false"),
+    ("benchmark_steps", "10"),
+    ("benchmark_warmup_steps", "10"),
+    ("fuse_mha", "true"),
+)
+_PREPARATION_FLAGS = (
+    "wikipedia_source",
+    "num_dask_workers",
+    "num_shards_per_worker",
+    "sample_ratio",
+    "phase1_bin_size",
+    "phase2_bin_size",
+)
+_LAUNCHER_FLAGS = ("num_gpus", "create_logfile", "job_name", "code_dir", *_PREPARATION_FLAGS)
+# Defaults of the launcher's flags; those of the ranks come from the preset.
+_DEFAULTS = {**dict(POSITIONAL), "phase1_bin_size": "none"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Preparation:
+    """How missing shards would be made."""
+
+    wikipedia_source: Path
+    num_workers: int
+    num_shards_per_worker: int
+    sample_ratio: float
+    phase1_bin_size: int | None
+    phase2_bin_size: int | None
+
+    def num_shards(self, config: PretrainingConfig, world_size: int) -> int:
+        """A multiple of ranks x readers, so that every reader gets as many shards as the others."""
+        return self.num_shards_per_worker * max(1, config.data.num_workers) * world_size
+
+    def bin_size(self, phase: int) -> int | None:
+        return self.phase2_bin_size if phase == 2 else self.phase1_bin_size
+
+
+@dataclasses.dataclass(frozen=True)
+class LaunchPlan:
+    name: str
+    phases: tuple[PretrainingConfig, ...]
+    ranks: Ranks
+    preparation: Preparation
+    code_dir: Path
+    job_name: str
+    create_logfile: bool
+    show_config: bool
+    dry_run: bool
+    planning: PlanRequest | None
+
+    def world_size(self) -> int:
+        return self.ranks.world_size()
+
+    def device(self) -> str:
+        """The device setting; the quickstart takes the CPU where there is no GPU, with any number of ranks."""
+        device = self.phases[0].hardware.device
+        return "cpu" if self.name == "quickstart" and device == "auto" and num_gpus() == 0 else device
+
+
+def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
+    """Raises ValueError with value, rule and remedy."""
+    positional, words = split_positional(argv)
+    parser = _parser()
+    launcher, rest = parser.read(words)
+    common, per_phase = _split_phases(rest, parser.names())
+    if positional:
+        values = read_positional(positional, POSITIONAL, launcher)
+        launcher = {**{name: values[name] for name in _LAUNCHER_FLAGS if name in values}, **launcher}
+        flags = {phase: _positional_flags(values, phase) | common | per_phase[phase] for phase in (1, 2)}
+        return _plan("positional arguments", [resolve_config(flags[phase], ENTRY) for phase in (1, 2)], launcher)
+    name = str(launcher.pop("config", "quickstart" if "phase" not in common else ""))
+    if name in PRESETS:
+        return _preset_plan(name, PRESETS[name], common, per_phase, launcher)
+    if name and name not in RECIPES and not Path(name).is_file():
+        close = suggest(name, [*PRESETS, *RECIPES], f"the presets are {', '.join(PRESETS)}")
+        raise ValueError(f"config={name} must be a preset, a recipe or a YAML file; {close}")
+    return _single_phase_plan(name, common, per_phase, launcher)
+
+
+def _split_phases(words: Sequence[str], launcher_flags: Iterable[str]) -> tuple[dict[str, Any], dict[int, dict]]:
+    """Flags for all phases, and those with --phaseN- for one phase only."""
+    parts: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    target = 0
+    for word in words:
+        if word.startswith("--"):
+            target = next((phase for phase in (1, 2) if word.startswith(f"--phase{phase}-")), 0)
+            word = word if target == 0 else "--" + word[len("--phase1-") :]
+        parts[target].append(word)
+    common, *per_phase = (parse_flags(parts[part], ENTRY, launcher_flags) for part in parts)
+    for phase, flags in enumerate(per_phase, 1):
+        for name in {"dry_run", "show_config", "phase", "config", *PLAN_FLAGS} & flags.keys():
+            raise ValueError(
+                f"--phase{phase}-{name.replace('_', '-')} is not a setting of a phase; give it without phase{phase}-"
+            )
+    return common, dict(enumerate(per_phase, 1))
+
+
+def _positional_flags(values: Mapping[str, str], phase: int) -> dict[str, Any]:
+    """The settings of one phase that the positional arguments stand for."""
+    results = Path(values["code_dir"]) / "results"
+    flags: dict[str, Any] = {
+        "config": f"phase{phase}_large",
+        "global_batch_size": None,
+        "log_freq": 1,
+        "output_dir": results,
+        "report_file": results / f"dllogger_p{phase}.json",
+        **PRECISIONS[one_of("precision", values["precision"], PRECISIONS)],
+    }
+    if "bert_config" in values:
+        flags["config_file"] = values["bert_config"]
+    if "init_checkpoint" in values and phase == 1:
+        flags |= {"from_checkpoint": values["init_checkpoint"], "last_step_of_checkpoint": "auto"}
+    for name, value in values.items():
+        if name not in (*_LAUNCHER_FLAGS, "precision", "bert_config", "init_checkpoint") and not name.endswith(
+            "_phase2"
+        ):
+            flags[name] = values.get(f"{name}_phase2", value) if phase == 2 else value
+    return flags
+
+
+def _preset_plan(
+    name: str, preset: Preset, common: dict[str, Any], per_phase: Mapping[int, dict[str, Any]], launcher: dict[str, Any]
+) -> LaunchPlan:
+    only = common.pop("phase", None)
+    if only and per_phase[3 - int(only)]:
+        raise ValueError(f"--phase{3 - int(only)}-... has no effect with --phase{only}; drop it, or train both phases")
+    recipes = {1: preset.phase1.__name__, 2: preset.phase2.__name__}
+    phases = [
+        resolve_config({"config": recipe, **common, **per_phase[phase]}, ENTRY)
+        for phase, recipe in recipes.items()
+        if only in (None, phase)
+    ]
+    if "report_file" not in common:  # one for each phase, beside its other files
+        phases = [derive(config, report_file=config.stage_dir() / "report.json") for config in phases]
+    if name != "quickstart":
+        return _plan(name, phases, launcher, preset.processes_per_node, preset.num_nodes)
+    _refuse_own_data(phases, launcher)
+    return _plan(name, phases, launcher, quickstart_processes(phases[0].hardware.device), preset.num_nodes)
+
+
+def _refuse_own_data(phases: Sequence[PretrainingConfig], launcher: Mapping[str, Any]) -> None:
+    """The quickstart's data is always the same, and is never made where a user keeps other data."""
+    for config in phases:
+        recipe = RECIPES[f"quickstart_phase{config.run.phase}"]().data
+        for name in ("input_dir", "eval_dir", "vocab_file"):
+            if getattr(config.data, name) != getattr(recipe, name):
+                raise ValueError(
+                    f"{name}={getattr(config.data, name)} is not where the quickstart makes its data; to "
+                    "train on yours, name a preset (--config base) or one phase (--phase1)"
+                )
+    for name in _PREPARATION_FLAGS:
+        if name in launcher:
+            raise ValueError(
+                f"--{name.replace('_', '-')}={launcher[name]} has no effect with the quickstart, whose data is always "
+                "the same; drop it, or name a preset (--config base) or one phase (--phase1)"
+            )
+
+
+def _single_phase_plan(
+    name: str, common: dict[str, Any], per_phase: Mapping[int, dict[str, Any]], launcher: dict[str, Any]
+) -> LaunchPlan:
+    flags = {**({"config": name} if name else {}), **common}
+    config = resolve_config(flags, ENTRY)
+    if any(per_phase.values()):
+        config = resolve_config({**flags, **per_phase[config.run.phase]}, ENTRY)
+    return _plan(name or f"phase {config.run.phase}", [config], launcher)
+
+
+def _plan(
+    name: str,
+    phases: Sequence[PretrainingConfig],
+    launcher: dict[str, Any],
+    processes_per_node: int = 1,
+    num_nodes: int = 1,
+) -> LaunchPlan:
+    values = {**_DEFAULTS, **launcher}
+    plan = LaunchPlan(
+        name=name,
+        phases=tuple(phases),
+        ranks=read_ranks(launcher, processes_per_node, num_nodes),
+        preparation=Preparation(
+            wikipedia_source=Path(os.path.expandvars(values["wikipedia_source"])),
+            num_workers=whole_number("num_dask_workers", values["num_dask_workers"]),
+            num_shards_per_worker=whole_number("num_shards_per_worker", values["num_shards_per_worker"]),
+            sample_ratio=ratio("sample_ratio", values["sample_ratio"]),
+            phase1_bin_size=_bin_size("phase1_bin_size", values["phase1_bin_size"]),
+            phase2_bin_size=_bin_size("phase2_bin_size", values["phase2_bin_size"]),
+        ),
+        code_dir=Path(values["code_dir"]),
+        job_name=values["job_name"],
+        create_logfile=one_of("create_logfile", values["create_logfile"], ("true", "false")) == "true",
+        show_config=values.get("show_config", False),
+        dry_run=values.get("dry_run", False),
+        planning=take_plan_request(launcher),
+    )
+    for config in phases:
+        config.batch.gradient_accumulation_steps(plan.world_size())
+    return plan
+
+
+def _bin_size(name: str, value: str) -> int | None:
+    return None if one_of(name, value, BIN_SIZES) == "none" else int(value)
+
+
+def _parser() -> LauncherParser:
+    parser = LauncherParser(
+        prog="run_pretraining.sh",
+        usage="%(prog)s [32 positional arguments | --config NAME | --phase1 | --phase2] [flags]",
+        description="Pre-train BERT: both phases of a preset, or one phase. Without arguments: the quickstart."
+        + _wrapped("Presets of both phases", PRESETS)
+        + _wrapped("Recipes of one phase", RECIPES),
+        epilog="Further flags are those of `python run_pretraining.py --help`; --phase1-NAME VALUE sets a flag in\n"
+        f"phase 1 only, --phase2-NAME in phase 2.\n\n{positional_help(POSITIONAL)}",
+    )
+    add = parser.add_argument
+    add("--code-dir", metavar="DIR", help="checkout that holds run_pretraining.py")
+    add("--job-name", metavar="NAME", help="first part of the log file's name")
+    add("--create-logfile", nargs="?", const="true", metavar="true|false", help="keep the output in a file as well")
+    add("--wikipedia-source", metavar="DIR", help="text to make missing shards from")
+    add("--num-dask-workers", metavar="N", help="processes that make missing shards")
+    add("--num-shards-per-worker", metavar="N", help="shards for each reader of each rank")
+    add("--sample-ratio", metavar="R", help="share of the documents to use")
+    for phase in (1, 2):
+        add(f"--phase{phase}-bin-size", metavar="|".join(BIN_SIZES), help="tokens a bin of the phase's shards spans")
+    add("--dry-run", action="store_true", help="print the plan and stop")
+    add_plan_flags(parser)
+    return parser
+
+
+def _wrapped(title: str, names: Iterable[str]) -> str:
+    return "\n" + textwrap.fill(f"{title}: {', '.join(names)}.", 100, break_on_hyphens=False) + "\n"

@@ -1,0 +1,98 @@
+"""The ranks of a run: how many on how many nodes, on which GPUs, and the command of Paddle's launcher for them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert.launching.arguments import whole_number
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where the processes of a run are."""
+
+    num_processes: int = 1  # on each node
+    num_nodes: int = 1
+    node_rank: int | None = None  # None: the launchers agree on one
+    master: str | None = None  # HOST:PORT of the first node
+
+    def world_size(self) -> int:
+        return self.num_processes * self.num_nodes
+
+    def devices(self, device: str) -> str | None:
+        """GPUs of this node's ranks, such as `0,1`; None where Paddle chooses for a single rank, and on the CPU.
+
+        Args:
+            device: the setting: auto, cpu or gpu.
+        Raises:
+            ValueError: more ranks than GPUs, or several nodes without an address to meet at.
+        """
+        if self.num_nodes > 1 and self.master is None:
+            raise ValueError(
+                f"num_nodes={self.num_nodes} needs the address of the first node; pass --master HOST:PORT "
+                "on every node, and --num-nodes 1 to train on this node alone"
+            )
+        count = 0 if device == "cpu" else num_gpus()
+        if device == "cpu" or (count == 0 and self.num_processes == 1):
+            return None
+        if self.num_processes > count:
+            remedy = f"--num-gpus {count}" if count else "--device cpu to start them on the CPU"
+            raise ValueError(
+                f"num_gpus={self.num_processes} must be at most the {count} GPUs of this machine; pass {remedy}, or "
+                "start without arguments for the quickstart, which needs none"
+            )
+        return ",".join(map(str, range(self.num_processes)))
+
+
+def read_ranks(flags: Mapping[str, str], num_processes: int, num_nodes: int = 1) -> Ranks:
+    """The ranks that a launcher's flags say; the other arguments are the defaults."""
+    return Ranks(
+        whole_number("num_gpus", flags.get("num_gpus", str(num_processes))),
+        whole_number("num_nodes", flags.get("num_nodes", str(num_nodes))),
+        whole_number("node_rank", flags["node_rank"], least=0) if "node_rank" in flags else None,
+        flags.get("master"),
+    )
+
+
+def num_gpus() -> int:
+    """GPUs that the driver lists; 0 without a driver."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return 0
+    listed = subprocess.run([command, "--list-gpus"], capture_output=True, text=True, check=False)
+    return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
+
+
+def quickstart_processes(device: str) -> int:
+    """Ranks of a quickstart: two on a CPU of two or more cores, where most operators use one core each; else one."""
+    return 2 if (os.cpu_count() or 1) >= 2 and (device == "cpu" or not num_gpus()) else 1
+
+
+def training_command(
+    script: Path,
+    settings_file: Path,
+    ranks: Ranks,
+    devices: str | None,
+    log_dir: Path,
+    job_id: str,
+    meeting_point: tuple[str, str] | None = None,
+) -> list[str]:
+    """`script --config settings_file` on the ranks of this node, always through Paddle's launcher, even for one rank.
+
+    Args:
+        meeting_point: of several nodes, `rendezvous.launcher_addresses`.
+    """
+    options = ["--log_level", "CRITICAL", "--job_id", job_id]
+    if meeting_point is not None:
+        master, own_address = meeting_point
+        options += ["--nnodes", str(ranks.num_nodes), "--master", master, "--host", own_address]
+        options += ["--rank", str(ranks.node_rank)] if ranks.node_rank is not None else []
+        log_dir /= own_address if ranks.node_rank is None else f"node{ranks.node_rank}"  # the nodes share the folder
+    options += ["--log_dir", str(log_dir)]
+    options += ["--devices", devices] if devices else ["--nproc_per_node", str(ranks.num_processes)]
+    launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch"]
+    return [*launcher, *options, str(script), "--config", str(settings_file)]

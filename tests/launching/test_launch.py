@@ -1,0 +1,96 @@
+"""One training is started so that the same command continues it, and another one is refused."""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert.config.command_line import resolve_config
+from bert.finetuning.glue.config import ENTRY
+from bert.launching import launch as launching
+from bert.launching.ranks import Ranks
+
+SCRIPT = Path("run_numbers.py")
+
+
+def config_of(folder: Path, **changes):
+    (folder / "vocab.txt").write_text("[PAD]\nword\n")
+    given = {
+        "config": "quickstart_sentiment",
+        "bert_model": "bert-tiny",
+        "vocab_file": folder / "vocab.txt",
+        "output_dir": folder / "results",
+        "learning_rate": 0.01,
+    }
+    return resolve_config({**given, **changes}, ENTRY)
+
+
+class FakeRunner:
+    """Notes the commands, and ends them with a code."""
+
+    def __init__(self, code: int = 0, stop_requested: bool = False):
+        self.code, self.stop_requested = code, stop_requested
+        self.commands: list[list[str]] = []
+
+    def run(self, command, log_file, training):
+        self.commands.append(command)
+        return self.code
+
+
+@pytest.fixture
+def runner():
+    return FakeRunner()
+
+
+def launch(config, ranks, runner):
+    return launching.launch(SCRIPT, config, ranks, runner)
+
+
+@pytest.mark.parametrize(("code", "result"), [(75, 75), (143, 75), (0, 0), (74, 74), (70, 70), (3, 3)])
+def test_a_failure_after_a_request_to_stop_is_still_a_failure(tmp_path, code, result):
+    assert launch(config_of(tmp_path), Ranks(1), FakeRunner(code, stop_requested=True)) == result
+
+
+def test_nodes_wait_for_the_first_one_and_keep_their_logs_apart(tmp_path, runner, monkeypatch, capsys):
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        master = f"127.0.0.1:{first.getsockname()[1]}"
+        assert launch(config_of(tmp_path), Ranks(1, 2, 1, master), runner) == 0
+    command = runner.commands[0]
+    assert command[command.index("--log_dir") + 1].endswith("/launch/node1")
+    assert os.environ["no_proxy"] == "127.0.0.1"
+    monkeypatch.setattr(launching, "MASTER_TIMEOUT_SECONDS", 0.0)
+    with pytest.raises(SystemExit):
+        launch(config_of(tmp_path), Ranks(1, 2, 1, master), runner)
+    assert "did not answer within 0 s" in capsys.readouterr().err and len(runner.commands) == 1
+
+
+def test_what_the_guards_advise_can_be_followed(tmp_path, runner):
+    config = config_of(tmp_path)
+    (config.checkpoint_dir() / "5").mkdir(parents=True)
+    assert launch(config, Ranks(1), runner) == 0
+    assert launch(config_of(tmp_path, watchdog_seconds=7200.0), Ranks(1), runner) == 0
+
+
+def test_the_same_command_continues_and_another_one_is_refused(tmp_path, runner, capsys):
+    config = config_of(tmp_path)
+    assert launch(config, Ranks(2), runner) == 0
+    command = runner.commands[0]
+    assert command[:4] == [sys.executable, "-u", "-m", "paddle.distributed.launch"]
+    assert command[command.index("--nproc_per_node") + 1] == "2"
+    assert command[-3].endswith("run_numbers.py") and command[-1] == str(config.stage_dir() / "launch.yaml")
+    assert "from_checkpoint: null" in (config.stage_dir() / "launch.yaml").read_text()
+    (config.checkpoint_dir() / "5").mkdir(parents=True)
+    assert launch(config, Ranks(2), runner) == 0
+    settings = (config.stage_dir() / "launch.yaml").read_text()
+    assert f"from_checkpoint: {json.dumps(str(config.checkpoint_dir()))}".replace('"', "") in settings
+    assert "last_step_of_checkpoint: auto" in settings
+    other = config_of(tmp_path, learning_rate=0.5)
+    with pytest.raises(SystemExit):
+        launch(other, Ranks(2), runner)
+    assert "learning_rate=0.5 differs from 0.01 of the run in" in capsys.readouterr().err
+    assert launch(config_of(tmp_path, cpu_threads=1), Ranks(1), runner) == 0

@@ -1,0 +1,89 @@
+"""Missing shards are made once, by the commands of data/."""
+
+import pytest
+
+from bert.launching.preparation import Steps, prepare_shards
+from bert.launching.pretraining_plan import parse_launch_arguments
+
+
+def test_a_step_that_failed_or_changed_is_repeated(tmp_path):
+    codes, product = iter([3, 0, 0]), tmp_path / "product"
+    ran = []
+
+    def run(words):
+        ran.append(words)
+        product.write_text("")
+        return next(codes)
+
+    steps = Steps(tmp_path / "prepared.json", run)
+    assert steps.step("title", ["make", "1"], product) == 3
+    assert steps.step("title", ["make", "1"], product) == 0
+    assert steps.step("title", ["make", "1"], product) == 0
+    assert steps.step("title", ["make", "2"], product) == 0
+    assert ran == [["make", "1"], ["make", "1"], ["make", "2"]]
+    (tmp_path / "prepared.json").write_text("{cut")
+    codes = iter([0])
+    assert steps.step("title", ["make", "2"], product) == 0 and len(ran) == 4
+
+
+def test_what_was_made_from_a_product_made_anew_is_made_anew(tmp_path):
+    ran = []
+
+    def run(words):
+        ran.append(words[-1])
+        (tmp_path / words[-1]).parent.mkdir(exist_ok=True)
+        (tmp_path / words[-1]).write_text("")
+        return 0
+
+    def make_all(version):
+        steps = Steps(tmp_path / "prepared.json", run)
+        for command in (["corpus", version, "text"], ["preprocess", "shards/manifest.json"]):
+            assert steps.step("title", command, tmp_path / command[-1]) == 0
+
+    make_all("1")
+    make_all("1")
+    assert ran == ["text", "shards/manifest.json"]
+    (tmp_path / "shards/of-the-old-text.parquet").write_text("")
+    make_all("2")
+    assert ran == ["text", "shards/manifest.json"] * 2
+    assert [path.name for path in (tmp_path / "shards").iterdir()] == ["manifest.json"]
+
+
+def test_a_step_without_its_product_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="should exist after `make`"):
+        Steps(tmp_path / "prepared.json", lambda words: 0).step("title", ["make"], tmp_path / "product")
+
+
+def test_missing_shards_are_made_from_wikipedia(tmp_path, capsys):
+    source = tmp_path / "wikipedia"
+    plan = parse_launch_arguments([*["-"] * 16, str(tmp_path / "one"), str(tmp_path / "two"), "-", "-", str(source)])
+    with pytest.raises(ValueError, match="has no shards and wikipedia_source=.* no text to make them from; pass"):
+        prepare_shards(plan, plan.phases[0], lambda words: 0)
+    source.mkdir()
+    (source / "0.txt").write_text("wiki-1 text")
+    commands = []
+    for config in plan.phases:
+        prepare_shards(plan, config, lambda words: commands.append(" ".join(words)) or 0)
+    for text in ("--target-seq-length 128", "--num-shards 4096", "--sample-ratio 0.9", "--seed 12439", "--masking"):
+        assert text in commands[0]
+    assert "--bin-size" not in commands[0] and "--bin-size 64" in commands[1]
+    assert "--target-seq-length 512" in commands[1] and "--max-predictions-per-seq 80" in commands[1]
+
+
+def test_shards_that_are_there_are_not_made_unless_unfinished(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/part.0.parquet").write_text("")
+    plan = parse_launch_arguments([*["-"] * 16, str(tmp_path / "one")])
+    assert prepare_shards(plan, plan.phases[0], lambda words: 1 / 0) == 0
+    (tmp_path / "one/.unfinished").mkdir()
+    with pytest.raises(ValueError, match="no text to make them from"):
+        prepare_shards(plan, plan.phases[0], lambda words: 0)
+    (tmp_path / "one/manifest.json").write_text("{}")  # vouches for all; only tidying up was left to do
+    assert prepare_shards(plan, plan.phases[0], lambda words: 1 / 0) == 0
+
+
+def test_an_unset_variable_is_named(monkeypatch):
+    monkeypatch.delenv("BERT_PREP_WORKING_DIR", raising=False)
+    plan = parse_launch_arguments(["256"])
+    with pytest.raises(ValueError, match="set BERT_PREP_WORKING_DIR"):
+        prepare_shards(plan, plan.phases[0], lambda words: 0)

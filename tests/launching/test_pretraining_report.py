@@ -1,0 +1,25 @@
+"""The summary of both phases."""
+
+from bert.config.base import derive
+from bert.launching import pretraining_report
+from bert.launching.pretraining_plan import parse_launch_arguments
+from bert.reporting.report_reading import read_run
+
+
+def test_the_table_leaves_out_what_is_unknown(capsys):
+    pretraining_report.print_table({"phase1": {"steps": 7}, "phase2": {"eval_masked_lm_loss": 5.25}})
+    out = capsys.readouterr().out
+    assert "5.250" in out and "-" in out and "phase 2" in out
+
+
+def test_repeated_steps_count_once_and_a_cut_line_not_at_all(tmp_path):
+    config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path)
+    config.stage_dir().mkdir()
+    (config.stage_dir() / "metrics.jsonl").write_text(
+        '{"step": 2, "loss": 3}\n{"step": 1, "loss": 2}\n{"step": 2, "loss": 4}\n'
+        '{"step": 2, "eval_masked_lm_loss": 5}\n{"st'
+    )
+    run = read_run(config.stage_dir(), config.stage())
+    assert run.curve("loss") == [(1, 2), (2, 4)] and run.curve("eval_masked_lm_loss") == [(2, 5)]
+    pretraining_report.draw(tmp_path / "loss.png", [run], [7])
+    assert (tmp_path / "loss.png").stat().st_size > 1000

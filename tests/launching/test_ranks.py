@@ -1,0 +1,77 @@
+"""Where the processes of a run are, and the command of Paddle's launcher."""
+
+from pathlib import Path
+
+import pytest
+
+from bert.launching import pretraining_plan
+from bert.launching import ranks as launch_ranks
+from bert.launching.arguments import LauncherParser
+from bert.launching.pretraining_plan import parse_launch_arguments
+from bert.launching.ranks import Ranks, quickstart_processes, read_ranks, training_command
+from bert.launching.rendezvous import launcher_addresses
+
+
+def parsed(words: list[str], device: str, num_processes: int = 1) -> Ranks:
+    ranks = read_ranks(LauncherParser().read(words)[0], num_processes)
+    ranks.devices(device)
+    return ranks
+
+
+def test_processes_and_nodes(monkeypatch):
+    monkeypatch.setattr(launch_ranks, "num_gpus", lambda: 4)
+    assert parsed(["--num-gpus", "3"], "auto") == Ranks(3)
+    assert parsed([], "auto", num_processes=4) == Ranks(4)
+    assert parsed(["--num-nodes", "2", "--node-rank", "1", "--master", "a:1"], "cpu") == Ranks(1, 2, 1, "a:1")
+    with pytest.raises(ValueError, match="num_gpus=5 must be at most the 4 GPUs of this machine; pass --num-gpus 4"):
+        parsed(["--num-gpus", "5"], "auto")
+    with pytest.raises(ValueError, match="num_nodes=2 needs the address of the first node; pass --master HOST:PORT"):
+        parsed(["--num-nodes", "2"], "cpu")
+    with pytest.raises(ValueError, match="num_gpus=two must be a whole number from 1 up"):
+        parsed(["--num-gpus", "two"], "cpu")
+
+
+def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatch):
+    def devices(*words):
+        plan = parse_launch_arguments(words)
+        return plan.ranks.devices(plan.device())
+
+    for module in (launch_ranks, pretraining_plan):
+        monkeypatch.setattr(module, "num_gpus", lambda: 2)
+    with pytest.raises(ValueError, match="num_gpus=8 must be at most the 2 GPUs of this machine; pass --num-gpus 2"):
+        devices("256")
+    assert devices("256", "--device", "cpu") is None
+    assert devices("--config", "large", "--num-gpus", "2") == "0,1"
+    for module in (launch_ranks, pretraining_plan):
+        monkeypatch.setattr(module, "num_gpus", lambda: 0)
+    assert devices() is None
+
+
+def test_commands_of_one_process_several_and_several_nodes():
+    config = parse_launch_arguments([]).phases[0]
+
+    def words(*flags, devices=None, meeting_point=None):
+        plan = parse_launch_arguments(["--config", "quickstart", *flags])
+        log_dir = config.stage_dir() / "launch"
+        command = training_command(Path("run_x.py"), Path("p.yaml"), plan.ranks, devices, log_dir, "job", meeting_point)
+        return " ".join(command[1:])
+
+    script = "run_x.py --config p.yaml"
+    assert "-m paddle.distributed.launch" in words() and words().endswith(script)
+    assert f"--nproc_per_node 1 {script}" in words("--num-gpus", "1")
+    assert f"--nproc_per_node 2 {script}" in words("--num-gpus", "2")
+    assert f"--devices 0,1 {script}" in words("--num-gpus", "2", devices="0,1")
+    flags = ("--num-nodes", "2", "--num-gpus", "1", "--master", "127.0.0.1:6070", "--node-rank", "1")
+    nodes = words(*flags, meeting_point=launcher_addresses("127.0.0.1:6070"))
+    assert "--nnodes 2 --master 127.0.0.1:6070 --host 127.0.0.1 --rank 1" in nodes
+    assert "phase1/launch/node1 " in nodes  # the nodes share the folder
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "device", "processes"),
+    [(1, 0, "auto", 1), (2, 0, "auto", 2), (64, 0, "auto", 2), (64, 8, "auto", 1), (64, 8, "cpu", 2)],
+)
+def test_the_quickstart_uses_two_cores_or_one_gpu(cores, gpus, device, processes, monkeypatch):
+    monkeypatch.setattr(launch_ranks.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(launch_ranks, "num_gpus", lambda: gpus)
+    assert quickstart_processes(device) == processes

@@ -1,0 +1,39 @@
+"""Commands are run one at a time, and signals reach the ranks."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bert.exit_codes import INTERRUPTED
+from bert.launching.runner import Runner, ranks_of
+
+
+def test_a_signal_before_training_stops_too():
+    runner = Runner()
+    try:
+        runner._on_signal(signal.SIGTERM, None)
+        assert runner.run([sys.executable, "-c", "1/0"]) == INTERRUPTED
+    finally:
+        for name in ("SIGTERM", "SIGHUP", "SIGUSR1"):
+            signal.signal(signal.Signals[name], signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_workers_of_paddles_launcher_are_told_directly(tmp_path):
+    """Paddle's launcher would kill them 30 seconds after its own SIGTERM, in the middle of a long save."""
+    script = "import subprocess, sys; subprocess.Popen(['sleep', '30']).wait()"
+    process = subprocess.Popen([sys.executable, "-c", script, "paddle.distributed.launch"])
+    try:
+        deadline = time.monotonic() + 20
+        while not (ranks := ranks_of(process)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(ranks) == 1
+        assert Path(f"/proc/{ranks[0]}/cmdline").read_bytes().startswith((b"sleep", sys.executable.encode()))
+    finally:
+        for pid in ranks_of(process):
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
