@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from bert.command_errors import command
 from bert.files import checksum_of, only_writer, write_atomically
 from bert.reporting.progress import progress
-from bert.samples.formats import check_parquet_schema
+from bert.samples.formats.parquet import check_parquet_schema
+from bert.samples.listing import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
 from bert.samples.manifest import (
     MANIFEST_NAME,
     NUM_SAMPLES_NAME,
@@ -32,7 +33,6 @@ from bert.samples.manifest import (
     shard_totals,
     write_manifest,
 )
-from bert.samples.shards import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
 from data.preprocessing.pipeline import Piece, cut
 
 

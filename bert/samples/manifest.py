@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Any
 
 from bert.files import write_atomically
 
@@ -24,7 +24,7 @@ class ShardRecord:
     num_samples: int
     num_bytes: int
     xxh128: str
-    bin_id: Optional[int] = None
+    bin_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ class Manifest:
         counts: what was read, made and dropped, and why.
     """
 
-    shards: Dict[str, ShardRecord]
+    shards: dict[str, ShardRecord]
     vocabulary_sha256: str | None
-    settings: Dict[str, Any] = field(default_factory=dict)
-    counts: Dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
 
 
-def shard_totals(shards: Dict[str, ShardRecord]) -> Dict[str, Any]:
+def shard_totals(shards: dict[str, ShardRecord]) -> dict[str, Any]:
     """{"samples per bin": {bin or "None": samples}, "shard bytes": of all files}, as in a manifest's counts."""
-    per_bin: Dict[str, int] = {}
+    per_bin: dict[str, int] = {}
     for record in shards.values():
         per_bin[str(record.bin_id)] = per_bin.get(str(record.bin_id), 0) + record.num_samples
     return {"samples per bin": per_bin, "shard bytes": sum(record.num_bytes for record in shards.values())}
 
 
-def write_manifest(directory: Union[str, Path], manifest: Manifest) -> None:
+def write_manifest(directory: str | Path, manifest: Manifest) -> None:
     """Write manifest.json and LDDL's .num_samples.json; the manifest last, so that it vouches for all the rest."""
     counts = {name: record.num_samples for name, record in sorted(manifest.shards.items())}
     write_atomically(Path(directory) / NUM_SAMPLES_NAME, json.dumps(counts).encode())
@@ -65,7 +65,7 @@ def is_unfinished(directory: Path) -> bool:
     return (directory / UNFINISHED_NAME).exists() and not (directory / MANIFEST_NAME).exists()
 
 
-def read_manifest(directory: Union[str, Path]) -> Optional[Manifest]:
+def read_manifest(directory: str | Path) -> Manifest | None:
     """The manifest of a directory, None if it has none; ValueError if it is damaged or of another format."""
     path = Path(directory) / MANIFEST_NAME
     if not path.exists():

@@ -7,7 +7,6 @@ preprocessing with the same functions and another key.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Tuple
 
 import numpy as np
 
@@ -36,12 +35,12 @@ class MaskingRule:
     mask_id: int
     separators: np.ndarray
     replacements: np.ndarray
-    continuations: Optional[np.ndarray] = None
+    continuations: np.ndarray | None = None
 
     @classmethod
     def of(
         cls, vocabulary: Vocabulary, *, masked_lm_ratio: float, max_predictions_per_seq: int, whole_word: bool = False
-    ) -> "MaskingRule":
+    ) -> MaskingRule:
         """The rule for a vocabulary; ValueError if the ratio or the limit is out of range."""
         if not 0.0 < masked_lm_ratio < 1.0:
             raise ValueError(f"masked_lm_ratio={masked_lm_ratio} must lie between 0 and 1 (0.15 in the paper)")
@@ -70,7 +69,7 @@ class MaskingRule:
 
 def choose_positions(
     rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray
-) -> Tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw the positions to predict.
 
     Args:
@@ -106,7 +105,7 @@ def choose_words(
     barred: np.ndarray,
     continues: np.ndarray,
     lengths: np.ndarray,
-) -> Tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Whole words in random order, each taken if it still fits into the sample's number of predictions.
 
     Args:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from bert.arrays.arrow import arrow_array, numpy_array
 from bert.arrays.ragged import offsets_of
 from bert.files import write_atomically
-from bert.samples.formats import columns_to_arrow, read_arrow
+from bert.samples.formats.arrow import columns_to_arrow, read_arrow
 from data.preprocessing.pairs import Spans
 
 

@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from bert.randomness import hash64
-from bert.samples.shards import Shard, ShardDirectory
+from bert.samples.listing import Shard
+from bert.samples.shards import ShardDirectory
 from bert.samples.table import SampleTable
 from bert.tokenization.vocabulary import Vocabulary
 

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert.samples.formats import TokenStrings, arrow_columns, columns_to_arrow, table_to_arrow, table_to_parquet
+from bert.samples.formats.arrow import arrow_columns, columns_to_arrow
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, read_manifest, write_manifest
 from bert.samples.shards import ShardDirectory
 from bert.samples.table import SampleTable
+from bert.tokenization.token_strings import TokenStrings
 from data.balance_shards import balance
-from tests.support.corpora import random_table, vocabulary, write_shards
+from tests.support.corpora import random_table, table_to_arrow, table_to_parquet, vocabulary, write_shards
 
 WORDS = vocabulary()
 STRINGS = TokenStrings(WORDS)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
-from bert.arrays.ragged import offsets_of
+from bert.arrays.arrow import arrow_array
+from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.files import checksum_of
-from bert.samples.formats import TokenStrings, table_to_arrow, table_to_parquet
+from bert.samples.formats.arrow import arrow_columns, columns_to_arrow
+from bert.samples.formats.writer import ShardWriter
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
 from bert.samples.table import SampleTable, StaticMasks, join_pairs
+from bert.tokenization.token_strings import TokenStrings, encode_positions
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -76,6 +80,30 @@ def random_table(
         ids = ids.copy()
         ids[flat] = words.id_of("[MASK]")
     return SampleTable(ids, offsets, (first + 2).astype(np.int32), rng.random(num_samples) < 0.5, masks)
+
+
+def table_to_parquet(table: SampleTable, strings: TokenStrings, bin_id: int | None = None) -> pa.Buffer:
+    """The bytes of a shard in LDDL's schema."""
+    lengths, starts = table.lengths(), table.offsets[:-1]
+    first, second = table.first_lengths.astype(np.int64) - 2, lengths - table.first_lengths - 1
+    columns = {
+        "A": strings.join(table.token_ids[ragged_indices(starts + 1, first)], offsets_of(first)),
+        "B": strings.join(table.token_ids[ragged_indices(starts + table.first_lengths, second)], offsets_of(second)),
+        "is_random_next": arrow_array(table.is_random_next),
+        "num_tokens": arrow_array(lengths.astype(np.uint16)),
+    }
+    if table.masks:
+        columns["masked_lm_positions"] = encode_positions(table.masks.positions, table.masks.offsets)
+        columns["masked_lm_labels"] = strings.join(table.masks.labels, table.masks.offsets)
+    sink = pa.BufferOutputStream()
+    with ShardWriter(sink, "parquet", bin_id, "snappy") as writer:
+        writer.write(pa.table(columns))
+    return sink.getvalue()
+
+
+def table_to_arrow(table: SampleTable) -> pa.Buffer:
+    """The bytes of a shard in our own schema."""
+    return columns_to_arrow(arrow_columns(table))
 
 
 def write_shards(

@@ -1,40 +1,43 @@
-"""Older HDF5 shards, padded matrices with static masks, as SampleTables. Nothing vouches for them but these checks."""
+"""Older HDF5 shards: padded matrices with static masks. They have no checksums, so every value is checked."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import numpy as np
 
 from bert.arrays.ragged import offsets_of
+from bert.samples.formats.checks import Description
 from bert.samples.table import SampleTable, StaticMasks
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.token_strings import TokenStrings
 
 _ROW_DATASETS = ("input_ids", "input_mask", "segment_ids")  # [n, s]
 _MASK_DATASETS = ("masked_lm_positions", "masked_lm_ids")  # [n, p]
 _LABELS = "next_sentence_labels"  # [n] or [n, 1]
-HDF5_DATASETS = (*_ROW_DATASETS, *_MASK_DATASETS, _LABELS)
+_DATASETS = (*_ROW_DATASETS, *_MASK_DATASETS, _LABELS)
 _REMEDY = "the shard is damaged or of another program: make it again"
 
 
-def describe_hdf5(path: Path) -> int:
-    """Number of samples; ValueError if a dataset is missing or of a wrong type or shape."""
+def describe(path: Path) -> Description:
+    """The number of samples, without their lengths; ValueError if a dataset is missing or of a wrong type or shape."""
     import h5py  # only users of such shards need it
 
     with h5py.File(path, "r") as file:
-        return len(_datasets(file)["input_ids"])
+        return Description(len(_datasets(file)["input_ids"]), 0, masked=True)
 
 
-def hdf5_to_table(path: Path, vocabulary: Vocabulary) -> SampleTable:
-    """Read a shard; ValueError names the first value that breaks a rule.
+def read(data: bytes, strings: TokenStrings) -> SampleTable:
+    """Decode a shard; ValueError names the first value that breaks a rule.
 
     Positions of masked_lm_positions after a row's last mask are 0, which is [CLS] and never masked.
     """
     import h5py
 
-    with h5py.File(path, "r") as file:
-        values = {name: data[:] for name, data in _datasets(file).items()}
+    vocabulary = strings.vocabulary
+    with h5py.File(io.BytesIO(data), "r") as file:
+        values = {name: dataset[:] for name, dataset in _datasets(file).items()}
     ids, mask, segments = (values[name] for name in _ROW_DATASETS)
     positions, labels = (values[name] for name in _MASK_DATASETS)
     lengths = mask.astype(bool).sum(axis=1)
@@ -85,15 +88,15 @@ def hdf5_to_table(path: Path, vocabulary: Vocabulary) -> SampleTable:
     )
 
 
-def _datasets(file: Any) -> Dict[str, Any]:
+def _datasets(file: Any) -> dict[str, Any]:
     import h5py
 
-    found = {name: file[name] for name in HDF5_DATASETS if isinstance(file.get(name), h5py.Dataset)}
-    missing = [name for name in HDF5_DATASETS if name not in found]
+    found = {name: file[name] for name in _DATASETS if isinstance(file.get(name), h5py.Dataset)}
+    missing = [name for name in _DATASETS if name not in found]
     if missing:
         raise ValueError(
             f"has no dataset {missing[0]!r} (it has {', '.join(file)}); an HDF5 shard has "
-            f"{', '.join(HDF5_DATASETS)}: make it again"
+            f"{', '.join(_DATASETS)}: make it again"
         )
     for name, data in found.items():
         if data.dtype.kind not in "iub":

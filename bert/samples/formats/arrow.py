@@ -1,0 +1,139 @@
+"""Shards in our own Arrow schema: token ids in an uncompressed file, read without decoding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bert.arrays.arrow import arrow_array, numpy_array
+from bert.samples.formats.checks import MASK_COLUMNS, Description, check_mask_counts, check_positions
+from bert.samples.table import SampleTable, StaticMasks
+from bert.tokenization.token_strings import TokenStrings
+from bert.tokenization.vocabulary import Vocabulary
+
+
+def describe(path: Path) -> Description:
+    with pa.memory_map(str(path)) as source:
+        table = _to_table(source.read_buffer())
+        return Description(len(table), int(table.lengths().max()) if len(table) else 0, table.masks is not None)
+
+
+def read(data: bytes, strings: TokenStrings) -> SampleTable:
+    """Decode a shard; its arrays are views of `data`. ArrowInvalid or ValueError if it is damaged."""
+    table = _to_table(pa.py_buffer(data))
+    check_values(table, strings.vocabulary)
+    return table
+
+
+def arrow_columns(table: SampleTable) -> pa.Table:
+    """The columns of a shard in our own schema."""
+    columns = {
+        "input_ids": _lists(table.token_ids, table.offsets),
+        "first_length": arrow_array(table.first_lengths.astype(np.uint16)),
+        "is_random_next": arrow_array(table.is_random_next),
+    }
+    if table.masks:
+        columns["masked_lm_positions"] = _lists(table.masks.positions.astype(np.uint16), table.masks.offsets)
+        columns["masked_lm_labels"] = _lists(table.masks.labels, table.masks.offsets)
+    return pa.table(columns)
+
+
+def columns_to_arrow(columns: pa.Table) -> pa.Buffer:
+    """The bytes of an uncompressed Arrow file of one record batch."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, columns.schema) as writer:
+        writer.write_table(columns)
+    return sink.getvalue()
+
+
+def read_arrow(source: pa.NativeFile) -> pa.Table:
+    """The columns of such a file; views of it if it is mapped into memory."""
+    with pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False)) as file:
+        return file.read_all()
+
+
+def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.Array:
+    return pa.LargeListArray.from_arrays(arrow_array(offsets), arrow_array(values))
+
+
+def _to_table(source: pa.Buffer) -> SampleTable:
+    """ArrowInvalid or ValueError if the file's structure is damaged; `check_values` checks the values."""
+    table = read_arrow(pa.BufferReader(source))
+    _check_arrow_schema(table.schema)
+    table.validate(full=True)  # a damaged file could lead outside of its buffers
+    table = table.combine_chunks()
+    columns = {
+        name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        for name, column in zip(table.column_names, table.columns, strict=False)
+    }
+
+    def flat(name: str) -> tuple[np.ndarray, np.ndarray]:
+        offsets, values = numpy_array(columns[name].offsets, name), numpy_array(columns[name].values, name)
+        if columns[name].null_count or offsets[0] or offsets[-1] != len(values):
+            raise ValueError(
+                f"column {name!r}: {columns[name].null_count} rows are missing, the others hold values "
+                f"{offsets[0]} to {offsets[-1]} of {len(values)}; no row may be missing and each value "
+                "belongs to one: make the shard again"
+            )
+        return offsets, values
+
+    offsets, ids = flat("input_ids")
+    masks = None
+    if "masked_lm_positions" in columns:
+        masks = StaticMasks(*flat("masked_lm_positions"), flat("masked_lm_labels")[1])
+        check_mask_counts(masks.offsets, flat("masked_lm_labels")[0])
+    return SampleTable(
+        ids,
+        offsets,
+        numpy_array(columns["first_length"], "first_length").astype(np.int32),
+        numpy_array(columns["is_random_next"], "is_random_next"),
+        masks,
+    )
+
+
+def check_values(table: SampleTable, vocabulary: Vocabulary) -> None:
+    """ValueError if a sample is not [CLS] A [SEP] B [SEP] of ids of the vocabulary, or has a mask outside of it."""
+    masks = table.masks
+    for name, ids in (("input_ids", table.token_ids), *((("masked_lm_labels", masks.labels),) if masks else ())):
+        if len(ids) and int(ids.view(f"u{ids.itemsize}").max()) >= len(
+            vocabulary
+        ):  # as unsigned, a negative id is large
+            raise ValueError(
+                f"{name} reach from {ids.min()} to {ids.max()}, {vocabulary.source} has {len(vocabulary)} "
+                "tokens; ids must be below that: use the vocabulary the shard was made with, or make the "
+                "shard again if it is damaged"
+            )
+    starts, ends, lengths = table.offsets[:-1], table.offsets[1:], table.lengths()
+    wrong = np.flatnonzero((table.first_lengths < 2) | (table.first_lengths >= lengths))
+    if not len(wrong):
+        cls_id, sep_id = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
+        wrong = np.flatnonzero(
+            (table.token_ids[starts] != cls_id)
+            | (table.token_ids[ends - 1] != sep_id)
+            | (table.token_ids[starts + table.first_lengths - 1] != sep_id)
+        )
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(
+            f"sample {row}: its {lengths[row]} tokens with first_length={table.first_lengths[row]} are "
+            "not [CLS] A [SEP] and B [SEP], as they must be; the shard is damaged, or made with another "
+            "vocabulary: make it again"
+        )
+    if masks:
+        check_positions(masks.positions, masks.offsets, lengths)
+
+
+def _check_arrow_schema(schema: pa.Schema) -> None:
+    numbers = [pa.large_list(kind) for kind in (pa.uint16(), pa.int32())]
+    wanted = {"input_ids": numbers, "first_length": [pa.uint16()], "is_random_next": [pa.bool_()]}
+    if any(name in schema.names for name in MASK_COLUMNS):
+        wanted.update(masked_lm_positions=numbers[:1], masked_lm_labels=numbers)
+    for name, kinds in wanted.items():
+        if name not in schema.names or schema.field(name).type not in kinds:
+            found = schema.field(name).type if name in schema.names else "missing"
+            raise ValueError(
+                f"column {name!r} is {found}, it must be {' or '.join(map(str, kinds))}; the shard is "
+                "damaged or of another program: make it with data.preprocess_bert_pretrain"
+            )

@@ -1,0 +1,39 @@
+"""Checks of decoded shards and what a shard's file says about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is known of a shard without decoding its samples: their number, the longest, whether they are masked."""
+
+    num_samples: int
+    max_num_tokens: int
+    masked: bool
+
+
+def check_mask_counts(offsets: np.ndarray, label_offsets: np.ndarray) -> None:
+    wrong = np.flatnonzero(np.diff(offsets) != np.diff(label_offsets))
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(
+            f"sample {row}: {np.diff(offsets)[row]} masked_lm_positions but "
+            f"{np.diff(label_offsets)[row]} masked_lm_labels; they must be as many: make the shard again"
+        )
+
+
+def check_positions(positions: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
+    owners = np.repeat(np.arange(len(lengths)), np.diff(offsets))
+    outside = np.flatnonzero((positions >= lengths[owners]) | (positions == 0))
+    if len(outside):
+        row = int(owners[outside[0]])
+        raise ValueError(
+            f"sample {row}: masked position {positions[outside[0]]} is not inside its {lengths[row]} "
+            "tokens (0 is [CLS]); the shard is damaged: make it again"
+        )
