@@ -1,23 +1,23 @@
-"""`python -m bert.doctor [--output-dir DIR] [--json]`: is this machine fit to train, and if not, what to do.
+"""Judges the facts about this machine: `python -m bert.doctor [--output-dir DIR] [--json]`.
 
-Each check is a function of the facts (bert.doctor.facts) and gives a finding: ok, a warning (slower, or a
-risk), or a failure (training would not start, or would give wrong results). Exit code 0 without failures, 1 with.
+Each check is a function of the facts (bert.doctor.facts) and gives a finding: ok, a warning (slower, or a risk), or a
+failure (training would not start, or would give wrong results). Exit code 0 without failures, 1 with.
 """
 
 import argparse
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from bert.command_errors import command
 from bert.doctor.facts import Facts, collect
 from bert.doctor.requirements import SUPPORTED
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 GIB = 2**30
-# Machine code in PyPI's wheel of 2.6.2 by its CUDA: compute capabilities. It has no PTX that newer GPUs could compile.
+# Compute capabilities of the machine code in PyPI's wheel of 2.6.2, by its CUDA. It has no PTX for newer GPUs.
 WHEEL_ARCHITECTURES = {"11.8": ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6))}
 
 
@@ -29,8 +29,19 @@ class Finding:
     advice: str = ""
 
 
-def judged(name: str, found: str, *problems: tuple[bool, str, str]) -> Finding:
-    """The first (condition, level, advice) whose condition holds, else ok."""
+Problem = tuple[bool, str, str]  # whether it is there, level, advice
+
+
+def fails(holds: bool, advice: str) -> Problem:
+    return holds, FAILURE, advice
+
+
+def warns(holds: bool, advice: str) -> Problem:
+    return holds, WARNING, advice
+
+
+def judged(name: str, found: str, *problems: Problem) -> Finding:
+    """The first problem that holds, else ok."""
     for holds, level, advice in problems:
         if holds:
             return Finding(level, name, found, advice)
@@ -43,11 +54,8 @@ def judged(name: str, found: str, *problems: tuple[bool, str, str]) -> Finding:
 def python(facts: Facts) -> Finding:
     version = tuple(int(part) for part in facts.python.split(".")[:2])
     names = " or ".join(".".join(map(str, supported)) for supported in SUPPORTED)
-    return judged(
-        "Python",
-        facts.python,
-        (version not in SUPPORTED, FAILURE, f"install Python {names}; the pinned packages have no wheels for others"),
-    )
+    advice = f"install Python {names}; the pinned packages have no wheels for others"
+    return judged("Python", facts.python, fails(version not in SUPPORTED, advice))
 
 
 def requirements(facts: Facts) -> Finding:
@@ -56,35 +64,25 @@ def requirements(facts: Facts) -> Finding:
     return judged(
         "packages",
         found or f"as {facts.requirements_file} pins them",
-        (bool(different), WARNING, f"pip install -r {facts.requirements_file}"),
+        warns(bool(different), f"pip install -r {facts.requirements_file}"),
     )
 
 
 def paddle(facts: Facts) -> Finding:
-    built = facts.paddle
+    built, install = facts.paddle, f"pip install -r {facts.requirements_file}"
     if not built:
-        return Finding(
-            FAILURE,
-            "Paddle",
-            facts.paddle_problem or "not loaded",
-            f"pip install -r {facts.requirements_file} in a fresh environment, and see what "
-            "`python -c 'from bert.runtime.paddle_api import paddle'` prints",
-        )
+        advice = f"{install} in a fresh environment, and see `python -c 'from bert.runtime.paddle_api import paddle'`"
+        return Finding(FAILURE, "Paddle", facts.paddle_problem or "not loaded", advice)
     found = f"{built['version']}, {'CUDA ' + str(built['cuda']) if built['cuda'] else 'CPU'}"
     return judged(
         "Paddle",
-        found if "error" not in built else f"{found}: {built['error']}",
-        ("error" in built, FAILURE, "Paddle loads and cannot compute; see the lines on GPU and driver"),
-        (
+        f"{found}: {built['error']}" if "error" in built else found,
+        fails("error" in built, "Paddle loads and cannot compute; see the lines on GPU and driver"),
+        fails(
             built.get("product") != 64.0**3,
-            FAILURE,
             "a product of ones is wrong: the build does not fit this processor; install the wheel of the requirements",
         ),
-        (
-            not built["version"].startswith("2.6."),
-            FAILURE,
-            f"static graphs of other versions do not fit; pip install -r {facts.requirements_file}",
-        ),
+        fails(not built["version"].startswith("2.6."), f"static graphs of other versions do not fit; {install}"),
     )
 
 
@@ -93,35 +91,25 @@ def zlib_order(facts: Facts) -> Finding:
     return judged(
         "zlib before Paddle",
         "decompression works beside Paddle" if built.get("decompresses") else "-",
-        (
+        fails(
             facts.paddle_loaded_early,
-            FAILURE,
-            "something loads Paddle when Python starts (a .pth file, "
-            "sitecustomize); then gzip and scipy break: remove it",
+            "something loads Paddle when Python starts (a .pth file, sitecustomize), which breaks gzip: remove it",
         ),
-        (
+        fails(
             bool(built) and not built.get("decompresses"),
-            FAILURE,
             "Paddle's own zlib hides Python's; import bert (or zlib) before anything imports paddle",
         ),
-        (
+        warns(
             "zlib" in facts.preloaded or "paddle" in facts.preloaded,
-            WARNING,
             f"LD_PRELOAD={facts.preloaded} changes the order in which zlib is found; unset it",
         ),
     )
 
 
 def encoding(facts: Facts) -> Finding:
-    return judged(
-        "text encoding",
-        facts.encoding,
-        (
-            facts.encoding.replace("-", "") != "utf8",
-            WARNING,
-            "export PYTHONUTF8=1 (the scripts do), or non-ASCII paths fail",
-        ),
-    )
+    is_utf8 = facts.encoding.replace("-", "") == "utf8"
+    advice = "export PYTHONUTF8=1 (the scripts do), or non-ASCII paths fail"
+    return judged("text encoding", facts.encoding, warns(not is_utf8, advice))
 
 
 # ---- GPUs ------------------------------------------------------------------------------------------------------------
@@ -130,39 +118,30 @@ def encoding(facts: Facts) -> Finding:
 def gpus(facts: Facts) -> Finding:
     cuda = facts.paddle.get("cuda")
     if not facts.gpus:
-        return judged(
-            "GPU",
-            "none; training runs on the CPU",
-            (
-                cuda is not None,
-                WARNING,
-                f"this Paddle is built for CUDA {cuda} and nvidia-smi lists no GPU: install the "
-                "driver, or start the container with GPUs (docker --gpus all)",
-            ),
+        advice = (
+            f"this Paddle is built for CUDA {cuda} and nvidia-smi lists no GPU: install the "
+            "driver, or start the container with GPUs (docker --gpus all)"
         )
-    first = facts.gpus[0]
-    found = f"{len(facts.gpus)} x {first.name}, compute capability {first.compute_capability}, driver {first.driver}"
+        return judged("GPU", "none; training runs on the CPU", warns(cuda is not None, advice))
+    first, visible = facts.gpus[0], facts.paddle.get("gpus", 0)
     lacking = sorted({gpu.compute_capability for gpu in facts.gpus if not runs_on(gpu.compute_capability, str(cuda))})
     return judged(
         "GPU",
-        found,
-        (cuda is None, FAILURE, "this Paddle is the CPU build: pip install -r requirements-gpu.txt"),
-        (
+        f"{len(facts.gpus)} x {first.name}, compute capability {first.compute_capability}, driver {first.driver}",
+        fails(cuda is None, "this Paddle is the CPU build: pip install -r requirements-gpu.txt"),
+        fails(
             bool(lacking),
-            FAILURE,
             f"PyPI's wheel for CUDA {cuda} has no code for {', '.join(lacking)}: use "
             "Paddle's CUDA 12 wheel, or the container (scripts/docker)",
         ),
-        (
-            facts.paddle.get("gpus", 0) < len(facts.gpus),
-            WARNING,
-            f"Paddle sees {facts.paddle.get('gpus', 0)} "
-            "of them: check CUDA_VISIBLE_DEVICES, and that the driver is new enough for its CUDA",
+        warns(
+            visible < len(facts.gpus),
+            f"Paddle sees {visible} of them: check CUDA_VISIBLE_DEVICES, "
+            "and that the driver is new enough for its CUDA",
         ),
-        (
+        warns(
             len({gpu.name for gpu in facts.gpus}) > 1,
-            WARNING,
-            "they differ: the slowest sets the pace, and the smallest memory the batch",
+            "they differ: the slowest limits the speed, and the smallest memory the batch",
         ),
     )
 
@@ -179,9 +158,8 @@ def nccl(facts: Facts) -> Finding:
     return judged(
         "NCCL",
         str(version) if version else "not needed" if len(facts.gpus) < 2 else "not found",
-        (
+        fails(
             len(facts.gpus) > 1 and not version,
-            FAILURE,
             "several GPUs need it: install NCCL for Paddle's CUDA "
             "(libnccl2 and libnccl-dev), and have libnccl.so on LD_LIBRARY_PATH",
         ),
@@ -192,49 +170,33 @@ def nccl(facts: Facts) -> Finding:
 
 
 def processor(facts: Facts) -> Finding:
-    mkl = facts.mkl_debug_cpu_type
-    is_amd = facts.cpu_vendor == "AuthenticAMD"
-    found = facts.cpu_model or facts.cpu_vendor
-    kind = next((flag for flag in ("amx_tile", "avx512f", "avx2", "avx") if flag in facts.cpu_flags), "")
+    mkl, flags = facts.mkl_debug_cpu_type, facts.cpu_flags
+    kind = next((flag for flag in ("amx_tile", "avx512f", "avx2", "avx") if flag in flags), "")
     return judged(
         "processor",
-        f"{found}{', ' + kind if kind else ''}",
-        (
-            bool(facts.cpu_flags) and "avx" not in facts.cpu_flags,
-            FAILURE,
-            "Paddle's wheels need AVX: they end with `illegal instruction` here",
-        ),
-        (
-            is_amd and mkl is not None and mkl not in ("5", "7"),
-            WARNING,
+        f"{facts.cpu_model or facts.cpu_vendor}{', ' + kind if kind else ''}",
+        fails(bool(flags) and "avx" not in flags, "Paddle's wheels need AVX: they end with `illegal instruction` here"),
+        warns(
+            facts.cpu_vendor == "AuthenticAMD" and mkl not in (None, "5", "7"),
             f"MKL_DEBUG_CPU_TYPE={mkl} chooses "
             "slow kernels on AMD (38 against 164 GFLOP/s measured): unset it, the program chooses",
         ),
-        (
-            bool(facts.cpu_flags) and "avx2" not in facts.cpu_flags,
-            WARNING,
-            "without AVX2 matrix products are several times slower",
-        ),
+        warns(bool(flags) and "avx2" not in flags, "without AVX2 matrix products are several times slower"),
     )
 
 
 def cores(facts: Facts) -> Finding:
-    limit = "" if facts.cpu_quota is None else f", limited to {facts.cpu_quota:g} by the control group"
-    found = (
-        f"{facts.usable_cores} of {facts.logical_processors} processors' cores usable, on {facts.memory_nodes} "
-        f"memory node(s){limit}"
-    )
+    quota, usable = facts.cpu_quota, facts.usable_cores
     return judged(
         "cores",
-        found,
-        (
-            facts.cpu_quota is not None and facts.cpu_quota < facts.usable_cores,
-            WARNING,
+        f"{usable} of {facts.logical_processors} processors' cores usable, on {facts.memory_nodes} memory node(s)"
+        + ("" if quota is None else f", limited to {quota:g} by the control group"),
+        warns(
+            quota is not None and quota < usable,
             "ask the container or the job for more (docker --cpus, sbatch --cpus-per-task), or train fewer ranks",
         ),
-        (
+        warns(
             facts.usable_processors * 2 <= facts.logical_processors,
-            WARNING,
             "this process is bound to a few "
             "of the processors: in Slurm use srun --cpu-bind=none (run.sub does), elsewhere look for taskset",
         ),
@@ -242,40 +204,38 @@ def cores(facts: Facts) -> Finding:
 
 
 def memory(facts: Facts) -> Finding:
+    size = facts.memory_bytes
     return judged(
         "memory",
-        f"{facts.memory_bytes / GIB:.1f} GiB available",
-        (facts.memory_bytes < GIB, FAILURE, "the quickstart alone needs about 1 GiB a rank: free some"),
-        (facts.memory_bytes < 4 * GIB, WARNING, "enough for the quickstart; --dry-run says what others need"),
+        f"{size / GIB:.1f} GiB available",
+        fails(size < GIB, "the quickstart alone needs about 1 GiB a rank: free some"),
+        warns(size < 4 * GIB, "enough for the quickstart; --dry-run says what others need"),
     )
 
 
 def shared_memory(facts: Facts) -> Finding:
-    size = facts.shm_bytes
+    size = facts.shm_bytes or 0
     return judged(
         "/dev/shm",
-        "not there" if size is None else f"{size / GIB:.1f} GiB free",
-        (
-            len(facts.gpus) > 1 and (size or 0) < GIB,
-            FAILURE,
+        "not there" if facts.shm_bytes is None else f"{size / GIB:.1f} GiB free",
+        fails(
+            len(facts.gpus) > 1 and size < GIB,
             "NCCL's ranks exchange through it: docker --shm-size=8g or --ipc=host (scripts/docker/launch.sh does)",
         ),
-        ((size or 0) < GIB // 4, WARNING, "docker gives 64 MB unless told: --shm-size=1g"),
+        warns(size < GIB // 4, "docker gives 64 MB by default: --shm-size=1g"),
     )
 
 
 def limits(facts: Facts) -> Finding:
-    unlimited = facts.locked_memory_bytes < 0
-    locked = "unlimited" if unlimited else facts.locked_memory_bytes // 1024
-    found = f"{facts.open_files} open files, {locked} kB locked"
+    is_limited = facts.locked_memory_bytes >= 0
+    locked = facts.locked_memory_bytes // 1024 if is_limited else "unlimited"
     return judged(
         "limits",
-        found,
-        (0 <= facts.open_files < 1024, FAILURE, "ulimit -n 65536: readers keep shards open"),
-        (0 <= facts.open_files < 4096, WARNING, "ulimit -n 65536: many shards or ranks need more"),
-        (
-            len(facts.gpus) > 1 and not unlimited,
-            WARNING,
+        f"{facts.open_files} open files, {locked} kB locked",
+        fails(0 <= facts.open_files < 1024, "ulimit -n 65536: readers keep shards open"),
+        warns(0 <= facts.open_files < 4096, "ulimit -n 65536: many shards or ranks need more"),
+        warns(
+            len(facts.gpus) > 1 and is_limited,
             "ulimit -l unlimited (docker --ulimit memlock=-1), or NCCL cannot use InfiniBand",
         ),
     )
@@ -285,83 +245,51 @@ def limits(facts: Facts) -> Finding:
 
 
 def output(facts: Facts) -> Finding:
-    where = (
-        f"{facts.output_dir} ({facts.output_file_system or 'unknown file system'}), "
-        f"{facts.output_free_bytes / GIB:.1f} GiB free"
-    )
+    system, free, files = facts.output_file_system, facts.output_free_bytes, facts.output_free_files
+    where = f"{facts.output_dir} ({system or 'unknown file system'}), {free / GIB:.1f} GiB free"
+    problem = facts.output_problem
     return judged(
         "output folder",
-        where if not facts.output_problem else f"{where}: {facts.output_problem}",
-        (
-            bool(facts.output_problem),
-            FAILURE,
-            "checkpoints cannot be written there: another --output-dir, or its permissions",
-        ),
-        (facts.output_free_bytes < GIB, FAILURE, "no room for checkpoints: free some, or another folder"),
-        (
-            facts.output_free_files is not None and facts.output_free_files < 1000,
-            FAILURE,
-            "the file system is out of inodes: delete files",
-        ),
-        (
+        f"{where}: {problem}" if problem else where,
+        fails(bool(problem), "checkpoints cannot be written there: another --output-dir, or its permissions"),
+        fails(free < GIB, "no room for checkpoints: free some, or another folder"),
+        fails(files is not None and files < 1000, "the file system is out of inodes: delete files"),
+        warns(
             not facts.output_locks,
-            WARNING,
             "file locks do not work there, so nothing stops two runs from using one folder: mount it with locks",
         ),
-        (
-            facts.output_file_system in ("tmpfs", "ramfs", "overlay"),
-            WARNING,
+        warns(
+            system in ("tmpfs", "ramfs", "overlay"),
             "what is written there is gone with the machine or container: mount a disk for --output-dir",
         ),
-        (
-            facts.output_free_bytes < 16 * GIB,
-            WARNING,
-            "BERT-large keeps three checkpoints of 4 GiB: fine for smaller models",
-        ),
+        warns(free < 16 * GIB, "BERT-large keeps three checkpoints of 4 GiB: enough for smaller models"),
     )
 
 
 def network(facts: Facts) -> Finding:
-    address = facts.host_address
     return judged(
         "network",
-        f"{facts.hostname} is {address or 'unknown'}",
-        (
+        f"{facts.hostname} is {facts.host_address or 'unknown'}",
+        fails(
             not facts.ports_free,
-            FAILURE,
             "this machine cannot connect to itself on 127.0.0.1; ranks meet there: check the firewall or the sandbox",
         ),
-        (
+        warns(
             bool(facts.proxies),
-            WARNING,
             f"{', '.join(facts.proxies)} is set; with several nodes Paddle's "
             "launcher would ask the proxy for the first node and wait for ever: add the nodes to no_proxy",
         ),
-        (
-            address is None,
-            WARNING,
+        warns(
+            facts.host_address is None,
             "its own name has no address; the launcher falls back to 127.0.0.1: add "
             "the name to /etc/hosts if ranks do not find each other",
         ),
     )
 
 
-CHECKS: tuple[Callable[[Facts], Finding], ...] = (
-    python,
-    requirements,
-    paddle,
-    zlib_order,
-    encoding,
-    gpus,
-    nccl,
-    processor,
-    cores,
-    memory,
-    shared_memory,
-    limits,
-    output,
-    network,
-)
+SOFTWARE = (python, requirements, paddle, zlib_order, encoding)
+HARDWARE = (gpus, nccl, processor, cores, memory, shared_memory, limits)
+CHECKS: tuple[Callable[[Facts], Finding], ...] = (*SOFTWARE, *HARDWARE, output, network)
 
 
 def examine(facts: Facts) -> list[Finding]:
@@ -397,10 +325,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     facts = collect(arguments.output_dir)
     findings = examine(facts)
-    try:
-        print(_as_json(facts, findings) if arguments.json else _as_text(findings), flush=True)
-    except BrokenPipeError:  # `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with command():
+        print(_as_json(facts, findings) if arguments.json else _as_text(findings))
     return 1 if any(finding.level == FAILURE for finding in findings) else 0
 
 

@@ -1,6 +1,6 @@
-"""Facts about this machine for `python -m bert.doctor`: read, not judged. Paddle is loaded in another process only.
+"""Reads facts about this machine for the checks of `python -m bert.doctor`. Paddle is loaded in another process only.
 
-What cannot be read is None or empty; a fact never raises.
+A fact that cannot be read is None or empty. Reading never raises.
 """
 
 import importlib.metadata
@@ -10,19 +10,20 @@ import os
 import platform
 import re
 import resource
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 from bert import REPOSITORY
 from bert.doctor import requirements as environment
+from bert.files import lock
 from bert.runtime import topology
 
-# Asks Paddle what it is; in a process of its own, where it may crash. The matrix product is real work on the device.
+# Runs in a process of its own, because Paddle may crash. The matrix product is real work on the device.
 _ASK_PADDLE = """
 import json
 from bert.runtime.paddle_api import core, paddle, static
@@ -46,22 +47,6 @@ except Exception:
 print("FACTS " + json.dumps(facts))
 """
 _GPU_SECONDS = 60.0  # for nvidia-smi, which takes seconds where its daemon does not run
-_NETWORK_FILE_SYSTEMS = (
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "fuse.sshfs",
-    "glusterfs",
-    "9p",
-    "afs",
-    "wekafs",
-    "fuse.juicefs",
-)
 
 
 @dataclass(frozen=True)
@@ -74,7 +59,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the checks of bert.doctor.checks judge."""
+    """The facts that the checks of bert.doctor.checks judge."""
 
     python: str = "3.11.0"
     requirement_differences: tuple[str, ...] = ()
@@ -109,9 +94,6 @@ class Facts:
     encoding: str = "utf-8"
     preloaded: str = ""  # LD_PRELOAD
 
-    def is_on_network(self) -> bool:
-        return self.output_file_system in _NETWORK_FILE_SYSTEMS
-
 
 def collect(output_dir: Path) -> Facts:
     gpus = _gpus()
@@ -121,14 +103,13 @@ def collect(output_dir: Path) -> Facts:
     cores = topology.usable_cores(topology.allowed_processors())
     soft_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft_memory, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    repository = REPOSITORY
     return Facts(
         python=platform.python_version(),
         requirements_file=requirements,
         paddle=paddle,
         paddle_problem=problem,
         paddle_loaded_early="paddle" in sys.modules,  # nothing of ours did, in this process
-        requirement_differences=tuple(environment.differences(environment.pins(repository / requirements))),
+        requirement_differences=tuple(environment.differences(environment.pins(REPOSITORY / requirements))),
         gpus=gpus,
         cpu_vendor=cpu.get("vendor_id", platform.machine()),
         cpu_model=cpu.get("model name", ""),
@@ -155,16 +136,8 @@ def collect(output_dir: Path) -> Facts:
 
 def ask_paddle(python: str, timeout_seconds: float = 180.0) -> tuple[dict, str]:
     """(facts, "") or ({}, why Paddle cannot be loaded)."""
-    repository = REPOSITORY
     try:
-        done = subprocess.run(
-            [python, "-c", _ASK_PADDLE],
-            cwd=repository,
-            capture_output=True,
-            text=True,
-            timeout=timeout_seconds,
-            check=False,
-        )
+        done = _output_of([python, "-c", _ASK_PADDLE], timeout_seconds)
     except subprocess.TimeoutExpired:
         return {}, f"it did not answer within {timeout_seconds:.0f} s"
     for line in done.stdout.splitlines():
@@ -172,6 +145,10 @@ def ask_paddle(python: str, timeout_seconds: float = 180.0) -> tuple[dict, str]:
             return json.loads(line.removeprefix("FACTS ")), ""
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return {}, f"exit code {done.returncode}: {last}"
+
+
+def _output_of(command: list[str], timeout_seconds: float) -> subprocess.CompletedProcess:
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_seconds, check=False)
 
 
 def _is_installed(package: str) -> bool:
@@ -183,17 +160,9 @@ def _is_installed(package: str) -> bool:
 
 
 def _gpus() -> tuple[Gpu, ...]:
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return ()
-    try:  # a driver in trouble may not answer at all
-        listed = subprocess.run(
-            [command, "--query-gpu=name,compute_cap,memory.total,driver_version", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_GPU_SECONDS,
-        )
+    query = ["--query-gpu=name,compute_cap,memory.total,driver_version", "--format=csv,noheader,nounits"]
+    try:  # a broken driver may not answer at all
+        listed = _output_of(["nvidia-smi", *query], _GPU_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return ()
     rows = [[cell.strip() for cell in line.split(",")] for line in listed.stdout.splitlines()]
@@ -223,8 +192,8 @@ def _memory() -> int:
     return min(available, topology.memory_limit() or available)
 
 
-def _free(folder: "str | Path") -> tuple[int | None, int | None]:
-    """(bytes, files) that we may still write there; files None where the file system has no limit."""
+def _free(folder: str | Path) -> tuple[int | None, int | None]:
+    """(bytes, files) that can still be written there; None for files without a limit."""
     try:
         status = os.statvfs(folder)
     except OSError:
@@ -233,7 +202,7 @@ def _free(folder: "str | Path") -> tuple[int | None, int | None]:
 
 
 def _output(folder: Path) -> dict:
-    """Can a checkpoint be made there: write, flush, rename, lock? Leaves the folder as it was."""
+    """The facts about the output folder. Tries to write, flush, lock and rename a file; leaves the folder as it was."""
     existing = folder.absolute()
     while not existing.is_dir() and existing != existing.parent:
         existing = existing.parent
@@ -244,7 +213,7 @@ def _output(folder: Path) -> dict:
             with open(path, "w") as file:
                 file.write("x")
                 os.fsync(file.fileno())
-                locks = _locks(file.fileno())
+                locks = _locks(file)
             path.rename(Path(inside) / "renamed")
     except OSError as error:
         problem = str(error)
@@ -259,18 +228,16 @@ def _output(folder: Path) -> dict:
     }
 
 
-def _locks(descriptor: int) -> bool:
-    import fcntl
-
+def _locks(file: TextIO) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(file)
     except OSError:
         return False
     return True
 
 
 def _file_system(folder: Path) -> str:
-    """Type of the file system that the folder lies on, by its longest mount point."""
+    """Type of the folder's file system, that of its longest mount point."""
     try:
         lines = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -280,7 +247,7 @@ def _file_system(folder: Path) -> str:
 
 
 def _host_address() -> str | None:
-    """What Paddle's launcher would take as this node's address."""
+    """The address that Paddle's launcher would take for this node."""
     try:
         return socket.gethostbyname(socket.getfqdn(socket.gethostname()))
     except OSError:

@@ -1,4 +1,4 @@
-"""`python -m bert.reporting`."""
+"""`python -m bert.reporting`: the report of one or more runs."""
 
 from bert.reporting.report import main
 

@@ -1,26 +1,26 @@
-"""A run for VisualDL: its scalars and, at its end, its row in the table of hyper-parameters. No Paddle inside.
+"""Writes a run's scalars for VisualDL and, at its end, its row in VisualDL's table of hyper-parameters.
 
-VisualDL shows the newest file of a folder only, so a continued run begins its file with what metrics.jsonl has of the
-steps before: the curves go on, without what the continued run does anew.
+VisualDL shows only the newest file of a folder. A continued run therefore begins its file with the rows of earlier
+steps in metrics.jsonl, without the steps that it repeats.
 """
 
-import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bert.reporting.report_reading import read_metrics
+
 REPLAYED_ROWS = 2_000  # of the training metrics; VisualDL itself draws a sample of about that many points
-# Columns of the table, what is changed most first; then facts such as world_size, then the model's sizes.
+# Columns of the table: sections that are changed most first, then facts such as world_size, then the model's sizes.
 _SECTIONS = ("optimizer", "batch", "run", "precision", "data")
 _LAST_SECTION = "model"
-# Settings that do not change what is learned, or say where files are.
+# Settings that do not change the result, such as paths.
 _OTHER_SECTIONS = ("initialization", "hardware", "training_data")
 _OTHER_SETTINGS = ("_dir", "_file", "_prefix", "_freq", "num_workers", "keep_checkpoints", "num_steps_per_checkpoint")
 
 
 class Curves:
-    """Writes to `directory`/visualdl; every method may raise, and the caller drops it then."""
+    """Writes to `directory`/visualdl. Every method may raise; the caller then stops using it."""
 
     def __init__(self, directory: Path):
         self._directory = directory
@@ -44,25 +44,17 @@ class Curves:
         self._add(step, {tag_of(name): value for name, value in metrics.items()})
 
     def close(self, final_step: int, figures: dict[str, Any]) -> None:
-        """Add the run's figures and its row in the table of hyper-parameters; the last value of each scalar is beside
-        it."""
+        """Add the run's figures and its row in the table of hyper-parameters, with the last value of each scalar."""
         if self._writer is None:
             return
-        self._check_thread()
-        self._add(
-            final_step,
-            {
-                f"final/{name}": value
-                for name, value in figures.items()
-                if name in ("training_sequences_per_second", "mfu", "skipped_steps")
-            },
-        )
+        shown = ("training_sequences_per_second", "mfu", "skipped_steps")
+        self._add(final_step, {f"final/{name}": value for name, value in figures.items() if name in shown})
         if self.hyper_parameters:
             self._writer.add_hparams(table_row(self.hyper_parameters), self._tags)
         self._writer.close()
 
     def _check_thread(self) -> None:
-        """VisualDL writes in a thread that ends when the disk is full; the next calls would then wait for ever."""
+        """VisualDL writes in a thread that ends when the disk is full; later calls would then block for ever."""
         worker = self._writer
         for name in ("_file_writer", "_async_writer", "_worker"):
             worker = getattr(worker, name, None)
@@ -94,27 +86,15 @@ def table_row(parameters: dict[str, Any]) -> dict[str, Any]:
             if name in _OTHER_SECTIONS or key.endswith(_OTHER_SETTINGS) or item is None:
                 continue
             item = item.item() if hasattr(item, "item") else item
-            # A truth value would be shown as 0 or 1.
+            # VisualDL would show a boolean as 0 or 1.
             row[key] = item if isinstance(item, (int, float, str)) and not isinstance(item, bool) else str(item)
     return row
 
 
-def rows_until(metrics_file: Path, first_step: int) -> Iterator[dict[str, Any]]:
-    """Earlier rows of metrics.jsonl up to a step, each step once (the last time it was done), many ones thinned."""
+def rows_until(metrics_file: Path, first_step: int) -> list[dict[str, Any]]:
+    """Rows of metrics.jsonl up to a step; of the training metrics at most REPLAYED_ROWS, evenly thinned."""
     if first_step <= 0 or not metrics_file.exists():
-        return
-    training: dict[int, dict[str, Any]] = {}
-    held_out: dict[int, dict[str, Any]] = {}
-    with open(metrics_file, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-                step = int(row["step"])
-            except (ValueError, KeyError, TypeError):  # a line that a crash cut off
-                continue
-            if step <= first_step:
-                is_held_out = any(name.startswith("eval_") for name in row)
-                (held_out if is_held_out else training)[step] = row
+        return []
+    training, held_out = ([row for row in rows if row["step"] <= first_step] for rows in read_metrics(metrics_file, []))
     every = max(1, -(-len(training) // REPLAYED_ROWS))
-    rows = [*list(training.values())[::every], *held_out.values()]
-    yield from sorted(rows, key=lambda row: row["step"])
+    return sorted([*training[::every], *held_out], key=lambda row: row["step"])

@@ -1,9 +1,9 @@
-"""One report of one or more runs, with plots: HTML or Markdown in a single file.
+"""Makes one report of one or more runs, with plots: HTML or Markdown in a single file.
 
     python -m bert.reporting results/quickstart/phase1 results/other/phase1 --html report.html
 
 A RUN is the folder of a stage (phase1, squad, ...) with metrics.jsonl, config.yaml and summary.json, or a folder of
-such folders. Runs that go on, were stopped, or are damaged are reported as far as they can be read.
+such folders. Runs that are not finished, were stopped or are damaged are reported as far as they can be read.
 """
 
 import argparse
@@ -20,15 +20,7 @@ from bert.reporting.logs import duration
 from bert.reporting.report_document import Block, Heading, Picture, Table, Text, to_html, to_markdown
 from bert.reporting.report_reading import RunRecord, find_runs, read_run
 
-_FIRST = (
-    "loss",
-    "eval_masked_lm_loss",
-    "learning_rate",
-    "gradient_norm",
-    "seqs_per_sec",
-    "loss_scale",
-    "skipped_steps",
-)
+_FIRST = tuple("loss eval_masked_lm_loss learning_rate gradient_norm seqs_per_sec loss_scale skipped_steps".split())
 _UNPLOTTED = ("step_samples", "step_cost", "padded_tokens_per_sec", "eval_sequences")
 _LOGARITHMIC = ("gradient_norm", "loss_scale")
 _MOST_POINTS = 2_000  # of one curve
@@ -37,8 +29,7 @@ _MOST_POINTS = 2_000  # of one curve
 def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     """The whole report."""
     blocks: list[Block] = [Heading("Results"), results_table(runs)]
-    complaints = [f"{run.name}: {complaint}" for run in runs for complaint in run.complaints]
-    blocks += [Text(complaint) for complaint in complaints]
+    blocks += [Text(f"{run.name}: {complaint}") for run in runs for complaint in run.complaints]
     blocks.append(Heading("Curves"))
     pictures = [picture for name in plotted_metrics(runs) if (picture := draw(name, runs)) is not None]
     blocks += pictures or [Text("There is nothing to draw yet.")]
@@ -62,14 +53,11 @@ def results_table(runs: Sequence[RunRecord]) -> Table:
             rows.append([title, *(_shown(value) for value in values)])
 
     add("updates", [_progress(run) for run in runs])
-    for name in (
-        "final_loss",
-        *sorted({name for run in runs for name in [*run.summary, *run.metric_names()] if name.startswith("eval_")}),
-    ):
-        add(
-            name.replace("_", " "),
-            [run.last("loss") if name == "final_loss" and run.last(name) is None else run.last(name) for run in runs],
-        )
+    final = [run.last("final_loss") for run in runs]
+    add("final loss", [run.last("loss") if loss is None else loss for run, loss in zip(runs, final, strict=True)])
+    names = {name for run in runs for name in [*run.summary, *run.metric_names()]}
+    for name in sorted(name for name in names if name.startswith("eval_")):
+        add(name.replace("_", " "), [run.last(name) for run in runs])
     for title, name, else_median in (
         ("sequences/s", "training_sequences_per_second", "seqs_per_sec"),
         ("inference sequences/s", "inference_sequences_per_second", ""),
@@ -82,17 +70,14 @@ def results_table(runs: Sequence[RunRecord]) -> Table:
     add("ranks", [run.summary.get("world_size") for run in runs])
     add("starts", [len(run.legs) or None for run in runs])
     add("time, all starts", [duration(sum(leg.seconds for leg in run.legs)) if run.legs else None for run in runs])
-    add(
-        "checkpoints",
-        [
-            f"{', '.join(map(str, run.checkpoints))} ({run.checkpoint_bytes / 1e6:,.0f} MB)"
-            if run.checkpoints
-            else None
-            for run in runs
-        ],
-    )
+    add("checkpoints", [_checkpoints(run) for run in runs])
     add("folder", [str(run.directory) for run in runs])
     return Table(["", *(run.name for run in runs)], rows)
+
+
+def _checkpoints(run: RunRecord) -> str | None:
+    steps = ", ".join(map(str, run.checkpoints))
+    return f"{steps} ({run.checkpoint_bytes / 1e6:,.0f} MB)" if steps else None
 
 
 def _progress(run: RunRecord) -> str | None:
@@ -107,14 +92,14 @@ def _progress(run: RunRecord) -> str | None:
 
 
 def plotted_metrics(runs: Sequence[RunRecord]) -> list[str]:
-    """The known ones first, then whatever else the runs logged."""
+    """The known metrics first, then the others that the runs logged."""
     names = dict.fromkeys(name for run in runs for name in run.metric_names())
     rest = sorted(name for name in names if name not in (*_FIRST, *_UNPLOTTED))
     return [name for name in (*_FIRST, *rest) if name in names]
 
 
 def draw(name: str, runs: Sequence[RunRecord]) -> Picture | None:
-    """One metric of all runs over the steps; None if no run has a number of it."""
+    """The plot of one metric of all runs over the steps; None if no run has a number of it."""
     curves = [(run.name, run.curve(name)) for run in runs]
     curves = [(label, curve[:: max(1, -(-len(curve) // _MOST_POINTS))]) for label, curve in curves if curve]
     if not curves:
@@ -125,14 +110,8 @@ def draw(name: str, runs: Sequence[RunRecord]) -> Picture | None:
     axes = figure.subplots()
     for label, curve in curves:
         steps, values = zip(*curve, strict=True)
-        # Dollar signs would begin a formula, and a first underscore hide the label.
-        axes.plot(
-            steps,
-            values,
-            label=label.replace("$", r"\$").lstrip("_"),
-            linewidth=1.2,
-            marker="." if len(curve) < 30 else None,
-        )
+        shown = label.replace("$", r"\$").lstrip("_")  # $ would begin a formula, and a first underscore hide the label
+        axes.plot(steps, values, label=shown, linewidth=1.2, marker="." if len(curve) < 30 else None)
     if name in _LOGARITHMIC and all(value > 0 for _, curve in curves for _, value in curve):
         axes.set_yscale("log", base=2 if name == "loss_scale" else 10)
     entropies = {value for run in runs if isinstance(value := run.summary.get("unigram_entropy"), float)}
@@ -191,7 +170,7 @@ def _shown(value: Any) -> str:
 
 
 def run_names(directories: Sequence[Path]) -> list[str]:
-    """As short as tells them apart: the paths without what all have in common."""
+    """The paths without the part that all have in common."""
     resolved = [directory.resolve() for directory in directories]
     common = os.path.commonpath([path.parent for path in resolved])
     return [os.path.relpath(path, common) for path in resolved]

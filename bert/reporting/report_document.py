@@ -1,4 +1,4 @@
-"""A report as blocks, and blocks as one self-contained HTML or Markdown file. No Paddle inside."""
+"""Writes the blocks of a report as one self-contained HTML or Markdown file."""
 
 import base64
 import html
@@ -75,7 +75,7 @@ def _markdown(block: Block) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without what Markdown would take for a mark of its own."""
+    """The text on one line, with the characters escaped that Markdown interprets."""
     for mark in "\\`*_<>|[]":
         text = text.replace(mark, "\\" + mark)
     return " ".join(text.split())

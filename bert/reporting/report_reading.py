@@ -1,4 +1,4 @@
-"""A run's folder -> what a report tells of it. Reads what is there and says what is not; no Paddle inside."""
+"""Reads a run's folder for the report and the curves. Reads what is there and notes what is missing or damaged."""
 
 import json
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ class Leg:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that was found; empty where nothing was."""
+    """Everything that was found; empty where nothing was found."""
 
     name: str
     directory: Path
-    training: list[Row]  # each step once: what a crash lost and the run did again counts as it was done last
+    training: list[Row]  # each step once: of a step that was repeated after a crash the last row
     held_out: list[Row]
     settings: dict[str, Any]
     summary: dict[str, Any]
@@ -85,43 +85,40 @@ def _is_run(path: Path) -> bool:
 
 
 def read_run(directory: Path, name: str) -> RunRecord:
-    """Never fails on a damaged file: what could not be read is among the complaints."""
+    """Read a folder of a run. Damaged files are listed among the complaints and never raise."""
     complaints: list[str] = []
-    rows = [row for row in _json_lines(directory / METRICS, complaints) if isinstance(row.get("step"), int)]
+    training, held_out = read_metrics(directory / METRICS, complaints)
     settings = _mapping(directory / CONFIG, yaml.safe_load, complaints)
     summary = _mapping(directory / SUMMARY, json.loads, complaints)
     legs = read_legs(directory / LOG)
-    is_held_out = [any(key.startswith("eval_") for key in row) for row in rows]
-    training = _without_lost_steps([row for row, held_out in zip(rows, is_held_out, strict=True) if not held_out])
-    held_out = _without_lost_steps([row for row, held_out in zip(rows, is_held_out, strict=True) if held_out])
-    if not rows:
+    if not training and not held_out:
         complaints.append(f"{METRICS} has no rows: the run has not reached its first log line")
     folder = directory.parent / str(settings.get("bert_model", "")) / directory.name
-    steps = sorted(int(path.name) for path in folder.iterdir() if _is_checkpoint(path)) if folder.is_dir() else []
-    size = (
-        sum(file.stat().st_size for step in folder.iterdir() if _is_checkpoint(step) for file in step.iterdir())
-        if steps
-        else 0
-    )
+    checkpoints = [path.parent for path in folder.glob("*/manifest.json") if path.parent.name.isdecimal()]
+    steps = sorted(int(path.name) for path in checkpoints)
+    size = sum(file.stat().st_size for path in checkpoints for file in path.iterdir())
     return RunRecord(name, directory, training, held_out, settings, summary, legs, steps, size, complaints)
 
 
-def _is_checkpoint(path: Path) -> bool:
-    return path.name.isdecimal() and (path / "manifest.json").is_file()
+def read_metrics(metrics_file: Path, complaints: list[str]) -> tuple[list[Row], list[Row]]:
+    """(rows of training metrics, rows of held-out metrics) of metrics.jsonl, each step once.
 
-
-def _without_lost_steps(rows: list[Row]) -> list[Row]:
-    """A row at or before the last one kept is of a continued run: what it does anew replaces what was lost."""
-    kept: list[Row] = []
-    for row in rows:
+    A row at or before the last one is of a continued run, which replaces the steps that it repeats.
+    """
+    training: list[Row] = []
+    held_out: list[Row] = []
+    for row in _json_lines(metrics_file, complaints):
+        if not isinstance(row.get("step"), int):
+            continue
+        kept = held_out if any(name.startswith("eval_") for name in row) else training
         while kept and kept[-1]["step"] >= row["step"]:
             kept.pop()
         kept.append(row)
-    return kept
+    return training, held_out
 
 
 def read_legs(log_file: Path) -> list[Leg]:
-    """The starts of a run, each from its PARAMETER line to the next."""
+    """The starts of a run. A PARAMETER line begins each."""
     legs: list[Leg] = []
     start, steps, latest = None, list[int](), 0.0
     for record in _json_lines(log_file, [], prefix="DLLL "):
