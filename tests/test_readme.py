@@ -246,7 +246,7 @@ def test_sentences_are_judged_and_entities_found(clone):
     """Runs after the quickstart of pre-training, and starts from what it left."""
     for line, stage in (
         ("bash scripts/run_glue.sh", "sentiment/glue-custom"),
-        ("bash scripts/run_glue.sh --config quickstart_entities", "entities/ner"),
+        ("bash scripts/run_ner.sh", "entities/ner"),
     ):
         TRIED.add(line)
         trained = run(line, clone, timeout=900)
@@ -264,7 +264,7 @@ def test_the_recipes_of_glue_resolve(clone):
     for start, data in (
         ("bash scripts/run_glue.sh mrpc", "global_batch_size: 32"),
         ("bash scripts/run_glue.sh --config mnli_large", "global_batch_size: 128"),
-        ("bash scripts/run_glue.sh --config conll2003", "document_context: true"),
+        ("bash scripts/run_ner.sh --config conll2003", "document_context: true"),
         ("python run_glue.py --task-name AX", "do_predict: true"),
     ):
         vocabulary = f"--vocab-file {clone}/results/quickstart/data/vocab.txt --device cpu --show-config"
