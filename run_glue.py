@@ -11,10 +11,10 @@ def main(argv: list[str] | None = None) -> int:
     with usage_errors():
         config.check_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
-        from bert.finetuning import run as finetuning
-        from bert.finetuning.glue import task as glue
+        from bert.finetuning.glue.task import open_task
+        from bert.training.run import run
 
-        return finetuning.run(config, glue.open_task)
+        return run(config, open_task)
 
 
 if __name__ == "__main__":

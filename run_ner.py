@@ -11,10 +11,10 @@ def main(argv: list[str] | None = None) -> int:
     with usage_errors():
         config.check_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
-        from bert.finetuning import run as finetuning
-        from bert.finetuning.ner import task as token_classification
+        from bert.finetuning.ner.task import open_task
+        from bert.training.run import run
 
-        return finetuning.run(config, token_classification.open_task)
+        return run(config, open_task)
 
 
 if __name__ == "__main__":

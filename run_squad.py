@@ -15,10 +15,10 @@ def main(argv: list[str] | None = None) -> int:
             from bert.inference.conversation import answer_from_terminal
 
             return answer_from_terminal(config)
-        from bert.finetuning import run as finetuning
-        from bert.finetuning.squad import task as squad
+        from bert.finetuning.squad.task import open_task
+        from bert.training.run import run
 
-        return finetuning.run(config, squad.open_squad)
+        return run(config, open_task)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@
 and a process that loads it first cannot decompress afterwards (gzip, zipfile, scipy fail or crash).
 """
 
+import logging
 import zlib  # noqa: F401
 from pathlib import Path
 
 __version__ = "0.1.0"
 REPOSITORY = Path(__file__).resolve().parent.parent
+logging.getLogger("bert").addHandler(logging.NullHandler())  # a library shows nothing by itself

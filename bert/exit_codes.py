@@ -1,6 +1,7 @@
 """How every command ends. From 64 on the numbers are those of sysexits.h."""
 
 OK = 0
+STUCK = 1  # as STALLED, but the interpreter no longer ran: faulthandler knows no other code
 BAD_INPUT = 2  # settings, files or paths that the user can mend
 DIVERGED = 3  # a guard ended the training: gradients not finite, or ranks with different parameters
 STALLED = 70  # nothing moved for --watchdog-seconds; the last checkpoint is whole

@@ -9,9 +9,12 @@ import pytest
 from bert.config.base import OptimizerSettings, PrecisionSettings
 from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import COUNTERS, LEARNING_RATE
+from bert.reporting.logs import Log
 from bert.runtime.paddle_api import paddle
+from bert.training.divergence import TrainingDiverged
 from bert.training.interruption import StopRequest
-from bert.training.trainer import Trainer, TrainingDiverged
+from bert.training.saving import NoCheckpoints
+from bert.training.trainer import Trainer
 from program import TRAINING_METRICS, build_training_program
 from tests.support import tiny
 
@@ -205,15 +208,9 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
     session = tiny.Session(precision=settings)
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5, num_steps_per_checkpoint=1, log_freq=3)
     saved: list[int] = []
-    trainer = Trainer(
-        session.program,
-        session.device(),
-        config,
-        None,
-        StopRequest(),
-        save=lambda step, epoch, carried: saved.append(step),
-        evaluate=None,
-    )
+    checkpoints = NoCheckpoints()
+    checkpoints.save = lambda step, epoch, carried: saved.append(step)
+    trainer = Trainer(session.program, session.device(), config, Log(), StopRequest(), checkpoints=checkpoints)
     batches = tiny.updates(0, change=lambda step, passes: passes if step < 2 else [tiny.overflowing(p) for p in passes])
     before = []
 
@@ -233,15 +230,7 @@ def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
     """2^20 takes 20 halvings: more skipped updates in a row than the limit, and no divergence."""
     session = tiny.Session(precision=tiny.FLOAT16)
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5)
-    trainer = Trainer(
-        session.program,
-        session.device(),
-        config,
-        None,
-        StopRequest(),
-        save=lambda step, epoch, carried: None,
-        evaluate=None,
-    )
+    trainer = Trainer(session.program, session.device(), config, Log(), StopRequest())
     batches = tiny.updates(0, change=lambda step, p: p if step > 8 else [tiny.overflowing(feed) for feed in p])
     outcome = trainer.run(lambda step: batches, 0, 12)
     assert outcome.finished is False and outcome.step == 12

@@ -1,78 +1,70 @@
-"""Pre-training put together: settings -> checked shards, loader, held-out evaluation, summary."""
+"""Pre-training as a task: shards, the loader, held-out evaluation."""
 
-import dataclasses
-from collections.abc import Callable
-from pathlib import Path
+import logging
+from typing import Any
 
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.evaluation import evaluate_pretraining
 from bert.runtime.distributed import Group
-from bert.samples.loader import PretrainingDataset, PretrainingLoader, evaluation_batches
+from bert.samples.loader import PretrainingDataset, PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
 from bert.tokenization.vocabulary import Vocabulary
-from bert.training import run as runs
-from bert.training.trainer import Device, Outcome
-from program import TrainingProgram
+from bert.training.task import Session, Task
+from program import build_evaluation_program
+
+logger = logging.getLogger(__name__)
 
 
-def objective_of(config: PretrainingConfig) -> PretrainingObjective:
-    return PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha)
+class Pretraining(Task):
+    """One phase on one rank.
 
+    Raises:
+        ValueError: shards or a vocabulary that are damaged or do not fit the settings.
+    """
 
-@dataclasses.dataclass(frozen=True)
-class PretrainingData:
-    """Checked shards and this rank's loader."""
+    config: PretrainingConfig
 
-    vocabulary: Vocabulary
-    train: PretrainingDataset
-    loader: PretrainingLoader
-    held_out: PretrainingDataset | None
-
-
-def open_data(config: PretrainingConfig, group: Group) -> PretrainingData:
-    """Open and check all shards: every ValueError about data comes from here, before any program is built."""
-    vocabulary = Vocabulary.from_file(config.data.vocab_file)
-    vocabulary.check_model_size(config.model.vocab_size)
-
-    def dataset(folder: Path) -> PretrainingDataset:
-        return PretrainingDataset(folder, vocabulary, config.data, seed=config.run.seed)
-
-    train = dataset(config.data.input_dir)
-    held_out = dataset(config.data.eval_dir) if config.data.eval_dir else None
-    loader = PretrainingLoader(
-        train,
-        global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
-        micro_batch_size=config.batch.batch_size,
-        rank=group.rank,
-        world_size=group.world_size,
-    )
-    return PretrainingData(vocabulary, train, loader, held_out)
-
-
-def evaluator(
-    config: PretrainingConfig, evaluation_program, data: PretrainingData, device: Device
-) -> Callable[[int], dict[str, float]] | None:
-    """`evaluate(step)` on the held-out shards, None without them."""
-    held_out = data.held_out
-    if held_out is None:
-        return None
-
-    def evaluate(step: int) -> dict[str, float]:
-        batches = evaluation_batches(
-            held_out,
+    def __init__(self, config: PretrainingConfig, group: Group) -> None:
+        self.config = config
+        self.objective = PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha)
+        vocabulary = Vocabulary.from_file(config.data.vocab_file)
+        vocabulary.check_model_size(config.model.vocab_size)
+        data, seed = config.data, config.run.seed
+        self._train = PretrainingDataset(data.input_dir, vocabulary, data, seed=seed)
+        self._held_out = PretrainingDataset(data.eval_dir, vocabulary, data, seed=seed) if data.eval_dir else None
+        self._unigram_entropy: float | None = None
+        self.fingerprint, self.evaluates = self._train.fingerprint, self._held_out is not None
+        self.batches = PretrainingLoader(  # type: ignore[method-assign, assignment]
+            self._train,
+            global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
             micro_batch_size=config.batch.batch_size,
+            rank=group.rank,
+            world_size=group.world_size,
+        ).batches
+
+    def prepare(self, session: Session) -> dict[str, Any]:
+        assert session.program is not None
+        self._device = session.device
+        self._evaluation = build_evaluation_program(session.program.objective)
+        if self._held_out is not None:
+            self._unigram_entropy = evaluation_unigram_entropy(self._held_out, self.config.run.eval_samples)
+            logger.info(f"unigram entropy of the held-out labels: {self._unigram_entropy:.4f} nats")
+        return {"unigram_entropy": self._unigram_entropy, "training_data": self._train.describe()}
+
+    def evaluate(self, step: int) -> dict[str, float]:
+        device = self._device
+        assert self._held_out is not None
+        batches = evaluation_batches(
+            self._held_out,
+            micro_batch_size=self.config.batch.batch_size,
             rank=device.group.rank,
             world_size=device.group.world_size,
-            max_samples=config.run.eval_samples,
+            max_samples=self.config.run.eval_samples,
         )
-        return evaluate_pretraining(device.executor, evaluation_program, batches, device.collective, device.scope)
+        return evaluate_pretraining(device.executor, self._evaluation, batches, device.collective, device.scope)
 
-    return evaluate
+    def is_complete(self) -> bool:
+        return (self.config.stage_dir() / "summary.json").exists()
 
-
-def summary(
-    config: PretrainingConfig, outcome: Outcome, device: Device, program: TrainingProgram, unigram_entropy: float | None
-) -> dict:
-    """The figures of a phase."""
-    common = runs.summary_of(config, outcome, device, program)
-    return {"phase": config.run.phase, **common, "unigram_entropy": unigram_entropy}
+    def figures(self) -> dict[str, Any]:
+        return {"phase": self.config.run.phase, "unigram_entropy": self._unigram_entropy}

@@ -1,15 +1,18 @@
-"""What a run tells: console, DLLogger-format JSON lines, one flat JSON object per row, VisualDL. No Paddle inside.
+"""Logs of a training run: console, DLLogger lines, rows of JSON, VisualDL scalars, progress.
 
-A sink that fails (disk full, pipe closed, VisualDL missing) is dropped with one line on standard error; training goes
-on. Times are given by the caller, who owns the clock.
+A sink that fails (disk full, pipe closed, VisualDL missing) is switched off with one line on standard error, and the
+training continues. Messages are records of Python's logger `bert`; rank 0 shows them, the other ranks do not.
 """
 
 import json
+import logging
+import logging.handlers
 import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import IO, Any
 from bert.reporting.curves import Curves
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
+MESSAGES = logging.getLogger("bert")
 CONSOLE_METRICS = (("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
 
 
@@ -41,13 +45,66 @@ class Sink:
                 pass
 
 
-class RunLog:
-    """Rank 0's log of one phase.
+@contextmanager
+def early_messages() -> Iterator[None]:
+    """Keep messages of the logger `bert` until a RunLog is opened within the block; it shows them first."""
+    kept = logging.handlers.MemoryHandler(10_000, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
+    kept.setLevel(logging.INFO)
+    MESSAGES.addHandler(kept)
+    MESSAGES.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        MESSAGES.removeHandler(kept)
+        kept.close()
+
+
+class Log:
+    """The log of every rank but the first: nothing is logged."""
+
+    first_step = 0  # where the progress bar begins; known once a checkpoint was read
+
+    def parameters(self, values: dict[str, Any]) -> None:
+        """Facts about the run, once at the start."""
+
+    def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
+        """Metrics of the updates since the last call."""
+
+    def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Held-out metrics after update `step`; their names start with `eval_`."""
+
+    def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
+        """Something that happened at a step, such as a save and what it cost."""
+
+    def advance(self, step: int, eta_seconds: float, loss: float | None) -> None:
+        """After every update."""
+
+    def summary(self, values: dict[str, Any]) -> None:
+        """Figures of the whole run, at its end."""
+
+    def close(self) -> None:
+        """Nothing is logged after it."""
+
+
+class _Messages(logging.Handler):
+    """Shows records of the logger `bert` on the console of a run."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.INFO)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        self._show(prefix + record.getMessage())
+
+
+class RunLog(Log):
+    """Rank 0's log of one stage of a run.
 
     Files in `directory`: log.jsonl (DLLogger lines, appended), metrics.jsonl (flat rows, appended), events.jsonl
-    (what saves cost, loss spikes), progress.json
-    (replaced at most once a second: step, first_step, total_steps, eta_seconds, loss), visualdl/, summary.json.
-    `show_steps` off: whoever started this process shows them, from progress.json.
+    (costs of saves, loss spikes), progress.json (replaced at most once a second: step, first_step, total_steps,
+    eta_seconds, loss), visualdl/, summary.json. With `show_steps` off, the process that started this one shows the
+    steps, from progress.json.
     """
 
     def __init__(
@@ -64,7 +121,6 @@ class RunLog:
         self.directory = directory
         self._total_steps = total_steps
         self._opened = time.perf_counter()
-        self.first_step = 0  # where the bar begins; known once a checkpoint was read
         self._stream = stream or sys.stdout or open(os.devnull, "w")  # a closed one is None
         self._console = Sink("console output")
         self._lines = [(path, Sink(str(path))) for path in {directory / "log.jsonl", report_file} if path]
@@ -79,46 +135,50 @@ class RunLog:
         if self._stream.isatty() and show_steps:
             self._console(self._open_bar)
         self._progress_written = -math.inf
+        self._messages = _Messages(self._show)
+        for handler in list(MESSAGES.handlers):
+            if isinstance(handler, logging.handlers.MemoryHandler):  # of `early_messages`
+                MESSAGES.removeHandler(handler)
+                handler.setTarget(self._messages)
+                handler.flush()
+        MESSAGES.addHandler(self._messages)
+        MESSAGES.setLevel(logging.INFO)
 
     def parameters(self, values: dict[str, Any]) -> None:
-        """Facts about the run, once at the start."""
         self._line("PARAMETER", values)
         if self._curves is not None:
             self._curves.hyper_parameters = values
 
-    def say(self, message: str) -> None:
-        """One line for a person."""
+    def _show(self, message: str) -> None:
+        """One line on the console, above the progress bar if there is one."""
         self._console(lambda: self._bar.write(message, file=self._stream) if self._bar else self._print(message))
 
     def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
-        """Metrics of the updates since the last call."""
         self._line([epoch, step], metrics)
         self._scalars(step, metrics)
         self._row({"step": step, "epoch": epoch, **metrics})
         shown = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
         if self._bar is None and self._show_steps:
-            self.say(f"step {step}/{self._total_steps}  {shown}  eta {duration(eta_seconds)}")
+            self._show(f"step {step}/{self._total_steps}  {shown}  eta {duration(eta_seconds)}")
         elif self._bar is not None:
             self._console(lambda: self._bar.set_postfix_str(shown))
 
     def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Held-out metrics after update `step`; their names start with `eval_`."""
         self._line([epoch, step], metrics)
         self._scalars(step, metrics)
         self._row({"step": step, "epoch": epoch, **metrics})
-        self.say(
+        self._show(
             f"step {step}/{self._total_steps}  held out: "
             + "  ".join(f"{name.removeprefix('eval_')} {value:.4f}" for name, value in metrics.items())
         )
 
     def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
-        """Something that happened at a step, such as a save and what it cost."""
         self._line([epoch, step], values)
         row = to_json({"event": name, "step": step, "epoch": epoch, **values})
         self._events(lambda: append(self.directory / "events.jsonl", row + "\n"))
 
     def advance(self, step: int, eta_seconds: float, loss: float | None) -> None:
-        """After every update: move the bar and, at most once a second, progress.json."""
+        """Move the progress bar and, at most once a second, replace progress.json."""
         if self._bar is not None:
             self._console(lambda: self._bar.update(step - self._bar.n))
         if time.monotonic() - self._progress_written >= 1.0 or step == self._total_steps:
@@ -133,12 +193,12 @@ class RunLog:
             self._progress(lambda: replace_file(self.directory / "progress.json", to_json(values)))
 
     def summary(self, values: dict[str, Any]) -> None:
-        """Figures of the whole run, at its end."""
         self._line([], values)
         self._figures = values
         Sink("summary.json")(lambda: replace_file(self.directory / "summary.json", to_json(values, indent=1)))
 
     def close(self) -> None:
+        MESSAGES.removeHandler(self._messages)
         if self._bar is not None:
             self._console(self._bar.close)
         if (curves := self._curves) is not None:

@@ -44,10 +44,9 @@ def initialize_weights(
     if source := settings.initial_weights():
         path = Path(source)
         if is_strict := getattr(settings, "from_phase1_final_params", None) is not None:
-            path = newest(path, config, "phase1", say) or path
-        path = checkpoint_files.weights_folder(path)
-        weights = checkpoint.load_parameters(path) if is_strict else pretrained_parameters(path, config.model, say)
-        checkpoint.initialize_from(
+            found = newest(path, config, "phase1", say)
+            weights = checkpoint.load_parameters(found or checkpoint_files.weights_folder(path))
+XX        checkpoint.initialize_from(
             device.scope, device.place, variables, weights, path, say, heads_may_differ=not is_strict
         )
         if program.amp_optimizer is not None:

@@ -1,5 +1,6 @@
-"""Asking a run to stop: a signal or a file sets a flag, the loop saves at the end of the update. No Paddle inside."""
+"""Stop requests: a signal or a file sets a flag, and the training loop saves at the end of the update."""
 
+import logging
 import signal
 import time
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from types import FrameType
 
 from bert.exit_codes import INTERRUPTED
 
+logger = logging.getLogger(__name__)
 STOP_FILE = "STOP"  # in the output folder
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm sends USR1 ahead of a limit, if asked to
 
@@ -44,15 +46,15 @@ class StopRequest:
         if self.signal_name is not None:
             raise SystemExit(INTERRUPTED)
 
-    def watch(self, folder: Path, say: Callable[[str], None]) -> None:
-        """Stop when `folder`/STOP appears; one rank does this. It is taken away when it is obeyed.
+    def watch(self, folder: Path) -> None:
+        """Stop when `folder`/STOP appears, which is removed then; one rank watches.
 
-        One from before this request was made, at the start of the process, was meant for a run that has ended; it would
-        stop every restart, so it goes, and `say` tells.
+        A file that is older than this process was meant for a run that has ended. It would stop every restart, so it
+        is removed too.
         """
         self._file = folder / STOP_FILE
         if self._is_old() and self._take():
-            say(f"{self._file} was left from an earlier run; removed")
+            logger.info(f"{self._file} was left from an earlier run; removed")
 
     def _look(self) -> None:
         """At most once a second: on a network file system a look costs a round trip."""

@@ -1,50 +1,100 @@
-"""What a rank did between two log lines, and in a whole run. No Paddle inside."""
+"""Counts and times of updates: of the interval since the last log line, of this leg, and of the whole run."""
 
+import dataclasses
 import time
-from typing import Any
 
+import numpy as np
+
+from bert.config.architecture import BertConfig
 from bert.planning.estimates import training_flops_per_sequence
+from bert.runtime.distributed import Collective
 
-COUNTS = ("updates", "sequences", "tokens", "padded_tokens", "flops", "seconds")
+
+@dataclasses.dataclass
+class Counts:
+    """What one rank did; `seconds` leave evaluations and checkpoints out."""
+
+    updates: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    flops: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        ours, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
+        return Counts(*(first + second for first, second in zip(ours, theirs, strict=True)))
 
 
-class Interval:
-    """This rank's counts between two log lines."""
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """Sums over all ranks and all legs of a run; checkpoints carry them from leg to leg."""
 
-    def __init__(self) -> None:
-        self.updates = self.sequences = self.tokens = self.padded_tokens = 0
-        self.flops = self.seconds = 0.0
+    sequences: float = 0.0
+    tokens: float = 0.0
+    flops: float = 0.0
+    seconds: float = 0.0  # of training, without evaluations and checkpoints
+    rank_seconds: float = 0.0  # `seconds` times the ranks of each leg
+    total_seconds: float = 0.0
+
+
+class Throughput:
+    """The clock and the counts of one leg. The clock runs while batches are read and updates made."""
+
+    def __init__(self, model: BertConfig, before: Totals | None = None) -> None:
+        self._model, self._before = model, before or Totals()
+        self._interval, self._leg = Counts(), Counts()
+        self._begin = time.perf_counter()
         self._started: float | None = None
 
     def start(self) -> None:
-        """The clock runs: reading, updates and waiting for the device count; evaluation and saving do not."""
         self._started = time.perf_counter()
 
     def pause(self) -> None:
-        self.seconds, self._started = self.elapsed(), None
+        self._interval.seconds, self._started = self._elapsed(), None
 
-    def elapsed(self) -> float:
-        return self.seconds + (time.perf_counter() - self._started if self._started is not None else 0.0)
-
-    def add(self, batch, model) -> None:
-        self.sequences += batch.num_sequences
-        self.tokens += batch.num_tokens
-        self.padded_tokens += batch.num_padded_tokens
+    def add_micro_batch(self, batch) -> None:
+        counts = self._interval
+        counts.sequences += batch.num_sequences
+        counts.tokens += batch.num_tokens
+        counts.padded_tokens += batch.num_padded_tokens
         length = batch.num_padded_tokens // batch.num_sequences
         predictions = round(batch.num_masked / batch.num_sequences)
-        self.flops += batch.num_sequences * training_flops_per_sequence(model, length, predictions)
+        counts.flops += batch.num_sequences * training_flops_per_sequence(self._model, length, predictions)
 
-    def extend(self, other: "Interval") -> None:
-        for name in COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+    def add_update(self) -> None:
+        self._interval.updates += 1
 
-    def counts(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in COUNTS}
+    def interval(self) -> Counts:
+        """Counts since the last `end_interval`."""
+        return self._interval
 
-    @classmethod
-    def of(cls, counts: dict[str, Any]) -> "Interval":
-        """From `counts()`; what is not there is 0."""
-        interval = cls()
-        for name in COUNTS:
-            setattr(interval, name, counts.get(name, 0))
-        return interval
+    def end_interval(self) -> Counts:
+        """Counts of the interval that ends now, after the wait for the device."""
+        self.pause()
+        counts, self._interval = self._interval, Counts()
+        self._leg += counts
+        self.start()
+        return counts
+
+    def forget(self) -> None:
+        """Count from here: a benchmark's warm-up is over."""
+        self._leg = Counts()
+
+    def seconds_left(self, updates: int) -> float:
+        """At the mean speed of this leg; infinite before the first update."""
+        done = self._leg.updates + self._interval.updates
+        return updates * (self._leg.seconds + self._elapsed()) / done if done else float("inf")
+
+    def totals(self, collective: Collective, world_size: int) -> Totals:
+        """Every rank must call it."""
+        leg, before = self._leg, self._before
+        sums = collective.sum(np.array([leg.sequences, leg.tokens, leg.flops], "float64"))
+        times = [leg.seconds, leg.seconds * world_size, time.perf_counter() - self._begin]
+        return Totals(
+            *(old + new for old, new in zip(dataclasses.astuple(before), [*sums.tolist(), *times], strict=True))
+        )
+
+    def _elapsed(self) -> float:
+        running = time.perf_counter() - self._started if self._started is not None else 0.0
+        return self._interval.seconds + running

@@ -1,15 +1,13 @@
-"""A pass that does not end: dump the stacks of every thread of every rank and leave. No Paddle inside.
+"""The watchdog ends a run in which nothing moves, after it has written the stacks of all threads of all ranks.
 
-Each rank watches itself from a thread of its own; Paddle's executor gives up the interpreter while it computes, so a
-rank that waits for another one for ever can still be described. Whoever notices first leaves a file in the folder that
-all ranks of the run share; the others see it and dump as well, before the launcher ends them. Where the interpreter
-itself is stuck in foreign code, no Python thread runs: two timers outside of it dump the stacks and end the process.
+Each rank is watched by a thread of its own: Paddle's executor releases the interpreter lock while it computes, so the
+stacks of a rank that waits for another can be written. The first rank that stalls leaves a file in the folder that all
+ranks share; the others see it and write their stacks too, before the launcher ends them. Where foreign code holds the
+interpreter lock, no Python thread runs: faulthandler, which needs no lock, writes the stacks and exits with code 1.
 """
 
-import ctypes
 import faulthandler
 import os
-import signal
 import sys
 import threading
 import time
@@ -40,7 +38,6 @@ class Watchdog:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._stream: IO[str] | None = None
-        self._timer: _ExitTimer | None = None
 
     def __enter__(self) -> "Watchdog":
         if self._seconds > 0:
@@ -49,8 +46,6 @@ class Watchdog:
             if self._rank == 0:
                 self._request.unlink(missing_ok=True)  # of a run that was given up
             self._stream = open(self._file, "a")
-            with suppress(OSError, AttributeError):  # a C library without POSIX timers: the thread alone watches
-                self._timer = _ExitTimer(STALLED)
             self.beat("starting")
             self._arm(self._seconds + 2 * self._grace)
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -62,8 +57,6 @@ class Watchdog:
         if self._thread is not None:
             self._thread.join()
             faulthandler.cancel_dump_traceback_later()
-            if self._timer is not None:
-                self._timer.close()
             assert self._stream is not None
             self._stream.close()
             with suppress(OSError):
@@ -108,9 +101,7 @@ class Watchdog:
 
     def _arm(self, seconds: float) -> None:
         assert self._stream is not None
-        faulthandler.dump_traceback_later(seconds, file=self._stream)
-        if self._timer is not None:
-            self._timer.set(seconds + 1.0)
+        faulthandler.dump_traceback_later(seconds, exit=True, file=self._stream)
 
     def _asked(self) -> str:
         """What another rank says, if one has given up since this run began."""
@@ -130,9 +121,7 @@ class Watchdog:
             return None
 
     def _give_up(self, reason: str, is_first: bool) -> None:
-        faulthandler.cancel_dump_traceback_later()
-        if self._timer is not None:
-            self._timer.set(2 * self._grace + 1.0)  # writing must not be what hangs now
+        self._arm(2 * self._grace + 1.0)  # in case the writing hangs
         if is_first:
             with suppress(OSError):
                 self._request.write_text(reason + "\n")
@@ -152,52 +141,3 @@ class Watchdog:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")
-
-
-class _ExitTimer:
-    """`_exit(code)` at a time, by a POSIX timer whose thread is not Python's: it fires though the interpreter is held.
-
-    `faulthandler.dump_traceback_later(exit=True)` would do the same with code 1, which says nothing.
-    """
-
-    class _Event(ctypes.Structure):
-        """struct sigevent of glibc: sigval, signo, notify, then the function and its attributes; 64 bytes in all."""
-
-        _fields_ = [
-            ("value", ctypes.c_void_p),
-            ("signo", ctypes.c_int),
-            ("notify", ctypes.c_int),
-            ("function", ctypes.c_void_p),
-            ("attributes", ctypes.c_void_p),
-            ("rest", ctypes.c_byte * 32),
-        ]
-
-    class _Spec(ctypes.Structure):
-        """struct itimerspec: interval and value, each seconds and nanoseconds."""
-
-        _fields_ = [("interval", ctypes.c_long * 2), ("value", ctypes.c_long * 2)]
-
-    _SIGEV_THREAD = 2
-
-    def __init__(self, code: int):
-        self._library = ctypes.CDLL(None, use_errno=True)
-        function = ctypes.cast(self._library._exit, ctypes.c_void_p)
-        event = self._Event(code, 0, self._SIGEV_THREAD, function, None)
-        self._timer = ctypes.c_void_p()
-        if self._library.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)) != 0:
-            raise OSError(ctypes.get_errno(), "timer_create")
-
-    def set(self, seconds: float) -> None:
-        """Fire after so many seconds unless set again; 0: never."""
-        whole, part = divmod(seconds, 1.0)
-        spec = self._Spec((0, 0), (int(whole), int(part * 1e9)))
-        self._library.timer_settime(self._timer, 0, ctypes.byref(spec), None)
-
-    def close(self) -> None:
-        self._library.timer_delete(self._timer)
-
-
-def dump_on_signal(number: int = signal.SIGUSR2) -> None:
-    """`kill -USR2 PID` shows the stacks of all threads on standard error, and the process goes on."""
-    with suppress(AttributeError, OSError, ValueError):  # standard error may be closed
-        faulthandler.register(number, all_threads=True, chain=False)

@@ -209,7 +209,7 @@ KILLED_WRITER = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from bert import checkpoint_files
+from bert.checkpoints import files as checkpoint_files
 parent, step, boundary = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 seen = 0
 def hook(frame, event, argument):
@@ -322,7 +322,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from bert.checkpoint_files import run_lock
+from bert.checkpoints.files import run_lock
 with run_lock(Path(sys.argv[2])):
     print("held", flush=True)
     time.sleep(60)

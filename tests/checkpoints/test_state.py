@@ -208,7 +208,7 @@ def test_accumulation_may_change_while_the_global_batch_stays(trained):
     assert "changed since the checkpoint: batch_size 12 -> 6" in accumulated.said
     whole = runs.run(resuming(trained, output_dir=trained.run.output_dir.parent / "plain"), 4)
     assert accumulated.outcome.step == whole.outcome.step == 4
-    assert accumulated.outcome.sequences == whole.outcome.sequences == 48  # of the run, not of its last leg
+    assert accumulated.outcome.totals.sequences == whole.outcome.totals.sequences == 48  # of the whole run
 
 
 def test_differences_of_equal_states_are_none():

@@ -12,8 +12,9 @@ from pathlib import Path
 import bert  # noqa: F401 - before Paddle, whichever module loads it
 from bert.checkpoints.writer import CheckpointWriter
 from bert.config.architecture import BUILT_IN_MODELS
-from bert.pretraining import task as pretraining
+from bert.model.objectives import PretrainingObjective
 from bert.training import run as running
+from bert.training.saving import Checkpoints
 from tests.support import tiny
 from tests.support.runs import fresh_progress
 
@@ -22,10 +23,10 @@ def main(model: str = "bert-large-uncased") -> None:
     tiny.join(tiny.ONE_RANK)
     with tempfile.TemporaryDirectory() as folder:
         config = tiny.pretraining_config(Path(folder), model=BUILT_IN_MODELS[model], keep_checkpoints=1)
-        program, device = running.build(config, pretraining.objective_of(config), tiny.ONE_RANK)
+        program, device = running.build(config, PretrainingObjective(config.model), tiny.ONE_RANK)
         for asynchronous in (True, False):
             with CheckpointWriter(asynchronous) as writer:
-                keeper = running.Keeper(config, program, device, fresh_progress(config), lambda message: None, writer)
+                keeper = Checkpoints(config, program, device, fresh_progress(config), writer)
                 for step in range(1, 4 if asynchronous else 2):
                     begin = time.perf_counter()
                     keeper.save(step, 0, {})

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import bert  # noqa: F401 - before Paddle, whichever module loads it
-import program
 import run_pretraining
 from bert.checkpoints import files as checkpoint_files
 from bert.checkpoints import state as checkpoint
+from bert.model.objectives import PretrainingObjective
 from bert.pretraining import task as pretraining
 from bert.runtime import distributed
 from bert.training import run as runs
@@ -32,11 +32,12 @@ def warm(argv: list[str]) -> None:
     from bert.pretraining.entry import ENTRY as PRETRAINING
 
     runs.build_training_program = lru_cache(maxsize=None)(runs.build_training_program)
-    program.build_evaluation_program = lru_cache(maxsize=None)(program.build_evaluation_program)
+    pretraining.build_evaluation_program = lru_cache(maxsize=None)(pretraining.build_evaluation_program)
     config = parse_arguments(PRETRAINING, argv)
-    group, objective = distributed.Group(0, 1, "cpu"), pretraining.objective_of(config)
+    group = distributed.Group(0, 1, "cpu")
+    objective = PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha)
     distributed.initialize(group)
-    program.build_evaluation_program(objective)
+    pretraining.build_evaluation_program(objective)
     runs.build_training_program(
         objective,
         config.optimizer,
@@ -90,14 +91,14 @@ def _stall(step: int, how: str) -> None:
 
     real = training.Trainer._update
 
-    def update(self, at, batch):
-        if at == step and how == "a while":
+    def update(self, batch):
+        if self._step == step and how == "a while":
             time.sleep(1.5)
-        elif at == step:
+        elif self._step == step:
             while how == "python":
                 time.sleep(0.05)
             ctypes.CDLL(None).sleep(3600)
-        return real(self, at, batch)
+        return real(self, batch)
 
     training.Trainer._update = update
 

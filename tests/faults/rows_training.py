@@ -120,7 +120,7 @@ def overflows(trials: Trials) -> None:
 
 def _persistent_overflow(trials: Trials) -> None:
     from bert.checkpoints.files import list_steps
-    from bert.training.trainer import TrainingDiverged
+    from bert.training.divergence import TrainingDiverged
     from tests.support import runs, tiny
 
     folder = trials.folder / "persistent"
@@ -171,41 +171,30 @@ def _spike(kind: str, at: int, folder: Path) -> None:
         (folder / name).mkdir(exist_ok=True)
         return tiny.pretraining_config(folder / name, model=tiny.MODEL_WITH_DROPOUT, **{**settings, **more})
 
-    end, change, log = settings["max_steps"], _spiking(at), _Said()
+    end, change, lines = settings["max_steps"], _spiking(at), list[str]()
     if kind in ("off", "alert"):
         factor = 3.0 if kind == "alert" else 0.0
-        found = runs.run(config("run", loss_spike_factor=factor), end, change=change, log=log)
+        found = runs.run(config("run", loss_spike_factor=factor), end, change=change)
         plain = runs.run(config("plain", loss_spike_factor=0.0), end, change=change)
-        assert log.spikes() == (1 if kind == "alert" else 0), log.lines
+        assert _spikes(found.said) == (1 if kind == "alert" else 0), found.said
         tiny.assert_identical(found.parameters, plain.parameters)
         return
     rolling = config("run", loss_spike_action="rollback")
     if kind == "rollback, interrupted":
-        runs.run(rolling, at + 2, change=change, log=log)
+        lines += runs.run(rolling, at + 2, change=change).said
         rolling = config("run", loss_spike_action="rollback", from_checkpoint=rolling.run.output_dir)
-    found = runs.run(rolling, end, change=change, log=log)
-    assert log.spikes() == 1 and any("rolled back to step" in line for line in log.lines), log.lines
-    never = config("never")  # a run that passes over these batches from its beginning
+    found = runs.run(rolling, end, change=change)
+    lines += found.said
+    assert _spikes(lines) == 1 and any("rolled back to step" in line for line in lines), lines
+    never = config("never")  # a run that skips these batches from its beginning
     start = replace(runs.fresh_progress(never), carried={"skipped_batches": [[first, first + freq]]})
     expected = runs.run(never, end, change=change, start=start)
     tiny.assert_identical(found.parameters, expected.parameters)
     tiny.assert_identical(found.optimizer_state, expected.optimizer_state)
 
 
-class _Said:
-    """A log that remembers what was said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.lines.append(message)
-
-    def spikes(self) -> int:
-        return sum("loss spike" in line for line in self.lines)
-
-    def __getattr__(self, name: str):
-        return lambda *args, **kwargs: None
+def _spikes(lines: list[str]) -> int:
+    return sum("loss spike" in line for line in lines)
 
 
 class _TwoRanks:
@@ -223,25 +212,22 @@ class _TwoRanks:
 
 def drifting_ranks(trials: Trials) -> None:
     """One bit of one parameter of another rank: the comparison names it."""
-    from bert.training.interruption import StopRequest
-    from bert.training.trainer import RanksDiffer, Trainer
+    from bert.training.divergence import RanksDiffer, check_ranks
     from tests.support import tiny
 
     mine, other = tiny.Session(), tiny.Session()
     device = replace(mine.device(), group=replace(tiny.ONE_RANK, world_size=2), collective=_TwoRanks(mine, other))
-    config = tiny.pretraining_config(trials.folder)
-    trainer = Trainer(mine.program, device, config, None, StopRequest(), lambda *args: None, None)
     for _ in range(trials.count):
         name = trials.random.choice(mine.program.parameters)
         whole = other.read(name)
         with trials.trial(name):
-            trainer.check_ranks(0)
+            check_ranks(mine.program, device, 0)
             damaged = whole.copy()
             bits = damaged.view("uint32").reshape(-1)
             bits[trials.random.randrange(len(bits))] ^= np.uint32(1 << trials.random.randrange(32))
             other.write(name, damaged)
             try:
-                trainer.check_ranks(7)
+                check_ranks(mine.program, device, 7)
             except RanksDiffer as error:
                 assert "at step 7" in str(error) and name in str(error), error
             else:

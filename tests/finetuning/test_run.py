@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 import signal
 from pathlib import Path
@@ -14,10 +15,10 @@ from bert.checkpoints import files as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import usage_errors
 from bert.exit_codes import INTERRUPTED, NOT_SAVED
-from bert.finetuning import run as finetuning
-from bert.finetuning.config import FineTuningConfig, implied_by_weights, with_steps
+from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import UNLABELLED, FeatureTable, FineTuningLoader, prediction_batches
-from bert.finetuning.run import FineTuningTask, PredictedSet
+from bert.finetuning.model_files import implied_by_weights
+from bert.finetuning.task import FineTuning, FineTuningData, PredictedSet
 from bert.model.objectives import (
     QuestionAnsweringObjective,
     SequenceClassificationObjective,
@@ -25,6 +26,7 @@ from bert.model.objectives import (
     TokenClassificationObjective,
 )
 from bert.runtime.paddle_api import static
+from bert.training import run as training_run
 from tests.support import tiny
 
 
@@ -77,10 +79,10 @@ def write_logits(outputs, directory: Path) -> None:
     np.save(directory / "logits.npy", outputs["logits"])
 
 
-def open_numbers(config: Config, report, score=None) -> FineTuningTask:
+def open_numbers(config: Config, score=None) -> FineTuningData:
     train, dev = table_of(90), table_of(60, seed=2)
-    report("numbers were read")
-    return FineTuningTask(
+    logging.getLogger("bert.tests").info("numbers were read")
+    return FineTuningData(
         SequenceClassificationObjective(config.model, config.hardware.fuse_mha, num_labels=2),
         fingerprint="numbers 1",
         best_metric="eval_accuracy",
@@ -91,9 +93,9 @@ def open_numbers(config: Config, report, score=None) -> FineTuningTask:
     )
 
 
-def run(config: Config, open_task=open_numbers) -> int:
+def run(config: Config, read_data=open_numbers) -> int:
     with static.scope_guard(static.Scope()):
-        return finetuning.run(config, open_task)
+        return training_run.run(config, lambda config, group: FineTuning(config, group, read_data(config)))
 
 
 def weights(config: Config, step: int, directory: Path | None = None) -> dict:
@@ -223,13 +225,7 @@ def test_a_stopped_run_continues_as_if_it_had_not(trained, tmp_path):
 def test_the_best_weights_are_kept_and_used(tmp_path):
     values = iter([0.9, 0.5, 0.4, 0.9])
     config = config_of(tmp_path)
-    assert (
-        run(
-            config,
-            lambda config, report: open_numbers(config, report, score=lambda outputs: {"eval_accuracy": next(values)}),
-        )
-        == 0
-    )
+    assert run(config, lambda config: open_numbers(config, lambda outputs: {"eval_accuracy": next(values)})) == 0
     assert checkpoint_files.list_steps(config.best_dir()) == [12]
     assert json.loads((config.stage_dir() / "summary.json").read_text())["best_step"] == 12
     only = config_of(
@@ -268,15 +264,14 @@ def test_best_weights_that_cannot_be_kept_end_the_run_with_a_code_of_their_own(t
 
 
 def test_best_weights_that_were_damaged_meanwhile_are_not_used(tmp_path, capsys, monkeypatch):
-    summarise = finetuning._Session._summarise
+    config, finish = config_of(tmp_path, run={"epochs": 1}), FineTuning.finish
 
-    def damaging(session, *arguments) -> None:
-        summarise(session, *arguments)
-        for path in session.config.best_dir().glob("*/*.safetensors"):
+    def damaging(task, last_step):
+        for path in config.best_dir().glob("*/*.safetensors"):
             path.write_bytes(path.read_bytes()[:-1])
+        return finish(task, last_step)
 
-    monkeypatch.setattr(finetuning._Session, "_summarise", damaging)
-    config = config_of(tmp_path, run={"epochs": 1})
+    monkeypatch.setattr(FineTuning, "finish", damaging)
     assert run(config) == 0
     assert "no best weights are whole" in capsys.readouterr().out
     assert (config.stage_dir() / "logits.npy").exists()
@@ -288,9 +283,9 @@ def test_a_signal_while_predictions_are_written_ends_the_run(tmp_path, trained, 
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("it went on")
 
-    def open_task(config, report):
-        task = open_numbers(config, report)
-        return dataclasses.replace(task, prediction=[dataclasses.replace(task.prediction[0], write=interrupted)])
+    def read_data(config):
+        data = open_numbers(config)
+        return dataclasses.replace(data, prediction=[dataclasses.replace(data.prediction[0], write=interrupted)])
 
     config = config_of(
         tmp_path,
@@ -298,7 +293,7 @@ def test_a_signal_while_predictions_are_written_ends_the_run(tmp_path, trained, 
         initialization={"from_pretrained_params": trained.run.output_dir},
     )
     with pytest.raises(SystemExit) as ended:
-        run(config, open_task)
+        run(config, read_data)
     assert ended.value.code == INTERRUPTED
     assert checkpoint_files.list_steps(config.checkpoint_dir()) == ([5, 10, 12] if do_train else [])
 
@@ -357,8 +352,8 @@ def test_every_objective_trains_and_predicts(kind, tmp_path):
     table = random_labels(objective, table_of(24))
     seen = {}
     test = PredictedSet("test", table, write=lambda outputs, directory: seen.update(outputs))
-    task = FineTuningTask(objective, "labels 1", "", table, (), [test])
-    assert run(config, lambda config, report: task) == 0
+    task = FineTuningData(objective, "labels 1", "", table, (), [test])
+    assert run(config, lambda config: task) == 0
     losses = [row["loss"] for row in rows(config)]
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
     for values in seen.values():

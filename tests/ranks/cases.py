@@ -20,9 +20,11 @@ from tests.support import tiny
 from bert.config.base import OptimizerSettings, PrecisionSettings
 from bert.runtime.distributed import finalize, group_from_environment
 from bert.training.interruption import StopRequest
-from bert.reporting.logs import RunLog
+from bert.reporting.logs import Log, RunLog
 from bert.model.optimization import COUNTERS
-from bert.training.trainer import RanksDiffer, Trainer
+from bert.training.divergence import RanksDiffer, check_ranks
+from bert.training.saving import NoCheckpoints
+from bert.training.trainer import Trainer
 
 NUM_UPDATES = 10
 GLOBAL_BATCH = 24
@@ -103,23 +105,15 @@ def overflow(group, precision, optimizer, passes) -> tuple[dict, dict]:
 def drift(group) -> tuple[dict, dict]:
     """check_ranks accepts equal ranks and names the parameter that one of them lost a bit of."""
     session = tiny.Session(group=group)
-    trainer = Trainer(
-        session.program,
-        session.device(),
-        _config(group, "drift"),
-        None,
-        StopRequest(),
-        save=lambda step, epoch, carried: None,
-        evaluate=None,
-    )
-    trainer.check_ranks(0)
+    device = session.device()
+    check_ranks(session.program, device, 0)
     name = "bert.encoder.layer.1.output.dense.weight"
     if group.rank == group.world_size - 1:
         value = session.read(name)
         value.view("uint32").reshape(-1)[17] ^= 1
         session.write(name, value)
     try:
-        trainer.check_ranks(7)
+        check_ranks(session.program, device, 7)
     except RanksDiffer as error:
         return {"error": str(error)}, session.parameters()
     return {"error": None}, session.parameters()
@@ -137,23 +131,17 @@ def trainer(group) -> tuple[dict, dict]:
                 stop.signal_name = "SIGTERM"
             yield tiny.Update(0, [tiny.as_pass(feed) for feed in share(step, 2, group)])
 
-    log = RunLog(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else None
-    loop = Trainer(
-        session.program,
-        session.device(),
-        config,
-        log,
-        stop,
-        save=lambda step, epoch, carried: saved.append(step),
-        evaluate=None,
-    )
+    log = RunLog(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else Log()
+    checkpoints = NoCheckpoints()
+    checkpoints.save = lambda step, epoch, carried: saved.append(step)
+    loop = Trainer(session.program, session.device(), config, log, stop, checkpoints=checkpoints)
     outcome = loop.run(lambda step: batches(), 0, tiny.NUM_STEPS)
     return {
         "step": outcome.step,
         "saved": saved,
         "interrupted_by": outcome.interrupted_by,
-        "sequences": outcome.sequences,
-        "metrics": outcome.final_metrics,
+        "sequences": outcome.totals.sequences,
+        "metrics": outcome.metrics,
     }, session.parameters()
 
 

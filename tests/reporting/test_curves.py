@@ -155,7 +155,7 @@ def test_a_writer_whose_thread_has_ended_is_an_error_and_not_a_wait(tmp_path, ca
 ON_A_FULL_DISK = """
 import io, resource, sys
 from pathlib import Path
-from bert.logs import RunLog
+from bert.reporting.logs import RunLog
 log = RunLog(Path(sys.argv[1]), None, total_steps=20, visualdl=True, stream=io.StringIO())
 log.train(1, 0, {"loss": 1.0}, 1.0)
 resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # a write beyond fails, as on a full disk

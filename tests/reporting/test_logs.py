@@ -158,7 +158,7 @@ RUN_INTO_PIPE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from bert.logs import RunLog
+from bert.reporting.logs import RunLog
 log = RunLog(Path(sys.argv[2]), None, total_steps=20, visualdl=False)
 sys.stdin.readline()
 for step in range(1, 6):

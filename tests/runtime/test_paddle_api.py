@@ -77,7 +77,7 @@ def test_mixed_precision_on_a_cpu_is_not_told_of_in_terms_of_a_gpu():
 
 ARENAS = """
 import ctypes, threading
-import bert.framework
+import bert.runtime.paddle_api
 libc = ctypes.CDLL(None)
 libc.fopen.restype = ctypes.c_void_p
 together = threading.Barrier(4)

@@ -4,6 +4,7 @@ python tests/support/runs.py CONFIG_JSON LAST_STEP    continue (or start) the ru
 """
 
 import json
+import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +15,19 @@ if __name__ == "__main__":
 
 import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
 from tests.support import tiny
-from bert.training import initialization, run as runs
-from bert.pretraining import task as pretraining
+from tests.support.messages import messages
+from bert.training import initialization, run as training_run
 from bert.checkpoints.state import Progress
 from bert.checkpoints.writer import CheckpointWriter
+from bert.model.objectives import PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.runtime.paddle_api import read_variable, static
+from bert.reporting.logs import Log
 from bert.training.interruption import StopRequest
+from bert.training.saving import Checkpoints
 from bert.training.trainer import Outcome, Trainer
+
+logger = logging.getLogger("bert.tests")
 
 
 def fresh_progress(config: PretrainingConfig, **changes) -> Progress:
@@ -64,12 +70,12 @@ def run(
 ) -> Run:
     """Continue what `config` says to continue, up to `last_step`, in a scope of its own."""
     tiny.join(tiny.ONE_RANK)
-    said: list[str] = []
     start = start or fresh_progress(config)
-    with static.scope_guard(static.Scope()):
-        with mock.patch.object(runs, "build_training_program", tiny.build):
-            program, device = runs.build(config, pretraining.objective_of(config), tiny.ONE_RANK)
-        progress = initialization.initialize_weights(config, program, device, start, said.append)
+    with static.scope_guard(static.Scope()), messages() as said:
+        with mock.patch.object(training_run, "build_training_program", tiny.build):
+            objective = PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha)
+            program, device = training_run.build(config, objective, tiny.ONE_RANK)
+        progress = initialization.initialize_weights(config, program, device, start, logger.info)
         outcome = None
         if train:
 
@@ -77,18 +83,10 @@ def run(
                 return tiny.updates(step, program.gradient_accumulation_steps, change=change)
 
             with CheckpointWriter(config.run.async_checkpoint) as writer:  # ends its save however the run ends
-                keeper = runs.Keeper(config, program, device, start, said.append, writer)
+                checkpoints = Checkpoints(config, program, device, start, writer)
                 stop = StopRequest() if stop is None else stop
                 trainer = Trainer(
-                    program,
-                    device,
-                    config,
-                    log,
-                    stop,
-                    save=keeper.save,
-                    evaluate=evaluate,
-                    restore=keeper.restore,
-                    writer=writer,
+                    program, device, config, log or Log(), stop, evaluate=evaluate, checkpoints=checkpoints
                 )
                 outcome = trainer.run(open_batches, progress.step, last_step, progress.carried)
         return Run(

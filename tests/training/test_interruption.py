@@ -7,6 +7,7 @@ import time
 import pytest
 
 from bert.training.interruption import SIGNALS, STOP_FILE, StopRequest
+from tests.support.messages import messages
 
 
 @pytest.fixture
@@ -25,9 +26,10 @@ class Clock:
 
 
 def watching(folder):
-    clock, said = Clock(), []
+    clock = Clock()
     stop = StopRequest(clock)
-    stop.watch(folder, said.append)
+    with messages() as said:
+        stop.watch(folder)
     return stop, clock, said
 
 
@@ -64,10 +66,11 @@ def test_a_file_that_was_left_does_not_stop_the_next_run(tmp_path):
 
 
 def test_a_file_made_while_the_run_starts_stops_it(tmp_path):
-    stop, said = StopRequest(), []
+    stop = StopRequest()
     (tmp_path / STOP_FILE).touch()
     os.utime(tmp_path / STOP_FILE, (time.time() + 1,) * 2)
-    stop.watch(tmp_path, said.append)
+    with messages() as said:
+        stop.watch(tmp_path)
     assert stop and said == [] and list(tmp_path.iterdir()) == []
 
 

@@ -10,8 +10,8 @@ from bert.checkpoints.files import list_steps, remove_step
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.reporting.logs import RunLog
 from bert.runtime.paddle_api import write_variable
+from bert.training.divergence import TrainingDiverged, check_finite
 from bert.training.interruption import StopRequest
-from bert.training.trainer import Trainer, TrainingDiverged
 from tests.support import runs, tiny
 
 
@@ -36,9 +36,9 @@ def test_it_saves_on_schedule_and_at_the_end_and_evaluates_in_between(tmp_path):
     assert [row["step"] for row in rows(config) if "loss" in row] == [2, 3, 4, 6, 7]  # each save ends an interval
     assert [row["step"] for row in rows(config) if "eval_masked_lm_loss" in row] == [2, 4, 6, 7]
     assert run.outcome.finished and run.outcome.interrupted_by is None
-    assert run.outcome.final_metrics["eval_masked_lm_loss"] == 3.0
-    assert (run.outcome.sequences, run.outcome.step) == (7 * 12, 7)
-    assert 0 < run.outcome.raw_train_seconds <= run.outcome.total_seconds
+    assert run.outcome.metrics["eval_masked_lm_loss"] == 3.0
+    assert (run.outcome.totals.sequences, run.outcome.step) == (7 * 12, 7)
+    assert 0 < run.outcome.totals.seconds <= run.outcome.totals.total_seconds
 
 
 def test_the_saving_schedule_counts_from_step_0_not_from_the_resumed_step(tmp_path):
@@ -63,7 +63,10 @@ def test_a_killed_run_logs_and_counts_what_it_would_have(tmp_path):
     (config.stage_dir() / "metrics.jsonl").unlink()
     again = logged_run(tiny.pretraining_config(tmp_path, **settings, from_checkpoint=config.run.output_dir), 7)
     assert [(row["step"], row["loss"]) for row in rows(config)] == expected[2:]
-    assert (again.outcome.sequences, again.outcome.tokens) == (whole.outcome.sequences, whole.outcome.tokens)
+    assert (again.outcome.totals.sequences, again.outcome.totals.tokens) == (
+        whole.outcome.totals.sequences,
+        whole.outcome.totals.tokens,
+    )
 
 
 def test_logged_metrics_do_not_depend_on_how_often_they_are_logged(tmp_path):
@@ -101,7 +104,7 @@ def test_slow_evaluations_and_saves_do_not_count_as_training(tmp_path):
 
     config = tiny.pretraining_config(tmp_path, max_steps=4, eval_freq=1)
     run = runs.run(config, 4, evaluate=lambda step: time.sleep(1.0) or {})
-    assert run.outcome.total_seconds > run.outcome.raw_train_seconds + 4.0
+    assert run.outcome.totals.total_seconds > run.outcome.totals.seconds + 4.0
 
 
 def test_skipped_updates_and_the_loss_scale_are_logged_and_the_loss_stays_a_number(tmp_path):
@@ -153,7 +156,7 @@ def test_a_benchmark_saves_nothing_and_measures_after_its_warm_up(tmp_path):
     )
     run = runs.run(config, 5, evaluate=lambda step: pytest.fail("a benchmark does not evaluate"))
     assert list_steps(config.checkpoint_dir()) == []
-    assert run.outcome.sequences == 3 * 12
+    assert run.outcome.totals.sequences == 3 * 12
 
 
 def test_dropout_is_drawn_anew_for_each_pass_and_step(tmp_path):
@@ -205,13 +208,10 @@ def test_an_overflowing_run_is_stopped_once_the_loss_scale_cannot_help(tmp_path,
     """A finite scale above 1 is still falling; an infinite one never comes down."""
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=2)
     session = tiny.Session(precision=tiny.FLOAT16)
-    trainer = Trainer(
-        session.program, session.device(), config, None, StopRequest(), lambda step, epoch, carried: None, None
-    )
     write_variable(session.scope, CONSECUTIVE_SKIPPED_UPDATES, np.array([2], "int64"), session.place)
     write_variable(session.scope, session.program.loss_scale, np.array([scale], "float32"), session.place)
     if stops:
         with pytest.raises(TrainingDiverged, match="the last 2 updates had NaN or Inf gradients"):
-            trainer._check_finite()
+            check_finite(session.program, session.device(), config.run.max_consecutive_skipped_steps)
     else:
-        trainer._check_finite()
+        check_finite(session.program, session.device(), config.run.max_consecutive_skipped_steps)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.exit_codes import STALLED
+from bert.exit_codes import STALLED, STUCK
 from bert.training.watchdog import Watchdog
 
 PROGRAM = """
 import ctypes, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from bert.watchdog import Watchdog
+from bert.training.watchdog import Watchdog
 library = None if sys.argv[3] == "beats" else ctypes.PyDLL(None) if sys.argv[3] == "held" else ctypes.CDLL(None)
 def a_pass_that_hangs():
     for second in range(60):
@@ -48,11 +48,11 @@ def test_code_that_hangs_outside_of_python_is_described_and_left(tmp_path):
     assert "raise --watchdog-seconds" in stderr and "Start again to continue" in stderr
 
 
-def test_code_that_never_gives_the_interpreter_back_is_left_too(tmp_path):
-    """No Python thread can run any more: timers outside of it dump the stacks and exit with the same code."""
+def test_code_that_never_releases_the_interpreter_lock_ends_too(tmp_path):
+    """No Python thread can run any more: faulthandler writes the stacks and exits, with the one code it knows."""
     process = start(tmp_path, "held")
     process.communicate(timeout=30)
-    assert process.returncode == STALLED
+    assert process.returncode == STUCK
     assert "a_pass_that_hangs" in (tmp_path / "stacks" / "rank0.txt").read_text()
 
 
@@ -60,6 +60,7 @@ def test_the_ranks_that_do_not_stall_dump_their_stacks_too(tmp_path):
     """A rank whose own time is not up, such as one in a long evaluation, follows the one that gives up."""
     other = start(tmp_path, "beats", seconds=30, rank=1)
     while not (tmp_path / "stacks" / "rank1.txt").exists():
+        assert other.poll() is None, other.communicate()[1]
         time.sleep(0.02)
     time.sleep(0.3)
     first = start(tmp_path, "released", rank=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,24 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from bert.checkpoints.files import weights_folder
-from bert.finetuning.config import FineTuningConfig, tokenizer_settings
+from bert.finetuning import sequences, text_files
 from bert.finetuning.feature_cache import Arrays, FeatureCache, Notes, fingerprint, readable
 from bert.finetuning.glue import features as glue_features
 from bert.finetuning.glue import reading as glue_reading
-from bert.finetuning.glue.config import LABELS_FILE, GlueConfig, labels_beside
+from bert.finetuning.glue.config import GlueConfig
 from bert.finetuning.glue.metrics import scores
 from bert.finetuning.glue.reading import LabelRule, discover_labels, find_file, read_examples
 from bert.finetuning.glue.submission import prediction_texts, write_predictions
 from bert.finetuning.glue.tasks import GlueTask, Split
 from bert.finetuning.loader import FeatureTable
-from bert.finetuning.run import FineTuningTask, Outputs, PredictedSet
+from bert.finetuning.model_files import labels_of_the_weights, texts_to_keep
+from bert.finetuning.task import FineTuning, FineTuningData, Outputs, PredictedSet
 from bert.model.objectives import SequenceClassificationObjective, SequenceRegressionObjective
+from bert.runtime.distributed import Group
 from bert.tokenization import fast_tokenizer
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import Vocabulary
 
-Report = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,17 @@ class PreparedFile:
     fingerprint: str
 
 
-def open_task(config: GlueConfig, report: Report) -> FineTuningTask:
+def open_task(config: GlueConfig, group: Group) -> FineTuning:
+    return FineTuning(config, group, read_data(config))
+
+
+def read_data(config: GlueConfig) -> FineTuningData:
     """Read, check and tokenise every file that the settings need.
 
     Raises:
         ValueError: a file that cannot be used, or classes that nothing says.
     """
-    reader = _Reader(config, report)
+    reader = _Reader(config)
     task = config.task()
     train = None
     labels = task.labels
@@ -62,7 +67,7 @@ def open_task(config: GlueConfig, report: Report) -> FineTuningTask:
         )
         labels = train.labels
     elif not task.is_regression:
-        labels = labels_of_the_weights(config, labels, report)
+        labels = labels_of_the_weights(config.initialization, labels)
     task = config.task(len(labels or ()))
     evaluation = []
     for name, split in task.dev.items() if config.run.do_eval else ():
@@ -80,26 +85,25 @@ def open_task(config: GlueConfig, report: Report) -> FineTuningTask:
     else:
         objective = SequenceClassificationObjective(config.model, config.hardware.fuse_mha, num_labels=len(labels))
     first = next(iter(task.dev))
-    return FineTuningTask(
+    return FineTuningData(
         objective,
         fingerprint=train.fingerprint if train else "",
         best_metric="eval_score" if len(task.dev) == 1 else f"eval_{first}_score",
         train=train.table if train else None,
         evaluation=evaluation,
         prediction=prediction,
-        texts=tokenizer_settings(config.data)
-        | ({LABELS_FILE: json.dumps(labels, ensure_ascii=False) + "\n"} if labels else {}),
+        texts=texts_to_keep(config.data.do_lower_case, labels),
     )
 
 
 class _Reader:
     """Files -> features, by way of the cache."""
 
-    def __init__(self, config: GlueConfig, report: Report) -> None:
-        self._config, self._report = config, report
+    def __init__(self, config: GlueConfig) -> None:
+        self._config = config
         self._vocabulary = Vocabulary.from_file(config.data.vocab_file)
         self._tokenizer = FastTokenizer(self._vocabulary, config.data.do_lower_case)
-        self._cache = FeatureCache(config.data.cache_dir, report)
+        self._cache = FeatureCache(config.data.cache_dir, logger.info)
 
     def prepare(
         self,
@@ -124,11 +128,11 @@ class _Reader:
                 "max_seq_length": data.max_seq_length,
                 "max_bad_line_fraction": max_bad_line_fraction,
             },
-            code=[glue_features, glue_reading, fast_tokenizer],
+            code=[glue_features, glue_reading, sequences, text_files, fast_tokenizer],
         )
         arrays, notes = self._cache.get_or_build(key, lambda: self._build(path, split, rule, max_bad_line_fraction))
         for line in (*notes["warnings"], _count_line(path, notes["counts"], data.max_seq_length)):
-            self._report(line)
+            logger.info(line)
         targets = arrays.get("labels")
         table = FeatureTable(
             arrays["input_ids"],
@@ -179,37 +183,6 @@ def _count_line(path: Path, counts: dict[str, int], max_seq_length: int) -> str:
     if counts["empty_texts"]:
         parts.append(f"{counts['empty_texts']:,} empty texts")
     return ", ".join(parts)
-
-
-def labels_of_the_weights(
-    config: FineTuningConfig, expected: tuple[str, ...] | None, report: Report
-) -> tuple[str, ...]:
-    """The classes of a classifier that is used as it is: what lies beside it says, or the task."""
-    settings = config.initialization
-    weights = settings.from_checkpoint or settings.initial_weights()
-    found = labels_beside(weights_folder(weights)) if weights is not None else None
-    if expected is None:
-        if found is None:
-            raise ValueError(
-                f"nothing says the classes of {weights or 'random weights'}: it has no {LABELS_FILE}. "
-                "Train with --do-train, pass --from-pretrained-params with a model that was, or write "
-                'that file: a JSON list of the classes, in order, e.g. ["no", "yes"]'
-            )
-        return found
-    if found is None or found == expected:
-        return expected
-    # Others write ENTAILMENT, or "not entailment"; their order is often another than the files'.
-    known = {_plain(label): label for label in expected}
-    renamed = tuple(known.get(_plain(label), label) for label in found)
-    if set(renamed) == set(expected):
-        report(f"classes in the order of the weights: {', '.join(renamed)}")
-        return renamed
-    report(f"{weights} calls its classes {', '.join(found)}; taken to be {', '.join(expected)}, in that order")
-    return expected
-
-
-def _plain(label: str) -> str:
-    return label.lower().replace(" ", "_").replace("-", "_")
 
 
 def predicted_values(outputs: Outputs, is_regression: bool) -> np.ndarray:

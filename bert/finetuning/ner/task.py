@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from bert.finetuning.config import tokenizer_settings
+from bert.finetuning import sequences, text_files
 from bert.finetuning.feature_cache import Arrays, FeatureCache, Notes, fingerprint, readable
-from bert.finetuning.glue.config import LABELS_FILE
-from bert.finetuning.glue.task import labels_of_the_weights
 from bert.finetuning.loader import UNLABELLED, FeatureTable
-from bert.finetuning.ner import conll as token_classification_data
-from bert.finetuning.ner import features as token_classification_features
-from bert.finetuning.ner import tags as token_classification_tags
+from bert.finetuning.model_files import labels_of_the_weights, texts_to_keep
+from bert.finetuning.ner import conll, tags
+from bert.finetuning.ner import features as ner_features
 from bert.finetuning.ner.config import TaggingConfig
 from bert.finetuning.ner.conll import ConllFormat, TaggedText, read_tagged_text, write_predicted
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import OUTSIDE, Span, encode_tags, label_set, read_spans, score_spans
-from bert.finetuning.run import FineTuningTask, Outputs, PredictedSet
+from bert.finetuning.task import FineTuning, FineTuningData, Outputs, PredictedSet
 from bert.model.objectives import TokenClassificationObjective
+from bert.runtime.distributed import Group
 from bert.tokenization import fast_tokenizer
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import Vocabulary
 
-Report = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,11 @@ class PreparedText:
     fingerprint: str
 
 
-def open_task(config: TaggingConfig, report: Report) -> FineTuningTask:
+def open_task(config: TaggingConfig, group: Group) -> FineTuning:
+    return FineTuning(config, group, read_data(config))
+
+
+def read_data(config: TaggingConfig) -> FineTuningData:
     """Read, check and tokenise every file that the settings need.
 
     Raises:
@@ -50,41 +53,41 @@ def open_task(config: TaggingConfig, report: Report) -> FineTuningTask:
     train_text = None
     if run.do_train:
         assert data.train_file is not None
-        train_text = _read(data.train_file, data.layout(), None, report)
+        train_text = _read(data.train_file, data.layout(), None)
         labels = label_set(train_text.types())
         if len(labels) == 1:
             raise ValueError(f"{data.train_file} has no entity, every tag is {OUTSIDE}; is --tag-column the right one?")
     else:
-        labels = labels_of_the_weights(config, None, report)
+        labels = labels_of_the_weights(config.initialization, None)
         _check_labels(labels)
-    reader = _Reader(config, report)
+    reader = _Reader(config)
     train = reader.prepare(train_text, labels) if train_text else None  # the others' tags are compared as spans
     evaluation, prediction = [], []
     if run.do_eval:
         assert data.eval_file is not None
-        part = reader.prepare(_read(data.eval_file, data.layout(), _types(labels), report))
+        part = reader.prepare(_read(data.eval_file, data.layout(), _types(labels)))
         evaluation.append(PredictedSet("dev", part.table, _scorer(part, labels), _writer(part, labels)))
     if run.do_predict:
         assert data.predict_file is not None
-        part = reader.prepare(_read(data.predict_file, data.layout(tagged=False), None, report))
+        part = reader.prepare(_read(data.predict_file, data.layout(tagged=False), None))
         prediction.append(PredictedSet("predict", part.table, write=_writer(part, labels)))
-    return FineTuningTask(
+    return FineTuningData(
         TokenClassificationObjective(config.model, config.hardware.fuse_mha, num_labels=len(labels)),
         fingerprint=train.fingerprint if train else "",
         best_metric="eval_f1",
         train=train.table if train else None,
         evaluation=evaluation,
         prediction=prediction,
-        texts=tokenizer_settings(data) | {LABELS_FILE: json.dumps(labels, ensure_ascii=False) + "\n"},
+        texts=texts_to_keep(data.do_lower_case, labels),
     )
 
 
-def _read(path: Path, layout: ConllFormat, types: Sequence[str] | None, report: Report) -> TaggedText:
+def _read(path: Path, layout: ConllFormat, types: Sequence[str] | None) -> TaggedText:
     text = read_tagged_text(path, layout, types)
     for warning in text.warnings:
-        report(warning)
+        logger.info(warning)
     spans = "" if text.spans is None else f", {len(text.spans):,} entities tagged in {text.scheme}"
-    report(
+    logger.info(
         f"{path}: {len(text.words):,} words in {len(text.sentence_offsets) - 1:,} sentences and "
         f"{int(text.document_of_sentence[-1]) + 1:,} documents{spans}"
     )
@@ -94,11 +97,11 @@ def _read(path: Path, layout: ConllFormat, types: Sequence[str] | None, report: 
 class _Reader:
     """Texts -> windows, by way of the cache."""
 
-    def __init__(self, config: TaggingConfig, report: Report) -> None:
-        self._config, self._report = config, report
+    def __init__(self, config: TaggingConfig) -> None:
+        self._config = config
         self._vocabulary = Vocabulary.from_file(config.data.vocab_file)
         self._tokenizer = FastTokenizer(self._vocabulary, config.data.do_lower_case)
-        self._cache = FeatureCache(config.data.cache_dir, report)
+        self._cache = FeatureCache(config.data.cache_dir, logger.info)
 
     def prepare(self, text: TaggedText, labels: Sequence[str] | None = None) -> PreparedText:
         """`labels` are the classes of a text to train on."""
@@ -114,7 +117,7 @@ class _Reader:
                 "max_seq_length": data.max_seq_length,
                 "overlap": data.window_overlap,
             },
-            code=[token_classification_data, token_classification_features, token_classification_tags, fast_tokenizer],
+            code=[conll, ner_features, tags, sequences, text_files, fast_tokenizer],
         )
         arrays, counts = self._cache.get_or_build(key, lambda: self._build(text))
         for name, what in (
@@ -126,7 +129,7 @@ class _Reader:
             ("empty_words", "words have no piece and are [UNK]"),
         ):
             if counts[name]:
-                self._report(f"{text.source}: {counts[name]:,} {what}")
+                logger.info(f"{text.source}: {counts[name]:,} {what}")
         words = arrays["word_indices"]
         token_labels = None
         if labels is not None:

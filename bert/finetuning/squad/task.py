@@ -1,16 +1,15 @@
 """Question answering as a fine-tuning task: files -> windows -> the model's logits -> answers, scores, files."""
 
 import json
-from collections.abc import Callable
+import logging
 from pathlib import Path
 
 import numpy as np
 
 from bert.files import write_atomically
-from bert.finetuning import feature_cache
+from bert.finetuning import feature_cache, text_files
 from bert.finetuning.feature_cache import FeatureCache
 from bert.finetuning.loader import FeatureTable
-from bert.finetuning.run import FineTuningTask, Outputs, PredictedSet
 from bert.finetuning.squad import examples as squad_examples
 from bert.finetuning.squad import features as squad_features
 from bert.finetuning.squad.config import SETTINGS_FILE, SquadConfig, reader_settings
@@ -18,16 +17,22 @@ from bert.finetuning.squad.examples import SquadExamples, read_squad
 from bert.finetuning.squad.features import FeatureCounts, SquadFeatures, build_features
 from bert.finetuning.squad.metrics import answers_of, best_thresholds, score_squad_1, score_squad_2
 from bert.finetuning.squad.predictions import Predictions, n_best_as_json, predict
+from bert.finetuning.task import FineTuning, FineTuningData, Outputs, PredictedSet
 from bert.model.objectives import QuestionAnsweringObjective
+from bert.runtime.distributed import Group
 from bert.samples import table as samples
 from bert.tokenization import fast_tokenizer
 from bert.tokenization import offsets as token_offsets
 from bert.tokenization.vocabulary import Vocabulary
 
-Report = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 
-def open_squad(config: SquadConfig, report: Report) -> FineTuningTask:
+def open_task(config: SquadConfig, group: Group) -> FineTuning:
+    return FineTuning(config, group, read_data(config))
+
+
+def read_data(config: SquadConfig) -> FineTuningData:
     """Read the files that the settings name; `report` takes what was left out.
 
     Raises:
@@ -35,9 +40,9 @@ def open_squad(config: SquadConfig, report: Report) -> FineTuningTask:
     """
     data, run = config.data, config.run
     vocabulary = Vocabulary.from_file(data.vocab_file)
-    cache = FeatureCache(data.cache_dir, report)
+    cache = FeatureCache(data.cache_dir, logger.info)
     if data.eval_script is not None:
-        report(f"eval_script={data.eval_script} is not run: the official scores are computed by this program")
+        logger.info(f"eval_script={data.eval_script} is not run: the official scores are computed by this program")
     train, fingerprint = None, ""
     if run.do_train:
         assert data.train_file is not None
@@ -45,11 +50,11 @@ def open_squad(config: SquadConfig, report: Report) -> FineTuningTask:
         train = table_of(features, vocabulary, labelled=True)
         fingerprint = feature_cache.fingerprint(features.arrays())  # not the key: that follows the program's text
         for line in describe(data.train_file, counts):
-            report(line)
+            logger.info(line)
     sets = []
     if run.do_eval or run.do_predict:
-        sets = [_predicted_set(config, vocabulary, cache, report)]
-    return FineTuningTask(
+        sets = [_predicted_set(config, vocabulary, cache)]
+    return FineTuningData(
         QuestionAnsweringObjective(config.model, config.hardware.fuse_mha),
         fingerprint,
         "eval_f1",
@@ -77,7 +82,7 @@ def _features(
         files=[path],
         vocabulary=vocabulary,
         settings=settings,
-        code=[squad_features, squad_examples, token_offsets, fast_tokenizer, samples],
+        code=[squad_features, squad_examples, text_files, token_offsets, fast_tokenizer, samples],
     )
 
     def build():
@@ -119,13 +124,13 @@ def describe(path: Path, counts: FeatureCounts) -> list[str]:
     return lines
 
 
-def _predicted_set(config: SquadConfig, vocabulary: Vocabulary, cache: FeatureCache, report: Report) -> PredictedSet:
+def _predicted_set(config: SquadConfig, vocabulary: Vocabulary, cache: FeatureCache) -> PredictedSet:
     data = config.data
     assert data.predict_file is not None
     examples = read_squad(data.predict_file, version_2=data.version_2_with_negative, labelled=config.run.do_eval)
     features, counts = _features(config, data.predict_file, vocabulary, cache, False, examples)
     for line in describe(data.predict_file, counts):
-        report(line)
+        logger.info(line)
     latest: list[tuple[Outputs, Predictions]] = []
 
     def predictions(outputs: Outputs) -> Predictions:

@@ -1,0 +1,197 @@
+"""Fine-tuning as a task: what SQuAD, GLUE and NER share.
+
+A task reads its files into a `FineTuningData`: tables of features, and functions that score and write the outputs.
+"""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.checkpoints.state import VOCABULARY_FILE
+from bert.config.base import derive
+from bert.finetuning.best_weights import BestWeights
+from bert.finetuning.config import FineTuningConfig, with_steps
+from bert.finetuning.loader import FeatureTable, FineTuningLoader
+from bert.finetuning.prediction import predict
+from bert.model.objectives import Objective
+from bert.runtime.distributed import Group
+from bert.training.initialization import load_weights_to_use
+from bert.training.task import Session, Task
+from program import build_prediction_program
+
+logger = logging.getLogger(__name__)
+Outputs = dict[str, np.ndarray]  # of the objective, by name: float32 [n, ...], in the order of the table
+
+
+@dataclass(frozen=True)
+class PredictedSet:
+    """Sequences to run the model over. Both functions are called on rank 0 only.
+
+    Attributes:
+        name: for messages: "dev", "matched" ...
+        score: outputs -> metrics, their names starting with `eval_`; None for a set without labels.
+        write: writes prediction files of the outputs into a folder.
+    """
+
+    name: str
+    table: FeatureTable
+    score: Callable[[Outputs], dict[str, float]] | None = None
+    write: Callable[[Outputs, Path], None] | None = None
+
+
+@dataclass(frozen=True)
+class FineTuningData:
+    """What a task's module makes of its files.
+
+    Attributes:
+        fingerprint: changes when the training features do; a checkpoint is continued only with the same.
+        best_metric: the evaluation metric that decides which weights are best; larger is better.
+        texts: files to keep in checkpoints, name -> content: what is needed to use the model (labels, settings).
+        summary_names: further names of metrics in the summary: metric -> name.
+    """
+
+    objective: Objective
+    fingerprint: str
+    best_metric: str
+    train: FeatureTable | None = None
+    evaluation: Sequence[PredictedSet] = ()
+    prediction: Sequence[PredictedSet] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+    summary_names: Mapping[str, str] = field(default_factory=dict)
+
+
+class FineTuning(Task):
+    """A fine-tuning run on one rank: training with evaluations, the best weights, scores and predictions."""
+
+    config: FineTuningConfig
+    finishes = True
+
+    def __init__(self, config: FineTuningConfig, group: Group, data: FineTuningData) -> None:
+        self._data = data
+        if data.train is not None:
+            config = _with_lasting_vocabulary(with_steps(config, len(data.train), group.world_size), group.is_main)
+            self.batches = self._loader(config, group, data.train).batches  # type: ignore[method-assign, assignment]
+        self.config, self.objective, self.fingerprint, self.texts = config, data.objective, data.fingerprint, data.texts
+        self.trains = data.train is not None
+        self.evaluates = config.run.do_eval and bool(data.evaluation)
+        self._best = BestWeights(config, data.best_metric, data.texts)
+        self._evaluated: tuple[int, list[Outputs]] | None = None  # step and outputs of the last evaluation
+        self._inference_rate: dict[str, float] = {}
+
+    @staticmethod
+    def _loader(config: FineTuningConfig, group: Group, table: FeatureTable) -> FineTuningLoader:
+        return FineTuningLoader(
+            table,
+            config.batch.resolved_global_batch_size(group.world_size),
+            config.batch.batch_size,
+            group.rank,
+            group.world_size,
+            seed=config.run.seed,
+            max_seq_length=config.data.max_seq_length,
+            sequence_length_multiple=config.data.sequence_length_multiple,
+            num_workers=config.data.num_workers,
+        )
+
+    def prepare(self, session: Session) -> dict[str, Any]:
+        self._session, self._device = session, session.device
+        self._program = build_prediction_program(self.objective)
+        if session.program is None:
+            self._device.executor.run(self._program.startup)
+            load_weights_to_use(self.config, self._program.parameters, self._device, logger.info)
+            return {}
+        assert session.progress is not None
+        step, settings = session.progress.step, self.config.initialization
+        if step == 0 and settings.initial_weights() is None:
+            logger.info("no weights were given (--from-pretrained-params): all start from random ones")
+        if self._device.group.is_main and not self.config.run.benchmark:
+            self._best.set_aside_newer(step)
+        return {}
+
+    def evaluate(self, step: int) -> dict[str, float]:
+        """Metrics of all evaluation sets; better weights than before are kept."""
+        outputs = [self._predict(part) for part in self._data.evaluation]
+        self._evaluated = (step, outputs if self._device.group.is_main else [])
+        if not self._device.group.is_main:
+            return {}
+        metrics = self._score(outputs)
+        if self.config.run.keep_best:
+            assert self._session.program is not None
+            self._best.offer(step, metrics, self._device, self._session.program.parameters)
+        return metrics
+
+    def figures(self) -> dict[str, Any]:
+        return {"stage": self.config.stage()}
+
+    def finish(self, last_step: int | None) -> dict[str, Any]:
+        """Score and write what was asked for, with the best weights."""
+        run, figures = self.config.run, dict[str, Any]()
+        if run.benchmark:
+            for part in [*self._data.evaluation, *self._data.prediction][:1]:
+                self._predict(part)
+            return self._inference_rate
+        if last_step is not None and self.evaluates and run.keep_best:
+            figures["best_step"] = self._best.use(self._device, last_step)
+            if figures["best_step"] not in (0, last_step):
+                self._evaluated = None  # of other weights
+        if run.do_eval:
+            figures |= self._finish_evaluation()
+        if run.do_predict:
+            self._write(self._data.prediction, [self._predict(part) for part in self._data.prediction])
+        return figures | self._inference_rate
+
+    def _finish_evaluation(self) -> dict[str, float]:
+        if self._evaluated is None:
+            self._evaluated = (0, [self._predict(part) for part in self._data.evaluation])
+        outputs = self._evaluated[1]
+        if not self._device.group.is_main:
+            return {}
+        metrics = self._score(outputs)
+        shown = (f"{name.removeprefix('eval_')} {value:.4f}" for name, value in metrics.items())
+        logger.info("  ".join([f"{self.config.stage()}:", *shown]))
+        self._write(self._data.evaluation, outputs)
+        return metrics | {name: metrics[key] for key, name in self._data.summary_names.items()}
+
+    def _predict(self, part: PredictedSet) -> Outputs:
+        """Outputs of the whole set, on every rank."""
+        begin = time.perf_counter()
+        outputs = predict(
+            self._device,
+            self._program,
+            part.table,
+            self.config.batch.predict_batch_size,
+            max_seq_length=self.config.data.max_seq_length,
+            sequence_length_multiple=self.config.data.sequence_length_multiple,
+        )
+        seconds = max(time.perf_counter() - begin, 1e-9)
+        self._inference_rate = {"inference_sequences_per_second": len(part.table) / seconds}
+        return outputs
+
+    def _score(self, outputs: list[Outputs]) -> dict[str, float]:
+        metrics: dict[str, float] = {}
+        for part, output in zip(self._data.evaluation, outputs, strict=True):
+            metrics |= part.score(output) if part.score is not None else {}
+        return metrics
+
+    def _write(self, parts: Sequence[PredictedSet], outputs: list[Outputs]) -> None:
+        directory = self.config.stage_dir()
+        for part, output in zip(parts, outputs, strict=True):
+            if part.write is not None and self._device.group.is_main:
+                part.write(output, directory)
+                logger.info(f"predictions of {part.name} are in {directory}")
+
+
+def _with_lasting_vocabulary(config: FineTuningConfig, is_main: bool) -> FineTuningConfig:
+    """A copy of a vocabulary that lies beside weights of this run, which are deleted when better or newer ones come."""
+    source, lasting = config.vocabulary_file(), config.stage_dir() / VOCABULARY_FILE
+    if config.run.output_dir.resolve() not in source.resolve().parents:
+        return config
+    if is_main and source.resolve() != lasting.resolve():
+        lasting.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, lasting)
+    return derive(config, vocab_file=lasting)

@@ -1,0 +1,74 @@
+"""The device of a rank: which one, how it computes, and how the ranks meet."""
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from bert.config.base import TrainingConfig
+from bert.runtime.distributed import Collective, Group, initialize
+from bert.runtime.hardware import peak_tflops, use_cores
+from bert.runtime.paddle_api import default_device, place_of, static
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where the programs of a rank run."""
+
+    executor: Any
+    scope: Any
+    place: Any
+    group: Group
+    collective: Collective
+    peak_tflops: float  # of one rank
+
+
+def choose_device(config: TrainingConfig) -> str:
+    """`cpu` or `gpu`.
+
+    Raises:
+        ValueError: the device that was asked for is not here, or cannot compute in the precision.
+    """
+    device = default_device() if config.hardware.device == "auto" else config.hardware.device
+    if device == "gpu" and default_device() != "gpu":
+        raise ValueError(
+            "device=gpu needs paddlepaddle-gpu and a visible CUDA card, found none; install "
+            "requirements-gpu.txt, check CUDA_VISIBLE_DEVICES, or pass --device cpu"
+        )
+    if device == "cpu" and config.precision.use_pure_fp16:
+        raise ValueError(
+            "use_pure_fp16=true on device=cpu: float16 parameters (--use-pure-fp16) need a GPU: Paddle has no CPU "
+            "kernels for them; drop --use-pure-fp16"
+        )
+    return device
+
+
+def open_device(config: TrainingConfig, group: Group) -> Device:
+    """An executor on this rank's device, and the scope that its programs share."""
+    place = place_of(group.device)
+    executor = static.Executor(place)
+    peak = config.hardware.peak_tflops or peak_tflops(executor, group.device, _arithmetic(config))[0]
+    return Device(executor, static.global_scope(), place, group, Collective(group, executor), peak)
+
+
+def join_ranks(config: TrainingConfig, group: Group) -> int:
+    """Bind this process to its cores and meet the other ranks; returns the threads of a rank."""
+    # float32 means float32 unless TF32 is asked for: cuBLAS would otherwise use it on Ampere. Before CUDA starts.
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if config.precision.tf32 else "0"
+    hardware = config.hardware
+    threads = use_cores(hardware.cpu_threads, hardware.enable_cpu_affinity, group.local_rank, group.local_world_size)
+    initialize(group)
+    if config.precision.amp and group.device == "cpu":
+        logger.info(
+            f"mixed precision on CPU: Paddle has no {config.precision.amp_dtype} kernels there: arithmetic stays "
+            "float32; loss scaling and its checks run as on a GPU"
+        )
+    return threads
+
+
+def _arithmetic(config: TrainingConfig) -> str:
+    if config.precision.amp:
+        return "short"
+    return "tf32" if config.precision.tf32 else "float32"

@@ -1,0 +1,59 @@
+"""Metrics of the updates since the last log line, brought from the devices of all ranks."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert.model.optimization import GRADIENT_NORM, LEARNING_RATE, SKIPPED_UPDATES
+from bert.runtime.paddle_api import read_variable, write_variable
+from bert.training.devices import Device
+from bert.training.throughput import Throughput
+from program import TRAINING_METRICS, TrainingProgram
+
+
+@dataclass(frozen=True)
+class IntervalMetrics:
+    """Attributes:
+    metrics: by the names that are logged.
+    loss_sum, micro_steps: the mean loss's numerator and denominator.
+    """
+
+    metrics: dict[str, float]
+    loss_sum: float
+    micro_steps: float
+
+
+def collect(
+    program: TrainingProgram, device: Device, throughput: Throughput, sequences_per_update: int
+) -> IntervalMetrics:
+    """End the interval: sums over the ranks, the counters of the device, the rates. Every rank must call it."""
+    interval = throughput.interval()
+    local = read_variable(device.scope, TRAINING_METRICS)
+    write_variable(device.scope, TRAINING_METRICS, np.zeros_like(local), device.place)
+    counts = np.array([interval.tokens, interval.padded_tokens, interval.flops], "float64")
+    sums = device.collective.sum(np.concatenate([local, counts]))
+    interval = throughput.end_interval()
+    names = program.objective.metric_names
+    tokens, padded_tokens, flops = sums[len(names) :]
+    named = dict(zip(names, sums[: len(names)].tolist(), strict=True))
+    seconds = max(interval.seconds, 1e-9)
+    metrics = {
+        **program.objective.summarise(named),
+        "learning_rate": _read(device, LEARNING_RATE),
+        "gradient_norm": _read(device, GRADIENT_NORM),
+        "skipped_steps": _read(device, SKIPPED_UPDATES),
+        "step_cost": seconds / max(interval.updates, 1),
+        "step_samples": sequences_per_update,
+        "seqs_per_sec": interval.updates * sequences_per_update / seconds,
+        "tokens_per_sec": tokens / seconds,
+        "padded_tokens_per_sec": padded_tokens / seconds,
+        "mfu": flops / seconds / (device.peak_tflops * 1e12 * device.group.world_size),
+    }
+    if program.loss_scale:
+        metrics["loss_scale"] = _read(device, program.loss_scale)
+    micro_steps, loss_sum = sums[:2].tolist()  # of every objective
+    return IntervalMetrics(metrics, loss_sum, micro_steps)
+
+
+def _read(device: Device, name: str) -> float:
+    return float(read_variable(device.scope, name).reshape(-1)[0])

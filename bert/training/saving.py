@@ -1,0 +1,133 @@
+"""Checkpoints of a training run: written while it runs, pruned to the newest, brought back for a roll back."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import state as checkpoint
+from bert.checkpoints.state import Progress
+from bert.checkpoints.writer import CheckpointWriter, SaveTimes
+from bert.config.base import TrainingConfig
+from bert.runtime.distributed import Group
+from bert.training.devices import Device
+from program import TrainingProgram
+
+logger = logging.getLogger(__name__)
+
+
+def progress_at_start(config: TrainingConfig, data_fingerprint: str, group: Group) -> Progress:
+    """The progress of a run before its first update; a checkpoint must agree with it to be continued."""
+    return Progress(
+        stage=config.stage(),
+        step=0,
+        epoch=0,
+        seed=config.run.seed,
+        global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
+        data_fingerprint=data_fingerprint,
+        counters={},
+        loss_scale=None,
+        loss_scale_counters={},
+        settings=json.loads(config.model_dump_json()),
+    )
+
+
+class NoCheckpoints:
+    """Saves nothing: for benchmarks."""
+
+    def save(self, step: int, epoch: int, carried: dict) -> None:
+        pass
+
+    def saved(self) -> list[SaveTimes]:
+        return []
+
+    def finish(self) -> None:
+        pass
+
+    def restore(self, step: int) -> Progress | None:
+        return None
+
+
+class Checkpoints(NoCheckpoints):
+    """Writes a run's checkpoints and brings them back.
+
+    Args:
+        start: the run's progress before its first update.
+        texts: further files of each checkpoint, by name: what a fine-tuned model needs to be used.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        program: TrainingProgram,
+        device: Device,
+        start: Progress,
+        writer: CheckpointWriter,
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
+        self._config, self._device, self._start, self._writer = config, device, start, writer
+        self._variables, self._texts = checkpoint.variables_of(program), texts or {}
+        self._arrays: tuple[dict, dict] = ({}, {})  # of the last save, whose memory the next one uses again
+
+    def save(self, step: int, epoch: int, carried: dict) -> None:
+        """Rank 0 copies the state and writes it, in the background if the writer does; the others continue.
+
+        Raises:
+            SaveFailed: this save, or the one before.
+        """
+        if self._device.group.is_main:
+            self._writer.save(step, lambda: self._capture(step, epoch, carried))
+
+    def saved(self) -> list[SaveTimes]:
+        """Saves that were finished since the last call. Raises SaveFailed if one could not be."""
+        return self._writer.check()
+
+    def finish(self) -> None:
+        """Wait for the save in flight. Raises SaveFailed if it could not be finished."""
+        self._writer.finish()
+
+    def restore(self, step: int) -> Progress | None:
+        """Bring back the newest valid checkpoint up to `step` on every rank; None if there is none."""
+        self._writer.finish()
+        parent, found = self._config.checkpoint_dir(), 0
+        collective, is_main = self._device.collective, self._device.group.is_main
+        if is_main:
+            directory = checkpoint_files.newest_valid(parent, logger.info, up_to=step)
+            found = int(directory.name) if directory else 0
+        found = int(collective.sum(np.array([found], "int64"))[0])
+        if found == 0:
+            return None
+        parameters, optimizer, progress = checkpoint.load(checkpoint_files.step_directory(parent, found))
+        checkpoint.restore(self._device.scope, self._device.place, self._variables, parameters, optimizer, progress)
+        collective.sum(np.zeros(1, "int64"))  # all ranks have read it before anything is moved
+        if is_main:
+            checkpoint_files.set_aside_newer(parent, found)
+        return progress
+
+    def _capture(self, step: int, epoch: int, carried: dict) -> Callable[[], None]:
+        # One save is in flight at most, so the writer has finished with the arrays of the save before.
+        parameters, optimizer, scalars = checkpoint.capture(self._device.scope, self._variables, self._arrays)
+        self._arrays = (parameters, optimizer)
+        progress = replace(self._start, step=step, epoch=epoch, carried=carried, **scalars)
+        return lambda: self._write(parameters, optimizer, progress)
+
+    def _write(self, parameters: dict, optimizer: dict, progress: Progress) -> None:
+        config, parent = self._config, self._config.checkpoint_dir()
+        for path in checkpoint_files.set_aside_newer(parent, progress.step):
+            logger.info(f"this run was rolled back; a newer checkpoint of the abandoned path is now {path}")
+        directory = checkpoint.save(
+            parent,
+            config.run.model_prefix,
+            parameters,
+            optimizer,
+            progress,
+            config.model.to_json(),
+            config.vocabulary_file(),
+            self._texts,
+        )
+        checkpoint_files.verify(directory)  # before older ones are deleted
+        checkpoint_files.prune(parent, config.run.keep_checkpoints)
+        logger.info(f"saved {directory}")

@@ -1,0 +1,73 @@
+"""What a task gives to a training run: data, an objective, evaluation, figures for the summary."""
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bert.checkpoints.state import Progress
+from bert.config.base import TrainingConfig
+from bert.model.objectives import Objective
+from bert.reporting.logs import Log
+from bert.training.devices import Device
+from program import TrainingProgram
+
+
+@dataclass(frozen=True)
+class Session:
+    """A rank with weights in its scope.
+
+    Attributes:
+        program: None if nothing is trained.
+        progress: where the training starts.
+    """
+
+    device: Device
+    log: Log
+    program: TrainingProgram | None = None
+    progress: Progress | None = None
+
+
+class Task:
+    """Base of all tasks. Making one opens and checks its data: ValueErrors come before any program is built.
+
+    Attributes:
+        config: the settings, completed by what the data says.
+        objective: the network, its inputs, its loss and its metrics.
+        fingerprint: of the training data; a checkpoint is continued only with the same.
+        trains: whether there is training to do.
+        evaluates: whether `evaluate` has anything to evaluate.
+        finishes: whether `finish` has work to do after training.
+        texts: files to keep in checkpoints, name -> content.
+    """
+
+    config: TrainingConfig
+    objective: Objective
+    fingerprint: str = ""
+    trains: bool = True
+    evaluates: bool = False
+    finishes: bool = False
+    texts: Mapping[str, str] = {}
+
+    def batches(self, step: int) -> Generator[Any, None, None]:
+        """This rank's global batches from update `step` on."""
+        raise NotImplementedError
+
+    def prepare(self, session: Session) -> dict[str, Any]:
+        """Build what evaluation needs; returns facts for the log."""
+        return {}
+
+    def evaluate(self, step: int) -> dict[str, float]:
+        """Metrics after update `step`, their names beginning with `eval_`. Every rank calls it; rank 0 has them."""
+        raise NotImplementedError
+
+    def is_complete(self) -> bool:
+        """Whether an earlier run of this task left nothing to do after its last update, as rank 0 sees it."""
+        return False
+
+    def finish(self, last_step: int | None) -> dict[str, Any]:
+        """Work after the last update (None: nothing was trained), with the weights in the scope -> figures."""
+        return {}
+
+    def figures(self) -> dict[str, Any]:
+        """What the summary begins with."""
+        return {}
