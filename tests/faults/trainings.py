@@ -25,22 +25,16 @@ from tests.faults import sabotage
 from tests.support.corpora import random_table, write_shards, write_vocabulary
 
 STEPS, SAVE_EVERY, KEEP = 24, 3, 2
-MODEL = [
-    "--bert-model",
-    "bert-test",
-    "--vocab-size",
-    "106",
-    "--hidden-size",
-    "32",
-    "--num-hidden-layers",
-    "1",
-    "--num-attention-heads",
-    "4",
-    "--intermediate-size",
-    "37",
-    "--max-position-embeddings",
-    "32",
-]
+MODEL = (
+    "--bert-model bert-test --vocab-size 106 --hidden-size 32 --num-hidden-layers 1 --num-attention-heads 4 "
+    "--intermediate-size 37 --max-position-embeddings 32"
+).split()
+SETTINGS = (
+    "--max-seq-length 32 --max-predictions-per-seq 4 --batch-size 8 --gradient-merge-steps 2 --amp --scale-loss 1024 "
+    f"--loss-scale-growth-interval 7 --learning-rate 1e-2 --log-freq 1 --num-steps-per-checkpoint {SAVE_EVERY} "
+    f"--keep-checkpoints {KEEP} --device cpu --no-visualdl --peak-tflops 1 --num-workers 1 "
+    "--last-step-of-checkpoint auto"
+).split()
 
 
 @dataclass(frozen=True)
@@ -51,53 +45,15 @@ class Data:
 
     def argv(self, output: Path, *more: str, steps: int = STEPS) -> list[str]:
         """The command that starts a training or continues it; dropout, accumulation and loss scaling are on."""
-        return [
-            "--phase1",
-            *MODEL,
-            "--input-dir",
-            str(self.folder / "shards"),
-            "--vocab-file",
-            str(self.folder / "vocab.txt"),
-            "--max-seq-length",
-            "32",
-            "--max-predictions-per-seq",
-            "4",
-            "--batch-size",
-            "8",
-            "--gradient-merge-steps",
-            "2",
-            "--amp",
-            "--scale-loss",
-            "1024",
-            "--loss-scale-growth-interval",
-            "7",
-            "--learning-rate",
-            "1e-2",
-            "--max-steps",
-            str(steps),
-            "--log-freq",
-            "1",
-            "--num-steps-per-checkpoint",
-            str(SAVE_EVERY),
-            "--keep-checkpoints",
-            str(KEEP),
-            "--output-dir",
-            str(output),
-            "--report-file",
-            str(output / "report.json"),
-            "--device",
-            "cpu",
-            "--no-visualdl",
-            "--peak-tflops",
-            "1",
-            "--num-workers",
-            "1",
-            "--from-checkpoint",
-            str(output),
-            "--last-step-of-checkpoint",
-            "auto",
-            *more,
-        ]
+        files = {
+            "--input-dir": self.folder / "shards",
+            "--vocab-file": self.folder / "vocab.txt",
+            "--output-dir": output,
+            "--report-file": output / "report.json",
+            "--from-checkpoint": output,
+            "--max-steps": steps,
+        }
+        return ["--phase1", *MODEL, *SETTINGS, *(str(word) for pair in files.items() for word in pair), *more]
 
 
 def make_data(folder: Path) -> Data:
