@@ -1,7 +1,7 @@
-"""Configuration -> Paddle programs: forward, loss, backward, mixed precision, Fleet strategy, update.
+"""Build Paddle programs from settings: forward, loss, backward, mixed precision, Fleet strategy, update.
 
-Pure: no files, no environment, no clock, no loop. Every builder returns a description of what it built; variables are
-known by name, so a program can be inspected, run in any scope and saved by structured names.
+Nothing here reads files, the environment or the clock, or runs a program. Every builder returns a description of what
+it built. Variables are known by name, so a program can be inspected, run in any scope and saved by structured names.
 """
 
 from contextlib import redirect_stdout
@@ -16,22 +16,23 @@ from bert.randomness import stream_key
 from bert.runtime.distributed import Group, gloo_on_cpu, remove_stream_operators
 from bert.runtime.paddle_api import paddle, static, unique_name
 
-# The sums of the objective's `metric_names` between two log lines (float64, one persistable vector), so that no pass
-# waits for the host.
+# Sums of the objective's `metric_names` between two log lines: one persistable float64 vector on the device, so that
+# no micro-batch waits for the host.
 TRAINING_METRICS = "training_metrics"
 
-# What stays in float32 under float16: reductions over many values, whose sums leave its range.
+# Operators that stay in float32 under float16: reductions over many values, whose sums exceed its range.
 AMP_BLACK_LIST = ("softmax_with_cross_entropy", "reduce_sum", "reduce_mean", "squared_l2_norm")
-# Between matrix products all is short, or casts would move more bytes than the arithmetic: the kernels of softmax and
-# LayerNorm compute in float32 inside. Additions are not listed, and so follow what they add: that of the two losses
-# must be float32, since the loss scale passes through its gradient and 2^16 is infinite in float16.
+# All operators between matrix products run in half precision, or casts would move more bytes than the arithmetic; the
+# kernels of softmax and LayerNorm compute in float32 internally. Additions are not listed and follow their inputs: the
+# sum of the two losses must be float32, since the loss scale passes through its gradient and 2^16 is infinite in
+# float16.
 AMP_WHITE_LIST = ("matmul_v2", "softmax", "gelu", "layer_norm", "unbind", "fused_dropout_add", "flash_attn")
 GRADIENTS_PER_ALL_REDUCE = 64
 
 
 @dataclass(frozen=True)
 class TrainingProgram:
-    """A program of one pass over one micro-batch; every `gradient_accumulation_steps`-th pass also updates."""
+    """The program of one micro-step; every `gradient_accumulation_steps`-th run also updates the parameters."""
 
     objective: Objective
     main: static.Program
@@ -39,7 +40,7 @@ class TrainingProgram:
     parameters: tuple[str, ...]
     optimizer_state: dict[str, str]  # "<parameter>/<accumulator>" -> variable in the scope
     gradient_accumulation_steps: int
-    loss_scale: str | None = None  # variable names, None without dynamic or fixed loss scaling
+    loss_scale: str | None = None  # variable; None without loss scaling
     loss_scale_counters: tuple[str, ...] = ()
     amp_optimizer: Any = field(default=None, repr=False)
 
@@ -58,7 +59,7 @@ class PredictionProgram:
 
     objective: Objective
     main: static.Program
-    startup: static.Program  # for weights that no training program has put into the scope
+    startup: static.Program  # creates the weights, if no training program has put them into the scope
     inputs: tuple[str, ...]
     outputs: dict[str, str]
     parameters: tuple[str, ...]
@@ -74,7 +75,7 @@ def build_training_program(
     num_scheduled_steps: int,
     seed: int = 0,
 ) -> TrainingProgram:
-    """The training program of one rank. `seed` decides the initial weights."""
+    """The training program of one rank. The initial weights are a function of `seed`."""
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
         loss, metrics = objective.forward(training=True)
@@ -101,7 +102,7 @@ def build_training_program(
 
 
 def build_evaluation_program(objective: Objective) -> EvaluationProgram:
-    """Shares its weights with the training program through the scope; run it without a startup program."""
+    """The program of an evaluation; it uses the weights that the training program has put into the scope."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         _, metrics = objective.forward(training=False)
@@ -109,7 +110,10 @@ def build_evaluation_program(objective: Objective) -> EvaluationProgram:
 
 
 def build_prediction_program(objective: Objective, *, seed: int = 0) -> PredictionProgram:
-    """Shares its weights with a training program's scope; alone, run its startup program and write weights first."""
+    """The program of a prediction.
+
+    It uses the weights in the scope of a training program; without one, run its startup program and write weights.
+    """
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
         feed, network = objective.inputs(with_labels=False), objective.network()
@@ -127,16 +131,16 @@ def build_prediction_program(objective: Objective, *, seed: int = 0) -> Predicti
 
 
 def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_accumulation_steps: int):
-    """Append backward and update; returns the optimizer that owns the loss scale, or None."""
+    """Append backward and update; return the optimizer that owns the loss scale, or None."""
     strategy = paddle.distributed.fleet.DistributedStrategy()
     strategy.without_graph_optimization = True
-    # One all-reduce for many gradients; Paddle does it only without gradient merge.
+    # Fuse the all-reduces of many gradients; Paddle does it only without gradient merge.
     strategy.fuse_all_reduce_ops = True
     strategy.fuse_grad_size_in_num = GRADIENTS_PER_ALL_REDUCE
     if gradient_accumulation_steps > 1:
         strategy.gradient_merge = True
         strategy.gradient_merge_configs = {"k_steps": gradient_accumulation_steps, "avg": True}
-    # Decorated here and not by Fleet, whose AMP knows neither bfloat16 nor master weights.
+    # Decorated here because Fleet's AMP supports neither bfloat16 nor master weights.
     optimizer = _decorate(inner, precision) if precision.amp else inner
     fleet_optimizer = paddle.distributed.fleet.distributed_optimizer(optimizer, strategy)
     # Fleet prints the list of its meta-optimizers on every call.
@@ -146,7 +150,7 @@ def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_
 
 
 def _seed_initializers(startup: static.Program, seed: int) -> None:
-    """Each initial weight from (seed, its name): `random_seed` would start all tensors of one shape alike."""
+    """Seed every initializer by (seed, name of its parameter): `random_seed` gives equal shapes equal weights."""
     for operator in startup.global_block().ops:
         if operator.has_attr("seed"):
             key = stream_key(seed, "initial weights", operator.output("Out")[0])
@@ -176,7 +180,7 @@ def _decorate(inner, precision: PrecisionSettings):
 
 
 def _optimizer_state(optimizer) -> dict[str, str]:
-    """ "<parameter>/<accumulator>" -> variable, for everything an update reads and writes beside the parameters."""
+    """The state an update reads and writes beside the parameters: "<parameter>/<accumulator>" -> variable."""
     state = {}
     for accumulator, variables in optimizer._accumulators.items():
         for parameter, variable in variables.items():
@@ -187,7 +191,7 @@ def _optimizer_state(optimizer) -> dict[str, str]:
 
 
 def _loss_scale_variables(main: static.Program) -> dict:
-    """Names of the loss scale and its counters, where the program uses them (bfloat16 has one that nothing reads)."""
+    """Names of the loss scale and its counters, if an operator uses them (bfloat16 has a scale that none reads)."""
     if not any(operator.type == "check_finite_and_unscale" for block in main.blocks for operator in block.ops):
         return {}
     persistables = [variable.name for variable in main.list_vars() if variable.persistable]

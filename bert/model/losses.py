@@ -1,7 +1,7 @@
-"""Losses of pre-training and fine-tuning, and the counts that metrics are made of. All are computed in float32.
+"""Losses of pre-training and fine-tuning, and the counts behind their metrics, computed in float32.
 
-Mixed precision casts what an operator of `program.AMP_BLACK_LIST` reads, once for all that read it; a cast written here
-would be a second copy of the logits, the largest tensor there is.
+Mixed precision casts the inputs of the operators in `program.AMP_BLACK_LIST`, once for all readers. A cast written here
+would make a second copy of the logits, the largest tensor of all.
 """
 
 from bert.runtime.paddle_api import nn, paddle
@@ -12,14 +12,14 @@ F = nn.functional
 def masked_lm_loss(logits, labels, weights, normalizer):
     """Cross-entropy summed over masked positions, divided by `normalizer` (Devlin et al., 2019).
 
-    With normalizer = masked tokens of the whole global batch / number of passes it is made of, the mean of this loss
-    over passes and ranks is the exact mean over the global batch, however unevenly masks fall on the passes.
+    With normalizer = masked tokens of the global batch / number of its micro-batches, the mean of this loss over
+    micro-batches and ranks is the exact mean over the global batch, however unevenly the masks are distributed.
 
     Args:
         logits: float [n, vocab_size].
         labels: int64 [n].
-        weights: float32 [n], 0 for padding of n; all may be 0 (the loss is then 0, not NaN).
-        normalizer: float32 [1], at least a positive number.
+        weights: float32 [n], 0 for padding; all may be 0 (the loss is then 0, not NaN).
+        normalizer: float32 [1], positive.
     Returns:
         float32 scalar, in nats.
     """
@@ -28,13 +28,8 @@ def masked_lm_loss(logits, labels, weights, normalizer):
 
 
 def token_classification_loss(logits, labels, weights, normalizer):
-    """As `masked_lm_loss`; labels below 0 must weigh 0. logits [n, num_labels], labels int64 [n]."""
+    """`masked_lm_loss` of token labels; those below 0 must have weight 0. logits [n, num_labels], labels int64 [n]."""
     return masked_lm_loss(logits, paddle.clip(labels, min=0), weights, normalizer)
-
-
-def next_sentence_loss(logits, labels):
-    """Mean cross-entropy of the next-sentence task; logits [b, 2], labels int64 [b] (1 = random next)."""
-    return classification_loss(logits, labels)
 
 
 def classification_loss(logits, labels):
@@ -53,6 +48,6 @@ def answer_span_loss(start_logits, end_logits, start_positions, end_positions):
 
 
 def weighted_correct(logits, labels, weights):
-    """Number of rows whose arg-max is the label, counted with `weights`: float32 scalar."""
+    """Weighted number of rows whose arg-max is the label: float32 scalar."""
     hits = paddle.cast(paddle.argmax(logits, axis=-1) == labels, "float32")
     return (hits * weights).sum()

@@ -1,8 +1,8 @@
-"""BERT (Devlin et al., 2019) as `paddle.nn` layers that build static graphs and run in dygraph alike.
+"""BERT (Devlin et al., 2019) as `paddle.nn` layers, for static graphs and dygraph.
 
-Every parameter is created under its structured name, which is Hugging Face's
-(`bert.encoder.layer.0.attention.self.query.weight`): programs built apart share weights through the scope, and
-checkpoints never depend on names Paddle generates. Weight matrices of linear layers are [in, out], as Paddle has them.
+Every parameter has an explicit name, as in Hugging Face (`bert.encoder.layer.0.attention.self.query.weight`): programs
+share weights through the scope, and checkpoints do not depend on names that Paddle generates. Weight matrices of linear
+layers are [in, out], as in Paddle.
 """
 
 import math
@@ -14,11 +14,11 @@ from bert.runtime.paddle_api import core, nn, paddle
 F = nn.functional
 PLAIN = FusedKernels()
 
-MASKED_SCORE = -1e4  # added to scores of padded keys: exp underflows to 0, and float16 can hold it
+MASKED_SCORE = -1e4  # added to the scores of padded keys: exp underflows to 0, and float16 can represent it
 
 
 def activation_function(name: str):
-    """`gelu` (erf), `gelu_tanh` (its approximation, cheaper on CPU) or `relu`."""
+    """`gelu` (exact), `gelu_tanh` (its approximation, cheaper on CPU) or `relu`."""
     functions = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate=True), "relu": F.relu}
     return functions[name]
 
@@ -26,8 +26,8 @@ def activation_function(name: str):
 class Linear(nn.Linear):
     """x @ weight + bias.
 
-    On CPU the bias is added as ones @ bias, so that its gradient is a matrix product too: Paddle's own reduction over
-    rows took a third of a training step of the small recipes there (2,048 x 256: 4.0 ms against 1.9).
+    On CPU the bias is added as ones @ bias, so that its gradient is a matrix product: Paddle's reduction over rows took
+    a third of a training step of the small recipes (2,048 x 256: 4.0 ms against 1.9).
     """
 
     def __init__(self, config: BertConfig, num_in: int, num_out: int, name: str, kernels: FusedKernels = PLAIN):
@@ -39,7 +39,7 @@ class Linear(nn.Linear):
 
 
 def linear(x, weight, bias, kernels: FusedKernels, *, transpose_weight: bool = False):
-    """x [..., in] @ weight [in, out] (or its transpose) + bias [out]; one kernel where cuBLASLt's alignment allows."""
+    """x [..., in] @ weight [in, out] (or its transpose) + bias [out]; one kernel if the sizes suit cuBLASLt."""
     if kernels.linear and not any(size % 8 for size in weight.shape):
         return paddle.incubate.nn.functional.fused_matmul_bias(x, weight, bias, transpose_y=transpose_weight)
     return add_bias(paddle.matmul(x, weight, transpose_y=transpose_weight), bias)
@@ -91,7 +91,7 @@ class BertEmbeddings(nn.Layer):
 
     def forward(self, input_ids, token_type_ids):
         """int64 [b, s] twice -> float [b, s, hidden]."""
-        # Positions are a slice of the table, not a lookup: the same for every sequence, and its gradient is cheap.
+        # Positions are the same for every sequence: a slice of the table, whose gradient is cheaper than a lookup's.
         length = paddle.shape(input_ids)[1]
         positions = self.position_embeddings.weight[:length].reshape([-1])  # [s * hidden]
         embedded = self.word_embeddings(input_ids) + self.token_type_embeddings(token_type_ids)
@@ -103,8 +103,8 @@ class BertEmbeddings(nn.Layer):
 class BertSelfAttention(nn.Layer):
     """Scaled dot-product attention with separate query, key and value parameters.
 
-    `fuse_mha` runs the three projections as one GEMM over the concatenated weights: same parameters, same result,
-    so checkpoints and optimizer state do not depend on it.
+    With `fuse_mha` the three projections are one GEMM over the concatenated weights. Parameters and results are the
+    same, so checkpoints and optimizer state do not depend on it.
     """
 
     def __init__(self, config: BertConfig, name: str, fuse_mha: bool, kernels: FusedKernels = PLAIN):
@@ -119,7 +119,7 @@ class BertSelfAttention(nn.Layer):
         self.fuse_mha, self._kernels = fuse_mha, kernels
 
     def _project(self, hidden):
-        """[b, s, hidden] -> query, key, value, each [b, s, heads, head_size], as views of one product if fused."""
+        """[b, s, hidden] -> query, key, value, each [b, s, heads, head_size]; if fused, one [b, s, 3, heads, size]."""
         parts = (self.query, self.key, self.value)
         if not self.fuse_mha:
             return [part(hidden).reshape([0, 0, self.num_heads, self.head_size]) for part in parts]
@@ -144,7 +144,7 @@ class BertSelfAttention(nn.Layer):
             )
             return context.reshape([0, 0, self.num_heads * self.head_size])
         query, key, value = self._heads_first(projected)
-        query = query * (1.0 / math.sqrt(self.head_size))  # scaled here: s x head_size values, not s x s
+        query = query * (1.0 / math.sqrt(self.head_size))  # scales s x head_size values, not s x s
         scores = paddle.matmul(query, key, transpose_y=True) + score_bias  # [b, heads, s, s]
         probabilities = F.dropout(F.softmax(scores), self.dropout_prob, training=self.training)
         context = paddle.matmul(probabilities, value).transpose([0, 2, 1, 3])  # [b, s, heads, head_size]
@@ -199,10 +199,10 @@ class BertModel(nn.Layer):
 
     def forward(self, input_ids, token_type_ids, attention_mask):
         """All int64 [b, s], mask 1 = real token -> (last_hidden_state [b, s, hidden], pooler_output [b, hidden])."""
-        # reshape, not unsqueeze, which Paddle's mixed precision keeps in float32 and with it all that it is added to
+        # Mixed precision would keep the result of unsqueeze, and all sums with it, in float32; not that of reshape.
         mask = paddle.cast(attention_mask, "float32").reshape([0, 1, 1, -1])
         score_bias = (1.0 - mask) * MASKED_SCORE  # [b, 1, 1, s]
-        if self._kernels.attention:  # whose mask is not broadcast over queries
+        if self._kernels.attention:  # the fused kernel does not broadcast the mask over queries
             score_bias = score_bias + paddle.zeros_like(score_bias).transpose([0, 1, 3, 2])  # [b, 1, s, s]
         hidden = self.embeddings(input_ids, token_type_ids)
         for layer in self.encoder:
@@ -228,7 +228,7 @@ class BertForPretraining(nn.Layer):
         self._kernels = kernels
 
     def forward(self, input_ids, token_type_ids, attention_mask, masked_lm_positions):
-        """Logits at masked positions only, and of the next-sentence task.
+        """Logits at the masked positions, and of the next-sentence task.
 
         Args:
             input_ids, token_type_ids, attention_mask: int64 [b, s].

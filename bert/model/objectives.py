@@ -1,7 +1,7 @@
-"""What a program trains: a network on BERT's encoder, its inputs, its loss, and the sums its metrics are made of.
+"""Training objectives: a network on BERT's encoder, its inputs, its loss, and the sums behind its metrics.
 
-An objective is a value: two programs of equal objectives are the same program. Sums are kept on the device between two
-log lines; the first two of every objective are `passes` and `loss`.
+An objective is a value: equal objectives give equal programs. The sums are accumulated on the device between two log
+lines; the first two of every objective are `passes` (micro-batches with a finite loss) and `loss`.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ from bert.model.losses import (
     answer_span_loss,
     classification_loss,
     masked_lm_loss,
-    next_sentence_loss,
     regression_loss,
     token_classification_loss,
     weighted_correct,
@@ -32,11 +31,11 @@ ENCODER_INPUTS = {name: ([-1, -1], "int64") for name in ("input_ids", "token_typ
 
 @dataclass(frozen=True)
 class Objective:
-    """Common to all; subclasses give the network, the labels and the loss.
+    """Base class; subclasses define the network, the labels and the loss.
 
     Attributes:
-        labels: what is fed beside the encoder's inputs in training: name -> (shape, dtype).
-        metric_names: the sums of a pass, in order.
+        labels: inputs that training needs beside the encoder's: name -> (shape, dtype).
+        metric_names: the sums of a micro-batch, in order.
         outputs_per_token: whether outputs are [b, s, ...] rather than [b, ...].
     """
 
@@ -49,7 +48,7 @@ class Objective:
     outputs_per_token: ClassVar[bool] = False
 
     def inputs(self, with_labels: bool = True) -> dict[str, Any]:
-        """Declare the feed of a pass in the current program."""
+        """Declare the feed of a micro-batch in the current program."""
         shapes = {**self.encoder_inputs(), **(self.labels if with_labels else {})}
         return {name: static.data(name, shape, dtype) for name, (shape, dtype) in shapes.items()}
 
@@ -60,36 +59,36 @@ class Objective:
         raise NotImplementedError
 
     def outputs(self, feed: dict[str, Any], network: Any) -> dict[str, Any]:
-        """What prediction fetches, by name; also what the loss is made of."""
-        raise NotImplementedError
+        """The outputs of the network by name: the input of the loss, and the result of a prediction."""
+        return {"logits": network(*(feed[name] for name in ENCODER_INPUTS))}
 
     def loss(self, feed: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, list[Any]]:
-        """-> (scalar loss, float32 scalars that follow `passes` and `loss` in metric_names)."""
+        """The scalar loss, and the float32 scalars that follow `passes` and `loss` in metric_names."""
         raise NotImplementedError
 
     def forward(self, training: bool):
-        """The whole pass in the current program -> (loss, float64 [len(metric_names)])."""
+        """Append the forward computation to the current program; return the loss and float64 [len(metric_names)]."""
         feed, network = self.inputs(), self.network()
         network.train() if training else network.eval()
         loss, sums = self.loss(feed, self.outputs(feed, network))
         values = (paddle.ones([], "float32"), loss, *sums)
         metrics = paddle.concat([value.detach().reshape([1]) for value in values]).astype("float64")
-        if training:  # a pass that overflowed is skipped by the update; it must not blind the log until its next line
+        if training:  # the update skips an overflow; it must not make the sums of the whole interval NaN
             metrics = paddle.where(paddle.isfinite(loss.detach()), metrics, paddle.zeros_like(metrics))
         metrics.stop_gradient = True
         return loss, metrics
 
     def summarise(self, sums: dict[str, float]) -> dict[str, float]:
-        """Means for a log line, from sums over passes and ranks; NaN losses when every pass overflowed."""
+        """Means for a log line, from sums over micro-batches and ranks; NaN if every micro-batch overflowed."""
         passes = sums["passes"]
         return {"loss": sums["loss"] / passes if passes else float("nan")}
 
 
 @dataclass(frozen=True)
 class PretrainingObjective(Objective):
-    """Masked words and the next sentence (Devlin et al., 2019): b sequences of s tokens, n masked positions.
+    """Masked-LM and next-sentence prediction (Devlin et al., 2019): b sequences of s tokens, n masked positions.
 
-    Padded entries of the n positions weigh 0.
+    Padding among the n positions has weight 0.
     """
 
     labels: ClassVar = {
@@ -116,16 +115,14 @@ class PretrainingObjective(Objective):
         return BertForPretraining(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
     def outputs(self, feed, network):
-        logits, next_sentence_logits = network(
-            feed["input_ids"], feed["token_type_ids"], feed["attention_mask"], feed["masked_lm_positions"]
-        )
+        logits, next_sentence_logits = network(*(feed[name] for name in self.encoder_inputs()))
         return {"masked_lm_logits": logits, "next_sentence_logits": next_sentence_logits}
 
     def loss(self, feed, outputs):
         logits, next_sentence_logits = outputs["masked_lm_logits"], outputs["next_sentence_logits"]
         labels, weights = feed["masked_lm_labels"], feed["masked_lm_weights"]
         masked_lm = masked_lm_loss(logits, labels, weights, feed["masked_lm_normalizer"])
-        next_sentence = next_sentence_loss(next_sentence_logits, feed["next_sentence_labels"])
+        next_sentence = classification_loss(next_sentence_logits, feed["next_sentence_labels"])  # 1 = random next
         ones = paddle.ones_like(feed["next_sentence_labels"]).astype("float32")
         sums = [
             masked_lm,
@@ -150,9 +147,9 @@ class PretrainingObjective(Objective):
 
 @dataclass(frozen=True)
 class QuestionAnsweringObjective(Objective):
-    """The first and the last token of an answer in a window of context (Devlin et al., 2019, section 4.2).
+    """The first and last token of the answer in a window (Devlin et al., 2019, section 4.2).
 
-    A window without an answer has both positions at 0, [CLS].
+    In a window without an answer both are position 0, [CLS].
     """
 
     labels: ClassVar = {"start_positions": ([-1], "int64"), "end_positions": ([-1], "int64")}
@@ -163,7 +160,7 @@ class QuestionAnsweringObjective(Objective):
         return BertForQuestionAnswering(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
     def outputs(self, feed, network):
-        start, end = network(feed["input_ids"], feed["token_type_ids"], feed["attention_mask"])
+        start, end = network(*(feed[name] for name in ENCODER_INPUTS))
         return {"start_logits": start, "end_logits": end}
 
     def loss(self, feed, outputs):
@@ -187,7 +184,7 @@ class QuestionAnsweringObjective(Objective):
 
 @dataclass(frozen=True)
 class SequenceClassificationObjective(Objective):
-    """A class of a text or a pair of texts, from the pooler."""
+    """Classification of a text or a pair of texts."""
 
     num_labels: int = 2
 
@@ -196,9 +193,6 @@ class SequenceClassificationObjective(Objective):
 
     def network(self) -> BertForSequenceClassification:
         return BertForSequenceClassification(self.model, self.num_labels, fuse_mha=self.fuse_mha, kernels=self.kernels)
-
-    def outputs(self, feed, network):
-        return {"logits": network(feed["input_ids"], feed["token_type_ids"], feed["attention_mask"])}
 
     def loss(self, feed, outputs):
         ones = paddle.ones_like(feed["labels"]).astype("float32")
@@ -211,7 +205,7 @@ class SequenceClassificationObjective(Objective):
 
 @dataclass(frozen=True)
 class SequenceRegressionObjective(Objective):
-    """A number for a text or a pair of texts, from the pooler."""
+    """Regression for a text or a pair of texts."""
 
     labels: ClassVar = {"labels": ([-1], "float32")}
     metric_names: ClassVar = ("passes", "loss")
@@ -219,16 +213,13 @@ class SequenceRegressionObjective(Objective):
     def network(self) -> BertForSequenceClassification:
         return BertForSequenceClassification(self.model, 1, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
-    def outputs(self, feed, network):
-        return {"logits": network(feed["input_ids"], feed["token_type_ids"], feed["attention_mask"])}
-
     def loss(self, feed, outputs):
         return regression_loss(outputs["logits"], feed["labels"]), []
 
 
 @dataclass(frozen=True)
 class TokenClassificationObjective(Objective):
-    """A class of every labelled token; unlabelled tokens (later word pieces, specials, padding) have label -1."""
+    """Classification of tokens. Unlabelled tokens (later word pieces, special tokens, padding) have label -1."""
 
     num_labels: int = 2
 
@@ -238,9 +229,6 @@ class TokenClassificationObjective(Objective):
 
     def network(self) -> BertForTokenClassification:
         return BertForTokenClassification(self.model, self.num_labels, fuse_mha=self.fuse_mha, kernels=self.kernels)
-
-    def outputs(self, feed, network):
-        return {"logits": network(feed["input_ids"], feed["token_type_ids"], feed["attention_mask"])}
 
     def loss(self, feed, outputs):
         labels = feed["labels"].reshape([-1])

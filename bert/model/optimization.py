@@ -1,7 +1,7 @@
-"""Learning-rate schedule, LAMB / AdamW with a non-finite guard, and which parameters decay.
+"""LAMB and AdamW with a learning-rate schedule, gradient clipping and a guard against non-finite gradients.
 
-The schedule, the guard and the counters live in the graph. An update whose gradients are not finite changes no
-variable, is counted, and does not advance the learning rate, without the host having to look at every step.
+Schedule, guard and counters are part of the graph: an update with non-finite gradients changes no variable, is counted,
+and does not advance the learning rate, without a transfer to the host at every step.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ COUNTERS = (APPLIED_UPDATES, SKIPPED_UPDATES, CONSECUTIVE_SKIPPED_UPDATES)
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up to `peak`, then polynomial decay to `end`; `power` 1.0 is linear, 0.5 NVIDIA's for PyTorch."""
+    """Linear warm-up to `peak`, then polynomial decay to `end`. Power 1.0 is linear; NVIDIA's PyTorch code uses 0.5."""
 
     peak: float
     warmup_steps: int
@@ -33,10 +33,10 @@ class Schedule:
     end: float = 0.0
 
     def learning_rate_at(self, step: int) -> float:
-        """Rate of the update number `step` (from 0).
+        """The learning rate of the update with index `step`, from 0.
 
-        The last warm-up update and the first after it run at `peak`; `end` is what the update after the last would
-        have, so no update is spent at a rate of 0.
+        The last update of the warm-up and the first one after it have the rate `peak`. The update after the last would
+        have the rate `end`, so that no update has a rate of 0.
         """
         if step < self.warmup_steps:
             return self.start + (self.peak - self.start) * (step + 1) / self.warmup_steps
@@ -44,17 +44,17 @@ class Schedule:
         return self.end + (self.peak - self.end) * remaining**self.power
 
     def table(self) -> np.ndarray:
-        """float32 [total_steps]: the rate of every update."""
+        """float32 [total_steps]: the learning rate of every update."""
         return np.array([self.learning_rate_at(step) for step in range(self.total_steps)], "float32")
 
 
 def decays(parameter_name: str) -> bool:
-    """Whether weight decay (and with it LAMB's trust ratio) applies: not to biases and LayerNorm."""
+    """Whether weight decay, and with it LAMB's trust ratio, applies: not to biases and LayerNorm."""
     return not (parameter_name.endswith("bias") or ".LayerNorm." in parameter_name)
 
 
 class _GuardedUpdate:
-    """Mixin before a Paddle optimizer: one global norm serves the guard, the clipping and the log."""
+    """Mixin for a Paddle optimizer: one global norm serves the guard, the clipping and the log."""
 
     max_grad_norm: float
     num_scheduled_steps: int
@@ -70,7 +70,7 @@ class _GuardedUpdate:
             gradients = [gradient for _, gradient in params_grads]
             norm = _global_norm(gradients)
             found_inf = self._get_auxiliary_var("found_inf")
-            if found_inf is None:  # no loss scaling: fp32 and bf16 would otherwise train on through NaN
+            if found_inf is None:  # without loss scaling, float32 and bfloat16 would otherwise train on with NaN
                 found_inf = paddle.logical_not(paddle.isfinite(norm))
                 self._set_auxiliary_var("found_inf", _on_host(found_inf) if self._found_inf_on_host else found_inf)
             if self.max_grad_norm > 0:
@@ -84,19 +84,19 @@ class _GuardedUpdate:
 
 
 class GuardedLamb(_GuardedUpdate, paddle.optimizer.Lamb):
-    """LAMB (You et al., 2020); with `max_grad_norm` 1 it pre-normalises gradients globally, which is NVLAMB."""
+    """LAMB (You et al., 2020); clipping to a global norm of 1 makes it NVLAMB."""
 
     _found_inf_on_host = False
 
 
 class GuardedAdamW(_GuardedUpdate, paddle.optimizer.AdamW):
-    """AdamW (Loshchilov & Hutter, 2019), decay decoupled and scaled by the learning rate."""
+    """AdamW (Loshchilov & Hutter, 2019): decoupled weight decay, scaled by the learning rate."""
 
     _found_inf_on_host = True  # its kernel reads SkipUpdate on the host
 
 
 def create_optimizer(settings: OptimizerSettings, num_scheduled_steps: int):
-    """The optimizer of `settings`, for `amp.decorate` or Fleet; its rate comes from the schedule's table."""
+    """The optimizer of `settings`, for `amp.decorate` or Fleet; its learning rates are read from a table."""
     common = dict(
         learning_rate=settings.learning_rate, beta1=settings.beta1, beta2=settings.beta2, epsilon=settings.epsilon
     )
@@ -115,7 +115,7 @@ def create_optimizer(settings: OptimizerSettings, num_scheduled_steps: int):
 
 
 def load_schedule(scope, schedule: Schedule, place) -> None:
-    """Write the schedule's table into the scope: after the startup program and before the first update."""
+    """Write the table of learning rates into the scope, after the startup program and before the first update."""
     write_variable(scope, LEARNING_RATE_TABLE, schedule.table(), place)
 
 
@@ -142,7 +142,7 @@ def _on_host(variable):
 
 
 def _persistable(name: str, dtype: str, shape=(1,)):
-    """A variable of the main program that lives in the scope, zero at start; created on first use."""
+    """A persistable variable of the main program, initially zero; created on first use."""
     block = static.default_main_program().global_block()
     if block.has_var(name):
         return block.var(name)
@@ -150,7 +150,7 @@ def _persistable(name: str, dtype: str, shape=(1,)):
 
 
 def _scheduled_learning_rate(num_scheduled_steps: int):
-    """The persistable learning-rate variable, set from the table at the number of updates applied so far."""
+    """The persistable learning rate, set to the table's entry for the number of updates applied so far."""
     table = _persistable(LEARNING_RATE_TABLE, "float32", (num_scheduled_steps,))
     position = paddle.clip(_persistable(APPLIED_UPDATES, "int64"), max=num_scheduled_steps - 1)
     learning_rate = _persistable(LEARNING_RATE, "float32")

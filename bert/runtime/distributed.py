@@ -1,8 +1,8 @@
-"""The only owner of Fleet, of PADDLE_* variables and of what differs between NCCL on GPUs and Gloo on CPU.
+"""Ranks and their communication: Fleet, the PADDLE_* variables, NCCL on GPUs and Gloo on CPU.
 
 `python -m paddle.distributed.launch` starts one process per rank and describes the group in the environment. On GPUs
-Fleet does the rest. On CPU, Paddle 2.6.2 has Gloo kernels for `c_allreduce_sum` and `c_broadcast`, but Fleet insists
-on creating an NCCL communicator; `gloo_on_cpu` puts a Gloo group in its place, so the same program runs on both.
+Fleet does the rest. On CPU, Paddle 2.6.2 has Gloo kernels for `c_allreduce_sum` and `c_broadcast`, but Fleet always
+creates an NCCL communicator. `gloo_on_cpu` prevents that, so the same program runs on both.
 """
 
 import fcntl
@@ -18,13 +18,13 @@ import numpy as np
 
 from bert.runtime.paddle_api import CollectiveHelper, core, paddle, static
 
-# Operators that order CUDA streams; they have no CPU kernel and, with one stream of execution, nothing to order.
+# Operators that synchronise CUDA streams; they have no CPU kernel, and a CPU has nothing to synchronise.
 _STREAM_OPERATORS = ("c_sync_calc_stream", "c_sync_comm_stream", "c_wait_compute", "c_wait_comm")
 
 
 @dataclass(frozen=True)
 class Group:
-    """This process among the ranks of the run."""
+    """The rank of this process and the size of its group."""
 
     rank: int
     world_size: int
@@ -38,7 +38,7 @@ class Group:
 
 
 def group_from_environment(device: str) -> Group:
-    """The group the launcher describes; one rank when the process was started without it."""
+    """The group that the launcher describes; a single rank without a launcher."""
     endpoints = [e for e in os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",") if e]
     rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
     world_size = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
@@ -53,11 +53,11 @@ def group_from_environment(device: str) -> Group:
 
 
 def initialize(group: Group) -> None:
-    """Join the group: Gloo's rendezvous on CPU (rank 0's endpoint serves it), Fleet's environment on both."""
+    """Join the group: Gloo's rendezvous on CPU, which rank 0's endpoint serves, and Fleet's environment."""
     if group.world_size > 1 and group.device == "cpu":
         endpoint = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
         interface = interface_of(os.environ["PADDLE_TRAINER_ENDPOINTS"], group.rank)
-        # The rendezvous server writes its http.log into the current folder, and the wait for it prints.
+        # The rendezvous server writes http.log into the current folder, and its clients print while they wait.
         with (
             tempfile.TemporaryDirectory() as folder,
             chdir(folder),
@@ -69,7 +69,7 @@ def initialize(group: Group) -> None:
 
 
 def interface_of(endpoints: str, rank: int) -> str:
-    """Name of the network interface through which the rank talks: `lo` when all ranks are on one host.
+    """Name of the network interface of the rank's address; `lo` if all ranks are on one host.
 
     Raises:
         ValueError: no interface of this host has the rank's address.
@@ -84,12 +84,12 @@ def interface_of(endpoints: str, rank: int) -> str:
     has = ", ".join(f"{address} on {name}" for name, address in found.items() if address)
     raise ValueError(
         f"rank {rank} should be at {addresses[rank]}, which is none of this host's addresses ({has}); "
-        "pass the right one to paddle.distributed.launch with --host"
+        "pass one of these to paddle.distributed.launch with --host"
     )
 
 
 def _address_of(interface: str) -> str | None:
-    """First IPv4 address of a network interface, asked of the kernel."""
+    """First IPv4 address of a network interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15]))  # SIOCGIFADDR
@@ -100,7 +100,7 @@ def _address_of(interface: str) -> str | None:
 
 @contextmanager
 def _gloo_interface(name: str):
-    """Paddle's Gloo listens on loopback unless its strategy names another interface, which Paddle 2.6.2 never does."""
+    """Make Paddle's Gloo use this network interface; Paddle 2.6.2 always leaves it at loopback."""
     original = core.GlooParallelStrategy
 
     def strategy():
@@ -116,7 +116,7 @@ def _gloo_interface(name: str):
 
 
 def finalize(group: Group) -> None:
-    """Leave the group after all ranks have arrived here."""
+    """Leave the group once all ranks have called this."""
     if group.world_size > 1 and group.device == "cpu":
         paddle.distributed.gloo_barrier()
         paddle.distributed.gloo_release()
@@ -124,7 +124,7 @@ def finalize(group: Group) -> None:
 
 @contextmanager
 def gloo_on_cpu(group: Group):
-    """While Fleet's `minimize` runs on CPU ranks, do not let it append the NCCL communicator's operators."""
+    """Prevent Fleet's `minimize` from appending the NCCL communicator's operators on CPU ranks."""
     if group.device != "cpu" or group.world_size == 1:
         yield
         return
@@ -137,7 +137,7 @@ def gloo_on_cpu(group: Group):
 
 
 def remove_stream_operators(program) -> None:
-    """Drop the CUDA stream operators from every block of a program that shall run on CPU."""
+    """Remove the CUDA stream operators from every block of a program for CPU."""
     for block in program.blocks:
         for index in reversed(range(len(block.ops))):
             if block.ops[index].type in _STREAM_OPERATORS:
@@ -146,7 +146,7 @@ def remove_stream_operators(program) -> None:
 
 
 class Collective:
-    """Sums over ranks of small host vectors, through the same operators the gradients take (NCCL or Gloo)."""
+    """Sums of small host vectors over all ranks, by the operators that also sum gradients (NCCL or Gloo)."""
 
     def __init__(self, group: Group, executor):
         self.group = group
@@ -154,7 +154,7 @@ class Collective:
         self._programs: dict[str, tuple] = {}
 
     def sum(self, values) -> np.ndarray:
-        """Sum over ranks; `values` is a 1-D array of float64 or int64 of the same length on every rank."""
+        """Sum over ranks of a 1-D float64 or int64 array of the same length on every rank."""
         values = np.atleast_1d(np.asarray(values))
         if self.group.world_size == 1:
             return values
@@ -165,7 +165,7 @@ class Collective:
         return np.array(self._executor.run(program, feed={"values": values}, fetch_list=[output])[0])
 
     def gather(self, values) -> np.ndarray:
-        """[world_size, len(values)]: every rank's values, on every rank."""
+        """[world_size, len(values)] on every rank: the values of all ranks."""
         values = np.atleast_1d(np.asarray(values))
         table = np.zeros((self.group.world_size, len(values)), values.dtype)
         table[self.group.rank] = values

@@ -1,4 +1,4 @@
-"""The processor under a rank: its cores, its peak, and Paddle's threads."""
+"""The device of a rank: CPU cores and threads, and peak rate of matrix products."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from bert.runtime.topology import (
     usable_cores,
 )
 
-# Dense peak of the tensor cores in TFLOP/s, from NVIDIA's data sheets: float16 or bfloat16, TF32, float32.
+# Dense peak in TFLOP/s from NVIDIA's data sheets: half precision ("short"), TF32, float32.
 KNOWN_PEAKS = {
     "A100": {"short": 312.0, "tf32": 156.0, "float32": 19.5},
     "H100": {"short": 989.0, "tf32": 494.0, "float32": 67.0},
@@ -26,13 +26,17 @@ KNOWN_PEAKS = {
 
 
 def use_cores(cpu_threads: int, affinity: bool, local_rank: int, local_world_size: int) -> int:
-    """Give Paddle its CPU threads (the cores of this rank unless told) and bind if asked; returns the threads."""
+    """Set the number of Paddle's CPU threads and return it; with `affinity`, bind the process to its cores.
+
+    Args:
+        cpu_threads: 0: the number of this rank's cores.
+    """
     cores = usable_cores(allowed_processors())
     mine = share_of_rank(cores, local_rank, local_world_size, _near_gpus(local_rank, local_world_size))
     if affinity:
         try:
             os.sched_setaffinity(0, [processor for core in mine for processor in core.processors])
-        except OSError as error:  # a sandbox forbids it: a slower run is better than none
+        except OSError as error:  # a sandbox may forbid it; the run is slower then
             warnings.warn(f"enable_cpu_affinity has no effect here: {error}")
     num_threads = cpu_threads or num_threads_of(mine, local_world_size, cpu_quota())
     set_cpu_threads(num_threads)
@@ -40,16 +44,17 @@ def use_cores(cpu_threads: int, affinity: bool, local_rank: int, local_world_siz
 
 
 def _near_gpus(local_rank: int, local_world_size: int) -> list[list[int]]:
-    """The processors near each local rank's GPU; none unless the launcher gave GPU i to local rank i."""
+    """The processors near each local rank's GPU; empty unless the launcher gave GPU i to local rank i."""
     if os.environ.get("FLAGS_selected_gpus", "").split(",")[0] != str(local_rank):
         return []
     return gpu_local_processors()[:local_world_size]
 
 
 def peak_tflops(executor, device: str, arithmetic: str) -> tuple[float, str]:
-    """(TFLOP/s, where the figure is from) of one rank's device; `arithmetic` is short, tf32 or float32.
+    """The peak of one rank's device in TFLOP/s and its source: the data sheet, or a measured float32 matrix product.
 
-    Known parts have their data-sheet figure; any other, and CPUs, are measured with a float32 matrix product.
+    Args:
+        arithmetic: short (half precision), tf32 or float32.
     """
     if device == "gpu":
         name = paddle.device.cuda.get_device_name()

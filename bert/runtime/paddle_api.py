@@ -1,7 +1,7 @@
-"""The one door to Paddle: every module that needs Paddle takes it from here, and no other file imports it.
+"""Import and configure Paddle. All other modules import Paddle from here, which a test checks.
 
-Importing `bert` loads zlib before this file loads libpaddle.so, whose exported zlib symbols would otherwise break
-decompression in the process. A test walks all sources and refuses `import paddle` anywhere else.
+`bert` loads zlib before this file loads libpaddle.so, whose exported zlib symbols would otherwise break decompression
+in the process.
 """
 
 import contextlib
@@ -11,35 +11,36 @@ import os
 import warnings
 from pathlib import Path
 
-# glog chatter of level INFO and WARNING ("standalone executor is used") hides the lines a user wants to read.
+# glog's lines of level INFO and WARNING ("standalone executor is used") would hide those of the run.
 os.environ.setdefault("GLOG_minloglevel", "2")
 warnings.filterwarnings("ignore", message=".*Dynamic loss scaling for bfloat16.*")
 
 
 def _mkl_kernels(cpuinfo: str) -> str | None:
-    """The kernels Paddle's MKL (of 2019) shall use on an AMD processor, where it would fall back to its slowest.
+    """The kernels for Paddle's MKL (of 2019) on an AMD processor, where its own choice is the slowest.
 
-    Measured on a Zen 5 core, float32 matrix product of 1,024 x 1,024: 38 GFLOP/s as it comes, 101 with the AVX2 kernels
-    ("5"), 164 with the AVX-512 kernels ("7"). On Intel it chooses well by itself.
+    Measured on a Zen 5 core, float32 matrix product of 1,024 x 1,024: 38 GFLOP/s by default, 101 with the AVX2 kernels
+    ("5"), 164 with the AVX-512 kernels ("7"). None on Intel, where its own choice is right.
     """
     if "AuthenticAMD" not in cpuinfo:
         return None
     return "7" if " avx512f" in cpuinfo and " avx512bw" in cpuinfo else "5" if " avx2" in cpuinfo else None
 
 
-# OpenMP threads otherwise spin for 200 ms after each matrix product and take the core from operators and readers.
+# By default OpenMP threads spin for 200 ms after each matrix product and take the core from operators and readers.
 os.environ.setdefault("KMP_BLOCKTIME", "1")
 if "MKL_DEBUG_CPU_TYPE" not in os.environ and Path("/proc/cpuinfo").exists():
     if _kernels := _mkl_kernels(Path("/proc/cpuinfo").read_text()):
-        os.environ["MKL_DEBUG_CPU_TYPE"] = _kernels  # read when MKL is loaded, so before Paddle
+        os.environ["MKL_DEBUG_CPU_TYPE"] = _kernels  # MKL reads it when Paddle loads it
 
-# glibc gives each of the executor's threads its own arena and hands little of them back: training held half as much
-# memory again (bert-mini, 32 x 128 tokens: 3.0 GB at its peak against 2.0 with one arena), at the same speed.
+# By default glibc gives each of the executor's threads its own arena and returns little memory of it: a training took
+# 3.0 GB at its peak against 2.0 with one arena (bert-mini, 32 x 128 tokens), at the same speed.
 _M_ARENA_MAX = -8
 if "MALLOC_ARENA_MAX" not in os.environ:
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
+import numpy as np  # noqa: E402
 import paddle  # noqa: E402
 from paddle import nn, static  # noqa: E402
 from paddle.base import core, framework, unique_name  # noqa: E402
@@ -47,7 +48,7 @@ from paddle.distributed.fleet.meta_optimizers.common import CollectiveHelper  # 
 
 paddle.enable_static()
 if not paddle.is_compiled_with_cuda():
-    # It says of a CPU "on current GPU, float16 is not supported"; what is true there is said once, by the run.
+    # Paddle warns about float16 "on current GPU" even on a CPU; the run itself warns once.
     logging.getLogger("paddle.static.amp.fp16_lists").addFilter(lambda record: "On current" not in record.getMessage())
 
 __all__ = [
@@ -66,33 +67,29 @@ __all__ = [
 
 
 def place_of(device: str):
-    """Paddle place of `cpu` or `gpu`; on `gpu` the card the launcher gave to this process."""
+    """The Paddle place of `cpu` or `gpu`; for `gpu`, the card that the launcher gave to this process."""
     if device == "gpu":
         return paddle.CUDAPlace(int(os.environ.get("FLAGS_selected_gpus", "0").split(",")[0]))
     return paddle.CPUPlace()
 
 
 def default_device() -> str:
-    """`gpu` when this Paddle has CUDA and a card is visible, else `cpu`."""
+    """`gpu` if this Paddle has CUDA and sees a card, else `cpu`."""
     return "gpu" if paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0 else "cpu"
 
 
 def set_cpu_threads(num_threads: int) -> None:
-    """Threads of Paddle's GEMM on CPU, which are 1 unless set (104 against 239 GFLOP/s measured on two cores)."""
+    """Set the threads of Paddle's matrix products on CPU; the default is 1 (104 against 239 GFLOP/s on two cores)."""
     core.set_num_threads(num_threads)
 
 
 def read_variable(scope, name: str, into=None):
-    """A copy of the scope's variable `name` as a numpy array (synchronises with the device).
+    """Copy the scope's variable `name` to a numpy array, after synchronising with the device.
 
-    `into` is an array of that shape and type to copy to: memory that was used before is several times faster.
+    Args:
+        into: an array of that shape and type to copy to; used memory is several times faster than new.
     """
-    import numpy as np
-
-    variable = scope.find_var(name)
-    if variable is None:
-        raise KeyError(f"the scope has no variable {name!r}")
-    tensor = variable.get_tensor()
+    tensor = _tensor(scope, name)
     if into is None:
         return np.array(tensor)
     np.copyto(into, np.asarray(tensor), casting="no")
@@ -100,8 +97,12 @@ def read_variable(scope, name: str, into=None):
 
 
 def write_variable(scope, name: str, value, place) -> None:
-    """Overwrite the scope's variable `name`; its shape must be that of `value` once it has been initialised."""
+    """Overwrite the scope's variable `name`; an initialised variable must have the shape of `value`."""
+    _tensor(scope, name).set(value, place)
+
+
+def _tensor(scope, name: str):
     variable = scope.find_var(name)
     if variable is None:
         raise KeyError(f"the scope has no variable {name!r}")
-    variable.get_tensor().set(value, place)
+    return variable.get_tensor()

@@ -1,7 +1,7 @@
-"""Which cores a rank gets: whole cores rather than hyper-threads, of one memory node, near its GPU. No Paddle inside.
+"""Assign CPU cores to ranks: physical cores, on one memory node, near the rank's GPU; and read container limits.
 
-Everything is read below `root` ("/" but for tests). What a machine does not tell (containers, other architectures) is
-taken to be the plainest case, every processor a core of its own on one node, so there is always an answer.
+Everything is read below `root`, which is "/" except in tests. If a machine does not describe its topology (containers,
+other architectures), every processor counts as a core of its own on a single node.
 """
 
 import os
@@ -18,14 +18,14 @@ ROOT = Path("/")
 
 @dataclass(frozen=True)
 class Core:
-    """A physical core: its logical processors (hyper-threads), of those that may be used."""
+    """A physical core, with those of its logical processors (hyper-threads) that may be used."""
 
     processors: tuple[int, ...]
     node: int  # memory (NUMA) node
 
 
 def usable_cores(allowed: Sequence[int], root: Path = ROOT) -> list[Core]:
-    """The physical cores behind the `allowed` logical processors, node by node."""
+    """The physical cores of the `allowed` logical processors, in the order of their nodes."""
     nodes = _nodes(root)
     cores: dict[tuple[int, ...], list[int]] = {}
     for processor in sorted(allowed):
@@ -40,10 +40,11 @@ def usable_cores(allowed: Sequence[int], root: Path = ROOT) -> list[Core]:
 def share_of_rank(
     cores: Sequence[Core], local_rank: int, local_world_size: int, near: Sequence[Sequence[int]] = ()
 ) -> list[Core]:
-    """The cores of one of the `local_world_size` ranks of this host; with fewer cores than ranks, ranks share them.
+    """The cores of one of the `local_world_size` ranks of this host; ranks share cores if there are too few.
 
-    `near` has for each local rank the processors near its GPU (none: anywhere). Ranks with the same ones share them
-    equally. Where those are not allowed, or GPUs claim processors that overlap, all cores are shared out instead.
+    Args:
+        near: for each local rank the processors near its GPU; empty: no preference. Ranks with the same processors
+            divide them equally. If the sets overlap or too few of them are allowed, the ranks divide all cores.
     """
     if not 0 <= local_rank < local_world_size:
         raise ValueError(f"local_rank={local_rank} must be below local_world_size={local_world_size}")
@@ -61,16 +62,16 @@ def share_of_rank(
 
 
 def num_threads_of(cores: Sequence[Core], local_world_size: int, quota: float | None) -> int:
-    """Threads for matrix products: one a core (hyper-threads add nothing), within the rank's share of the quota."""
+    """Threads for matrix products: one per core (hyper-threads gain nothing), at most the rank's share of the quota."""
     if quota is None:
         return len(cores)
     return max(1, min(len(cores), int(quota / local_world_size + 0.5)))
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """Processors that the control group (of a container, of a job) may keep busy; None without a limit.
+    """Processors that the control group of this container or job may use; None without a limit.
 
-    Version 2 has `cpu.max`, version 1 `cpu.cfs_quota_us`; the tightest limit of this group and those above it holds.
+    Read from `cpu.max` (cgroups version 2) or `cpu.cfs_quota_us` (1); the lowest limit of this group and its parents.
     """
     quotas = []
     for folder in _cgroup_folders(root):
@@ -91,7 +92,7 @@ def memory_limit(root: Path = ROOT) -> int | None:
 
 
 def gpu_local_processors(root: Path = ROOT) -> list[list[int]]:
-    """For each GPU in the driver's order the processors near it; empty without GPUs, or where that is not told."""
+    """The processors near each GPU, in the driver's order; empty without GPUs or without that information."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
@@ -110,7 +111,7 @@ def allowed_processors() -> list[int]:
 
 
 def parse_list(text: str) -> list[int]:
-    """Numbers of the kernel's lists: `0-3,8` is 0, 1, 2, 3, 8; empty for what is none."""
+    """Parse a list of the kernel: "0-3,8" is 0, 1, 2, 3, 8. Anything else is an empty list."""
     numbers: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -121,7 +122,7 @@ def parse_list(text: str) -> list[int]:
 
 
 def _nodes(root: Path) -> dict[int, int]:
-    """Processor -> memory node."""
+    """The memory node of every processor."""
     found = {}
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
         for processor in parse_list(_read(folder / "cpulist")):
@@ -130,7 +131,7 @@ def _nodes(root: Path) -> dict[int, int]:
 
 
 def _cgroup_folders(root: Path) -> list[Path]:
-    """The folders of this process's control groups and those above them, in both versions' places."""
+    """The folders of this process's control groups and of their parents, for both versions of cgroups."""
     folders = []
     for line in _read(root / "proc/self/cgroup").splitlines():
         if line.count(":") < 2:
