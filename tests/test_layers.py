@@ -7,6 +7,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,7 @@ def source_files() -> list[Path]:
 MODULES = {module_name(path): path for path in source_files()}
 
 
+@lru_cache(maxsize=None)
 def imported_names(path: Path, lazy: bool = True) -> list[str]:
     """Names of modules, and of what is imported from them; with `lazy`, also of imports inside functions."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
