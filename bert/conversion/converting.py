@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from bert.conversion import downloading, vocabularies, writing
+from bert.conversion.our_names import with_question_answering_head
 from bert.conversion.raw import ConversionError
-from bert.conversion.reading import PretrainedWeights, read_pretrained, with_question_answering_head
+from bert.conversion.reading import PretrainedWeights, read_pretrained
+from bert.conversion.shapes import heads_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def _model_of(pretrained: PretrainedWeights, request: Request, source: Path, not
         )
     parameters, heads, from_paddlenlp = pretrained.parameters, pretrained.heads, pretrained.format == "paddlenlp"
     if from_paddlenlp and request.task == "question-answering":
-        parameters, heads = with_question_answering_head(parameters, heads)
+        parameters = with_question_answering_head(parameters)
+        heads = heads_of(parameters)
     task = writing.choose_task(heads, pretrained.task, request.task, every_model_has_a_pooler=from_paddlenlp)
     parameters = writing.parameters_for(task, parameters, notes)
     vocab_file = request.vocab_file or pretrained.vocab_file

@@ -28,10 +28,10 @@ def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.nda
     """(parameters by our names, number of layers, notes).
 
     Args:
-        fused_qkv: how the columns of a fused matrix [hidden, 3 x hidden] lie: "blocks" (all of query, then key, then
+        fused_qkv: order of the columns of a fused matrix [hidden, 3 x hidden]: "blocks" (all of query, then key, then
             value) or "heads:NUMBER" (query, key and value of the first of NUMBER heads, then of the next).
     Raises:
-        ConversionError: tensors that fit no place, places without a tensor, a fused matrix without its layout.
+        ConversionError: another structure, missing tensors, a fused matrix without the order of its columns.
     """
     kinds, bias, training = _by_kind(raw)
     layers, rest = divmod(len(kinds["layer_norm"]) - 1, 2)
@@ -60,8 +60,7 @@ def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.nda
     _check_shapes(found, raw)
     notes = [f"left out: {training} tensors of the optimizer"] if training else []
     if "classifier.weight" in found and found["classifier.weight"].shape[1] == 2:
-        for kind in ("weight", "bias"):
-            found[f"qa_outputs.{kind}"] = found.pop(f"classifier.{kind}")
+        found = our_names.with_question_answering_head(found)
         notes.append(
             "the classifier of two outputs is taken for the question-answering head, the only one that "
             "NVIDIA's Paddle BERT has"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert.conversion import flat_names, our_names
-from bert.conversion.our_names import DECODER_BIAS, WORD_EMBEDDINGS, Meaning
+from bert.conversion.our_names import DECODER_BIAS, WORD_EMBEDDINGS
 from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, widen_bfloat16
 
 # A padded token has a row of zeros, and this bias in the masked-LM head. exp(-100) adds nothing to a softmax, so the
@@ -85,21 +85,20 @@ def to_ours(raw: RawTensors, fused_qkv: str | None = None) -> Mapped:
         named, num_layers, more = flat_names.structured(raw, fused_qkv)
         return Mapped(_as_float32(named, raw, notes), num_layers, dialect, (), (*notes, *more))
     num_layers = our_names.count_layers(raw.tensors)
-    meanings = _meanings(dialect, num_layers)
+    dictionary = our_names.dictionary(dialect, num_layers)
     parameters: dict[str, np.ndarray] = {}
     unknown, training, buffers, tied = [], 0, [], []
     for name, array in raw.tensors.items():
-        plain = name if name in meanings else name.removeprefix("bert.")
-        if name in meanings:
-            meaning = meanings[name]
-            if meaning.name in parameters:
+        if name in dictionary:
+            ours, is_transposed = dictionary[name]
+            if ours in parameters:
                 raise ConversionError(
-                    f"{raw.source} holds {meaning.name} twice, under two spellings ({name} is one); remove one of them"
+                    f"{raw.source} holds {ours} twice, under two spellings ({name} is one); remove one of them"
                 )
-            parameters[meaning.name] = array.T if meaning.transposed and array.ndim == 2 else array
+            parameters[ours] = array.T if is_transposed and array.ndim == 2 else array
         elif our_names.BUFFERS.fullmatch(name):
             buffers.append(name)
-        elif plain in our_names.TIED:
+        elif name.removeprefix("bert.") in our_names.TIED:
             tied.append(name)
         elif dialect == "tensorflow" and our_names.TENSORFLOW_TRAINING.fullmatch(name):
             training += 1
@@ -118,15 +117,6 @@ def _without_wrapping(raw: RawTensors) -> RawTensors:
         bare = {name.removeprefix("module."): array for name, array in raw.tensors.items()}
         return RawTensors(bare, raw.source, raw.container, raw.metadata, (*raw.notes, "names stood below `module.`"))
     return raw
-
-
-def _meanings(dialect: str, num_layers: int) -> Mapping[str, Meaning]:
-    if dialect == "tensorflow":
-        return our_names.dictionary(num_layers, our_names.tensorflow_names, our_names.tensorflow_is_transposed)
-    if dialect == "paddlenlp":
-        return our_names.dictionary(num_layers, our_names.paddlenlp_names, lambda name: False)
-    from_torch = dialect == "huggingface"
-    return our_names.dictionary(num_layers, our_names.hugging_face_names, lambda name: from_torch)
 
 
 def _check_tied(raw: RawTensors, tied: list[str], parameters: dict[str, np.ndarray], notes: list[str]) -> None:

@@ -5,8 +5,8 @@ builds the dictionary for the number of layers found, so a foreign name has one 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 EMBEDDINGS = (
     "word_embeddings.weight",
@@ -57,32 +57,14 @@ TENSORFLOW_TRAINING = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """Our name for a foreign one, and whether its values are transposed."""
-
-    name: str
-    transposed: bool
-
-
-def layer_names(index: int) -> Iterator[str]:
-    for part in _LAYER_PARTS:
-        yield f"bert.encoder.layer.{index}.{part}.weight"
-        yield f"bert.encoder.layer.{index}.{part}.bias"
-
-
 def encoder_names(num_layers: int) -> Iterator[str]:
     """Every tensor of embeddings and encoder, by our names."""
     for part in EMBEDDINGS:
         yield f"bert.embeddings.{part}"
     for index in range(num_layers):
-        yield from layer_names(index)
-
-
-def all_names(num_layers: int) -> Iterator[str]:
-    yield from encoder_names(num_layers)
-    for names in HEADS.values():
-        yield from names
+        for part in _LAYER_PARTS:
+            yield f"bert.encoder.layer.{index}.{part}.weight"
+            yield f"bert.encoder.layer.{index}.{part}.bias"
 
 
 def is_linear(name: str) -> bool:
@@ -165,20 +147,25 @@ def tensorflow_names(name: str) -> Iterator[str]:
     yield theirs.replace(".", "/")
 
 
-def dictionary(
-    num_layers: int, spell: Callable[[str], Iterable[str]], is_transposed: Callable[[str], bool]
-) -> dict[str, Meaning]:
-    """Foreign name -> its meaning, for a model of `num_layers`."""
-    return {
-        theirs: Meaning(name, is_linear(name) and is_transposed(name))
-        for name in all_names(num_layers)
-        for theirs in spell(name)
-    }
+# Dialect -> (spellings of one of our names, whether that tensor is [out, in] there).
+_DIALECTS: dict[str, tuple[Callable[[str], Iterable[str]], Callable[[str], bool]]] = {
+    "native": (hugging_face_names, lambda name: False),
+    "huggingface": (hugging_face_names, is_linear),
+    "paddlenlp": (paddlenlp_names, lambda name: False),
+    "tensorflow": (tensorflow_names, lambda name: name in _TENSORFLOW_HEADS and is_linear(name)),
+}
 
 
-def tensorflow_is_transposed(name: str) -> bool:
-    """Google's kernels are [in, out] like ours; only the heads' `output_weights` are [out, in]."""
-    return name in _TENSORFLOW_HEADS
+def dictionary(dialect: str, num_layers: int) -> dict[str, tuple[str, bool]]:
+    """Foreign name -> (our name, whether its values are transposed), for a model of `num_layers`."""
+    spell, is_transposed = _DIALECTS[dialect]
+    names = [*encoder_names(num_layers), *(name for head in HEADS.values() for name in head)]
+    return {theirs: (name, is_transposed(name)) for name in names for theirs in spell(name)}
+
+
+def with_question_answering_head(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with their classifier, if they have one, as the question-answering head."""
+    return {re.sub(r"^classifier\.", "qa_outputs.", name): array for name, array in parameters.items()}
 
 
 _LAYER_NUMBER = re.compile(r"encoder[./]layers?[._](\d+)[./]")

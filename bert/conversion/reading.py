@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
+from bert.checkpoints.files import VerifiedCheckpoint
 from bert.config.architecture import BertConfig
 from bert.conversion import layout, locating, our_names
 from bert.conversion.model_description import read_description, read_labels
 from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw import ConversionError, RawTensors
 from bert.conversion.safetensors_file import read_safetensors
-from bert.conversion.shapes import check_sizes, heads_of
+from bert.conversion.shapes import check_complete, check_sizes, heads_of
 from bert.conversion.shards import read_shards
 from bert.conversion.tensorflow_file import read_tensorflow
 from bert.conversion.torch_file import read_torch
@@ -41,7 +42,11 @@ class PretrainedWeights:
 
 
 def read_pretrained(
-    path: Path, *, config_file: Path | None = None, fused_qkv: str | None = None, allow_unknown: bool = False
+    source: Path | VerifiedCheckpoint,
+    *,
+    config_file: Path | None = None,
+    fused_qkv: str | None = None,
+    allow_unknown: bool = False,
 ) -> PretrainedWeights:
     """Read the weights of a directory or file, recognising the format.
 
@@ -53,11 +58,13 @@ def read_pretrained(
         ConversionError, CheckpointError (both ValueError): missing, damaged or hostile; not a BERT; incomplete; a model
             description of another model. Nothing in the file is ever executed.
     """
-    located = locating.locate(path)
+    located = locating.locate(source)
     mapped = layout.to_ours(_read(located), fused_qkv)
     _check_known(mapped.unknown, located.weights, allow_unknown)
     notes = [*located.notes, *mapped.notes, *(f"left out: {name}, unknown" for name in mapped.unknown)]
-    parameters, heads = mapped.parameters, heads_of(mapped.parameters, mapped.num_layers)
+    parameters = mapped.parameters
+    check_complete(parameters, mapped.num_layers)
+    heads = heads_of(parameters)
     if absent := [head for head in our_names.HEADS if head not in heads]:
         notes.append(f"not there: {', '.join(absent)}")
     description_file = config_file or located.description
@@ -75,7 +82,8 @@ def read_pretrained(
         padded = -(-rows // 8) * 8
     parameters = layout.pad_vocabulary(parameters, rows, padded, notes)
     if mapped.dialect == "paddlenlp" and task == "question-answering":
-        parameters, heads = with_question_answering_head(parameters, heads)
+        parameters = our_names.with_question_answering_head(parameters)
+        heads = heads_of(parameters)
     folder = located.weights.parent
     return PretrainedWeights(
         parameters,
@@ -88,16 +96,6 @@ def read_pretrained(
         heads,
         folder,
     )
-
-
-def with_question_answering_head(
-    parameters: dict[str, np.ndarray], heads: tuple[str, ...]
-) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """(parameters, heads) with `classifier`, PaddleNLP's name of every such head, as the question-answering head."""
-    if "classifier" not in heads:
-        return parameters, heads
-    renamed = {name.replace("classifier.", "qa_outputs."): array for name, array in parameters.items()}
-    return renamed, tuple("question-answering head" if head == "classifier" else head for head in heads)
 
 
 def _read(located: locating.Located) -> RawTensors:

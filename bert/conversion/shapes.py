@@ -67,17 +67,21 @@ def check_sizes(parameters: Mapping[str, np.ndarray], num_layers: int, config: B
         )
 
 
-def heads_of(parameters: Mapping[str, np.ndarray], num_layers: int) -> tuple[str, ...]:
-    """The heads that are there, keys of our_names.HEADS.
+def heads_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """The heads that are there, keys of our_names.HEADS."""
+    return tuple(head for head, names in our_names.HEADS.items() if any(name in parameters for name in names))
+
+
+def check_complete(parameters: Mapping[str, np.ndarray], num_layers: int) -> None:
+    """Refuse an incomplete encoder or head.
 
     Raises:
-        ConversionError: the encoder or a head is incomplete.
+        ConversionError: with each missing tensor in a line.
     """
-    heads = {head: names for head, names in our_names.HEADS.items() if any(name in parameters for name in names)}
-    needed = [*our_names.encoder_names(num_layers), *(name for names in heads.values() for name in names)]
+    heads = [name for head in heads_of(parameters) for name in our_names.HEADS[head]]
+    needed = [*our_names.encoder_names(num_layers), *heads]
     if lacking := [name for name in needed if name not in parameters]:
         raise ConversionError("the model is there in part only:\n  " + "\n  ".join(_missing(lacking, parameters)))
-    return tuple(heads)
 
 
 def _missing(names: list[str], parameters: Mapping[str, np.ndarray]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
 from bert.conversion.our_names import TENSORFLOW_TRAINING
@@ -26,46 +26,35 @@ _DTYPES = {number: np.dtype(name) for number, name in ((1, "<f4"), (2, "<f8"), (
 _DTYPES[14] = BFLOAT16
 _LARGEST_INDEX = 256 << 20
 _KERAS = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# The fields of TensorFlow's messages that are read: message -> (name, number, type). Enums are read as numbers.
-_MESSAGES = {
-    "BundleHeaderProto": (("num_shards", 1, "int32"), ("endianness", 2, "int32")),
-    "Dim": (("size", 1, "int64"),),
-    "TensorShapeProto": (("dim", 2, "Dim"),),
-    "BundleEntryProto": (
-        ("dtype", 1, "int32"),
-        ("shape", 2, "TensorShapeProto"),
-        ("shard_id", 3, "int32"),
-        ("offset", 4, "int64"),
-        ("size", 5, "int64"),
-        ("crc32c", 6, "fixed32"),
-        ("slices", 7, "bytes"),
-    ),
+# The fields that are read of TensorFlow's messages. Enums are read as numbers.
+_SCHEMA = """
+name: "checkpoint" syntax: "proto3"
+message_type {
+  name: "BundleHeader"
+  field { name: "num_shards" number: 1 type: TYPE_INT32 }
+  field { name: "endianness" number: 2 type: TYPE_INT32 }
 }
-_REPEATED = ("dim", "slices")
-
-
-def _message_classes() -> dict[str, Any]:
-    """The classes of _MESSAGES, in a pool of their own, so that an imported TensorFlow is no conflict."""
-    kinds = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="checkpoint.proto", package="checkpoint", syntax="proto3")
-    for message, fields in _MESSAGES.items():
-        added = file.message_type.add(name=message)
-        for name, number, kind in fields:
-            label = kinds.LABEL_REPEATED if name in _REPEATED else kinds.LABEL_OPTIONAL
-            field = added.field.add(name=name, number=number, label=label)
-            if kind in _MESSAGES:
-                field.type, field.type_name = kinds.TYPE_MESSAGE, f".checkpoint.{kind}"
-            else:
-                field.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"checkpoint.{name}")) for name in _MESSAGES
-    }
-
-
-_CLASSES = _message_classes()
-BundleHeader, BundleEntry = _CLASSES["BundleHeaderProto"], _CLASSES["BundleEntryProto"]
+message_type {
+  name: "BundleEntry"
+  field { name: "dtype" number: 1 type: TYPE_INT32 }
+  field { name: "shape" number: 2 type: TYPE_MESSAGE type_name: ".TensorShape" }
+  field { name: "shard_id" number: 3 type: TYPE_INT32 }
+  field { name: "offset" number: 4 type: TYPE_INT64 }
+  field { name: "size" number: 5 type: TYPE_INT64 }
+  field { name: "crc32c" number: 6 type: TYPE_FIXED32 }
+  field { name: "slices" number: 7 type: TYPE_BYTES label: LABEL_REPEATED }
+}
+message_type {
+  name: "TensorShape"
+  field { name: "dim" number: 2 type: TYPE_MESSAGE type_name: ".Dimension" label: LABEL_REPEATED }
+}
+message_type { name: "Dimension" field { name: "size" number: 1 type: TYPE_INT64 } }
+"""
+_POOL = descriptor_pool.DescriptorPool()  # of our own, so that it does not conflict with an imported TensorFlow
+_POOL.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
+BundleHeader, BundleEntry = (
+    message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name)) for name in ("BundleHeader", "BundleEntry")
+)
 
 
 def read_tensorflow(index: Path) -> RawTensors:
