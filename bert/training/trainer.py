@@ -65,7 +65,7 @@ class Trainer:
 
     def _begin_leg(self, start_step: int, last_step: int, carried: dict) -> None:
         run = self._config.run
-        self._start_step, self._step, self._last_step, self._epoch = start_step, start_step, last_step, 0
+        self._step, self._last_step, self._epoch = start_step, last_step, 0
         self._interrupted = False
         self._metrics: dict[str, float] = {}
         self._warmup_end = start_step + run.benchmark_warmup_steps if run.benchmark else None
