@@ -60,7 +60,7 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
     _begin(outdir)
     shards: dict[str, ShardRecord] = {}
     reader = _Reader(source)
-    for name, bin_id, paths, pieces in progress(tasks, len(tasks), "shards", "files"):
+    for name, bin_id, paths, pieces in progress("shards", len(tasks), "files", tasks):
         table = pa.concat_tables(
             [reader.read(paths[piece.block]).slice(piece.start, piece.stop - piece.start) for piece in pieces]
         )

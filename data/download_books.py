@@ -27,8 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 from bert.command_errors import command
 from bert.files import only_writer, shown, write_atomically
-from bert.reporting.byte_progress import megabytes
-from bert.reporting.progress import progress
+from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.fetching.download import digests_of, fetch
 from data.fetching.transfer import PATIENT, DownloadError, Patience, Remote
@@ -95,7 +94,7 @@ def _file_name(url: str) -> str:
 def download_books(books: list[Book], folder: Path, patience: Patience = PATIENT) -> tuple[list[Path], list[str]]:
     """(the files that are there, what was said of those that are not)."""
     files, failures = [], []
-    for book in progress(books, len(books), "books", "files"):
+    for book in progress("books", len(books), "files", books):
         try:
             files.append(fetch(book.remote, folder / book.name, patience).path)
         except DownloadError as error:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.files import only_writer
-from bert.reporting.byte_progress import megabytes
+from bert.reporting.progress import megabytes
 from data.fetching.download import fetch
 from data.fetching.transfer import PATIENT, DownloadError, Patience, Remote
 from data.text.source_writer import check_language

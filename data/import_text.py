@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.files import only_writer, shown, write_atomically
-from bert.reporting.byte_progress import ByteMeter, megabytes
+from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.deduplication import MODES, SeenDocuments, TextDigest
 from data.text.encodings import NotTextError, check_encoding
@@ -185,7 +185,7 @@ def _finish(output: Path, report: dict, finals: dict[str, Path]) -> dict:
 
 def _documents(inputs: list[Input], settings: ImportSettings, findings: Findings, work: Path) -> Iterator[_Document]:
     near = settings.deduplicate == "near"
-    with ByteMeter("import", total_bytes(inputs)) as meter:
+    with progress("import", total_bytes(inputs)) as meter:
         for source in inputs:
             document: _Document | None = None
             try:
@@ -198,7 +198,7 @@ def _documents(inputs: list[Input], settings: ImportSettings, findings: Findings
                 findings.counts["files read"] += 1
             except NotTextError as error:
                 _leave_out(source, error, findings)
-            meter.add(source.path.stat().st_size)
+            meter.update(source.path.stat().st_size)
 
 
 def _leave_out(source: Input, error: NotTextError, findings: Findings) -> None:

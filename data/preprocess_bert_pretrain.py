@@ -81,7 +81,7 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     light = job.without_source()
     tasks = [(light, folder, block) for block in job.blocks]
     make_block(*tasks[0])  # here, so that the processes that are forked have its loops, and the common words
-    results = list(progress(run(make_block, tasks), len(tasks), "samples", "blocks"))
+    results = list(progress("samples", len(tasks), "blocks", run(make_block, tasks)))
     counts: Counter = Counter()
     for result in results:
         counts.update(result["counts"])
@@ -128,7 +128,7 @@ def _make_shards(job: Job, folder: Path, plans: list[ShardPlan], run: Run) -> di
         for group, results in zip(groups.values(), done, strict=True)
         for result in zip(group, results, strict=True)
     )
-    return {plan.name: result for plan, result in progress(results, len(plans), "shards", "files")}
+    return {plan.name: result for plan, result in progress("shards", len(plans), "files", results)}
 
 
 def _summary(job: Job, counts: Counter, shards: dict[str, ShardRecord]) -> dict:

@@ -1,28 +1,51 @@
-"""A progress bar on a terminal, a plain line now and then in a log."""
+"""Progress of long work: tqdm's bar on a terminal, a line every ten seconds in a log."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from tqdm import tqdm
 
-_Item = TypeVar("_Item")
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-def progress(items: Iterable[_Item], total: int, what: str, unit: str) -> Iterator[_Item]:
-    """The items, while their number is shown on standard error."""
-    if sys.stderr.isatty():
-        tqdm.monitor_interval = 0  # its thread would be copied into worker processes
-        yield from tqdm(items, total=total, desc=what, unit=unit)
-        return
-    shown = start = time.monotonic()
-    for number, item in enumerate(items, start=1):
-        now = time.monotonic()
-        if now - shown >= _SECONDS_BETWEEN_LINES or number == total:
-            print(f"{what}: {number}/{total} {unit} in {now - start:.0f} s", file=sys.stderr, flush=True)
-            shown = now
-        yield item
+class _Lines:
+    """What tqdm writes to: each state of the bar becomes a line of standard error."""
+
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            print(line, file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        pass
+
+
+def progress(what: str, total: int | None, unit: str = "B", items: Iterable | None = None, done: int = 0) -> tqdm:
+    """The items, which are counted as they are taken; without items the caller counts: `with progress(...) as meter:
+    meter.update(n)`. Work of less than ten seconds writes nothing to a log.
+
+    Args:
+        total: None if it is unknown.
+        unit: of what is counted; "B" stands for bytes, which are shown as kB, MB ...
+        done: what was finished before.
+    """
+    tqdm.monitor_interval = 0  # its thread would be copied into worker processes
+    log: dict[str, Any] = dict(
+        file=_Lines(), ncols=0, mininterval=_SECONDS_BETWEEN_LINES, miniters=1, delay=_SECONDS_BETWEEN_LINES
+    )
+    return tqdm(
+        items,
+        desc=what,
+        total=total,
+        initial=done,
+        unit=unit if unit == "B" else f" {unit}",
+        unit_scale=unit == "B",
+        **({} if sys.stderr.isatty() else log),
+    )
+
+
+def megabytes(num_bytes: float) -> str:
+    """12.3 MB, or 17.8 GB from a thousand megabytes on."""
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.1f} MB"

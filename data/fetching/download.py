@@ -17,7 +17,7 @@ from typing import Any
 import requests
 
 from bert.files import write_atomically
-from bert.reporting.byte_progress import megabytes
+from bert.reporting.progress import megabytes
 from data.fetching.transfer import PATIENT, DownloadError, Partial, Patience, Refused, Remote, check_checksum, transfer
 
 CHECKSUMS_NAME = "checksums.json"

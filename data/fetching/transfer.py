@@ -23,7 +23,7 @@ import requests
 import urllib3
 
 from bert.files import lock, sync, write_atomically
-from bert.reporting.byte_progress import ByteMeter, megabytes
+from bert.reporting.progress import megabytes, progress
 
 _CHUNK_BYTES = 1 << 18
 _DIGESTS = {"sha256": 64, "sha1": 40, "md5": 32}
@@ -254,14 +254,14 @@ def _receive(
 ) -> None:
     limit = remote.max_bytes if remote.num_bytes is None else remote.num_bytes
     size = have
-    with ByteMeter(urlsplit(url).path.rpartition("/")[2] or url, total, have) as meter:
+    with progress(urlsplit(url).path.rpartition("/")[2] or url, total, done=have) as meter:
         while data := response.raw.read1(_CHUNK_BYTES, decode_content=False):
             size += len(data)
             if size > limit:
                 partial.clear()
                 raise Refused(f"the server sends more than the {limit} bytes that the file may have")
             partial.file.write(data)
-            meter.add(len(data))
+            meter.update(len(data))
     partial.file.flush()
     sync(partial.path)
     if total is not None and size != total:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bert.files import sha256_of, write_atomically
-from bert.reporting.byte_progress import ByteMeter
+from bert.reporting.progress import progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.preprocessing.workers import run_ordered
 from data.text.source_writer import (
@@ -97,13 +97,13 @@ def extract(job: Extraction, num_workers: int) -> dict:
     counts: Counter = Counter()
     files: list[WrittenFile] = []
     tail, last_page = "", "missing"
-    with ByteMeter(f"text of {job.dump.name}", job.dump.stat().st_size) as meter:
+    with progress(f"text of {job.dump.name}", job.dump.stat().st_size) as meter:
         tasks = [(job, site, folder, span) for span in spans]
         for span, result in zip(spans, run_ordered(extract_span, tasks, num_workers), strict=True):
             counts.update(result["counts"])
             files += [WrittenFile(**record) for record in result["files"]]
             tail, last_page = tail[-64:] + result["tail"], result["last page"] or last_page
-            meter.add(span.stop - span.start)
+            meter.update(span.stop - span.start)
     check_end(job.dump, tail.encode("latin-1"), last_page)
     if not counts["pages"]:
         raise DumpError(f"{job.dump}: holds no page; an empty dump gives no corpus: download it again")

@@ -205,7 +205,7 @@ def test_a_disk_that_fills_up_stops_it_and_keeps_what_came(tmp_path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as context:
-        context.setattr("data.fetching.transfer.ByteMeter.add", fails)
+        context.setattr("bert.reporting.progress.tqdm.update", fails)
         with pytest.raises(OSError, match="No space left"):
             get(Served(DATA, etag=None), tmp_path)
     assert names(tmp_path) == {".file.bin.part", ".file.bin.part.json"}
