@@ -71,7 +71,8 @@ def requirements(facts: Facts) -> Finding:
 def paddle(facts: Facts) -> Finding:
     built, install = facts.paddle, f"pip install -r {facts.requirements_file}"
     if not built:
-        advice = f"{install} in a fresh environment, and see `python -c 'from bert.runtime.paddle_api import paddle'`"
+        probe = "python -c 'from bert.runtime.paddle_api import paddle'"
+        advice = f"{install} in a fresh environment, and see what `{probe}` prints"
         return Finding(FAILURE, "Paddle", facts.paddle_problem or "not loaded", advice)
     found = f"{built['version']}, {'CUDA ' + str(built['cuda']) if built['cuda'] else 'CPU'}"
     return judged(

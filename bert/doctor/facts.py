@@ -25,10 +25,13 @@ from bert.runtime import topology
 
 # Runs in a process of its own, because Paddle may crash. The matrix product is real work on the device.
 _ASK_PADDLE = """
+import faulthandler
 import json
 from bert.runtime.paddle_api import core, paddle, static
 import gzip
+faulthandler.dump_traceback_later(20, exit=True)  # with the wrong zlib it may corrupt the heap and hang
 compressed = gzip.decompress(gzip.compress(b"zlib" * 1000)) == b"zlib" * 1000
+faulthandler.cancel_dump_traceback_later()
 cuda = paddle.is_compiled_with_cuda()
 facts = dict(version=paddle.__version__, cuda=paddle.version.cuda() if cuda else None,
              cudnn=paddle.version.cudnn() if cuda else None, decompresses=compressed)

@@ -1,8 +1,8 @@
-"""What a program needs in memory, from its operators alone: shapes for given inputs, and which variable lives when.
+"""Computes the memory of a program from its operators: shapes for given inputs, and the lifetime of each variable.
 
-A program is built for any batch (dimensions of -1). `bound_shapes` fixes the inputs' shapes and follows them through
-every operator; `walk` then plays the executor, which allocates an operator's outputs before it runs it and frees a
-variable after its last reader. Nothing is executed, so the program of eight GPUs can be measured on a laptop.
+A program is built for any batch (dimensions of -1). `bound_shapes` fixes the inputs' shapes and infers those of every
+operator. `walk` then follows the executor, which allocates an operator's outputs before it runs it and frees a variable
+after its last reader. Nothing is executed, so the program of eight GPUs can be measured on a laptop.
 """
 
 import math
@@ -11,23 +11,14 @@ from dataclasses import dataclass
 
 from bert.runtime.paddle_api import core, static
 
-BYTES = {
-    "bool": 1,
-    "uint8": 1,
-    "int8": 1,
-    "float16": 2,
-    "bfloat16": 2,
-    "int32": 4,
-    "float32": 4,
-    "int64": 8,
-    "float64": 8,
-}
+BYTES = dict.fromkeys(("bool", "uint8", "int8"), 1) | dict.fromkeys(("float16", "bfloat16"), 2)
+BYTES |= dict.fromkeys(("int32", "float32"), 4) | dict.fromkeys(("int64", "float64"), 8)
 BACKWARD, OPTIMIZE = 1, 2  # bits of the attribute op_role
 _NO_DATA = ("feed", "fetch")
 
 
 def dtype_of(variable) -> str | None:
-    """`float32`, ...; None of what is not a tensor (the scopes of a conditional block)."""
+    """`float32`, ...; None for variables that are no tensors (the scopes of a conditional block)."""
     try:
         return str(variable.dtype).split(".")[-1].lower()
     except RuntimeError:
@@ -63,7 +54,7 @@ def bound_shapes(program: static.Program, inputs: dict[str, tuple[int, ...]]) ->
 
 
 def _complete(operator, block, values: dict[str, list[int]]) -> None:
-    """Fill in what Paddle leaves open at compile time because it depends on a tensor's value."""
+    """Fill in the sizes that Paddle does not know at compile time because they depend on a tensor's value."""
     shape_of = lambda name: tuple(block._find_var_recursive(name).shape)  # noqa: E731
     if operator.type == "coalesce_tensor":  # one buffer, of which the outputs are parts
         total = sum(math.prod(shape_of(name)) for name in operator.output("Output"))
@@ -104,7 +95,7 @@ def _is_shape_only(name: str, operator) -> bool:
 
 
 def tensor_bytes(program: static.Program, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
-    """Bytes of every variable; 0 of those that hold no data, or only what others hold (`FusedOutput`: its parts)."""
+    """Bytes of every variable; 0 for those without data of their own (`FusedOutput` holds that of its parts)."""
     result = {}
     for block in program.blocks:
         empty = {
@@ -123,7 +114,7 @@ def tensor_bytes(program: static.Program, shapes: dict[str, tuple[int, ...]]) ->
 
 @dataclass(frozen=True)
 class Moment:
-    """One operator's turn in a pass that also updates."""
+    """One operator's execution in a micro-step that also updates."""
 
     operator: str
     role: int

@@ -1,5 +1,6 @@
-"""A training program as facts that can be read, kept and compared: what computes in which type, casts, all-reduces and
-where they stand, loss scaling, memory. From the operators alone; nothing is executed.
+"""Records a training program as facts to compare: operators by dtype, casts, all-reduces, loss scaling, memory.
+
+The facts come from the operators; nothing is executed.
 """
 
 import difflib
@@ -22,9 +23,9 @@ from tests.gpu.program_memory import (
 
 Record = dict[str, dict[str, str | int | list[str]]]
 
-_SHORT, _FLOATS = ("float16", "bfloat16"), ("float16", "bfloat16", "float32", "float64")
+_HALF_PRECISION, _FLOATS = ("float16", "bfloat16"), ("float16", "bfloat16", "float32", "float64")
 _LOSS_SCALING = ("check_finite_and_unscale", "update_loss_scaling")
-# What makes the host wait until the device has caught up.
+# Operators that make the host wait for the device.
 _HOST_WAITS = ("c_sync_calc_stream", "c_sync_comm_stream", "memcpy", "memcpy_d2h", "where_index", "masked_select")
 _CONDITIONAL = "conditional_block"
 
@@ -61,7 +62,7 @@ def record(program, inputs: Mapping[str, tuple[int, ...]]) -> Record:
 
 
 def memory(program, sizes: Mapping[str, int]) -> dict[str, str | int | list[str]]:
-    """What one rank holds, in MB (10^6 bytes): what persists, and the temporaries of a pass at its worst moment."""
+    """Memory of one rank in MB (10^6 bytes): what persists, and the temporaries of a micro-step at their maximum."""
     persistable = {variable.name for variable in program.main.list_vars() if variable.persistable}
     master = {name for key, name in program.optimizer_state.items() if key.endswith("/master_weight")}
     groups = {
@@ -99,7 +100,7 @@ def differences(expected: Record, found: Record, name: str = "record") -> str:
 
 
 def dump(facts: Record) -> str:
-    """As it is kept: JSON, a fact a line."""
+    """The record as JSON, a fact a line."""
     return json.dumps(facts, indent=1) + "\n"
 
 
@@ -128,7 +129,7 @@ def _repetitions(labels: Sequence[str], start: int, length: int) -> int:
 
 
 def _part(operator, block) -> str:
-    """forward | backward | update: what stands in the conditional block runs once per update, whatever its role."""
+    """forward | backward | update: operators in the conditional block run once per update, whatever their role."""
     role = role_of(operator)
     if block.idx > 0 or role & OPTIMIZE:
         return "update"
@@ -136,7 +137,7 @@ def _part(operator, block) -> str:
 
 
 def _update_in_order(main) -> list[tuple]:
-    """What runs once per update, and collectives wherever they are, as executed: (operator, block)."""
+    """The operators that run once per update, and all collectives, in their order: (operator, block)."""
     result = []
     for operator in main.global_block().ops:
         if operator.has_attr("sub_block"):
@@ -183,7 +184,7 @@ def _casts(operators, sizes, parameters: set[str]) -> dict[str, str | int | list
 
 
 def _communication(operators, shapes) -> dict[str, str | int | list[str]]:
-    """Collectives by part, ring and type: how many, and how much they reduce."""
+    """Collectives by part, ring and dtype: their number and the bytes that they reduce."""
     counts: Counter[str] = Counter()
     sent: Counter[str] = Counter()
     for where, operator, block in operators:
@@ -217,7 +218,7 @@ def _loss_scaling(program, operators, shapes) -> dict[str, str | int | list[str]
             if where == "backward"
             for name in op.input_arg_names
             if (variable := block._find_var_recursive(name)) is not None
-            and dtype_of(variable) in _SHORT
+            and dtype_of(variable) in _HALF_PRECISION
             and shapes[name] in ((), (1,))
             and "@GRAD" in name
         }

@@ -1,4 +1,4 @@
-"""What is said about a program is what runs: its memory against the allocator's own count, its operators by hand."""
+"""The record of a program is what runs: its memory against the allocator's own count, its operators by hand."""
 
 import json
 import subprocess
@@ -70,7 +70,7 @@ def test_a_gradient_that_needs_only_a_shape_does_not_keep_the_tensor():
     assert live["product"] - live["sum"] == 4 * 1000, "sin(x) is kept for the product only; tanh needs its output"
 
 
-def test_what_runs_once_per_update_is_told_apart_and_in_order():
+def test_operators_that_run_once_per_update_are_recorded_in_order():
     found = facts(passes=3, precision=tiny.FLOAT16)
     order = found["order of the update"]["operators"]
     assert order[0] == f"scale float32 x {NUM_PARAMETERS}"
@@ -91,7 +91,7 @@ def test_memory_is_of_parameters_moments_and_merged_gradients():
     assert facts()["memory in MB"]["accumulated gradients"] == 0
 
 
-def test_a_loss_in_a_short_type_is_told():
+def test_a_loss_in_half_precision_is_recorded():
     """A loss scale of 2^16 and more is infinite in float16."""
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup):

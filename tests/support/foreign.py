@@ -1,7 +1,7 @@
-"""A tiny BERT whose every number follows from its name, as other libraries would keep it. numpy alone.
+"""A tiny BERT in the names and layouts of other libraries; each tensor's values are seeded by its name.
 
-Run in an environment with torch and transformers, or with TensorFlow, it makes the files of tests/golden/foreign with
-those libraries' own writers:
+In an environment with torch and transformers, or with TensorFlow, it makes the files of tests/golden/foreign with those
+libraries' own writers:
 
     python tests/support/foreign.py torch tests/golden/foreign
     python tests/support/foreign.py tensorflow tests/golden/foreign

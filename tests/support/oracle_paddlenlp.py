@@ -1,6 +1,6 @@
-"""PaddleNLP's BertForPretraining in dygraph: npz of weights and feed in, npz of logits, loss and gradients out.
+"""Runs PaddleNLP's BertForPretraining in dygraph: npz of weights and feed in, npz of logits, loss and gradients out.
 
-A process of its own: the project's modules switch Paddle to static graphs, and this import takes 8 s.
+It is a process of its own, because the project's modules switch Paddle to static graphs and this import takes 8 s.
 
     python tests/support/oracle_paddlenlp.py CONFIG_JSON INPUT_NPZ OUTPUT_NPZ
 

@@ -1,9 +1,9 @@
-"""Exported models loaded by the library they are for: folders and a feed in, outputs out. A process of its own.
+"""Runs exported models in transformers or PaddleNLP, in a process of its own.
 
     python tests/support/oracle_transformers.py transformers|paddlenlp JOB_JSON
 
-JOB_JSON: {"feed": npz, "models": {folder: task}, "out": npz}. Outputs are named "FOLDER NAME/output". What the library
-says about missing or unexpected weights makes it fail, but for poolers that a task does not use.
+JOB_JSON: {"feed": npz, "models": {folder: task}, "out": npz}. Outputs are named "FOLDER NAME/output". Missing or
+unexpected weights are an error, except for poolers that a task does not use.
 """
 
 import json
@@ -33,8 +33,8 @@ def with_transformers(folder: Path, task: str, feed: dict) -> list[np.ndarray]:
     import torch
     import transformers
 
-    model, said = getattr(transformers, CLASSES[task]).from_pretrained(folder, output_loading_info=True)
-    assert not any(said[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), said
+    model, loading = getattr(transformers, CLASSES[task]).from_pretrained(folder, output_loading_info=True)
+    assert not any(loading[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), loading
     assert model.config.architectures == [CLASSES[task]]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert tokenizer.tokenize("WORD3") == ["word3"]
