@@ -1,11 +1,11 @@
 """Saving beside the training: the caller waits for the copy alone, and no error is lost."""
 
 import threading
-import time
 
 import pytest
 
 from bert.checkpoints.writer import CheckpointWriter, SaveFailed
+from tests.support.waiting import wait_until
 
 
 class Disk:
@@ -54,7 +54,7 @@ def test_the_state_is_copied_before_save_returns():
 
     def capture():
         copy = list(state)
-        return lambda: disk.release.wait(10) and written.append(copy)
+        return lambda: disk.release.wait(60) and written.append(copy)
 
     writer = CheckpointWriter(asynchronous=True)
     writer.save(1, capture)
@@ -68,10 +68,7 @@ def test_the_state_is_copied_before_save_returns():
 def test_an_error_of_the_disk_is_raised_in_the_training_once(where):
     writer = CheckpointWriter(asynchronous=True)
     writer.save(7, lambda: fails)
-    deadline = time.monotonic() + 10
-    while threading.active_count() > 1 and any(t.name == "checkpoint" for t in threading.enumerate()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not any(thread.name == "checkpoint" for thread in threading.enumerate()))
     call = {"check": writer.check, "finish": writer.finish, "save": lambda: writer.save(8, lambda: fails)}[where]
     with pytest.raises(SaveFailed, match="step 7 could not be written .*No space left.*; the ones before it are whole"):
         call()

@@ -36,6 +36,7 @@ from data.text.encodings import Encoding, check_encoding, decode, detect
 from data.text.readers import lines
 from data.text.source_reader import list_sources, plan_blocks, read_documents
 from tests.support.commands import refused
+from tests.support.waiting import wait_until
 
 CHINESE = "\u5317\u4eac\u662f\u4e2d\u56fd\u7684\u9996\u90fd\u3002"
 TRADITIONAL = "\u5317\u4eac\u662f\u4e2d\u570b\u7684\u9996\u90fd\u3002"
@@ -593,8 +594,7 @@ def test_a_killed_import_leaves_no_text_and_the_next_is_whole(tmp_path, number):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while not (tmp_path / "cut").exists():
-        time.sleep(0.01)
+    wait_until((tmp_path / "cut").exists)
     time.sleep(rng.uniform(0, 0.5))
     process.send_signal(signal.SIGKILL)
     process.wait()

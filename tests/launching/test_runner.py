@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from bert.exit_codes import INTERRUPTED
 from bert.launching.runner import Runner, ranks_of
+from tests.support.waiting import wait_until
 
 
 def test_a_signal_before_training_stops_too():
@@ -27,9 +27,8 @@ def test_workers_of_paddles_launcher_are_told_directly(tmp_path):
     script = "import subprocess, sys; subprocess.Popen(['sleep', '30']).wait()"
     process = subprocess.Popen([sys.executable, "-c", script, "paddle.distributed.launch"])
     try:
-        deadline = time.monotonic() + 20
-        while not (ranks := ranks_of(process)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: ranks_of(process))
+        ranks = ranks_of(process)
         assert len(ranks) == 1
         assert Path(f"/proc/{ranks[0]}/cmdline").read_bytes().startswith((b"sleep", sys.executable.encode()))
     finally:

@@ -13,6 +13,7 @@ import pytest
 
 from bert import REPOSITORY
 from data.preprocessing.workers import run_ordered
+from tests.support.waiting import wait_until
 
 
 def tasks(count: int) -> list[tuple[int]]:
@@ -142,8 +143,7 @@ def end_if_idle(number, folder):
     if number:
         (folder / "pid").write_text(str(os.getpid()))
         return number
-    while not (folder / "pid").exists() or not (folder / "pid").read_text():
-        time.sleep(0.01)
+    wait_until(lambda: (folder / "pid").exists() and (folder / "pid").read_text())
     time.sleep(0.3)
     try:
         os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
