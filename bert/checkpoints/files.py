@@ -1,4 +1,4 @@
-"""A checkpoint directory on disk: written whole or not at all, verified when read, pruned to the newest. No Paddle.
+"""Checkpoint directories on disk: written whole or not at all, verified when read, pruned to the newest.
 
     STEP/
         <prefix>.safetensors             parameters by structured name
@@ -8,27 +8,45 @@
         manifest.json                    format version, size and sha256 of every file above
 
 Writing: temporary directory -> files -> fsync -> manifest -> fsync -> rename -> fsync of the parent -> prune.
+Every file is hashed once when it is saved and once when it is read.
 """
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bert.files import lock, sha256_of_file, sync
+
+logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 _TEMPORARY_PREFIX = ".saving-"
-_REPLACED_PREFIX = ".saving-replaced-"  # followed by the step
+_REPLACED_PREFIX = ".saving-replaced-"  # the step follows
 _LOCK = ".lock"
 _BEST = "-best"  # ends the name of the folder of a fine-tuning's best weights
 
 
 class CheckpointError(ValueError):
     """A checkpoint that is missing, damaged or does not fit; the text names the file, the rule and the remedy."""
+
+
+@dataclass(frozen=True)
+class VerifiedCheckpoint:
+    """A checkpoint directory whose files had the sizes and hashes of its manifest, so that readers need not hash them
+    again. Only `verify` makes one."""
+
+    directory: Path
+    manifest: dict[str, Any]
+
+    def __str__(self) -> str:
+        return str(self.directory)
 
 
 def step_directory(parent: Path, step: int) -> Path:
@@ -62,7 +80,7 @@ def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None
         temporary.rename(final)
         sync(parent)
     except BaseException:
-        with suppress(OSError):  # the error that stopped the save is the one to tell
+        with suppress(OSError):  # the error that stopped the save is the one to report
             remove_temporaries(parent)
         raise
     remove_temporaries(parent)
@@ -70,7 +88,11 @@ def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None
 
 
 def write_manifest(directory: Path, step: int) -> None:
-    """Flush every file of a directory to the disk, then list them with sizes and checksums: the last of its files."""
+    """Flush every file of a directory to the disk; last, write the manifest with their sizes and hashes.
+
+    The hash is of what was read back after the flush: a file that cannot be written or read fails the save before any
+    older checkpoint is deleted. To verify the saved directory would read the same pages of the system's cache again.
+    """
     files = {path.name: _entry(path) for path in sorted(directory.iterdir())}
     manifest = directory / MANIFEST
     manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "step": step, "files": files}, indent=1))
@@ -89,7 +111,7 @@ def remove_temporaries(parent: Path) -> None:
 
 
 def prune(parent: Path, keep: int) -> None:
-    """Delete all but the newest `keep` steps, oldest first, whoever wrote them; of those set aside, all but as many."""
+    """Delete all but the newest `keep` steps, oldest first, whichever run wrote them, and all but `keep` set aside."""
     for step in list_steps(parent)[:-keep]:
         remove_step(parent, step)
     aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)  # changed by the renaming
@@ -98,14 +120,14 @@ def prune(parent: Path, keep: int) -> None:
 
 
 def remove_step(parent: Path, step: int) -> None:
-    # Renamed first: a crash in the middle of a deletion must not leave half a directory that looks like a step.
+    # Renamed first: a crash during the deletion must not leave a partial directory that looks like a step.
     doomed = parent / f"{_TEMPORARY_PREFIX}pruned-{step}-{os.getpid()}"
     step_directory(parent, step).rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 
 
 def set_aside_newer(parent: Path, step: int) -> list[Path]:
-    """Rename steps above `step` to `STEP.set-aside-N`: a run that goes back must not be overtaken by what it left."""
+    """Rename steps above `step` to `STEP.set-aside-N`, so that a run that was rolled back does not resume from them."""
     moved = []
     for newer in [other for other in list_steps(parent) if other > step]:
         number = 1
@@ -115,12 +137,15 @@ def set_aside_newer(parent: Path, step: int) -> list[Path]:
     return moved
 
 
-def verify(directory: Path) -> dict:
-    """Check every file of a checkpoint against its manifest and return the manifest.
+def verify(checkpoint: Path | VerifiedCheckpoint) -> VerifiedCheckpoint:
+    """Check every file of a checkpoint against its manifest, unless that was done.
 
     Raises:
         CheckpointError: no manifest, another format version, or files missing, added, truncated or changed.
     """
+    if isinstance(checkpoint, VerifiedCheckpoint):
+        return checkpoint
+    directory = checkpoint
     manifest = _read_manifest(directory)
     expected = manifest["files"]
     present = {path.name for path in directory.iterdir()} - {MANIFEST}
@@ -145,28 +170,25 @@ def verify(directory: Path) -> dict:
                 f"{directory / name} does not have the sha256 its {MANIFEST} says: the file was "
                 "changed or damaged; use another step"
             )
-    return manifest
+    return VerifiedCheckpoint(directory, manifest)
 
 
-def newest_valid(parent: Path, report: Callable[[str], None], up_to: int | None = None) -> Path | None:
-    """The newest step directory (up to a step) that verifies, or None; what is wrong with newer ones is reported."""
+def newest_valid(parent: Path, up_to: int | None = None) -> VerifiedCheckpoint | None:
+    """The newest checkpoint of a run (up to a step) that verifies, or None; why newer ones do not is logged."""
     for step in reversed(list_steps(parent)):
         if up_to is not None and step > up_to:
             continue
-        directory = step_directory(parent, step)
         try:
-            verify(directory)
+            return verify(step_directory(parent, step))
         except (CheckpointError, OSError) as error:
-            report(f"checkpoint refused, trying an older one: {error}")
-        else:
-            return directory
+            logger.warning(f"checkpoint refused, trying an older one: {error}")
     return None
 
 
 def weights_folder(path: Path) -> Path:
-    """`path`, or the newest step below it where it is the output folder of a run, or a folder in between.
+    """`path`, or the newest step below it where it is the output folder of a run or a folder inside it.
 
-    Phase 2 goes before phase 1, and the best weights of a fine-tuning before its newest.
+    Phase 2 is preferred to phase 1, and the best weights of a fine-tuning to its newest.
 
     Raises:
         CheckpointError: several runs lie below it.

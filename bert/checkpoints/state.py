@@ -1,8 +1,9 @@
-"""Between the scope's variables and a checkpoint directory: capture, restore, and say exactly what does not fit."""
+"""A program's variables <-> a checkpoint directory; errors list every tensor that does not fit."""
 
 import json
+import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bert.checkpoints import files as checkpoint_files
-from bert.checkpoints.files import CheckpointError
+from bert.checkpoints.files import CheckpointError, VerifiedCheckpoint
 from bert.model.optimization import COUNTERS
 from bert.runtime.paddle_api import read_variable, write_variable
+
+logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "bert_config.json"
 VOCABULARY_FILE = "vocab.txt"
@@ -102,7 +105,7 @@ def save_weights(
     vocab_file: Path,
     texts: Mapping[str, str],
 ) -> Path:
-    """Write weights to use, not to continue: as `save`, without optimizer state and progress."""
+    """Write weights for use, not for resuming: as `save`, without optimizer state and progress."""
     return _write(
         parent, step, {f"{prefix}.safetensors": parameters}, {**texts, CONFIG_FILE: model_config_json}, vocab_file
     )
@@ -125,9 +128,10 @@ def _write(parent: Path, step: int, tensors: Mapping[str, dict], texts: Mapping[
     return checkpoint_files.write_checkpoint(parent, step, write_files)
 
 
-def load(directory: Path) -> tuple[dict, dict, Progress]:
-    """(parameters, optimizer state, progress) of a verified checkpoint; CheckpointError if it is not whole."""
-    checkpoint_files.verify(directory)
+def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
+    """(parameters, optimizer state, progress) of a checkpoint, verified if it was not; CheckpointError if it is not
+    whole."""
+    directory = checkpoint_files.verify(checkpoint).directory
     progress_file = _only(directory, "*_progress.json")
     prefix = progress_file.name.removesuffix("_progress.json")
     try:
@@ -141,11 +145,12 @@ def load(directory: Path) -> tuple[dict, dict, Progress]:
     )
 
 
-def load_parameters(path: Path) -> dict[str, np.ndarray]:
-    """Tensors of a .safetensors file, or of the parameter file in a checkpoint directory."""
+def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
+    """Tensors of a .safetensors file, or of the parameter file in a directory, verified if that is a checkpoint."""
+    path = source if isinstance(source, Path) else source.directory
     if path.is_dir():
         if (path / checkpoint_files.MANIFEST).exists():
-            checkpoint_files.verify(path)
+            checkpoint_files.verify(source)
         candidates = [p for p in sorted(path.glob("*.safetensors")) if not p.stem.endswith("_optimizer")]
         if len(candidates) != 1:
             raise CheckpointError(
@@ -162,7 +167,7 @@ def load_parameters(path: Path) -> dict[str, np.ndarray]:
 
 
 def differences(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> list[str]:
-    """What keeps `found` from standing in for `expected`: a line for each tensor missing, unknown or of other shape."""
+    """Why `found` cannot replace `expected`: a line for each tensor that is missing, unknown or of another shape."""
     lines = [f"missing: {name} {list(expected[name].shape)}" for name in sorted(expected.keys() - found.keys())]
     lines += [f"unknown: {name} {list(found[name].shape)}" for name in sorted(found.keys() - expected.keys())]
     for name in sorted(found.keys() & expected.keys()):
@@ -209,11 +214,10 @@ def initialize_from(
     place,
     variables: Variables,
     parameters: Mapping[str, np.ndarray],
-    source: Path,
-    report: Callable[[str], None],
+    source: Path | VerifiedCheckpoint,
     heads_may_differ: bool,
 ) -> None:
-    """Start from weights alone. Only heads may be missing or left over, only when allowed, and each is reported."""
+    """Start from weights alone. Only heads may be missing or unknown, only when allowed, and each is logged."""
     current = {name: read_variable(scope, name) for name in variables.parameters}
     wrong = differences(parameters, current)
     heads = [line for line in wrong if heads_may_differ and line.startswith(_OTHER_HEADS)]
@@ -224,7 +228,7 @@ def initialize_from(
         )
     for line in heads:
         consequence = "starts from its random initialisation" if line.startswith("missing") else "not used here"
-        report(f"{source}: {line}; {consequence}")
+        logger.info(f"{source}: {line}; {consequence}")
     write_parameters(scope, place, {name: parameters[name] for name in parameters.keys() & current.keys()})
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints.files import VerifiedCheckpoint
 from bert.conversion.model_description import CONFIG_FILES
 from bert.conversion.raw import ConversionError, regular_file
 
@@ -38,27 +39,38 @@ _BY_SUFFIX = (
 )
 
 
-def locate(path: Path) -> Located:
-    """Find the weights that `path` names: a file, a directory, or the prefix of a TensorFlow checkpoint.
+def locate(source: Path | VerifiedCheckpoint) -> Located:
+    """Find the weights that `source` names: a file, a directory, or the prefix of a TensorFlow checkpoint.
 
     Raises:
         ConversionError, CheckpointError: nothing there, several candidates, an unknown kind, a damaged checkpoint.
     """
     notes: list[str] = []
+    if isinstance(source, VerifiedCheckpoint):
+        return _with_neighbours(*_choose(source.directory, notes), notes)
+    path = source
     if not path.is_dir():
         return _with_neighbours(*_file(path), notes)
     if not _holds_weights(path) and (step := checkpoint_files.weights_folder(path)) != path:
         path = step.parent  # of the run below the folder that was named
     steps = checkpoint_files.list_steps(path)
     if steps and not _holds_weights(path):
-        newest = checkpoint_files.newest_valid(path, notes.append)
-        if newest is None:
-            raise ConversionError(f"{path} holds steps {steps}, none of them valid: " + "; ".join(notes))
-        notes.append(f"{path} holds steps {steps}; the newest valid one is taken, {newest.name}")
-        path = newest
-    if (path / checkpoint_files.MANIFEST).exists():
+        path = _newest_step(path, steps, notes)
+    elif (path / checkpoint_files.MANIFEST).exists():
         checkpoint_files.verify(path)
     return _with_neighbours(*_choose(path, notes), notes)
+
+
+def _newest_step(parent: Path, steps: list[int], notes: list[str]) -> Path:
+    for step in reversed(steps):
+        try:
+            found = checkpoint_files.verify(checkpoint_files.step_directory(parent, step)).directory
+        except (checkpoint_files.CheckpointError, OSError) as error:
+            notes.append(f"checkpoint refused, trying an older one: {error}")
+        else:
+            notes.append(f"{parent} holds steps {steps}; the newest valid one is taken, {step}")
+            return found
+    raise ConversionError(f"{parent} holds steps {steps}, none of them valid: " + "; ".join(notes))
 
 
 def _holds_weights(folder: Path) -> bool:

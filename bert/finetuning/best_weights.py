@@ -81,8 +81,8 @@ class BestWeights:
 
     def _best(self) -> tuple[int, float] | None:
         """(step, value of the metric) of the weights that are kept."""
-        path = checkpoint_files.newest_valid(self._parent, logger.info)
-        if path is None:
+        found = checkpoint_files.newest_valid(self._parent)
+        if found is None:
             return None
-        metrics = json.loads((path / checkpoint.METRICS_FILE).read_text())
-        return int(path.name), metrics[self._metric]
+        metrics = json.loads((found.directory / checkpoint.METRICS_FILE).read_text())
+        return int(found.directory.name), metrics[self._metric]

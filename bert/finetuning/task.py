@@ -103,7 +103,7 @@ class FineTuning(Task):
         self._program = build_prediction_program(self.objective)
         if session.program is None:
             self._device.executor.run(self._program.startup)
-            load_weights_to_use(self.config, self._program.parameters, self._device, logger.info)
+            load_weights_to_use(self.config, self._program.parameters, self._device)
             return {}
         assert session.progress is not None
         step, settings = session.progress.step, self.config.initialization

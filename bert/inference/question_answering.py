@@ -92,7 +92,7 @@ class QuestionAnswerer:
         self._load(folder)
 
     def _load(self, folder: Path) -> None:
-        parameters = pretrained_parameters(folder, self._model, logger.info)
+        parameters = pretrained_parameters(folder, self._model)
         names = self._program.parameters
         current = {name: checkpoint.read_variable(self._device.scope, name) for name in names}
         wrong = [line for line in checkpoint.differences(parameters, current) if not line.startswith("unknown: ")]

@@ -1,21 +1,25 @@
-"""Which weights a run begins with: its own checkpoint, those of another run or library, or random ones."""
+"""Initial weights of a run: its own checkpoint, those of another run or library, or random ones."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from bert.checkpoints import files as checkpoint_files
 from bert.checkpoints import state as checkpoint
+from bert.checkpoints.files import VerifiedCheckpoint
 from bert.checkpoints.state import CheckpointError, Progress
 from bert.config.base import BertConfig, TrainingConfig
 from bert.conversion.reading import read_pretrained
 from bert.training.trainer import Device
 from program import TrainingProgram
 
+logger = logging.getLogger(__name__)
+
 
 def initialize_weights(
-    config: TrainingConfig, program: TrainingProgram, device: Device, progress: Progress, say: Callable[[str], None]
+    config: TrainingConfig, program: TrainingProgram, device: Device, progress: Progress
 ) -> Progress:
     """Continue a checkpoint, or start from given or random weights; returns where the run stands.
 
@@ -26,73 +30,69 @@ def initialize_weights(
     """
     settings, variables = config.initialization, checkpoint.variables_of(program)
     if settings.from_checkpoint:
-        directory = _checkpoint_to_continue(config, say)
-        if directory is not None:
-            parameters, optimizer, found = checkpoint.load(directory)
+        source = _checkpoint_to_continue(config)
+        if source is not None:
+            parameters, optimizer, found = checkpoint.load(source)
             checkpoint.check_continues(found, progress)
             checkpoint.restore(device.scope, device.place, variables, parameters, optimizer, found)
             for line in _changed_settings(found.settings, progress.settings):
-                say(f"changed since the checkpoint: {line}")
-            say(f"continuing {directory} at step {found.step}")
+                logger.info(f"changed since the checkpoint: {line}")
+            logger.info(f"continuing {source} at step {found.step}")
             return found
-        say(f"no checkpoint of {config.stage()} in {settings.from_checkpoint} yet")
+        logger.info(f"no checkpoint of {config.stage()} in {settings.from_checkpoint} yet")
     if (steps := checkpoint_files.list_steps(config.checkpoint_dir())) and not config.run.benchmark:
         raise CheckpointError(
             f"{config.checkpoint_dir()} holds steps {steps} of an earlier run; continue it with --from-checkpoint "
             f"{config.run.output_dir} --last-step-of-checkpoint auto, or start afresh in another --output-dir"
         )
-    if source := settings.initial_weights():
-        path = Path(source)
-        if is_strict := getattr(settings, "from_phase1_final_params", None) is not None:
-            found = newest(path, config, "phase1", say)
-            weights = checkpoint.load_parameters(found or checkpoint_files.weights_folder(path))
-XX        checkpoint.initialize_from(
-            device.scope, device.place, variables, weights, path, say, heads_may_differ=not is_strict
-        )
+    if start := settings.initial_weights():
+        is_strict = getattr(settings, "from_phase1_final_params", None) is not None
+        newest = _newest(start, config, "phase1") if is_strict else None
+        path = newest or checkpoint_files.weights_folder(start)
+        weights = checkpoint.load_parameters(path) if is_strict else pretrained_parameters(path, config.model)
+        checkpoint.initialize_from(device.scope, device.place, variables, weights, path, heads_may_differ=not is_strict)
         if program.amp_optimizer is not None:
             program.amp_optimizer.amp_init(device.place, scope=device.scope, rewrite_master_weight=True)
-        say(f"starting from the weights of {path}")
+        logger.info(f"starting from the weights of {path}")
     return progress
 
 
-def load_weights_to_use(
-    config: TrainingConfig, names: tuple[str, ...], device: Device, say: Callable[[str], None]
-) -> None:
+def load_weights_to_use(config: TrainingConfig, names: tuple[str, ...], device: Device) -> None:
     """Weights for a program that is not trained: none may be missing.
 
     Raises:
         CheckpointError: none were named; they are missing, damaged, of another shape or without the task's head.
     """
     settings = config.initialization
+    source: Path | VerifiedCheckpoint | None = None
     if settings.from_checkpoint:
-        path = _checkpoint_to_continue(config, say)
-    else:
-        path = settings.initial_weights()
-    if path is None:
+        source = _checkpoint_to_continue(config)
+    elif start := settings.initial_weights():
+        source = checkpoint_files.weights_folder(start)
+    if source is None:
         raise CheckpointError(
             "no weights to use: pass --from-pretrained-params with a fine-tuned model, or "
             "--from-checkpoint with the folder of its run"
         )
-    path = checkpoint_files.weights_folder(path)
-    parameters = pretrained_parameters(path, config.model, say)
+    parameters = pretrained_parameters(source, config.model)
     current = {name: checkpoint.read_variable(device.scope, name) for name in names}
     wrong = [line for line in checkpoint.differences(parameters, current) if not line.startswith("unknown: ")]
     if wrong:
-        raise CheckpointError("\n  ".join([f"{path} does not fit this task and model:", *wrong]))
+        raise CheckpointError("\n  ".join([f"{source} does not fit this task and model:", *wrong]))
     checkpoint.write_parameters(device.scope, device.place, {name: parameters[name] for name in names})
-    say(f"using the weights of {path}")
+    logger.info(f"using the weights of {source}")
 
 
-def pretrained_parameters(path: Path, model: BertConfig, say: Callable[[str], None]) -> Mapping[str, np.ndarray]:
-    """Weights of any known format for `model`; what was left out or filled in is said.
+def pretrained_parameters(path: Path | VerifiedCheckpoint, model: BertConfig) -> Mapping[str, np.ndarray]:
+    """Weights of any known format for `model`; tensors left out or filled in are logged.
 
     Raises:
         CheckpointError: unreadable, or made for a network whose shapes are the same and whose outputs are not.
     """
     pretrained = read_pretrained(path)
     for line in pretrained.notes:
-        if not line.startswith("not there: "):  # said tensor by tensor when the weights are put in place
-            say(f"{path}: {line}")
+        if not line.startswith("not there: "):  # logged tensor by tensor when the weights are loaded
+            logger.info(f"{path}: {line}")
     if pretrained.config is not None:
         there, here = pretrained.config.num_attention_heads, model.num_attention_heads
         if there != here:
@@ -102,19 +102,21 @@ def pretrained_parameters(path: Path, model: BertConfig, say: Callable[[str], No
             )
         for name in ("hidden_act", "layer_norm_eps"):
             if getattr(pretrained.config, name) != getattr(model, name):
-                say(f"{path}: {name} was {getattr(pretrained.config, name)} there, is {getattr(model, name)} here")
+                logger.info(
+                    f"{path}: {name} was {getattr(pretrained.config, name)} there, is {getattr(model, name)} here"
+                )
     return pretrained.parameters
 
 
-def _checkpoint_to_continue(config: TrainingConfig, say: Callable[[str], None]) -> Path | None:
-    """The step directory named by --from-checkpoint; None only with `auto` and nothing there yet."""
+def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:
+    """The checkpoint named by --from-checkpoint; None only with `auto` and nothing there yet."""
     assert config.initialization.from_checkpoint is not None
     source, step = config.initialization.from_checkpoint, config.initialization.last_step_of_checkpoint
     if isinstance(step, int):
-        return _existing_step(source, config, step)
+        return checkpoint_files.verify(_existing_step(source, config, step))
     if (source / checkpoint_files.MANIFEST).exists():
-        return source
-    found = newest(source, config, config.stage(), say)
+        return checkpoint_files.verify(source)
+    found = _newest(source, config, config.stage())
     if found is None and (step != "auto" or not _is_own(source, config)):
         raise CheckpointError(
             f"from_checkpoint={source} holds no valid checkpoint of {config.stage()}; check the folder, or "
@@ -147,11 +149,11 @@ def _existing_step(source: Path, config: TrainingConfig, step: int) -> Path:
     )
 
 
-def newest(source: Path, config: TrainingConfig, stage: str, say: Callable[[str], None]) -> Path | None:
+def _newest(source: Path, config: TrainingConfig, stage: str) -> VerifiedCheckpoint | None:
     """The newest valid checkpoint of a stage at or below `source`; None without any."""
     for parent in _parents(source, config, stage):
         if checkpoint_files.list_steps(parent):
-            return checkpoint_files.newest_valid(parent, say)
+            return checkpoint_files.newest_valid(parent)
     return None
 
 

@@ -69,7 +69,7 @@ def _train(
     config = task.config
     program, device = build(config, task.objective, group)
     start = progress_at_start(config, task.fingerprint, group)
-    progress = initialize_weights(config, program, device, start, logger.info)
+    progress = initialize_weights(config, program, device, start)
     log.first_step = progress.step
     facts |= task.prepare(Session(device, log, program, progress))
     log.parameters({**facts, "peak_tflops_per_rank": device.peak_tflops})

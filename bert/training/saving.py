@@ -92,15 +92,15 @@ class Checkpoints(NoCheckpoints):
     def restore(self, step: int) -> Progress | None:
         """Bring back the newest valid checkpoint up to `step` on every rank; None if there is none."""
         self._writer.finish()
-        parent, found = self._config.checkpoint_dir(), 0
+        parent, newest, found = self._config.checkpoint_dir(), None, 0
         collective, is_main = self._device.collective, self._device.group.is_main
         if is_main:
-            directory = checkpoint_files.newest_valid(parent, logger.info, up_to=step)
-            found = int(directory.name) if directory else 0
+            newest = checkpoint_files.newest_valid(parent, up_to=step)
+            found = int(newest.directory.name) if newest else 0
         found = int(collective.sum(np.array([found], "int64"))[0])
         if found == 0:
             return None
-        parameters, optimizer, progress = checkpoint.load(checkpoint_files.step_directory(parent, found))
+        parameters, optimizer, progress = checkpoint.load(newest or checkpoint_files.step_directory(parent, found))
         checkpoint.restore(self._device.scope, self._device.place, self._variables, parameters, optimizer, progress)
         collective.sum(np.zeros(1, "int64"))  # all ranks have read it before anything is moved
         if is_main:
@@ -128,6 +128,5 @@ class Checkpoints(NoCheckpoints):
             config.vocabulary_file(),
             self._texts,
         )
-        checkpoint_files.verify(directory)  # before older ones are deleted
         checkpoint_files.prune(parent, config.run.keep_checkpoints)
         logger.info(f"saved {directory}")

@@ -40,18 +40,20 @@ def contents_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != MANIFEST}
 
 
-def silent(message: str) -> None:
-    raise AssertionError(message)
+@pytest.fixture
+def refusals(caplog):
+    """The log lines about checkpoints that do not verify."""
+    return lambda: [record.getMessage() for record in caplog.records]
 
 
-def test_what_is_written_verifies_and_leaves_nothing_else(tmp_path):
+def test_what_is_written_verifies_and_leaves_nothing_else(tmp_path, refusals):
     directory = write_checkpoint(tmp_path, 5, files())
     assert directory == tmp_path / "5"
-    manifest = verify(directory)
+    manifest = verify(directory).manifest
     assert (manifest["format_version"], manifest["step"], set(manifest["files"])) == (1, 5, set(CONTENTS))
     assert contents_of(directory) == CONTENTS
     assert [path.name for path in tmp_path.iterdir()] == ["5"]
-    assert newest_valid(tmp_path, silent) == directory
+    assert newest_valid(tmp_path).directory == directory and not refusals()
 
 
 def test_every_file_is_synced_before_the_rename_and_the_parent_after(tmp_path, monkeypatch):
@@ -98,7 +100,7 @@ def test_no_flipped_bit_is_read_as_data(tmp_path):
             assert str(directory) in str(error)
         else:
             # Only a manifest that still says the same of every file may pass: its step, or white space.
-            assert path.name == MANIFEST and found["files"] == accepted["files"]
+            assert path.name == MANIFEST and found.manifest["files"] == accepted.manifest["files"]
             harmless += 1
         path.write_bytes(whole)
     assert harmless < 25
@@ -127,30 +129,28 @@ def test_no_flipped_bit_is_read_as_data(tmp_path):
     ],
     ids=range(10),
 )
-def test_missing_added_and_foreign_files_are_refused_with_the_reason(tmp_path, damage, message):
+def test_missing_added_and_foreign_files_are_refused_with_the_reason(tmp_path, refusals, damage, message):
     directory = write_checkpoint(tmp_path, 5, files())
     damage(directory)
     with pytest.raises(CheckpointError, match=message):
         verify(directory)
-    reports = []
     write_checkpoint(tmp_path, 4, files())
-    assert newest_valid(tmp_path, reports.append) == tmp_path / "4"
-    assert len(reports) == 1 and message in reports[0]
+    assert newest_valid(tmp_path).directory == tmp_path / "4"
+    assert len(refusals()) == 1 and message in refusals()[0]
 
 
-def test_newest_valid_falls_back_step_by_step_and_counts_by_number(tmp_path):
+def test_newest_valid_falls_back_step_by_step_and_counts_by_number(tmp_path, refusals):
     for step in (9, 100, 20):
         write_checkpoint(tmp_path, step, files())
     os.utime(tmp_path / "9")  # the newest by clock is not the newest
-    assert newest_valid(tmp_path, silent) == tmp_path / "100"
+    assert newest_valid(tmp_path).directory == tmp_path / "100" and not refusals()
     (tmp_path / "100" / "vocab.txt").write_bytes(b"")
-    reports: list[str] = []
-    assert newest_valid(tmp_path, reports.append) == tmp_path / "20"
+    assert newest_valid(tmp_path).directory == tmp_path / "20"
     (tmp_path / "20" / MANIFEST).unlink()
     (tmp_path / "9" / "bert.safetensors").unlink()
-    assert newest_valid(tmp_path, reports.append) is None
-    assert len(reports) == 4
-    assert newest_valid(tmp_path / "nowhere", silent) is None
+    assert newest_valid(tmp_path) is None
+    assert len(refusals()) == 4
+    assert newest_valid(tmp_path / "nowhere") is None and len(refusals()) == 4
 
 
 def test_only_numbered_directories_are_steps(tmp_path):
@@ -158,6 +158,17 @@ def test_only_numbered_directories_are_steps(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "44").write_text("a file")
     assert list_steps(tmp_path) == [12]
+
+
+def test_a_checkpoint_is_hashed_once_when_saved_and_once_when_read(tmp_path, monkeypatch):
+    hashed = []
+    real = checkpoint_files.sha256_of_file
+    monkeypatch.setattr(checkpoint_files, "sha256_of_file", lambda path: (hashed.append(path.name), real(path))[1])
+    write_checkpoint(tmp_path, 5, files())
+    assert sorted(hashed) == sorted(CONTENTS)
+    found = newest_valid(tmp_path)
+    assert verify(found) is found
+    assert sorted(hashed) == sorted([*CONTENTS, *CONTENTS])
 
 
 # Interruption
@@ -180,7 +191,9 @@ def failing(function, at: int):
 
 @pytest.mark.parametrize("replaces", [False, True], ids=["new_step", "same_step"])
 @pytest.mark.parametrize("owner,name", [(os, "fsync"), (Path, "rename"), (Path, "write_text"), (Path, "mkdir")])
-def test_an_error_at_any_call_leaves_the_old_or_the_new_checkpoint_whole(tmp_path, monkeypatch, owner, name, replaces):
+def test_an_error_at_any_call_leaves_the_old_or_the_new_checkpoint_whole(
+    tmp_path, monkeypatch, refusals, owner, name, replaces
+):
     new = {**CONTENTS, "vocab.txt": b"new\n"}
     failures = 0
     for at in range(20):
@@ -197,8 +210,8 @@ def test_an_error_at_any_call_leaves_the_old_or_the_new_checkpoint_whole(tmp_pat
                 assert contents_of(parent / str(step)) == new
                 break
         remove_temporaries(parent)
-        newest = newest_valid(parent, silent)
-        assert newest is not None and contents_of(newest) in (CONTENTS, new), at
+        newest = newest_valid(parent)
+        assert newest is not None and contents_of(newest.directory) in (CONTENTS, new) and not refusals(), at
         assert {path.name for path in parent.iterdir()} <= {"4", "5"}, at
         write_checkpoint(parent, step, files(new))  # and the next save works
         assert contents_of(parent / str(step)) == new
@@ -242,7 +255,7 @@ def run_writer(parent: Path, step: int, boundary: int) -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize("step", [4, 5], ids=["same_step", "new_step"])
-def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_goes_on(tmp_path, step):
+def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_continues(tmp_path, refusals, step):
     """Saving and pruning to one checkpoint: at no boundary are there fewer than one."""
     old, new = {"a.bin": b"old", "b.bin": b"old"}, {"a.bin": b"new" * 1000, "b.bin": b"new" * 1000}
     whole = tmp_path / "whole"
@@ -257,12 +270,12 @@ def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_goe
         killed = run_writer(parent, step, boundary)
         assert killed.returncode == -signal.SIGKILL
         with run_lock(parent):  # the kernel released the lock; what was set aside comes back
-            newest = newest_valid(parent, silent)
-            assert newest is not None, boundary
-            assert contents_of(newest) in (old, new), boundary
+            newest = newest_valid(parent)
+            assert newest is not None and not refusals(), boundary
+            assert contents_of(newest.directory) in (old, new), boundary
             write_checkpoint(parent, step, files(new))
             prune(parent, 1)
-            assert contents_of(newest_valid(parent, silent)) == new
+            assert contents_of(newest_valid(parent).directory) == new
             assert {path.name for path in parent.iterdir()} == {str(step), ".lock"}
 
 

@@ -280,7 +280,11 @@ def test_memory_does_not_grow_with_the_corpus_nor_with_a_line(tmp_path):
             "shards --vocab-file vocab.txt > /dev/full",
             "standard output: No space left on device; free space",
         ),
-        ("tests.benchmarks.measure_loader", "shards vocab.txt --num-workers -4", "num_workers=-4 must be greater than or equal to 0"),
+        (
+            "tests.benchmarks.measure_loader",
+            "shards vocab.txt --num-workers -4",
+            "num_workers=-4 must be greater than or equal to 0",
+        ),
         ("tests.benchmarks.measure_loader", "shards shards", "shards: Is a directory; check that the path"),
     ],
 )

@@ -24,7 +24,11 @@ def does_nothing(*args: Any, **kwargs: Any) -> None:
 def accept_checkpoints() -> list[Replacement]:
     from bert.checkpoints import files
 
-    return [Replacement(files, files.verify, lambda directory: {"format_version": 1, "files": {}})]
+    def verify(checkpoint):
+        known = isinstance(checkpoint, files.VerifiedCheckpoint)
+        return checkpoint if known else files.VerifiedCheckpoint(checkpoint, {"format_version": 1, "files": {}})
+
+    return [Replacement(files, files.verify, verify)]
 
 
 def write_in_place() -> list[Replacement]:
@@ -85,7 +89,8 @@ def newest_by_clock() -> list[Replacement]:
 
     def newest_valid(parent, *args):
         steps = [files.step_directory(parent, step) for step in files.list_steps(parent)]
-        return max(steps, key=lambda path: path.stat().st_mtime, default=None)
+        newest = max(steps, key=lambda path: path.stat().st_mtime, default=None)
+        return newest and files.VerifiedCheckpoint(newest, {"format_version": 1, "files": {}})
 
     return [Replacement(files, files.newest_valid, newest_valid)]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from bert.checkpoints import files as checkpoint_files
 from bert.checkpoints.files import MANIFEST, CheckpointError, newest_valid, verify
 from tests.faults.harness import Row, Trials
+from tests.support.messages import messages
 
 FILES = {
     "bert.safetensors": os.urandom(4096),
@@ -45,8 +46,8 @@ def must_fall_back(parent: Path, damaged: Path, name: str) -> None:
         assert name in str(error), error
     else:
         raise AssertionError("the damage was accepted")
-    said: list[str] = []
-    assert newest_valid(parent, said.append) == parent / "4"
+    with messages() as said:
+        assert newest_valid(parent).directory == parent / "4"
     assert len(said) == 1 and name in said[0], said
 
 
@@ -71,10 +72,12 @@ def bit_flips(trials: Trials) -> None:
         place, bit = trials.random.randrange(len(whole)), trials.random.randrange(8)
         path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :])
         with trials.trial(f"{path.name} byte {place} bit {bit}"):
-            said: list[str] = []
-            found = newest_valid(parent, said.append)
+            with messages() as said:
+                found = newest_valid(parent).directory
             if found == newest:  # accepted: only where nothing that is read has changed
-                assert path.name == MANIFEST and verify(newest)["files"] == accepted["files"], "silent"
+                assert path.name == MANIFEST and verify(newest).manifest["files"] == accepted.manifest["files"], (
+                    "silent"
+                )
                 harmless += 1
             else:
                 assert found == parent / "4" and str(newest) in said[0]
@@ -143,7 +146,7 @@ def foreign_files(trials: Trials) -> None:
             with checkpoint_files.run_lock(parent):  # the next run clears up
                 assert not (parent / ".saving-6-1").exists()
                 save(parent, 5)
-            assert contents(newest_valid(parent, trials.note)) == FILES
+            assert contents(newest_valid(parent).directory) == FILES
 
 
 def crashes_while_pruning(trials: Trials) -> None:
@@ -166,9 +169,9 @@ def crashes_while_pruning(trials: Trials) -> None:
         kill_at(boundary, lambda parent=parent: save_and_prune(parent))
         with trials.trial(f"killed at boundary {boundary}"):
             with checkpoint_files.run_lock(parent):
-                newest = newest_valid(parent, trials.note)
+                newest = newest_valid(parent)
                 assert newest is not None, "no valid checkpoint is left"
-                assert contents(newest) == FILES
+                assert contents(newest.directory) == FILES
                 save(parent, 6)
                 checkpoint_files.prune(parent, 1)
             assert {path.name for path in parent.iterdir()} == {"6", ".lock"}

@@ -72,8 +72,8 @@ def newest_step(output: Path) -> int:
     """Of the newest checkpoint that verifies; 0 without any."""
     from bert.checkpoints.files import newest_valid
 
-    newest = newest_valid(checkpoints(output), lambda message: None)
-    return int(newest.name) if newest else 0
+    newest = newest_valid(checkpoints(output))
+    return int(newest.directory.name) if newest else 0
 
 
 def digest(data: Data, output: Path) -> str:

@@ -75,7 +75,7 @@ def run(
         with mock.patch.object(training_run, "build_training_program", tiny.build):
             objective = PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha)
             program, device = training_run.build(config, objective, tiny.ONE_RANK)
-        progress = initialization.initialize_weights(config, program, device, start, logger.info)
+        progress = initialization.initialize_weights(config, program, device, start)
         outcome = None
         if train:
 
