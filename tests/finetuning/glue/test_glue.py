@@ -9,12 +9,13 @@ import run_glue
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
 from bert.finetuning.glue.config import ENTRY
-from bert.finetuning.glue.task import open_task
+from bert.finetuning.glue.task import read_data
 from bert.finetuning.glue.tasks import TASKS
 from bert.finetuning.model_files import labels_beside, labels_of_the_weights
 from bert.runtime.paddle_api import static
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support import tiny
+from tests.support.messages import messages
 
 WORDS = [f"w{letter}{digit}" for letter in "abcdefghij" for digit in range(9)]
 VOCABULARY = [*SPECIAL_TOKENS, *WORDS, "[unused0]"]
@@ -381,10 +382,8 @@ def settings(weights, tmp_path, *words):
 def test_a_broken_line_of_a_large_set_to_evaluate_is_left_out_and_told(weights, tmp_path):
     """QQP's published files have such lines."""
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "wa1 wb2\t1\n" * 20_000 + "torn\n")
-    lines: list[str] = []
-    task = open_task(
-        settings(weights, tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-eval"), lines.append
-    )
+    with messages() as lines:
+        task = read_data(settings(weights, tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-eval"))
     assert len(task.evaluation[0].table) == 20_000
     assert any("1 of 20001 lines skipped" in line and "line 20002" in line for line in lines)
 
@@ -392,7 +391,7 @@ def test_a_broken_line_of_a_large_set_to_evaluate_is_left_out_and_told(weights, 
 def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_path):
     path = tmp_path / "my data (1).tsv"
     path.write_text("sentence\tlabel\nwa1\tyes\nwa2\tno \nwa3\t yes\nwa4\tno\n")
-    task = open_task(settings(weights, tmp_path, "--task-name", "custom", "--train-file", path, "--do-train"), print)
+    task = read_data(settings(weights, tmp_path, "--task-name", "custom", "--train-file", path, "--do-train"))
     assert json.loads(task.texts["labels.json"]) == ["no", "yes"]
     assert task.train.labels["labels"].tolist() == [1, 0, 1, 0]
 
@@ -469,7 +468,7 @@ def test_classes_are_read_from_beside_the_weights(tmp_path):
     (tmp_path / "labels.json").write_text('["maybe", "never"]')
     assert labels_beside(tmp_path) == ("maybe", "never")
     (tmp_path / "labels.json").write_text('{"a": 1}')
-    with pytest.raises(ValueError, match="must be a list of the classes"):
+    with pytest.raises(ValueError, match="a list of the classes, in order"):
         labels_beside(tmp_path)
 
 

@@ -266,7 +266,7 @@ def test_a_model_without_the_head_does_not_answer(trained, tmp_path):
         (["--do-train"], "do_train=true needs train_file; pass --train-file"),
         (["--do-predict", "--predict-file", "nowhere.json"], "predict_file=nowhere.json must be an existing file"),
         (["--interactive"], "interactive=true needs a fine-tuned model; pass --from-pretrained-params"),
-        (["--interactive", "--do-train"], "drop --do-train and --do-eval"),
+        (["--interactive", "--do-train"], "omit --do-train and --do-eval"),
         (["--do-train", "--max-seq-length", "60"], "max_seq_length=60 must leave room for a question"),
         (["--do-train", "--train-batch-size", "0"], "batch_size=0"),
     ],
