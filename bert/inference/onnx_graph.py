@@ -1,6 +1,7 @@
 """Builds a BERT as an ONNX graph (opset 17) from its parameters, without tracing and without Paddle.
 
-The `onnx` package writes the file. Any runtime of opset 17 runs it (ONNX Runtime since 1.12).
+The `onnx` package writes the file. Any runtime of opset 17 runs it (ONNX Runtime since 1.12). paddle2onnx 2.1, the
+pinned PaddleNLP's dependency, refuses Paddle 2.6.
 """
 
 import math
@@ -52,14 +53,8 @@ class _Graph:
         return self.node("Add", product, self.parameter(f"{name}.bias"))
 
     def norm(self, x: str, name: str) -> str:
-        return self.node(
-            "LayerNormalization",
-            x,
-            self.parameter(f"{name}.weight"),
-            self.parameter(f"{name}.bias"),
-            axis=-1,
-            epsilon=self.config.layer_norm_eps,
-        )
+        scale, bias = self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
+        return self.node("LayerNormalization", x, scale, bias, axis=-1, epsilon=self.config.layer_norm_eps)
 
     def activation(self, x: str) -> str:
         if self.config.hidden_act == "relu":
@@ -80,16 +75,9 @@ class _Graph:
         prefix = "bert.embeddings"
         words = self.node("Gather", self.parameter(f"{prefix}.word_embeddings.weight"), "input_ids")
         types = self.node("Gather", self.parameter(f"{prefix}.token_type_embeddings.weight"), "token_type_ids")
-        length = self.node(
-            "Slice", self.node("Shape", "input_ids"), self.constant([1], "int64"), self.constant([2], "int64")
-        )
-        positions = self.node(
-            "Slice",
-            self.parameter(f"{prefix}.position_embeddings.weight"),
-            self.constant([0], "int64"),
-            length,
-            self.constant([0], "int64"),
-        )
+        zero, one, two = (self.constant([number], "int64") for number in (0, 1, 2))
+        length = self.node("Slice", self.node("Shape", "input_ids"), one, two)
+        positions = self.node("Slice", self.parameter(f"{prefix}.position_embeddings.weight"), zero, length, zero)
         summed = self.node("Add", self.node("Add", words, types), positions)
         return self.norm(summed, f"{prefix}.LayerNorm")
 
@@ -97,9 +85,8 @@ class _Graph:
         """[b, 1, 1, s]: 0 for tokens, -10,000 for padding."""
         mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
         padded = self.node("Sub", self.number(1.0), mask)
-        return self.node(
-            "Unsqueeze", self.node("Mul", padded, self.number(_MASKED_SCORE)), self.constant([1, 2], "int64")
-        )
+        bias = self.node("Mul", padded, self.number(_MASKED_SCORE))
+        return self.node("Unsqueeze", bias, self.constant([1, 2], "int64"))
 
     def heads(self, x: str, name: str, order: Sequence[int]) -> str:
         """A projection of [b, s, hidden], split into heads and transposed."""
@@ -114,11 +101,8 @@ class _Graph:
         value = self.heads(hidden, f"{prefix}.attention.self.value", (0, 2, 1, 3))
         scores = self.node("Add", self.node("MatMul", query, key), bias)
         context = self.node("MatMul", self.node("Softmax", scores, axis=-1), value)
-        context = self.node(
-            "Reshape",
-            self.node("Transpose", context, perm=(0, 2, 1, 3)),
-            self.constant([0, 0, self.config.hidden_size], "int64"),
-        )
+        context = self.node("Transpose", context, perm=(0, 2, 1, 3))
+        context = self.node("Reshape", context, self.constant([0, 0, self.config.hidden_size], "int64"))
         attended = self.linear(context, f"{prefix}.attention.output.dense")
         hidden = self.norm(self.node("Add", hidden, attended), f"{prefix}.attention.output.LayerNorm")
         expanded = self.activation(self.linear(hidden, f"{prefix}.intermediate.dense"))
@@ -130,8 +114,8 @@ class _Graph:
         return self.node("Tanh", self.linear(first, "bert.pooler.dense"))
 
 
-def build(model: Model) -> Any:
-    """The ONNX model: int64 [batch, sequence] inputs, float32 outputs as `outputs_of` names them.
+def write_onnx(folder: Path, model: Model) -> None:
+    """Write model.onnx: int64 [batch, sequence] inputs, float32 outputs as `outputs_of` names them.
 
     Raises:
         ConversionError: the onnx package is not installed; the model does not fit into one file.
@@ -140,10 +124,9 @@ def build(model: Model) -> Any:
         import onnx
     except ImportError:
         raise ConversionError("--format onnx needs the onnx package; install requirements-export.txt") from None
-    notes: list[str] = []
-    parameters = layout.strip_vocabulary(model.parameters, model.config.vocab_size, notes)
+    parameters = layout.strip_vocabulary(model.parameters, model.config.vocab_size, [])
     if sum(array.nbytes for array in parameters.values()) > _LARGEST:
-        raise ConversionError("the model has more than 2 GB, which one ONNX file cannot hold")
+        raise ConversionError("the model has more than 2 GB, which one ONNX file cannot hold; use paddle-inference")
     graph = _Graph(parameters, model.config, onnx)
     hidden, bias = graph.embeddings(), graph.score_bias()
     for index in range(model.config.num_hidden_layers):
@@ -151,7 +134,7 @@ def build(model: Model) -> Any:
     outputs = outputs_of(model.task, model.has_pooler())
     for name, source in zip(outputs, _results(graph, model.task, hidden, outputs), strict=True):
         graph.nodes.append(onnx.helper.make_node("Identity", [source], [name]))
-    return _model(graph, outputs, onnx)
+    onnx.save(_model(graph, outputs, onnx), folder / "model.onnx")
 
 
 def _results(graph: _Graph, task: str, hidden: str, outputs: Mapping[str, tuple]) -> list[str]:
@@ -165,11 +148,8 @@ def _results(graph: _Graph, task: str, hidden: str, outputs: Mapping[str, tuple]
 
 def _model(graph: _Graph, outputs: Mapping[str, tuple], onnx: Any) -> Any:
     helper, kinds = onnx.helper, onnx.TensorProto
-    sizes = {
-        "s": "sequence",
-        "hidden": graph.config.hidden_size,
-        "labels": len(graph.parameters.get("classifier.bias", ())),
-    }
+    num_labels = len(graph.parameters.get("classifier.bias", ()))
+    sizes = {"s": "sequence", "hidden": graph.config.hidden_size, "labels": num_labels}
     inputs = [helper.make_tensor_value_info(name, kinds.INT64, ["batch", "sequence"]) for name in INPUTS]
     results = [
         helper.make_tensor_value_info(name, kinds.FLOAT, ["batch", *(sizes[size] for size in shape)])
@@ -184,11 +164,3 @@ def _model(graph: _Graph, outputs: Mapping[str, tuple], onnx: Any) -> Any:
     built.ir_version = IR_VERSION
     onnx.checker.check_model(built, full_check=True)
     return built
-
-
-def write_onnx(folder: Path, model: Model) -> None:
-    """model.onnx in `folder`."""
-    built = build(model)  # says what to install where the package is missing
-    import onnx
-
-    onnx.save(built, folder / "model.onnx")

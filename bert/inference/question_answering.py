@@ -5,7 +5,6 @@ reader = QuestionAnswerer("results/squad")
 print(reader.answer("How long is the Nile?", paragraph).text)
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +27,6 @@ from bert.tokenization.vocabulary import Vocabulary
 from bert.training.initialization import pretrained_parameters
 from bert.training.trainer import Device
 from program import build_prediction_program
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -69,24 +66,19 @@ class QuestionAnswerer:
         folder = weights_folder(Path(source).expanduser())
         if not folder.exists():
             raise ValueError(
-                f"{source} must be the folder of a fine-tuned model, or of the run that made it; it does "
-                "not exist: check the path"
+                f"{source} must be the folder of a fine-tuned model, or of its run; it does not exist: check the path"
             )
         implied = implied_by_weights({"from_pretrained_params": folder})
-        if model is None:
-            if "hidden_size" not in implied:
-                raise ValueError(
-                    f"{folder} has no description of the model beside the weights; pass model=BertConfig(...)"
-                )
-            model = BertConfig(**{name: implied[name] for name in BertConfig.model_fields})
+        if model is None and "hidden_size" not in implied:
+            raise ValueError(f"{folder} has no description of the model beside the weights; pass model=BertConfig(...)")
+        self._model = model or BertConfig(**{name: implied[name] for name in BertConfig.model_fields})
         vocab_file = vocab_file or implied.get("vocab_file")
         if vocab_file is None:
             raise ValueError(f"{folder} has no {VOCABULARY_FILE} beside the weights; pass vocab_file=")
         self.vocabulary = Vocabulary.from_file(vocab_file)
-        kept = _settings(folder, implied.get("do_lower_case", True), model.max_position_embeddings)
+        kept = _settings(folder, implied.get("do_lower_case", True), self._model.max_position_embeddings)
         self.windows, self.answer_settings = windows or kept[0], answers or kept[1]
-        self._model = model
-        self._program = build_prediction_program(QuestionAnsweringObjective(model))
+        self._program = build_prediction_program(QuestionAnsweringObjective(self._model))
         self._device = _own_device(device)
         self._device.executor.run(self._program.startup, scope=self._device.scope)
         self._load(folder)
@@ -113,13 +105,8 @@ class QuestionAnswerer:
         features, _ = build_features(examples, self.vocabulary, self.windows, training=False)
         table = table_of(features, self.vocabulary, labelled=False)
         outputs = run_model(self._device, self._program, table, batch_size, max_seq_length=self.windows.max_seq_length)
-        found = predict(
-            examples,
-            features,
-            flat(outputs["start_logits"], features),
-            flat(outputs["end_logits"], features),
-            self.answer_settings,
-        )
+        start_logits, end_logits = (flat(outputs[name], features) for name in ("start_logits", "end_logits"))
+        found = predict(examples, features, start_logits, end_logits, self.answer_settings)
         answered = []
         for question in examples.questions:
             n_best, text = tuple(found.n_best[question.id]), found.answers[question.id]
