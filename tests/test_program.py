@@ -41,6 +41,7 @@ def batch_of(step: int, passes: int = 1, size: int = 12) -> list[dict]:
 # Operators
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("optimizer", [tiny.LAMB, ADAMW], ids=["Lamb", "AdamW"])
 @pytest.mark.parametrize("precision,passes", [("float32", 1), ("float16", 1), ("float16", 3), ("bfloat16", 3)])
 def test_every_update_can_be_skipped_by_the_same_flag_and_reads_the_scheduled_rate(precision, passes, optimizer):
@@ -200,6 +201,7 @@ def test_the_loss_scale_grows_after_its_interval_and_halves_on_overflow():
     assert scales == [1024, 1024, 2048, 2048, 1024, 1024, 1024, 2048]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16", "fixed_scale"])
 def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision):
     settings = PRECISIONS[precision]
@@ -240,6 +242,7 @@ def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
 # Learning
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("optimizer", [FAST_LAMB, FAST_ADAMW], ids=["Lamb", "AdamW"])
 @pytest.mark.parametrize("masked,padding", [((0,), 1), ((0,), 2), ((1, *[0] * 11), 0), ((1, *[0] * 11), 2)])
 def test_batches_with_no_or_one_masked_token_train(masked, padding, optimizer):

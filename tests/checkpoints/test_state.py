@@ -55,7 +55,12 @@ def overflow_in_step_1(step: int, feeds: list[dict]) -> list[dict]:
     return [tiny.overflowing(feeds[0]), *feeds[1:]] if step == 1 else feeds
 
 
-@pytest.mark.parametrize("name", EXACT_CASES)
+QUICK = "lamb_float16_2_passes"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] if name != QUICK else []) for name in EXACT_CASES]
+)
 def test_three_steps_and_three_resumed_are_the_bytes_of_six(tmp_path, name):
     """With dropout, accumulation, mixed precision, and an update skipped before the interruption."""
     whole, parts = (config_of(tmp_path / kind, **EXACT_CASES[name]) for kind in ("whole", "parts"))
@@ -73,6 +78,7 @@ def test_three_steps_and_three_resumed_are_the_bytes_of_six(tmp_path, name):
         assert sorted(load(parent(parts) / "3")[2].loss_scale_counters.values()) == [0, 1]
 
 
+@pytest.mark.thorough
 def test_a_process_of_its_own_resumes_the_bytes(tmp_path):
     whole, parts = (config_of(tmp_path / kind, **EXACT_CASES["lamb_float16_2_passes"]) for kind in ("whole", "parts"))
     runs.run(whole, 6)
@@ -183,6 +189,7 @@ def test_what_does_not_fit_is_refused_with_the_differences(trained, changes, lin
         assert line in str(error.value)
 
 
+@pytest.mark.thorough
 def test_another_kind_of_mixed_precision_is_refused(tmp_path):
     """A constant or bfloat16 run would go on with a loss scale that was made for gradients of another kind."""
     config = config_of(tmp_path, **FLOAT16)

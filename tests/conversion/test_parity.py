@@ -128,6 +128,7 @@ def imported(package, tmp_path_factory) -> Path:
     return target
 
 
+@pytest.mark.thorough
 def test_a_published_encoder_served_by_paddle_inference_gives_its_known_outputs(imported, tmp_path):
     assert (
         run_export.main(["--checkpoint", str(imported), "--to", str(tmp_path / "x"), "--format", "paddle-inference"])
@@ -178,6 +179,7 @@ def ask(
         return dict(arrays)
 
 
+@pytest.mark.thorough
 def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path, record_property):
     record_property("trials", INPUTS * len(TASKS))
     found = ask(sys.executable, "paddlenlp", checkpoints, "paddlenlp", tmp_path, run_convert)

@@ -178,6 +178,7 @@ def command(corpus: Path, sink: Path, workers: int, *flags: str) -> list[str]:
     ]
 
 
+@pytest.mark.thorough
 def test_a_run_killed_again_and_again_ends_in_the_same_bytes(tmp_path, record_property):
     record_property("trials", times(6, 100))
     write_vocabulary(tmp_path / "vocab.txt")
@@ -223,6 +224,7 @@ def peak_megabytes(arguments: list[str]) -> float:
     return int(ended.stdout.split("peak")[1]) / 1e3
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_the_corpus_nor_with_a_line(tmp_path):
     write_vocabulary(tmp_path / "vocab.txt")
     line = b"The old boats wait under the bridges of the river over stones. "
@@ -339,6 +341,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
         ShardDirectory(tmp_path / "new", WORDS, 60)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "arguments"),
     [

@@ -604,6 +604,7 @@ def test_a_killed_import_leaves_no_text_and_the_next_is_whole(tmp_path, number):
     assert documents(tmp_path / "cut") == documents(tmp_path / "whole")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "flags", "limit"),
     [
@@ -640,6 +641,7 @@ def _peak(*arguments) -> int:
     return int(done.stdout.split()[-1])
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_the_number_of_documents(tmp_path):
     rng, peaks = random.Random(5), []
     for count in (500, 10_000):
@@ -660,6 +662,7 @@ def test_memory_does_not_grow_with_the_number_of_documents(tmp_path):
     assert peaks[1] < peaks[0] + 80_000, peaks  # SQLite's cache of 64 MiB at most
 
 
+@pytest.mark.thorough
 def test_a_bomb_is_read_in_pieces(tmp_path):
     """A gigabyte of blanks in 30 kB."""
     path = tmp_path / "bomb.txt.zst"

@@ -25,28 +25,29 @@ from tests.faults.trainings import digest, must_end, newest_step
 
 TRAININGS = {1: 2, 2: 1, 3: 1}  # row -> trials in a quick run
 SUITES = {row.number for row in rows_suites.ROWS}  # made of tests that run anyway
+THOROUGH = {10, 16, 17}
 
 
-def rows(slow: bool) -> list:
-    return [
-        pytest.param(row, id=str(row.number), marks=pytest.mark.slow if slow else ())
-        for row in ROWS
-        if row.number not in SUITES and row.slow == slow
-    ]
+def marks(row: Row) -> list:
+    return [pytest.mark.slow] if row.slow else [pytest.mark.thorough] if row.number in THOROUGH else []
 
 
-@pytest.mark.parametrize("row", [*rows(slow=False), *rows(slow=True)])
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=str(row.number), marks=marks(row)) for row in ROWS if row.number not in SUITES]
+)
 def test_nothing_is_lost(row):
     outcome = run_row(row)
     assert outcome.lost == 0 and outcome.tried >= min(row.quick, row.full), outcome.losses
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", TRAININGS)
 def test_a_training_that_is_killed_or_told_to_stop_goes_on_exactly(number):
     outcome = run_row(chosen_rows(str(number))[0], count=TRAININGS[number])
     assert outcome.lost == 0 and outcome.tried == TRAININGS[number], outcome.losses
 
 
+@pytest.mark.thorough
 def test_a_stop_file_saves_and_the_same_command_goes_on(tmp_path):
     """What `touch OUTPUT_DIR/STOP` does to a real run; one that was left from before it does not stop it."""
     server, data, whole = reference()
@@ -65,16 +66,14 @@ def test_a_stop_file_saves_and_the_same_command_goes_on(tmp_path):
     assert digest(data, output) == whole.digest
 
 
-def broken(slow: bool) -> list:
-    return [
-        pytest.param(row, name, id=f"{row.number}-{name.replace(' ', '_')}", marks=pytest.mark.slow if slow else ())
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        pytest.param(row, name, id=f"{row.number}-{name.replace(' ', '_')}", marks=marks(row))
         for row in ROWS
-        if row.slow == slow
         for name in row.breaks
-    ]
-
-
-@pytest.mark.parametrize(("row", "name"), [*broken(slow=False), *broken(slow=True)])
+    ],
+)
 def test_without_its_protection_a_row_loses(row, name):
     assert run_row(row, broken=name).lost > 0, f"row {row.number} proves nothing about: {name}"
 

@@ -213,6 +213,7 @@ def test_a_run_learns_scores_and_leaves_its_files(trained):
     assert (trained.checkpoint_dir() / "34" / "labels.json").read_text() == '["few", "many"]'
 
 
+@pytest.mark.thorough
 def test_a_stopped_run_continues_as_if_it_had_not(trained, tmp_path):
     assert run(config_of(tmp_path, run={"steps_this_run": 13})) == 0
     again = {"from_checkpoint": tmp_path / "results", "last_step_of_checkpoint": "auto"}
@@ -237,6 +238,7 @@ def test_the_best_weights_are_kept_and_used(tmp_path):
     assert (only.stage_dir() / "logits.npy").read_bytes() == (config.stage_dir() / "logits.npy").read_bytes()
 
 
+@pytest.mark.thorough
 def test_the_best_weights_of_a_run_that_died_before_its_first_checkpoint_do_not_win(tmp_path):
     config = config_of(tmp_path)
     other = checkpoint.save_weights(
@@ -343,6 +345,7 @@ def random_labels(objective, table: FeatureTable) -> FeatureTable:
     return table
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind", [QuestionAnsweringObjective, SequenceRegressionObjective, TokenClassificationObjective]
 )

@@ -26,6 +26,7 @@ def facts(**settings):
     return record(tiny.Session(**settings).program, INPUTS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("passes", "dropout"), [(1, 0.0), (2, 0.1)])
 def test_the_worst_moment_is_what_the_allocator_counts(passes, dropout):
     """Paddle's own statistics, of the update in which its thread that frees variables lagged least."""

@@ -147,6 +147,7 @@ def test_both_phases_summary_picture_and_done(workplace):
     assert other.returncode == 2 and "learning_rate=0.001 differs from 0.006" in output
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_is_passed_on_once_and_the_exit_code_says_try_again(workplace, number):
     process = start("--seed", "75")
@@ -158,6 +159,7 @@ def test_a_signal_is_passed_on_once_and_the_exit_code_says_try_again(workplace, 
     assert not (workplace / "out/phase2.yaml").exists()
 
 
+@pytest.mark.thorough
 def test_nobody_reading_the_output_is_no_failure(workplace):
     process = start()
     assert [process.stdout.readline() for _ in range(2)] == ["training 1\n", "training 2\n"]
@@ -166,6 +168,7 @@ def test_nobody_reading_the_output_is_no_failure(workplace):
     assert (workplace / "out/summary.json").exists()
 
 
+@pytest.mark.thorough
 def test_a_failure_ends_the_run_with_its_code(workplace):
     process = start("--seed", "666")
     output, _ = process.communicate(timeout=60)

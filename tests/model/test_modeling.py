@@ -196,6 +196,7 @@ def test_positions_and_token_types_matter(weights):
     assert np.abs(forward(typed)[1] - base).max() > 1e-4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
 def test_activations_are_what_they_are_called(weights, activation):
     (feed,) = tiny.feeds(tiny.random_batch(0))

@@ -252,6 +252,7 @@ def test_every_lamb_operator_decays_or_not_by_its_parameters_name():
         assert op.attr("weight_decay") == pytest.approx(expected), name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["Lamb", "AdamW"])
 def test_bfloat16_and_float32_guards_skip_only_the_damaged_update(name):
     optimizer = OptimizerSettings(optimizer=name, learning_rate=1e-2)

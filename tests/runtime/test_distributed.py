@@ -36,12 +36,14 @@ def one_rank_parameters(name: str, passes: int = 1) -> dict:
     return session.parameters()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", cases.EQUALITY_CASES)
 def test_two_ranks_with_and_without_accumulation_equal_one_rank_with_one_pass(two_ranks, name):
     with np.load(two_ranks / f"{name}.npz") as found:
         assert tiny.relative_difference(dict(found), one_rank_parameters(name)) < 1e-5
 
 
+@pytest.mark.thorough
 def test_accumulated_passes_equal_one_pass():
     expected = one_rank_parameters("float32_1_pass")
     for passes in (2, 3):
@@ -64,6 +66,7 @@ def test_a_mean_of_means_would_be_noticed():
     assert tiny.relative_difference(session.parameters(), one_rank_parameters("float32_1_pass")) > 1e-3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", cases.EQUALITY_CASES)
 def test_ranks_start_and_end_with_the_same_bytes_though_seeded_apart(two_ranks, name):
     first, second = results(two_ranks, name)
@@ -72,6 +75,7 @@ def test_ranks_start_and_end_with_the_same_bytes_though_seeded_apart(two_ranks, 
     assert first["start"] != first["end"][0]
 
 
+@pytest.mark.thorough
 def test_optimizer_state_has_the_same_names_whatever_the_number_of_ranks(two_ranks):
     for name, (precision, optimizer, passes) in cases.EQUALITY_CASES.items():
         here = cases.description(tiny.Session(precision=precision, optimizer=optimizer, passes=passes))
@@ -80,6 +84,7 @@ def test_optimizer_state_has_the_same_names_whatever_the_number_of_ranks(two_ran
             assert there[key] == here[key], (name, key)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["float32_2_passes", "float16_3_passes", "adamw_2_passes"])
 def test_gradients_are_reduced_once_per_update_not_per_pass(two_ranks, name):
     main, update = results(two_ranks, name)[0]["operators"]
@@ -89,6 +94,7 @@ def test_gradients_are_reduced_once_per_update_not_per_pass(two_ranks, name):
     assert max(i for i, op in enumerate(update) if op == "c_allreduce_sum") < update.index("squared_l2_norm")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", cases.EQUALITY_CASES)
 def test_programs_of_cpu_ranks_hold_no_operators_of_cuda_or_nccl(two_ranks, name):
     result = results(two_ranks, name)[0]
@@ -98,6 +104,7 @@ def test_programs_of_cpu_ranks_hold_no_operators_of_cuda_or_nccl(two_ranks, name
     assert "c_broadcast" in result["startup_operators"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", cases.OVERFLOW_CASES)
 def test_an_overflow_on_one_rank_skips_the_update_on_all(two_ranks, name):
     first, second = (result["history"] for result in results(two_ranks, name))
@@ -113,12 +120,14 @@ def test_an_overflow_on_one_rank_skips_the_update_on_all(two_ranks, name):
         assert skipped["loss_scale"] == before["loss_scale"] / 2 == after["loss_scale"]
 
 
+@pytest.mark.thorough
 def test_a_rank_that_drifts_by_one_bit_is_caught_and_the_parameter_named(two_ranks):
     for result in results(two_ranks, "drift"):
         assert "at step 7 the ranks hold different values of 1 of 46 parameters" in result["error"]
         assert "bert.encoder.layer.1.output.dense.weight" in result["error"]
 
 
+@pytest.mark.thorough
 def test_a_signal_to_one_rank_stops_and_saves_all(two_ranks):
     first, second = results(two_ranks, "trainer")
     assert first["step"] == second["step"] == 5
@@ -127,6 +136,7 @@ def test_a_signal_to_one_rank_stops_and_saves_all(two_ranks):
     assert first["sequences"] == second["sequences"] == 5 * cases.GLOBAL_BATCH
 
 
+@pytest.mark.thorough
 def test_logged_metrics_are_of_the_global_batch(two_ranks):
     """Loss, accuracies and counts of two ranks with two passes equal those of one pass over everything."""
     lines = (two_ranks / "trainer-0" / "results" / "phase1" / "metrics.jsonl").read_text().splitlines()
@@ -143,6 +153,7 @@ def test_logged_metrics_are_of_the_global_batch(two_ranks):
     assert len(lines) == 5
 
 
+@pytest.mark.thorough
 def test_two_launchers_that_meet_on_loopback_equal_one_rank(tmp_path):
     launch_two_hosts(RANKS / "cases.py", str(tmp_path), "float32_2_passes", "drift", log_dir=tmp_path / "log")
     with np.load(tmp_path / "float32_2_passes.npz") as found:

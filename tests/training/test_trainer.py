@@ -99,6 +99,7 @@ def test_rates_are_of_the_updates_alone_and_agree_with_each_other(tmp_path):
     assert "loss_scale" not in row
 
 
+@pytest.mark.thorough
 def test_slow_evaluations_and_saves_do_not_count_as_training(tmp_path):
     import time
 
@@ -159,6 +160,7 @@ def test_a_benchmark_saves_nothing_and_measures_after_its_warm_up(tmp_path):
     assert run.outcome.totals.sequences == 3 * 12
 
 
+@pytest.mark.thorough
 def test_dropout_is_drawn_anew_for_each_pass_and_step(tmp_path):
     """The same batch every time, at a rate near 0: losses differ by their dropout masks alone, and repeat."""
     options = dict(model=tiny.MODEL_WITH_DROPOUT, max_steps=4, learning_rate=1e-12)

@@ -311,6 +311,7 @@ def test_namespaces_come_from_the_header(dump):
     assert read_namespaces(dump) == NAMESPACES
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_the_dump(tmp_path):
     """Twenty times the dump, the same memory; and a bomb of 400 MB in a few hundred bytes costs no more."""
     peaks = {}

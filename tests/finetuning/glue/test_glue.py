@@ -141,6 +141,7 @@ def test_a_task_is_learned_scored_and_predicted(trained, files):
     assert [row[1] for row in dev[1:]] == predictions
 
 
+@pytest.mark.thorough
 def test_a_stopped_run_ends_as_the_one_that_was_not(weights, files, trained, tmp_path):
     arguments = [
         "--task-name",
@@ -162,6 +163,7 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(weights, files, trained, tmp
     assert summary(tmp_path, "glue-sst-2")["eval_score"] == summary(trained, "glue-sst-2")["eval_score"]
 
 
+@pytest.mark.thorough
 def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
     custom = ["--task-name", "custom", "--text-column", "words", "--label-column", "kind"]
     assert (
@@ -208,6 +210,7 @@ def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
     assert all(0.5 <= float(line.split("\t")[2]) <= 1 for line in lines[1:])
 
 
+@pytest.mark.thorough
 def test_numbers_are_predicted(weights, tmp_path):
     rng = np.random.RandomState(2)
     for name, size in (("train", 240), ("dev", 60)):
@@ -247,6 +250,7 @@ def test_numbers_are_predicted(weights, tmp_path):
     assert (tmp_path / "out/glue-custom/predictions.tsv").read_text().startswith("index\tprediction\n0\t")
 
 
+@pytest.mark.thorough
 def test_mnli_is_scored_on_both_sets_and_the_diagnostics_follow(weights, tmp_path):
     rng = np.random.RandomState(3)
     header = "index\tsentence1\tsentence2\tgold_label\n"

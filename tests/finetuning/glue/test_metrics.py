@@ -64,6 +64,7 @@ def close(found, expected):
     return found == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name, oracle", [("accuracy", accuracy), ("f1", f1), ("macro_f1", macro_f1), ("matthews", matthews)]
 )

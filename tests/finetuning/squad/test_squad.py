@@ -145,6 +145,7 @@ def test_evaluation_alone_gives_the_same_scores(trained):
         assert summary_of(again)[name] == summary_of(trained)[name]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_two_ranks_give_the_predictions_of_one(trained, tmp_path):
     launching.launch(
@@ -187,6 +188,7 @@ def test_prediction_needs_no_answers(trained, tmp_path):
     assert "F1" not in summary_of(config)
 
 
+@pytest.mark.thorough
 def test_a_stopped_run_continues_exactly(trained):
     directory = trained.data.vocab_file.parent
     whole, parts = (
