@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from safetensors.numpy import save_file
 from bert.files import atomic_path, lock, sha256_of_file
 from bert.tokenization.vocabulary import Vocabulary
 
+logger = logging.getLogger(__name__)
 Arrays = dict[str, np.ndarray]
 Notes = dict[str, Any]  # what JSON holds: counts of what was truncated, skipped ...
 
@@ -52,12 +54,10 @@ class FeatureCache:
 
     Args:
         directory: made when the first entry is written; None: build every time.
-        report: takes the lines that tell of an entry used, refused or not written.
     """
 
-    def __init__(self, directory: Path | None, report: Callable[[str], None] = print) -> None:
+    def __init__(self, directory: Path | None) -> None:
         self.directory = directory
-        self._report = report
 
     def key(
         self,
@@ -100,7 +100,7 @@ class FeatureCache:
         with self._locked(path):
             found = self._read(path, key)
             if found is not None:
-                self._report(f"features from {path}")
+                logger.info(f"features from {path}")
                 return found
             arrays, notes = build()
             self._write(path, key, arrays, notes)
@@ -117,7 +117,7 @@ class FeatureCache:
                 raise ValueError("its contents do not have the sha256 it was written with")
             return arrays, json.loads(metadata["notes"])
         except (SafetensorError, OSError, ValueError, KeyError) as error:
-            self._report(f"{path} is damaged ({error}): building the features again")
+            logger.info(f"{path} is damaged ({error}): building the features again")
             return None
 
     def _write(self, path: Path, key: CacheKey, arrays: Arrays, notes: Notes) -> None:
@@ -128,7 +128,7 @@ class FeatureCache:
             with atomic_path(path) as temporary:
                 save_file(contiguous, temporary, metadata=metadata)
         except (OSError, SafetensorError) as error:
-            self._report(
+            logger.info(
                 f"the features are not kept: {path} cannot be written ({error}); free some space, or give "
                 "another --cache-dir"
             )

@@ -67,7 +67,7 @@ def ours(file: Path, vocab_file: Path, out: Path) -> int:
     from bert.tokenization.vocabulary import Vocabulary
 
     vocabulary, settings = Vocabulary.from_file(vocab_file), squad_features.WindowSettings(384, 128, 64, True)
-    cache = FeatureCache(out, report=lambda line: None)
+    cache = FeatureCache(out)
 
     def build():
         features, counts = squad_features.build_features(read_squad(file), vocabulary, settings, training=True)

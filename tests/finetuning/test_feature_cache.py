@@ -10,6 +10,7 @@ import pytest
 
 from bert.finetuning.feature_cache import FeatureCache
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from tests.support.messages import messages
 
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "one", "two"))
 ARRAYS = {
@@ -62,16 +63,22 @@ def assert_as_built(found):
         assert arrays[name].dtype == array.dtype
 
 
+@pytest.fixture
+def lines():
+    with messages() as lines:
+        yield lines
+
+
 def entry(cache, key):
     return cache.directory / key.file_name()
 
 
-def test_the_second_run_reads_what_the_first_built(tmp_path, source, code):
-    build, lines = Counter(), []
-    cache = FeatureCache(tmp_path / "new" / "cache", lines.append)
+def test_the_second_run_reads_what_the_first_built(tmp_path, source, code, lines):
+    build = Counter()
+    cache = FeatureCache(tmp_path / "new" / "cache")
     key = make_key(cache, source, code)
     assert_as_built(cache.get_or_build(key, build))
-    assert_as_built(FeatureCache(cache.directory, lines.append).get_or_build(key, build))
+    assert_as_built(FeatureCache(cache.directory).get_or_build(key, build))
     assert build.calls == 1
     assert lines == [f"features from {entry(cache, key)}"]
     visible = [path.name for path in cache.directory.iterdir() if not path.name.startswith(".")]
@@ -108,9 +115,9 @@ def test_without_a_folder_nothing_is_kept(source, code):
     assert build.calls == 2
 
 
-def test_no_damage_to_an_entry_is_read_as_features(tmp_path, source, code):
-    build, lines = Counter(), []
-    cache = FeatureCache(tmp_path / "cache", lines.append)
+def test_no_damage_to_an_entry_is_read_as_features(tmp_path, source, code, lines):
+    build = Counter()
+    cache = FeatureCache(tmp_path / "cache")
     key = make_key(cache, source, code)
     cache.get_or_build(key, build)
     whole = entry(cache, key).read_bytes()
@@ -133,9 +140,8 @@ def test_no_damage_to_an_entry_is_read_as_features(tmp_path, source, code):
         assert build.calls == calls, "the damaged entry was not replaced"
 
 
-def test_an_entry_renamed_to_another_key_is_refused(tmp_path, source, code):
-    lines = []
-    cache = FeatureCache(tmp_path / "cache", lines.append)
+def test_an_entry_renamed_to_another_key_is_refused(tmp_path, source, code, lines):
+    cache = FeatureCache(tmp_path / "cache")
     key, other = make_key(cache, source, code), make_key(cache, source, code, max_seq_length=9)
     cache.get_or_build(key, Counter())
     os.rename(entry(cache, key), entry(cache, other))
@@ -144,10 +150,9 @@ def test_an_entry_renamed_to_another_key_is_refused(tmp_path, source, code):
     assert build.calls == 1 and "damaged" in lines[0]
 
 
-def test_a_folder_that_cannot_be_made_costs_no_run(tmp_path, source, code):
-    lines = []
+def test_a_folder_that_cannot_be_made_costs_no_run(tmp_path, source, code, lines):
     (tmp_path / "file").write_text("")
-    cache = FeatureCache(tmp_path / "file" / "cache", lines.append)
+    cache = FeatureCache(tmp_path / "file" / "cache")
     assert_as_built(cache.get_or_build(make_key(cache, source, code), Counter()))
     assert "not kept" in lines[0] and "--cache-dir" in lines[0]
 
@@ -176,7 +181,7 @@ def _ask(directory, key, log):
             file.write(json.dumps(os.getpid()) + "\n")
         return dict(ARRAYS), dict(NOTES)
 
-    assert_as_built(FeatureCache(directory, lambda line: None).get_or_build(key, build))
+    assert_as_built(FeatureCache(directory).get_or_build(key, build))
 
 
 def test_ranks_that_ask_together_build_once(tmp_path, source, code):

@@ -101,7 +101,7 @@ class _Reader:
         self._config = config
         self._vocabulary = Vocabulary.from_file(config.data.vocab_file)
         self._tokenizer = FastTokenizer(self._vocabulary, config.data.do_lower_case)
-        self._cache = FeatureCache(config.data.cache_dir, logger.info)
+        self._cache = FeatureCache(config.data.cache_dir)
 
     def prepare(self, text: TaggedText, labels: Sequence[str] | None = None) -> PreparedText:
         """`labels` are the classes of a text to train on."""

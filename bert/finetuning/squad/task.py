@@ -40,7 +40,7 @@ def read_data(config: SquadConfig) -> FineTuningData:
     """
     data, run = config.data, config.run
     vocabulary = Vocabulary.from_file(data.vocab_file)
-    cache = FeatureCache(data.cache_dir, logger.info)
+    cache = FeatureCache(data.cache_dir)
     if data.eval_script is not None:
         logger.info(f"eval_script={data.eval_script} is not run: the official scores are computed by this program")
     train, fingerprint = None, ""

@@ -181,9 +181,7 @@ def test_a_file_whose_offsets_are_wrong_throughout_is_refused(tmp_path):
     file = file_of(
         tmp_path / "f.json", paragraph("The Nile.", *(question(f"q{n}", "What?", ("Nile", 5)) for n in range(4)))
     )
-    with pytest.raises(
-        ValueError, match=r"f.json: 4 of 4 answers are not at .* id 'q0': 'Nile' at 5, where .* 'ile.'"
-    ):
+    with pytest.raises(ValueError, match=r"f.json: 4 of 4 answers are not at .* id 'q0': 'Nile' at 5, where .* 'ile.'"):
         build(file)
 
 
@@ -250,8 +248,7 @@ def test_windows_spans_and_max_context_follow_the_definition_on_generated_files(
 
 def test_features_come_back_from_the_cache_as_they_were(tmp_path):
     file = file_of(tmp_path / "f.json", paragraph("The Nile is long.", question("q", "What?", ("Nile", 4))))
-    lines: list[str] = []
-    cache = feature_cache.FeatureCache(tmp_path / "cache", lines.append)
+    cache = feature_cache.FeatureCache(tmp_path / "cache")
     key = cache.key("squad-train", files=[file], vocabulary=VOCABULARY, settings={}, code=[squad_features])
 
     def once():
@@ -260,6 +257,6 @@ def test_features_come_back_from_the_cache_as_they_were(tmp_path):
 
     first, counts = cache.get_or_build(key, once)
     again, counted = cache.get_or_build(key, lambda: pytest.fail("built twice"))
-    assert counts == counted and lines
+    assert counts == counted
     assert all((first[name] == again[name]).all() and first[name].dtype == again[name].dtype for name in first)
     assert len(SquadFeatures.from_arrays(again)) == 1
