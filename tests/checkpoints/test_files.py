@@ -254,6 +254,7 @@ def run_writer(parent: Path, step: int, boundary: int) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", [4, 5], ids=["same_step", "new_step"])
 def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_continues(tmp_path, refusals, step):
     """Saving and pruning to one checkpoint: at no boundary are there fewer than one."""
