@@ -64,12 +64,7 @@ class Plan:
 
 
 def make_plan(
-    config: Any,
-    hardware: Hardware,
-    *,
-    price_per_hour: float | None = None,
-    mean_padded_length: float | None = None,
-    kind: ProgramKind | None = None,
+    config: Any, hardware: Hardware, *, price_per_hour: float | None = None, mean_padded_length: float | None = None
 ) -> Plan:
     """The plan of any training settings (`TrainingConfig`) on `hardware`.
 
@@ -77,7 +72,6 @@ def make_plan(
         price_per_hour: of one node.
         mean_padded_length: mean tokens of a sequence with its padding, where shards in bins make it shorter than
             max_seq_length.
-        kind: the operators that the program fuses; by default as `config` says.
     Raises:
         ValueError: the global batch cannot be divided over the devices, a price or length out of range.
     """
@@ -102,13 +96,14 @@ def make_plan(
     batch_size = config.batch.batch_size if fits else largest
     update = mfu = None
     if batch_size is not None:
-        update = update_time(config, hardware, batch_size, global_batch // world_size // batch_size, length, kind)
+        update = update_time(config, hardware, batch_size, global_batch // world_size // batch_size, length)
         flops = training_flops_per_sequence(config.model, round(length), round(_predictions(config, length)))
         peak, _ = part.arithmetic(config.precision)
         mfu = model_flops_utilisation(global_batch * flops / update.total(), peak, world_size)
     steps = config.run.max_steps if config.run.max_steps > 0 else None
-    size = (batch_size, largest, global_batch)
-    return Plan(hardware, memory, fits, *size, length, steps, update, mfu, price_per_hour, notice)
+    return Plan(
+        hardware, memory, fits, batch_size, largest, global_batch, length, steps, update, mfu, price_per_hour, notice
+    )
 
 
 def update_time(
