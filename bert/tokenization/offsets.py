@@ -15,6 +15,7 @@ import pyarrow as pa
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.word_table import LETTER, LONE, PUNCTUATION, WHITE_SPACE, byte_classes
 
 _BLOCK_CHARACTERS = 4 << 20  # text tokenised at a time: bounds the memory that does not depend on its size
 _WORDS_AT_ONCE = 4096
@@ -47,7 +48,8 @@ class OffsetTokenizer:
     def __init__(self, vocabulary: Vocabulary, lowercase: bool = True) -> None:
         self.vocabulary = vocabulary
         self._tokenizer = reference_tokenizer(vocabulary, lowercase)
-        self._classes = _byte_classes()
+        self._classes = byte_classes()
+        self._classes[self._classes == LONE] = LETTER  # the library splits these words
         self._lower = np.arange(256, dtype=np.uint8)
         if lowercase:
             self._lower[65:91] += 32
@@ -103,8 +105,8 @@ class OffsetTokenizer:
         starts = np.empty(len(text), bool)
         starts[0] = True
         np.not_equal(classes[1:], classes[:-1], out=starts[1:])
-        starts |= classes == _PUNCTUATION
-        starts &= classes != _WHITE_SPACE
+        starts |= classes == PUNCTUATION
+        starts &= classes != WHITE_SPACE
         starts[boundaries[boundaries < len(text)]] = True
         return np.flatnonzero(starts)
 
@@ -129,18 +131,6 @@ class OffsetTokenizer:
             self._rows[word] = row
         self._first = np.concatenate([self._first, len(self._pieces) + bounds[1:]])
         self._pieces = np.concatenate([self._pieces, pieces])
-
-
-_WHITE_SPACE, _WORD, _PUNCTUATION = 0, 1, 2
-
-
-def _byte_classes() -> np.ndarray:
-    """uint8 [256]: white space, part of a word, or ASCII punctuation, which is a word by itself."""
-    classes = np.full(256, _WORD, np.uint8)
-    classes[list(b" \t\n\r")] = _WHITE_SPACE
-    for first, last in ((33, 47), (58, 64), (91, 96), (123, 126)):
-        classes[first : last + 1] = _PUNCTUATION
-    return classes
 
 
 def _characters_before(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from functools import cached_property
-from typing import Optional, Tuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +36,7 @@ class TokenStrings:
         """Only reading needs it."""
         return short_tokens(self.table)
 
-    def spaced(self, ids: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    def spaced(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(text uint8, byte offsets int64 [T + 1]): all tokens, each with a space behind it, and SPARE_BYTES."""
         offsets = np.empty(len(ids) + 1, np.int64)
         spaced_offsets(ids, self.table.offsets, offsets)
@@ -53,7 +52,7 @@ class TokenStrings:
         join_rows(ids, offsets, self.table.text, self.table.offsets, text)
         return string_array(ends, text)
 
-    def split(self, texts: pa.Array, column: str) -> Tuple[np.ndarray, np.ndarray]:
+    def split(self, texts: pa.Array, column: str) -> tuple[np.ndarray, np.ndarray]:
         """(ids [T], offsets int64 [n + 1]) of texts of space-joined tokens; ValueError names an unknown token."""
         if texts.null_count:
             raise ValueError(f"column {column!r} holds {texts.null_count} nulls; every sample needs a text")
@@ -83,7 +82,7 @@ def string_array(offsets: np.ndarray, text: np.ndarray) -> pa.Array:
     )
 
 
-def _buffers(column: pa.Array) -> Tuple[np.ndarray, np.ndarray]:
+def _buffers(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """(bounds int32 [n + 1], bytes) of a string or binary array."""
     _, bounds, data = column.buffers()
     if len(column) == 0 or data is None:
@@ -113,7 +112,7 @@ def _npy_header(count: int) -> bytes:
     return stream.getvalue()
 
 
-def decode_positions(column: pa.Array) -> Tuple[np.ndarray, np.ndarray]:
+def decode_positions(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """(positions uint16 [P], offsets int64 [n + 1]) of a column of `np.save` bytes."""
     if len(column) == 0:
         return np.zeros(0, np.uint16), np.zeros(1, np.int64)
@@ -135,7 +134,7 @@ def decode_positions(column: pa.Array) -> Tuple[np.ndarray, np.ndarray]:
     return payload.view("<u2"), offsets_of(counts)
 
 
-def _load_npy(value: Optional[bytes], row: int) -> np.ndarray:
+def _load_npy(value: bytes | None, row: int) -> np.ndarray:
     try:
         array = np.load(io.BytesIO(value or b""), allow_pickle=False)
     except (ValueError, EOFError) as error:

@@ -6,7 +6,6 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Tuple, Union
 
 import numpy as np
 
@@ -19,7 +18,7 @@ _WHITE_SPACE_IN_TOKEN = re.compile(r"[ \t\n\r]")
 class Vocabulary:
     """The tokens of a vocab.txt, their line numbers minus one being their ids; checked when it is made."""
 
-    tokens: Tuple[str, ...]
+    tokens: tuple[str, ...]
     source: str = "vocabulary"
 
     def __post_init__(self) -> None:
@@ -41,7 +40,7 @@ class Vocabulary:
 
     def _find_bad_line(self) -> None:
         """Raise the error of the first line that is none of a vocabulary."""
-        first_line: Dict[str, int] = {}
+        first_line: dict[str, int] = {}
         for line, token in enumerate(self.tokens, start=1):
             _check_token(token, line, self.source)
             if token in first_line:
@@ -52,7 +51,7 @@ class Vocabulary:
             first_line[token] = line
 
     @classmethod
-    def from_file(cls, path: Union[str, Path]) -> "Vocabulary":
+    def from_file(cls, path: str | Path) -> Vocabulary:
         """Read vocab.txt: UTF-8, one token per line.
 
         Raises:

@@ -15,7 +15,7 @@ from bert.tokenization.token_table import HASH_FACTOR, TokenTable, eight_bytes, 
 
 MAX_WORD_CHARACTERS = 100
 _ROW_BITS = np.uint64(32)
-_WHITE_SPACE = b" \t\n\r"
+WHITE_SPACE, LETTER, PUNCTUATION, LONE = 0, 1, 2, 3  # classes of bytes; LONE may start a character that is a word
 _ONE, _EIGHT = np.uint64(1), np.uint64(8)
 _ONES, _HIGHS, _LOWS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
 _CASE = np.uint64(0x20) * _ONES  # what tells a small letter from a capital
@@ -49,13 +49,13 @@ class Words(NamedTuple):
 
 
 def byte_classes() -> np.ndarray:
-    """uint8 [256]: 0 white space, 1 part of a word, 2 ASCII punctuation, 3 may start a character that is a word."""
-    classes = np.ones(256, np.uint8)
-    classes[list(_WHITE_SPACE)] = 0
+    """uint8 [256]: WHITE_SPACE, LETTER, PUNCTUATION of ASCII, or LONE."""
+    classes = np.full(256, LETTER, np.uint8)
+    classes[list(b" \t\n\r")] = WHITE_SPACE
     for first, last in ((33, 47), (58, 64), (91, 96), (123, 126)):
-        classes[first : last + 1] = 2
+        classes[first : last + 1] = PUNCTUATION
     for first, last in ((0xE2, 0xE9), (0xEF, 0xEF)):
-        classes[first : last + 1] = 3
+        classes[first : last + 1] = LONE
     return classes
 
 
@@ -110,7 +110,7 @@ def look_up(
         if place == boundaries[segment]:
             first_words[segment] = num_words
         while place < stop:
-            if classes[text[place]] == 0:
+            if classes[text[place]] == WHITE_SPACE:
                 place += 1
                 continue
             key, end = _short_word(text, place, stop, classes, case)
@@ -151,7 +151,7 @@ def look_up(
 def _short_word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, case: np.uint64) -> tuple[np.uint64, int]:
     """(key, end) of the word at `place` if it has at most 7 bytes and is a mark or all letters and digits of ASCII; its
     key is its bytes, those of `case` set in capitals, the first one lowest, zeros behind. (0, place) if it is not."""
-    if classes[text[place]] == 2:
+    if classes[text[place]] == PUNCTUATION:
         return np.uint64(text[place]), place + 1
     value = _eight_bytes_at_most(text, place)
     ascii_only = value & _LOWS
@@ -187,12 +187,12 @@ def _word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, lower: n
     kind = classes[text[place]]
     end = place + 1
     state = (HASH_START ^ np.uint64(lower[text[place]])) * HASH_PRIME
-    if kind == 3 and is_lone(text, place, stop):
+    if kind == LONE and is_lone(text, place, stop):
         return place + 3, hash_of(state, text, end, place + 3)
     for following in range(np.uint64(end), np.uint64(stop)):
         byte = text[following]
         kind = classes[byte]
-        if kind != 1 and (kind != 3 or is_lone(text, np.int64(following), stop)):
+        if kind != LETTER and (kind != LONE or is_lone(text, np.int64(following), stop)):
             return int(np.int64(following)), state
         state = (state ^ np.uint64(lower[byte])) * HASH_PRIME
     return stop, state

@@ -1,6 +1,7 @@
-"""What a block of the source comes to, between the two halves of preprocessing: its tokens and which ranges of them are
-pairs. Shards of either format are cut from it; it takes about half the space of the source, and a
-little more for each time that the documents are used.
+"""The intermediate file of a block: its tokens, and which ranges of them are pairs.
+
+Shards of either format are cut from it. It takes about half the space of the source, and a little more for each use of
+the documents (--duplicate-factor).
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Next-sentence pairs (Devlin et al., 2019), for all documents of a block at once.
 
-The published procedure walks through a document: it collects sentences up to a target length, ends A after a random
-number of them, and lets B be the rest or, in half of the cases, text of another document, in which case the rest is
-used again.
+The published procedure walks through a document: it collects sentences up to a target length and ends A after a random
+number of them. B is the rest of these sentences or, in half of the cases, text of another document; the rest then
+belongs to the next pair.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -82,20 +83,19 @@ class Spans:
         return self.first_lengths() + self.second_stop - self.second_start + 1
 
     def tokens_at(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """int64: places in the block's tokens of what stands at `positions` of `rows`, neither [CLS] nor [SEP]."""
+        """int64: where in the block's tokens the `positions` of `rows` are, which are neither [CLS] nor [SEP]."""
         first = self.first_lengths()[rows]
         return np.where(positions < first, self.first_start[rows] - 1, self.second_start[rows] - first) + positions
 
 
-@dataclass(frozen=True)
-class _Chunks:
+class _Chunks(NamedTuple):
     """The n chunks of one walk through all documents.
 
     Attributes:
         start, split, stop: int64 [n], sentences: A is start..split - 1, the rest is split..stop - 1.
         owner: int64 [n], the document.
         target: int64 [n], tokens wanted.
-        is_random_next: bool [n]; a chunk of one sentence has always a random next.
+        is_random_next: bool [n]; always true for a chunk of one sentence.
     """
 
     start: np.ndarray
@@ -106,15 +106,8 @@ class _Chunks:
     is_random_next: np.ndarray
 
     def is_single(self) -> np.ndarray:
-        """bool [n]: one sentence only, B can come from another document alone."""
+        """bool [n]: whether the chunk has one sentence, so that B must come from another document."""
         return self.stop - self.start == 1
-
-
-def make_pairs(
-    documents: TokenizedDocuments, vocabulary: Vocabulary, settings: PairSettings, block: int, counts: Counter
-) -> SampleTable:
-    """The samples of a block, in random order."""
-    return spans_to_table(documents.token_ids, draw_pairs(documents, settings, block, counts), vocabulary)
 
 
 def draw_pairs(documents: TokenizedDocuments, settings: PairSettings, block: int, counts: Counter) -> Spans:
@@ -148,10 +141,10 @@ def spans_to_table(token_ids: np.ndarray, spans: Spans, vocabulary: Vocabulary) 
 def _share_of_random_next(
     documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, counts: Counter
 ) -> float:
-    """The share of the chunks of several sentences to give a random next, so that half of all samples have one.
+    """The share of the chunks of several sentences that get a random next sentence, so that half of all samples do.
 
-    Chunks of one sentence always have. How many there are depends a little on how many others have one, so it is
-    measured on the first walk a few times. If they are more than half of all, no other chunk gets a random next.
+    Chunks of one sentence always get one. Their number depends slightly on the share, so the first walk is repeated a
+    few times with the share corrected. If they are more than half of all, no other chunk gets a random next sentence.
     """
     if len(documents.document_offsets) <= 2:
         counts["blocks of one document, thus without a random next"] += len(documents.document_offsets) == 2
@@ -166,9 +159,9 @@ def _share_of_random_next(
 
 
 def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float) -> _Chunks:
-    """A walk in which `share` of the chunks of several sentences get a random next."""
-    start, split, stop, owner, target = np.empty((5, len(documents.sentence_offsets) - 1), np.int64)
-    is_random = np.empty(len(start), np.bool_)
+    """One walk, in which `share` of the chunks of several sentences get a random next sentence."""
+    room = len(documents.sentence_offsets) - 1
+    chunks = _Chunks(*(np.empty(room, np.bool_ if name == "is_random_next" else np.int64) for name in _Chunks._fields))
     number = _walk(
         documents.sentence_offsets,
         documents.document_offsets,
@@ -176,14 +169,9 @@ def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint6
         share,
         settings.target_seq_length - 3,
         settings.short_seq_prob,
-        start,
-        split,
-        stop,
-        owner,
-        target,
-        is_random,
+        chunks,
     )
-    return _Chunks(*(column[:number] for column in (start, split, stop, owner, target, is_random)))
+    return _Chunks(*(column[:number] for column in chunks))
 
 
 @compiled
@@ -194,14 +182,9 @@ def _walk(
     share: float,
     max_tokens: int,
     short_seq_prob: float,
-    start: np.ndarray,
-    split: np.ndarray,
-    stop: np.ndarray,
-    owner: np.ndarray,
-    target: np.ndarray,
-    is_random: np.ndarray,
+    chunks: _Chunks,
 ) -> int:
-    """Fill in the chunks; returns their number. The numbers of a chunk are drawn at the place of its first sentence."""
+    """Fill in the chunks; returns their number. The first sentence's position decides a chunk's random numbers."""
     end = 0
     for document in range(len(documents) - 1):
         place, last = documents[document], documents[document + 1]
@@ -214,11 +197,11 @@ def _walk(
                 after += 1
             size = after - place
             num_first = 1 + below_at(key, position + _TWO, size - 1) if size > 1 else 1
-            start[end], split[end], stop[end] = place, place + num_first, after
-            owner[end], target[end] = document, wanted
-            is_random[end] = size == 1 or uniform_at(key, position + _THREE) < share
-            # After a random next the rest of the chunk is used again.
-            place = split[end] if is_random[end] else after
+            is_random = size == 1 or uniform_at(key, position + _THREE) < share
+            chunks.start[end], chunks.split[end], chunks.stop[end] = place, place + num_first, after
+            chunks.owner[end], chunks.target[end], chunks.is_random_next[end] = document, wanted, is_random
+            # After a random next sentence the rest of the chunk is used again.
+            place = place + num_first if is_random else after
             end += 1
     return end
 
@@ -231,7 +214,7 @@ def _round(
     chunks = _chunks(documents, settings, key, share)
     usable = np.flatnonzero((num_documents > 1) | ~chunks.is_single())
     counts["lone sentences dropped for want of a second document"] += len(chunks.start) - len(usable)
-    chunk, split, stop, owner, target, is_random = (getattr(chunks, field.name)[usable] for field in fields(chunks))
+    chunk, split, stop, owner, target, is_random = (column[usable] for column in chunks)
     other = _other_document(owner, num_documents, uniform(key, chunk * 8 + 4))
     first_of_other = documents.document_offsets[other]
     other_start = first_of_other + integers_below(
@@ -257,7 +240,7 @@ def _sentences_until(tokens: np.ndarray, starts: np.ndarray, wanted: np.ndarray,
 
 
 def _other_document(own: np.ndarray, num_documents: int, random: np.ndarray) -> np.ndarray:
-    """A document drawn evenly from all but one's own (one's own if there is no other)."""
+    """A document drawn uniformly from all others (the own one if there is no other)."""
     if num_documents < 2:
         return own
     drawn = np.minimum((random * (num_documents - 1)).astype(np.int64), num_documents - 2)
@@ -267,7 +250,7 @@ def _other_document(own: np.ndarray, num_documents: int, random: np.ndarray) -> 
 def _truncated(
     spans: Spans, max_tokens: int, random_first: np.ndarray, random_second: np.ndarray, counts: Counter
 ) -> Spans:
-    """Shorten the longer of A and B until both fit; what goes is taken from its two ends in random shares."""
+    """Shorten the longer of A and B until both fit; tokens are removed from its two ends in random shares."""
     first, second = spans.first_stop - spans.first_start, spans.second_stop - spans.second_start
     half, other_half = (max_tokens + 1) // 2, max_tokens // 2
     fits = first + second <= max_tokens

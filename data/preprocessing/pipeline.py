@@ -1,8 +1,8 @@
-"""Blocks of source text -> files of samples -> shards. Pure functions of (job, index), so anyone may run them.
+"""The two steps of preprocessing: blocks of source text -> files of samples -> shards.
 
-First every block is turned into one file of samples per bin, in an uncompressed Arrow file below the sink; then the
-shards are cut from these. Each file is written whole or not at all, and what is there is not made again, so a run that
-was killed is simply started again.
+Both are pure functions of their arguments, so any process of any machine may run them. The first writes the samples of
+a block, by bin, to an uncompressed Arrow file below the sink; the second cuts shards from these files. Every file is
+written atomically, and an existing one is not made again, so the command that was killed resumes when repeated.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bert.arrays.ragged import offsets_of
 from bert.files import atomic_path, checksum_of_file, sha256_of, write_atomically
 from bert.randomness import stream_key, uniform
 from bert.samples.formats.arrow import arrow_columns
@@ -46,9 +47,9 @@ _VERSION = 3  # of the samples that the same settings give, so that no run is fi
 
 @dataclass(frozen=True)
 class Job:
-    """What workers are given: the settings, the vocabulary file and its sha256, the blocks and the sink.
+    """Everything that workers need: the settings, the vocabulary file and its sha256, the blocks and the sink.
 
-    num_other_files counts what lies among the sources but has a name of another kind.
+    num_other_files: files among the sources that are not named *.txt.
     """
 
     settings: SampleSettings
@@ -62,13 +63,13 @@ class Job:
     num_other_files: int = 0
 
     def key(self) -> str:
-        """Names the samples: hash of the settings, the vocabulary and the names, sizes and times of the sources."""
+        """Cache key of the samples: hash of settings, vocabulary, and names, sizes and times of the sources."""
         sources = [(source.path, source.num_bytes, Path(source.path).stat().st_mtime_ns) for source in self.sources]
         content = json.dumps([_VERSION, self.settings.record(), self.vocabulary_sha256, sources], sort_keys=True)
         return sha256_of(content.encode())[:16]
 
     def without_source(self) -> Job:
-        """What a worker needs; the lists of files and blocks would be sent with each of as many tasks."""
+        """The job without its lists of files and blocks, which would be sent to the workers with every task."""
         return replace(self, sources=(), blocks=())
 
     def block_folder(self) -> Path:
@@ -97,13 +98,13 @@ class ShardPlan:
     pieces: tuple[Piece, ...]
 
     def key(self, job: Job) -> str:
-        """Tells its bytes from those of another plan of the same name."""
+        """Cache key of the shard's bytes."""
         return sha256_of(json.dumps([asdict(self), job.output_format, job.compression]).encode())
 
 
 @dataclass(frozen=True)
 class _Tools:
-    """What a process makes once; the tokeniser remembers the words of the blocks before, which changes no result."""
+    """Objects that a process makes once; the tokenizer caches words of earlier blocks, which changes no result."""
 
     tokenizer: FastTokenizer
     strings: TokenStrings
@@ -124,12 +125,12 @@ def _tools(vocab_file: str, settings: SampleSettings) -> _Tools:
 
 
 def tools_of(job: Job) -> _Tools:
-    """The tools of a job; made before processes are forked, they are shared by all."""
+    """The tools of a job; if made before processes are forked, all of them share the memory."""
     return _tools(job.vocab_file, job.settings)
 
 
 def make_block(job: Job, folder: Path, block: Block) -> dict:
-    """Make the samples of one block, unless they are there; returns {"counts": ..., "samples": per bin}."""
+    """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": per bin}."""
     index = block.index
     record = folder / f"{index}.json"
     if record.exists():
@@ -153,7 +154,7 @@ def make_block(job: Job, folder: Path, block: Block) -> dict:
 
 
 def _bins_of(lengths: np.ndarray, bin_size: int | None) -> list[np.ndarray]:
-    """Rows of each bin; bin i holds num_tokens in (i * bin_size, (i + 1) * bin_size]. Empty bins at the end go."""
+    """Rows of each bin; bin i holds num_tokens in (i * bin_size, (i + 1) * bin_size]; no empty bins at the end."""
     if bin_size is None:
         return [np.arange(len(lengths))]
     bin_of = (lengths - 1) // bin_size
@@ -189,7 +190,7 @@ def _text(path: Path, strings: TokenStrings) -> BlockText:
 
 
 def make_shards(job: Job, folder: Path, plans: tuple[ShardPlan, ...]) -> list[dict]:
-    """Write some shards that are cut from much the same blocks, so that each block is read once; what is there is kept.
+    """Write shards that are cut from much the same blocks, so that each block is read once; existing ones are kept.
 
     Returns:
         For each plan {"plan": its key, "shard": fields of its record, "masked tokens": their number}.
@@ -202,7 +203,7 @@ def make_shards(job: Job, folder: Path, plans: tuple[ShardPlan, ...]) -> list[di
 
 
 def _record_of(job: Job, folder: Path, plan: ShardPlan) -> dict | None:
-    """The record of a shard that is there and whole."""
+    """The record of a shard, or None unless the file exists with the recorded size and checksum."""
     record, path = folder / f"{plan.name}.json", Path(job.sink, plan.name)
     if record.exists() and path.exists():
         found = json.loads(record.read_bytes())
@@ -248,7 +249,7 @@ def _write_shards(job: Job, folder: Path, plans: list[ShardPlan], row_group_byte
 
 
 def cut_one(job: Job, folder: Path, plan: ShardPlan) -> None:
-    """Cut the first sample of a shard and throw it away: processes that are forked then have the compiled loops."""
+    """Cut and discard the first sample of a shard, so that processes forked later have the compiled loops."""
     first = plan.pieces[0]
     next(_parts(job, folder, Piece(first.block, first.start, first.start + 1)))
 
@@ -274,7 +275,7 @@ def _parts(job: Job, folder: Path, piece: Piece) -> Iterator[tuple[pa.Table, int
 
 
 def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
-    """Remove what a killed run with another number or format of shards, but the same samples, left in the sink."""
+    """Remove the shards that a killed run with the same samples but another --num-shards or format left in the sink."""
     names = {plan.name for plan in plans}
     others = [path for path in Path(job.sink).iterdir() if _SHARD_NAME.fullmatch(path.name) and path.name not in names]
     if others:
@@ -330,7 +331,7 @@ def _shifted(pieces: tuple[Piece, ...], samples: list[list[int]], bin_id: int) -
 
 def cut(counts: list[int], edges: list[int]) -> list[tuple[Piece, ...]]:
     """For each range edges[i]..edges[i + 1] of all rows, in order, the pieces of the inputs that make it up."""
-    offsets = np.concatenate([[0], np.cumsum(counts)]).tolist()
+    offsets = offsets_of(counts).tolist()
     result = []
     for low, high in zip(edges[:-1], edges[1:], strict=True):
         first = int(np.searchsorted(offsets, low, side="right")) - 1

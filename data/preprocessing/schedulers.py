@@ -1,7 +1,7 @@
-"""Who runs the tasks of preprocessing: processes of this machine, or Dask's workers on this one or on many.
+"""Schedulers of preprocessing tasks: processes of this machine, or Dask workers on one or several machines.
 
-The tasks are the same functions of the same arguments, each writes its own file, and results come back in their order:
-the bytes do not depend on who ran them. Dask is imported only when it is asked for (requirements-dask.txt).
+The scheduler does not change the bytes: tasks are pure functions, each writes its own file, and results are in order.
+Dask is imported only when it is used (requirements-dask.txt).
 
     --scheduler dask                          a local cluster of --local-n-workers processes
     --scheduler dask --scheduler-address tcp://host:8786   a cluster that runs already

@@ -1,4 +1,4 @@
-"""What decides the samples that preprocessing makes of a source, checked when it is given."""
+"""Settings that decide the samples of a source, validated when they are made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 
 @dataclass(frozen=True)
 class SampleSettings:
-    """All that decides the samples, given the source and the vocabulary.
+    """Settings of preprocessing: with the source and the vocabulary they decide every sample.
 
     bin_size None makes no bins; masking is "static" or "dynamic"; max_predictions_per_seq None sets no limit;
     word_segmenter "jieba" finds the words of Chinese text for whole-word masks.
@@ -63,7 +63,7 @@ class SampleSettings:
                 )
 
     def record(self) -> dict:
-        """As they stand in the manifest: with the segmenter's version, without what is said of none."""
+        """The settings as written to the manifest, with the version of the word segmenter if there is one."""
         found = asdict(self)
         if self.word_segmenter is None:
             del found["word_segmenter"]

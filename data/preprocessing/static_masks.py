@@ -1,4 +1,4 @@
-"""Static masks: drawn once, in preprocessing, by the rule that draws the dynamic ones."""
+"""Static masks, drawn once during preprocessing by the same rule as dynamic ones."""
 
 from __future__ import annotations
 
@@ -61,8 +61,7 @@ def draw_masks(
         token_ids: [T], the tokens of the block.
         spans: n pairs of these.
         ids_of_pairs: int64 [n].
-        continues: bool [T], the tokens that belong to the word of the one before, for a rule of whole words; without,
-            the ## pieces do.
+        continues: bool [T], tokens that continue the word before, for whole-word masking; None: the ## pieces do.
     """
     lengths, keys = spans.lengths(), hash64(key, ids_of_pairs)
     if rule.continuations is None:
@@ -109,7 +108,7 @@ def _look_up(
     tokens: np.ndarray,
     labels: np.ndarray,
 ) -> None:
-    """Fill in the place in the block, and the token there, of each masked position."""
+    """Fill in, for each masked position, its index in the block's tokens and the token there."""
     for row in range(len(offsets) - 1):
         middle = first_stop[row] - first_start[row] + 2
         for place in range(offsets[row], offsets[row + 1]):

@@ -1,4 +1,4 @@
-"""What is in a directory of shards: counts, lengths, masks, tokens, and what is wrong with them."""
+"""Statistics of a directory of shards (counts, lengths, masks, tokens) and the problems found in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from bert.arrays.ragged import positions_in_rows
 from bert.randomness import hash64
 from bert.samples.listing import Shard
 from bert.samples.shards import ShardDirectory
@@ -62,7 +63,7 @@ class ShardStatistics:
 
 
 def statistics_of(directory: ShardDirectory) -> ShardStatistics:
-    """Read every shard; what cannot be read becomes a problem."""
+    """Read every shard; a shard that cannot be read becomes a problem."""
     vocabulary = directory.vocabulary
     result = ShardStatistics(np.zeros(len(vocabulary), np.int64))
     hashes = [np.zeros(0, np.uint64)]
@@ -109,8 +110,8 @@ def _row_hashes(table: SampleTable) -> np.ndarray:
     if not len(table):
         return np.zeros(0, np.uint64)
     plain = table.unmasked()
-    places = np.arange(len(plain.token_ids)) - np.repeat(plain.offsets[:-1], plain.lengths())
-    return np.add.reduceat(hash64(_KEY, plain.token_ids.astype(np.int64) << 16 | places), plain.offsets[:-1])
+    keys = plain.token_ids.astype(np.int64) << 16 | positions_in_rows(plain.offsets)
+    return np.add.reduceat(hash64(_KEY, keys), plain.offsets[:-1])
 
 
 def _problems(result: ShardStatistics, vocabulary: Vocabulary) -> list[str]:

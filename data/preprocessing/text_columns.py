@@ -1,12 +1,12 @@
 """The pairs of a block as the columns of LDDL's parquet schema.
 
-The tokens of the whole block are joined to one text once; A and B are slices of it, whatever the duplicate factor is,
-interrupted where tokens are masked. This costs a small part of looking up the string of every token of every sample.
+The tokens of a block are joined to one text once. A and B are copied from slices of that text, with the replacement
+where a token is masked, which is much faster than looking up the string of every token of every sample.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +14,12 @@ import pyarrow as pa
 from bert.arrays.arrow import arrow_array
 from bert.arrays.compiled import SPARE_BYTES, compiled, copied_wide
 from bert.tokenization.token_strings import TokenStrings, encode_positions, string_array
+from bert.tokenization.token_table import TokenTable
 from data.preprocessing.pairs import Spans
 from data.preprocessing.static_masks import DrawnMasks
 
 
-@dataclass(frozen=True)
-class BlockText:
+class BlockText(NamedTuple):
     """The tokens of a block, each followed by a space: token i is text[offsets[i]:offsets[i + 1]], text uint8."""
 
     text: np.ndarray
@@ -72,48 +72,33 @@ def _column(
         tokens, shown = masks.tokens, masks.shown
     room = (block.offsets[stops] - block.offsets[starts]).sum() + np.diff(strings.table.offsets)[shown].sum()
     text, offsets = np.empty(room + SPARE_BYTES, np.uint8), np.empty(len(starts) + 1, np.int64)
-    _write(
-        block.text,
-        block.offsets,
-        starts,
-        stops,
-        tokens,
-        shown,
-        mask_starts,
-        mask_stops,
-        strings.table.text,
-        strings.table.offsets,
-        text,
-        offsets,
-    )
+    _write(block, starts, stops, tokens, shown, mask_starts, mask_stops, strings.table, text, offsets)
     return string_array(offsets, text)
 
 
 @compiled
 def _write(
-    block_text: np.ndarray,
-    block_offsets: np.ndarray,
+    block: BlockText,
     starts: np.ndarray,
     stops: np.ndarray,
     tokens: np.ndarray,
     shown: np.ndarray,
     mask_starts: np.ndarray,
     mask_stops: np.ndarray,
-    token_text: np.ndarray,
-    token_offsets: np.ndarray,
+    table: TokenTable,
     text: np.ndarray,
     offsets: np.ndarray,
 ) -> None:
-    """Fill text with the rows, slices of the block's text and what is shown where they are masked, and offsets with
-    where each starts."""
+    """Fill text with the rows, i.e. slices of the block's text with the masked tokens replaced; fill offsets with the
+    start of each row."""
     end = np.int64(0)
     offsets[0] = 0
     for row in range(len(starts)):
-        place = block_offsets[starts[row]]
+        place = block.offsets[starts[row]]
         for mask in range(mask_starts[row], mask_stops[row]):
             token = tokens[mask]
-            end = copied_wide(text, end, block_text, place, block_offsets[token])
-            end = copied_wide(text, end, token_text, token_offsets[shown[mask]], token_offsets[shown[mask] + 1])
-            place = block_offsets[token + 1] - 1
-        end = copied_wide(text, end, block_text, place, block_offsets[stops[row]] - 1)
+            end = copied_wide(text, end, block.text, place, block.offsets[token])
+            end = copied_wide(text, end, table.text, table.offsets[shown[mask]], table.offsets[shown[mask] + 1])
+            place = block.offsets[token + 1] - 1
+        end = copied_wide(text, end, block.text, place, block.offsets[stops[row]] - 1)
         offsets[row + 1] = end

@@ -1,8 +1,9 @@
-"""Tasks on several processes of this machine, their results in order.
+"""Runs tasks on several processes of this machine and yields their results in order.
 
-The standard library's pool shares one pipe, and locks on it, among its processes: a process that is ended may leave a
-lock taken or half a result in the pipe, and the pool then waits for ever. Here every process has its own pipe, so one
-that ends is seen as the end of its pipe, whatever it was doing.
+concurrent.futures.ProcessPoolExecutor with forkserver was tried in its place: killed workers left half a result in the
+pipe that all share, and the pool hung at the first of 1,500 failures with Paddle loaded. Left to finish their tasks
+instead, workers outlived a killed parent, a Ctrl-C during start-up printed tracebacks, and a start took about a second.
+Here every process has its own pipe, so the end of a process is the end of its pipe.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _PATIENCE = 10.0  # seconds for a process that has nothing left to do
 
 
 def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> Iterator:
-    """function(*task) for every task, in order, in `num_workers` processes (in this one if 1), which end with it.
+    """Yields function(*task) for every task, in order, from `num_workers` processes (from this one if 1).
 
-    The first task that fails ends the others where they are: what they write must get its name when it is whole. To be
-    used by one thread, the main one if a Ctrl-C is to end it; tasks start no processes.
+    The first task that fails ends the other processes at once, so tasks must write their files atomically. They may
+    not start processes. Use it from one thread, the main one if a Ctrl-C is to end it.
 
     Raises:
-        ChildProcessError: a process was ended by the system, or crashed.
-        BaseException: what the function raised, with the traceback of its process as a note.
+        ChildProcessError: a process was killed or crashed.
+        BaseException: the function's own error, with the traceback of its process as a note.
     """
     if num_workers <= 1 or len(tasks) <= 1:
         for task in tasks:
@@ -52,7 +53,7 @@ def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> 
 
 
 class _Workers:
-    """Processes, each at one task at a time; one for which no task is left ends."""
+    """Processes with one task each; a process ends when no task is left."""
 
     def __init__(self, function: Callable[..., Any], tasks: list) -> None:
         self._function, self._tasks = function, tasks
@@ -114,7 +115,7 @@ class _Workers:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """A Ctrl-C that comes within is raised at the end. Amid a fork Python would drop it, and a child die of it."""
+    """Delay a Ctrl-C to the end of the block: during a fork Python would drop it, or a child would die of it."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
@@ -145,7 +146,7 @@ def _lost(process: BaseProcess) -> ChildProcessError:
 def _work(
     function: Callable[..., Any], tasks: list, connection: Connection, others: list[Connection], parent: int
 ) -> None:
-    """A Ctrl-C is for the parent, which ends its workers; when it is killed, the system or the end of the pipe does."""
+    """The loop of a worker. It ignores a Ctrl-C, which the parent handles, and ends when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -160,13 +161,13 @@ def _work(
             return
         try:
             answer = pickle.dumps((index, function(*tasks[index]), None))
-        except BaseException as error:  # whatever it is, it is the caller's
+        except BaseException as error:  # raised again in the parent
             answer = pickle.dumps((index, None, _portable(error)))
         connection.send_bytes(answer)
 
 
 def _portable(error: BaseException) -> BaseException:
-    """The error with its traceback as a note; one that cannot be sent as it is, by its text."""
+    """The error with its traceback as a note; an error that cannot be pickled becomes one of the same text."""
     try:
         copy = pickle.loads(pickle.dumps(error))
     except Exception:

@@ -1,10 +1,10 @@
-"""Where English sentences end: sentencex's verdicts, asked once for each word that stands before a mark.
+"""English sentence boundaries: sentencex decides once for each distinct word before a full stop.
 
-Whether a mark ends a sentence is decided by the word before it (an abbreviation? an initial?) and by what follows; the
-same few thousand words stand before nearly all marks. So a compiled loop finds the marks and their words, and the
-library is asked about each word once, not about all of the text: a fifth of the time. Where this differs from what the
-library would say of the whole text: sentences may end between quotation marks and brackets, of which one without its
-partner would swallow pages, and none ends without white space behind its mark.
+Whether a mark ends a sentence depends on the word before it (an abbreviation? an initial?) and on what follows, and the
+same few thousand words precede nearly all marks. A compiled loop finds the marks and their words; sentencex is called
+once per word. It is not called on the text itself because it ends no sentence between two quotation marks or brackets,
+of which one without its partner joins pages to one sentence: 27,118 instead of 22,979 sentences of 42 MB were too long
+for half a sample. Speed is no reason: the whole preprocessing takes 3.0 CPU seconds with sentencex, 2.6 with this.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def sentence_ends(text: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
     Args:
         text: uint8 [n], valid UTF-8.
-        documents: int64 [D + 1], rising from 0 to n: document i is text[documents[i]:documents[i + 1]].
+        documents: int64 [D + 1], ascending from 0 to n: document i is text[documents[i]:documents[i + 1]].
     Returns:
-        int64 [m], rising: the places inside of documents where a sentence starts after another one, whose white space
-        belongs to the one before.
+        int64 [m], ascending: where a sentence starts after another one of its document; the white space between them
+        belongs to the first.
     """
     room = len(text) // 2 + 1
     ends, hashes, marks = np.empty(room, np.int64), np.empty(room, np.uint64), np.empty((room, 5), np.int64)
@@ -50,7 +50,7 @@ def sentence_ends(text: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def _ends_before(word: bytes, after: bytes, kind: int) -> bool:
-    """The verdict on a word that does not end a sentence whatever follows, before the text that does."""
+    """Whether a word ends a sentence before this text, for a word that does not end one before every text."""
     following = after.decode("utf-8", "ignore").split(None, 1)
     if kind == _LOWER or kind == _DIGIT or not following:
         return False
@@ -62,7 +62,7 @@ def _ends_before(word: bytes, after: bytes, kind: int) -> bool:
 
 @lru_cache(maxsize=1 << 18)
 def _ends(word: bytes, kind: int) -> bool:
-    """Whether a word with its marks ends a sentence, whatever word of that kind follows."""
+    """Whether a word with its marks ends a sentence before any word of that kind."""
     return kind != _BEYOND_ASCII and _verdict(word, _NEUTRAL[kind])
 
 
@@ -91,7 +91,7 @@ def segmented(language: str, text: str) -> list[str] | None:
 def _find_marks(
     text: np.ndarray, documents: np.ndarray, ends: np.ndarray, hashes: np.ndarray, marks: np.ndarray
 ) -> int:
-    """Find the marks that may end a sentence and have another one after them; returns their number.
+    """Find the marks that may end a sentence and are followed by text; returns their number.
 
     Args:
         ends: filled: where the next sentence would start.

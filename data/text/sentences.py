@@ -91,7 +91,7 @@ def tokenize_documents(
     counts["unknown tokens"] += int((tokens == tokenizer.vocabulary.id_of("[UNK]")).sum())
     return TokenizedDocuments(
         tokens,
-        np.concatenate([[0], np.cumsum(all_lengths[kept])]).astype(np.int64),
+        offsets_of(all_lengths[kept]),
         np.append(first_sentences, num_sentences).astype(np.int64),
         np.concatenate(continues) if segmenter else None,
     )

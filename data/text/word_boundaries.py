@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.arrays.ragged import offsets_of
+from bert.arrays.ragged import offsets_of, positions_in_rows
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 SEGMENTERS = ("jieba",)
@@ -118,7 +118,7 @@ def encode_words(texts: Sequence[str], tokenizer: FastTokenizer, segmenter: Word
     ids, offsets = tokenizer.encode_texts(parts)
     first_parts = offsets_of(numbers)
     lengths = np.diff(offsets)
-    is_word = (np.arange(len(parts)) - np.repeat(first_parts[:-1], numbers)) % 2 == 1
+    is_word = positions_in_rows(first_parts) % 2 == 1
     inside = np.repeat(is_word, lengths)
     inside[offsets[:-1][lengths > 0]] = False
     return SegmentedTokens(

@@ -45,7 +45,7 @@ def test_a_sample_shows_its_masks():
 def test_problems_are_named(tmp_path, vocab, capsys):
     table = random_table(200, 1)
     table.is_random_next[:] = True
-    folder = write_shards(tmp_path / "shards", [table, random_table(150, 2), table.rows(0, 50)], manifest=False)
+    folder = write_shards(tmp_path / "shards", [table, random_table(150, 2), table.take(np.arange(50))], manifest=False)
     code, out = run(capsys, folder, vocab)
     assert code == 1
     for rule in ("of the pairs have a random next", "occur more than once", "differ by 1 at most"):

@@ -20,12 +20,13 @@ from bert import REPOSITORY
 from bert.files import write_atomically
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
 from bert.samples.shards import ShardDirectory
+from bert.samples.table import SampleTable
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import Vocabulary
 from data import balance_shards, preprocess_bert_pretrain
 from data.balance_shards import balance
 from data.preprocessing import pipeline
-from data.preprocessing.pairs import PairSettings, make_pairs
+from data.preprocessing.pairs import PairSettings, draw_pairs, spans_to_table
 from data.preprocessing.pipeline import _sampled
 from data.preprocessing.schedulers import scheduler
 from data.preprocessing.settings import SampleSettings
@@ -189,10 +190,15 @@ def tokenized(num_documents: int, seed: int = 0) -> TokenizedDocuments:
     )
 
 
+def make_pairs(documents: TokenizedDocuments, settings: PairSettings, counts: Counter) -> SampleTable:
+    """The samples of a block, in random order."""
+    return spans_to_table(documents.token_ids, draw_pairs(documents, settings, 0, counts), WORDS)
+
+
 @pytest.mark.parametrize("duplicate_factor", [1, 5])
 def test_pairs_are_what_their_label_says(duplicate_factor):
     documents = tokenized(400)
-    table = make_pairs(documents, WORDS, PairSettings(40, 0.1, duplicate_factor), 0, Counter())
+    table = make_pairs(documents, PairSettings(40, 0.1, duplicate_factor), Counter())
     owner = np.searchsorted(documents.sentence_offsets[documents.document_offsets], documents.token_ids, side="right")
     several = []
     for row in range(len(table)):
@@ -220,7 +226,7 @@ def test_half_of_the_chunks_of_several_sentences_have_a_random_next():
     documents = TokenizedDocuments(
         np.zeros(lengths.sum(), np.int32), np.concatenate([[0], np.cumsum(lengths)]), np.arange(0, 60_001, 60)
     )
-    table = make_pairs(documents, WORDS, PairSettings(64, 0.0), 0, Counter())
+    table = make_pairs(documents, PairSettings(64, 0.0), Counter())
     assert table.is_random_next.mean() == pytest.approx(0.5, abs=0.02)
 
 
@@ -228,7 +234,7 @@ def test_half_of_the_chunks_of_several_sentences_have_a_random_next():
 def test_half_of_all_pairs_have_a_random_next_though_chunks_of_one_sentence_always_do(target):
     counts: Counter = Counter()
     documents = tokenized(20_000)
-    table = make_pairs(documents, WORDS, PairSettings(target, 0.1, 2), 0, counts)
+    table = make_pairs(documents, PairSettings(target, 0.1, 2), counts)
     assert table.is_random_next.mean() == pytest.approx(0.5, abs=0.01)
     assert not [name for name in counts if name.startswith("blocks where over half")]
 
@@ -242,23 +248,23 @@ def test_more_than_half_have_a_random_next_only_where_it_must_be_and_this_is_cou
         np.concatenate([[0], np.cumsum(sizes)]),
     )
     counts: Counter = Counter()
-    table = make_pairs(documents, WORDS, PairSettings(64, 0.0), 0, counts)
+    table = make_pairs(documents, PairSettings(64, 0.0), counts)
     assert (~table.is_random_next).sum() >= 150 and table.is_random_next.mean() > 0.5
     assert [name for name in counts if name.startswith("blocks where over half")]
 
 
 def test_every_sentence_is_used():
     documents = tokenized(50)
-    table = make_pairs(documents, WORDS, PairSettings(512, 0.0), 0, Counter())
+    table = make_pairs(documents, PairSettings(512, 0.0), Counter())
     assert set(range(len(documents.token_ids))) <= set(table.token_ids.tolist())
 
 
 def test_a_block_of_one_document_has_no_random_next():
     counts: Counter = Counter()
-    table = make_pairs(tokenized(1, seed=4), WORDS, PairSettings(40), 0, counts)
+    table = make_pairs(tokenized(1, seed=4), PairSettings(40), counts)
     assert len(table) and not table.is_random_next.any()
     lone = TokenizedDocuments(np.arange(5, dtype=np.int32), np.array([0, 5]), np.array([0, 1]))
-    assert len(make_pairs(lone, WORDS, PairSettings(40), 0, counts)) == 0
+    assert len(make_pairs(lone, PairSettings(40), counts)) == 0
     assert counts["lone sentences dropped for want of a second document"] >= 1
 
 
@@ -266,7 +272,7 @@ def test_no_document_or_empty_ones_give_no_sample():
     tokenizer = FastTokenizer(WORDS)
     for texts in ([], ["", "  ", "\x00"]):
         documents = tokenize_documents(enumerate(texts), tokenizer, "en", Counter())
-        assert len(make_pairs(documents, WORDS, PairSettings(40), 0, Counter())) == 0
+        assert len(make_pairs(documents, PairSettings(40), Counter())) == 0
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 100, 1 << 20])
@@ -589,7 +595,7 @@ def test_a_balancing_that_was_stopped_is_simply_started_again(corpus, tmp_path, 
     monkeypatch.setattr(balance_shards, "write_atomically", stop_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         balance(tmp_path / "parts", tmp_path / "out", 5)
-    with pytest.raises(ValueError, match="out: its shards are not all there: .* start the command .* again"):
+    with pytest.raises(ValueError, match="out: some of its shards are missing: .* start its command again"):
         ShardDirectory(tmp_path / "out", vocabulary(), 128)
     monkeypatch.undo()
     balance(tmp_path / "parts", tmp_path / "out", 3)
