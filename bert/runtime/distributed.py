@@ -5,16 +5,15 @@ Fleet does the rest. On CPU, Paddle 2.6.2 has Gloo kernels for `c_allreduce_sum`
 creates an NCCL communicator. `gloo_on_cpu` prevents that, so the same program runs on both.
 """
 
-import fcntl
 import os
 import socket
-import struct
 import tempfile
 from contextlib import chdir, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 
 import numpy as np
+import psutil
 
 from bert.runtime.paddle_api import CollectiveHelper, core, paddle, static
 
@@ -77,25 +76,19 @@ def interface_of(endpoints: str, rank: int) -> str:
     addresses = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints.split(",")]
     if len(set(addresses)) == 1:
         return "lo"
-    found = {name: _address_of(name) for _, name in socket.if_nameindex()}
-    for name, address in found.items():
-        if address == addresses[rank]:
-            return name
-    has = ", ".join(f"{address} on {name}" for name, address in found.items() if address)
+    found = {
+        address.address: name
+        for name, listed in psutil.net_if_addrs().items()
+        for address in listed
+        if address.family == socket.AF_INET
+    }
+    if addresses[rank] in found:
+        return found[addresses[rank]]
+    has = ", ".join(f"{address} on {name}" for address, name in found.items())
     raise ValueError(
         f"rank {rank} should be at {addresses[rank]}, which is none of this host's addresses ({has}); "
         "pass one of these to paddle.distributed.launch with --host"
     )
-
-
-def _address_of(interface: str) -> str | None:
-    """First IPv4 address of a network interface."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15]))  # SIOCGIFADDR
-        except OSError:
-            return None
-    return socket.inet_ntoa(answer[20:24])
 
 
 @contextmanager

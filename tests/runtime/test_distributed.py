@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from bert.runtime.distributed import Collective, Group, group_from_environment
+from bert.runtime.distributed import Collective, Group, group_from_environment, interface_of
 from tests.support import tiny
 from tests.support.launching import RANKS, launch, launch_two_hosts
 
@@ -179,6 +179,13 @@ def test_a_group_without_addresses_is_refused_with_the_remedy(monkeypatch):
     monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
     with pytest.raises(ValueError, match="lists 1 addresses; start the ranks with `python -m paddle.distributed"):
         group_from_environment("cpu")
+
+
+def test_the_interface_of_a_rank_is_found_by_its_address():
+    assert interface_of("192.0.2.1:1,192.0.2.1:2", 1) == "lo"  # on one host
+    assert interface_of("127.0.0.1:1,192.0.2.1:2", 0) == "lo"
+    with pytest.raises(ValueError, match=r"rank 1 should be at 192.0.2.1, .* \(127.0.0.1 on lo.*--host"):
+        interface_of("127.0.0.1:1,192.0.2.1:2", 1)
 
 
 def test_collective_of_one_rank_gives_back_what_it_was_given():

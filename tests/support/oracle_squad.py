@@ -49,7 +49,7 @@ def squad_1(answers, predictions):
     return {"exact_match": 100 * total_exact / len(answers), "f1": 100 * total_f1 / len(answers)}
 
 
-def squad_2(answers, predictions, odds, threshold):
+def squad_2(answers, predictions, odds):
     raw = {}
     for identity, texts in answers.items():
         if identity in predictions:
@@ -63,15 +63,13 @@ def squad_2(answers, predictions, odds, threshold):
         rows = []
         for identity, pair in raw.items():
             if bool(answers[identity]) in wanted:
-                says_none = odds is not None and odds[identity] > threshold
-                rows.append(((0, 0) if answers[identity] else (1, 1)) if says_none else pair)
+                rows.append(pair)
         if rows:
             result[prefix + "exact"] = 100 * sum(row[0] for row in rows) / len(rows)
             result[prefix + "f1"] = 100 * sum(row[1] for row in rows) / len(rows)
             result[prefix + "total"] = len(rows)
-    if odds is not None:
-        for index, name in enumerate(("exact", "f1")):
-            result[f"best_{name}"] = best_score(answers, predictions, odds, raw, index)
+    for index, name in enumerate(("exact", "f1")):
+        result[f"best_{name}"] = best_score(answers, predictions, odds, raw, index)
     return result
 
 

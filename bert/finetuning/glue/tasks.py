@@ -67,10 +67,10 @@ class GlueTask:
         return self.value_range is not None
 
 
-def _table(texts: tuple[Column, ...], label: Column) -> tuple[Split, Split, Split]:
-    """train.tsv, dev.tsv and test.tsv in the usual form: named columns; test.tsv has `index`, no label."""
+def _table(texts: tuple[Column, ...], label: Column, index: str = "index") -> tuple[Split, Split, Split]:
+    """train.tsv, dev.tsv and test.tsv in the usual form: named columns; test.tsv has an index, no label."""
     train = Split(("train.tsv",), texts, label)
-    return train, replace(train, files=("dev.tsv",)), Split(("test.tsv",), texts, index="index")
+    return train, replace(train, files=("dev.tsv",)), Split(("test.tsv",), texts, index=index)
 
 
 def _task(
@@ -117,16 +117,7 @@ TASKS: dict[str, GlueTask] = {
             ),
         ),
         _task("STS-B", None, ("pearson", "spearman"), _table(_PAIR, "score"), value_range=(0.0, 5.0)),
-        _task(
-            "QQP",
-            _BINARY,
-            ("f1", "accuracy"),
-            (
-                Split(("train.tsv",), ("question1", "question2"), "is_duplicate"),
-                Split(("dev.tsv",), ("question1", "question2"), "is_duplicate"),
-                Split(("test.tsv",), ("question1", "question2"), index="id"),
-            ),
-        ),
+        _task("QQP", _BINARY, ("f1", "accuracy"), _table(("question1", "question2"), "is_duplicate", index="id")),
         GlueTask(
             "MNLI",
             _THREE_WAY,

@@ -106,16 +106,10 @@ def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
     if folder is None or not (folder / SETTINGS_FILE).is_file():
         return {}
     windows, answers = read_reader_settings(folder / SETTINGS_FILE)
-    return {
-        "max_seq_length": windows.max_seq_length,
-        "doc_stride": windows.doc_stride,
-        "max_query_length": windows.max_query_length,
-        "do_lower_case": windows.lowercase,
-        "n_best_size": answers.n_best_size,
-        "max_answer_length": answers.max_answer_length,
-        "version_2_with_negative": answers.version_2,
-        "null_score_diff_threshold": answers.null_score_diff_threshold,
-    }
+    values = {**vars(windows), **vars(answers)}
+    values["do_lower_case"] = values.pop("lowercase")
+    values["version_2_with_negative"] = values.pop("version_2")
+    return values
 
 
 def reader_settings(data: SquadDataSettings) -> str:

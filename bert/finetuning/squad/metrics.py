@@ -72,48 +72,34 @@ def score_squad_1(answers: Mapping[str, Sequence[str]], predictions: Mapping[str
     return {name: 100.0 * total / len(answers) for name, total in totals.items()}
 
 
-def score_squad_2(
-    answers: Mapping[str, Sequence[str]],
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float] | None = None,
-    threshold: float = 1.0,
-) -> dict[str, float]:
+def score_squad_2(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float]:
     """The scores of SQuAD 2.0.
 
     Args:
         answers: right answers by question; none for an unanswerable question.
         predictions: by question, "" for no answer. Questions without one do not count, as in the official evaluation.
-        null_odds: by question, the score of "no answer"; None: only the predictions count.
-        threshold: a question with null_odds above it counts as predicted to have no answer.
     Returns:
         exact, f1 and total of all questions, of the answerable (HasAns_...) and the unanswerable ones (NoAns_...), if
-        there are any; with null_odds, also the result of `best_thresholds`.
+        there are any.
     Raises:
-        ValueError: no question has a prediction, or null_odds lacks one.
+        ValueError: no question has a prediction.
     """
     _require_questions(answers)
     scored = [identity for identity in answers if identity in predictions]
     if not scored:
         raise ValueError(f"none of the {len(answers)} questions has a prediction; are the predictions of another file?")
-    if null_odds is not None and (lacking := [identity for identity in scored if identity not in null_odds]):
-        raise ValueError(
-            f"null_odds lacks {len(lacking)} of {len(scored)} questions, e.g. {lacking[0]!r}; it must "
-            "have a number for each"
-        )
-    refused = {identity for identity in scored if null_odds is not None and null_odds[identity] > threshold}
     groups = {
         "": scored,
         "HasAns_": [identity for identity in scored if answers[identity]],
         "NoAns_": [identity for identity in scored if not answers[identity]],
     }
     result: dict[str, float] = {}
-    for name, raw in _raw_scores(answers, predictions).items():
-        final = raw | {identity: float(not answers[identity]) for identity in refused}
+    for name, scores in _raw_scores(answers, predictions).items():
         for prefix, members in groups.items():
             if members:
-                result[prefix + name] = 100.0 * sum(final[identity] for identity in members) / len(members)
+                result[prefix + name] = 100.0 * sum(scores[identity] for identity in members) / len(members)
                 result[prefix + "total"] = len(members)
-    return result if null_odds is None else result | best_thresholds(answers, predictions, null_odds)
+    return result
 
 
 def best_thresholds(
@@ -123,7 +109,15 @@ def best_thresholds(
 
     Args:
         predictions: the best answers before any threshold; a prediction emptied by one hides higher thresholds.
+        null_odds: by question, the score of no answer relative to the best answer.
+    Raises:
+        ValueError: null_odds lacks a question with a prediction.
     """
+    if lacking := [identity for identity in predictions if identity not in null_odds]:
+        raise ValueError(
+            f"null_odds lacks {len(lacking)} of {len(predictions)} questions, e.g. {lacking[0]!r}; it must have a "
+            "number for each"
+        )
     answerable = {identity: bool(right) for identity, right in answers.items()}
     result: dict[str, float] = {}
     for name, scores in _raw_scores(answers, predictions).items():
