@@ -1,7 +1,7 @@
-"""Writing checkpoints beside the training: the step waits for the copy of the state, a thread for the disk. No Paddle.
+"""Checkpoints written in the background: training waits for the copy of the state, a thread writes it to the disk.
 
-One save is in flight at most; the next one waits for it, so memory and disk stay bounded. What goes wrong in the thread
-is raised in the training thread at its next `check`, `save` or `finish`: no save fails silently. The thread ends before
+At most one save is in flight and the next one waits for it, so memory and disk stay bounded. An error in the thread is
+raised in the training thread at its next `check`, `save` or `finish`: no save fails silently. The thread ends before
 the process does, so an interruption or the last step leaves a whole checkpoint.
 """
 
@@ -23,12 +23,12 @@ class SaveFailed(Failure):
 
 @dataclass(frozen=True)
 class SaveTimes:
-    """What a save cost."""
+    """Times of one save."""
 
     step: int
-    wait_seconds: float  # the training waited for the save before
-    copy_seconds: float  # the training waited for the copy of its variables
-    write_seconds: float  # the thread wrote, synchronised, verified and pruned; without a thread, the training waited
+    wait_seconds: float  # training waited for the previous save
+    copy_seconds: float  # training waited for the copy of its variables
+    write_seconds: float  # writing, flushing and pruning in the thread; without a thread, training waited
 
 
 class CheckpointWriter:
@@ -44,7 +44,7 @@ class CheckpointWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the save in flight; an error on the way out does not hide the one that led there."""
+        """Wait for the save in flight; its error does not replace the one that ended the block."""
         if kind is None:
             self.finish()
             return
@@ -75,7 +75,7 @@ class CheckpointWriter:
         """Saves that were finished since the last call.
 
         Raises:
-            SaveFailed: one was not.
+            SaveFailed: one could not be written.
         """
         if self._error is not None:
             (step, error), self._error = self._error, None

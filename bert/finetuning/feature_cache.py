@@ -1,13 +1,13 @@
-"""Features of a fine-tuning set on disk, so that the second run does not build them again. No Paddle.
+"""A cache on disk of the features of fine-tuning sets, so that a second run does not build them again.
 
     cache = FeatureCache(directory)
     key = cache.key("glue-mrpc-train", files=[path], vocabulary=vocabulary, settings={"max_seq_length": 128},
                     code=[bert.finetuning.glue.features])
     arrays, notes = cache.get_or_build(key, build)
 
-An entry is one safetensors file, NAME-KEY.safetensors. The key is the sha256 of everything the features follow from:
-the bytes of the input files, the settings, the vocabulary, and the source of the code that builds them. Entries appear
-whole or not at all, are checked by sha256 when they are read, and a bad one is told of and built anew.
+An entry is one safetensors file, NAME-KEY.safetensors. The key is the sha256 of everything that decides the features:
+the bytes of the input files, the settings, the vocabulary, and the source of the code that builds them. Entries are
+written atomically and checked by sha256 when they are read; a damaged entry is logged and built again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class CacheKey:
-    """The name of an entry: a readable part, and the sha256 of all it follows from."""
+    """The name of an entry: a readable part, and the sha256 of everything that decides its content."""
 
     name: str
     sha256: str
