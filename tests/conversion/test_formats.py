@@ -1,4 +1,4 @@
-"""Weights of every library come out as the same tensors, and whatever was done to them on the way is told."""
+"""Weights of every library are read as the same tensors, and every change is noted."""
 
 import json
 import pickle

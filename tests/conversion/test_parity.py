@@ -1,9 +1,8 @@
-"""Converted and exported models give the outputs of the original: a published encoder, and our own networks through
-PaddleNLP, transformers, Paddle Inference and ONNX, within 1e-5.
+"""Converted models give the outputs of the original within 1e-5: a published encoder, and our own networks in
+PaddleNLP and transformers. tests/inference/test_exporting.py does the same for exported models.
 
-BERT_FULL_FAULTS=1 tries 50 inputs for each target instead of 3. transformers needs an environment of its own (it wants
-torch): name it in BERT_TORCH_VENV. ONNX models run on ONNX Runtime from that environment too, else on the `onnx`
-package's reference evaluator.
+BERT_FULL_FAULTS=1 tries 50 inputs for each target instead of 3. transformers needs torch, so an environment of its own:
+name it in BERT_TORCH_VENV.
 """
 
 import json
@@ -193,67 +192,6 @@ def test_transformers_loads_what_is_written_for_it(checkpoints, expected, tmp_pa
     found = ask(TORCH_PYTHON, "transformers", checkpoints, "hf", tmp_path, run_export)
     for task, wanted in expected.items():
         compare({name: found[f"{task}/{name}"] for name in wanted}, wanted, random_feed()["attention_mask"])
-
-
-# ---- serving ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "pretraining"])
-def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
-    record_property("trials", INPUTS)
-    arguments = ["--checkpoint", str(checkpoints[task]), "--to", str(tmp_path / "x"), "--format", "paddle-inference"]
-    assert run_export.main(arguments) == 0
-    model = Predictor(tmp_path / "x")
-    compare(model.run(random_feed()), expected[task], random_feed()["attention_mask"])
-    assert model.description["labels"] == (["cat", "dog", "fox"] if "classification" in task else None)
-    assert len(model.texts(["word1 word2", ("word3", "word4 word5 word6")])) == len(expected[task])
-
-
-def run_onnx(path: Path, feed: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
-    if TORCH_VENV is None:
-        from onnx.reference import ReferenceEvaluator
-
-        session = ReferenceEvaluator(str(path))
-        return dict(zip(session.output_names, session.run(None, feed), strict=True))
-    code = (
-        "import sys, numpy as np, onnxruntime as ort; session = ort.InferenceSession(sys.argv[1]);"
-        "np.savez(sys.argv[3], **dict(zip([o.name for o in session.get_outputs()],"
-        "session.run(None, dict(np.load(sys.argv[2]))))))"
-    )
-    np.savez(folder / "feed.npz", **feed)
-    arguments = [str(path), str(folder / "feed.npz"), str(folder / "o.npz")]
-    subprocess.run([str(TORCH_PYTHON), "-c", code, *arguments], check=True)
-    with np.load(folder / "o.npz") as arrays:
-        return dict(arrays)
-
-
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "pretraining"])
-def test_onnx_gives_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
-    record_property("trials", INPUTS)
-    pytest.importorskip("onnx", reason="needs requirements-export.txt")
-    arguments = ["--checkpoint", str(checkpoints[task]), "--to", str(tmp_path / "x"), "--format", "onnx"]
-    assert run_export.main(arguments) == 0
-    feed = random_feed()
-    compare(run_onnx(tmp_path / "x/model.onnx", feed, tmp_path), expected[task], feed["attention_mask"])
-
-
-def test_a_pretrained_model_is_served_as_its_encoder(checkpoints, tmp_path, capsys):
-    arguments = [
-        "--checkpoint",
-        str(checkpoints["pretraining"]),
-        "--to",
-        str(tmp_path / "x"),
-        "--format",
-        "paddle-inference",
-    ]
-    assert run_export.main(arguments) == 0
-    assert "left out: masked-LM head, of no use to encoder" in capsys.readouterr().out
-    assert Predictor(tmp_path / "x").outputs == ["last_hidden_state", "pooler_output"]
-
-
-def test_a_folder_that_is_no_export_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="is not an export for Paddle Inference"):
-        Predictor(tmp_path)
 
 
 # ---- NVIDIA's network, written by Paddle itself -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""run_convert.py as its users call it: there and back bit for bit, heads and labels carried, everything listed."""
+"""run_convert.py: there and back bit for bit, heads and labels kept, every change listed."""
 
 import json
 import pickle
@@ -223,6 +223,12 @@ WRONG = {  # FAULTS: wrong shape, dtype, name, vocabulary
         differing("bert.encoder.layer.4.output.dense.bias", np.zeros(8, "f4")),
         {},
         "unknown: bert.encoder.layer.4.output.dense.bias [8]",
+    ),
+    "a single number": (differing("bert.pooler.dense.bias", np.array(1, "f4")), {}, "must be an array"),
+    "a vocabulary of one number": (
+        differing("bert.embeddings.word_embeddings.weight", np.array(1, "f4")),
+        {},
+        "must be an array",
     ),
     "NaN": (differing("bert.pooler.dense.bias", np.full(8, np.nan, "f4")), {}, "bert.pooler.dense.bias holds NaN"),
     "vocabulary": (foreign.parameters(), {"vocab_size": 99}, "has 29 rows, must have 99 (vocab_size) or 104"),

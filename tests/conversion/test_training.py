@@ -1,4 +1,4 @@
-"""Training starts from weights of other libraries, and what it leaves goes out to them again."""
+"""Training starts from weights of other libraries, and its checkpoints convert to theirs."""
 
 import json
 

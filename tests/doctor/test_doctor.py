@@ -1,4 +1,4 @@
-"""The doctor's judgement, on facts of machines we do not have; and its facts, on the machine we have."""
+"""The doctor's checks on facts of other machines, and its facts about this one."""
 
 import dataclasses
 import json

@@ -212,7 +212,7 @@ ROWS = [
         29,
         "exports to Hugging Face, PaddleNLP, Paddle Inference and ONNX",
         "outputs within 1e-5",
-        suite("conversion/test_parity.py"),
+        suite("conversion/test_parity.py", "inference/test_exporting.py"),
         40,
         650,
         ("exports are described wrongly",),
