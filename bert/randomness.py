@@ -1,13 +1,10 @@
-"""Random numbers as a function of (seed, purpose, position), never of process history.
+"""Random numbers as a function of (seed, purpose, position); no generator has a state.
 
-The generator is a counter hashed with the splitmix64 finaliser (Steele et al., 2014), so any number can be had
-without drawing those before it, and no release of NumPy changes the stream.
+The generator is a counter hashed with the splitmix64 finaliser (Steele et al., 2014), so any number can be
+computed without those before it, and no release of NumPy changes the stream.
 """
 
-from __future__ import annotations
-
 import hashlib
-from typing import Union
 
 import numpy as np
 
@@ -17,7 +14,7 @@ _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 _SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-def stream_key(*parts: Union[int, str]) -> np.uint64:
+def stream_key(*parts: int | str) -> np.uint64:
     """A 64-bit key that names one stream, e.g. stream_key(seed, "dynamic masks", epoch)."""
     text = "\x1f".join(str(part) for part in parts)
     return np.uint64(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
@@ -33,7 +30,7 @@ def hash64(key: np.uint64 | np.ndarray, positions: np.ndarray) -> np.ndarray:
         uint64 array of the broadcast shape.
     """
     state = np.asarray(positions).astype(np.uint64)
-    state += np.uint64(1)  # in place: arrays wrap around in silence, NumPy's scalars warn
+    state += np.uint64(1)  # in place: arrays wrap around without the warning of NumPy's scalars
     state *= _INCREMENT
     state = np.add(state, key, out=state if np.ndim(key) == 0 else None)
     state ^= state >> _SHIFT_1

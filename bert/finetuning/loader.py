@@ -5,8 +5,6 @@ epochs follow each other without a gap, and world size and micro-batch size only
 dropped, a batch may span two epochs, and any position can be sought.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""`--dry-run`: what a phase would train, and what it needs, from its settings alone."""
+"""`--dry-run`: the plan of a phase (batches, tokens, memory) from its settings."""
 
 from collections.abc import MutableMapping, Sequence
 from typing import Any
@@ -29,50 +29,33 @@ DRY_RUN = Inquiry(add_flag, take_flag, answer)
 
 
 def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
-    """The plan of a run, for people: what would be trained, how, and what it needs."""
-    run, data, batch = config.run, config.data, config.batch
-    passes, global_batch = batch.gradient_accumulation_steps(world_size), batch.resolved_global_batch_size(world_size)
+    """The plan of a run as text: model, batches, tokens, memory and disk."""
+    run, data, optimizer = config.run, config.data, config.optimizer
+    micro_steps = config.batch.gradient_accumulation_steps(world_size)
+    global_batch = config.batch.resolved_global_batch_size(world_size)
     sequences = run.max_steps * global_batch
     flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
     memory, checkpoint = memory_per_rank(config, world_size), checkpoint_bytes(config.model)
-    optimizer = config.optimizer
-    rows = [
-        (
-            "phase",
-            f"{run.phase}, sequences of up to {data.max_seq_length} tokens, "
-            f"{data.max_predictions_per_seq} of them predicted, {data.masking} masking",
-        ),
-        ("model", f"{run.bert_model}, {config.model.num_parameters():,} parameters"),
-        ("batch", f"{batch.batch_size} x {passes} passes x {world_size} ranks = {global_batch:,} sequences an update"),
-        (
-            "optimizer",
-            f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {config.warmup_steps():,} steps "
-            f"of warm-up, then decay of power {optimizer.lr_decay_power:g}",
-        ),
-        ("precision", _precision(config.precision)),
-        (
-            "steps",
-            f"{run.max_steps:,} updates, {sequences:,} sequences, up to {sequences * data.max_seq_length:,} tokens",
-        ),
-        (
-            "arithmetic",
-            f"{flops / 1e9:,.1f} GFLOP a sequence, {flops * sequences:.3g} FLOP in all"
-            + _ideal_time(config, flops * sequences, world_size),
-        ),
-        (
-            "memory",
-            f"about {_size(memory.total())} a rank: parameters {_size(memory.parameters)}, gradients "
-            f"{_size(memory.gradients)}, optimizer {_size(memory.optimizer)}, activations "
-            f"{_size(memory.activations)}",
-        ),
-        (
-            "disk",
-            f"{_size(checkpoint)} a checkpoint every {run.num_steps_per_checkpoint} updates, "
-            f"{run.keep_checkpoints} kept: {_size(checkpoint * (run.keep_checkpoints + 1))} at most",
-        ),
-        ("output", f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs)"),
-    ]
-    return "\n".join(f"{name:<11}{text}" for name, text in rows)
+    rows = {
+        "phase": f"{run.phase}, sequences of up to {data.max_seq_length} tokens, "
+        f"{data.max_predictions_per_seq} of them predicted, {data.masking} masking",
+        "model": f"{run.bert_model}, {config.model.num_parameters():,} parameters",
+        "batch": f"{config.batch.batch_size} x {micro_steps} micro-steps x {world_size} ranks = "
+        f"{global_batch:,} sequences an update",
+        "optimizer": f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {config.warmup_steps():,} steps "
+        f"of warm-up, then decay of power {optimizer.lr_decay_power:g}",
+        "precision": _precision(config.precision),
+        "steps": f"{run.max_steps:,} updates, {sequences:,} sequences, up to "
+        f"{sequences * data.max_seq_length:,} tokens",
+        "arithmetic": f"{flops / 1e9:,.1f} GFLOP a sequence, {flops * sequences:.3g} FLOP in all"
+        + _ideal_time(config, flops * sequences, world_size),
+        "memory": f"about {_size(memory.total())} a rank: parameters {_size(memory.parameters)}, gradients "
+        f"{_size(memory.gradients)}, optimizer {_size(memory.optimizer)}, activations {_size(memory.activations)}",
+        "disk": f"{_size(checkpoint)} a checkpoint every {run.num_steps_per_checkpoint} updates, "
+        f"{run.keep_checkpoints} kept: {_size(checkpoint * (run.keep_checkpoints + 1))} at most",
+        "output": f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs)",
+    }
+    return "\n".join(f"{name:<11}{text}" for name, text in rows.items())
 
 
 def _precision(precision: PrecisionSettings) -> str:

@@ -1,7 +1,5 @@
 """Rows of a sample table -> the padded arrays that the training program is fed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +14,7 @@ MASKED_PADDING_MULTIPLE = 8
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """One pass of one rank.
+    """One micro-batch of one rank.
 
     Attributes:
         feed: b sequences padded to s:
@@ -25,7 +23,7 @@ class MicroBatch:
             masked_lm_labels: int64 [n]; masked_lm_weights: float32 [n], 1 for a prediction. n is a multiple of 8;
                 the entries that fill it up have position, label and weight 0.
             next_sentence_labels: int64 [b], 1 for a random next.
-            masked_lm_normalizer: float32 [1], predictions of the global batch per pass and rank.
+            masked_lm_normalizer: float32 [1], predictions of the global batch, divided by its number of micro-batches.
         num_sequences: b.
         num_tokens: tokens without padding.
         num_padded_tokens: b * s.

@@ -1,7 +1,5 @@
 """Global batches, dealt to ranks in micro-batches that threads prepare ahead."""
 
-from __future__ import annotations
-
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator

@@ -1,7 +1,5 @@
 """The shards of a directory by their names and records, and checks of the set as a whole."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -44,8 +42,8 @@ def list_shards(directory: Path) -> list[Shard]:
         raise FileNotFoundError(f"{directory}: no such directory; give the directory that holds the shards")
     if is_unfinished(directory):
         raise ValueError(
-            f"{directory}: its shards are not all there: a run is making them, or was stopped; wait for "
-            "it, or start the command that makes them again, which goes on"
+            f"{directory}: some of its shards are missing: a run is writing them, or was stopped; wait for "
+            "it, or start its command again, which resumes it"
         )
     shards = []
     for path in sorted(directory.iterdir()):
@@ -67,7 +65,7 @@ def list_shards(directory: Path) -> list[Shard]:
 
 
 def recorded_counts(directory: Path, manifest: Manifest | None) -> dict[str, dict[str, int]]:
-    """What the records beside the shards say: name of the record -> file name -> number of samples."""
+    """Number of samples by the records beside the shards: name of the record -> file name -> number."""
     records = {}
     if manifest:
         records[MANIFEST_NAME] = {name: record.num_samples for name, record in manifest.shards.items()}
@@ -81,7 +79,7 @@ def recorded_counts(directory: Path, manifest: Manifest | None) -> dict[str, dic
 
 
 def check_names(directory: Path, shards: list[Shard], recorded: dict[str, dict[str, int]]) -> None:
-    """ValueError if a shard is missing or one too many: by the records or, without any, by the numbers of the names."""
+    """ValueError if a shard is missing or unknown, by the records or, without any, by the numbers in the names."""
     found = {shard.name for shard in shards}
     for source, names in recorded.items():
         missing, extra = sorted(set(names) - found), sorted(found - set(names))
@@ -112,7 +110,7 @@ def check_names(directory: Path, shards: list[Shard], recorded: dict[str, dict[s
 
 
 def check_agreement(directory: Path, shards: tuple[Shard, ...]) -> None:
-    """One kind of file, all masked or none, all with a bin or none."""
+    """ValueError unless all shards have one format, all or none are masked, and all or none have a bin."""
     first = shards[0]
     for shard in shards[1:]:
         for what, of_first, of_other in (
@@ -132,7 +130,7 @@ def check_agreement(directory: Path, shards: tuple[Shard, ...]) -> None:
 
 
 def check_duplicates(shards: tuple[Shard, ...]) -> None:
-    """The same file under two names. Files of one size whose ends (Parquet's footer) agree are compared whole."""
+    """ValueError if two shards have the same bytes. Files of one size and equal footers are compared whole."""
     seen: dict[tuple[int, bytes], Shard] = {}
     for shard in shards:
         if shard.num_samples == 0:

@@ -1,10 +1,8 @@
-"""Batches for pre-training, from checked shards, with a position that can be saved and sought.
+"""Batches for pre-training from checked shards, starting at any global batch.
 
 The samples of global batch i, their order and their masks are a function of (data, seed, global batch size, i). World
-size, micro-batch size and number of threads only decide who reads what.
+size, micro-batch size and number of threads only decide which rank and thread reads which samples.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -37,7 +35,7 @@ class PretrainingDataset:
 
     Raises:
         FileNotFoundError, ValueError: as `ShardDirectory`; static masks wanted but not in the shards; dynamic masks of
-            whole words wanted, of which the shards do not say where they are.
+            whole words wanted, whose places the shards do not hold.
     """
 
     def __init__(
@@ -60,8 +58,8 @@ class PretrainingDataset:
         segmenter = self.directory.manifest and self.directory.manifest.settings.get("word_segmenter")
         if segmenter and settings.masking == "dynamic" and settings.whole_word_masking:
             raise ValueError(
-                f"{directory}: made with --word-segmenter {segmenter}, whose words are in its static "
-                "masks alone; whole_word_masking=true with masking='dynamic' would mask single Chinese "
+                f"{directory}: made with --word-segmenter {segmenter}, whose words are only in its static "
+                "masks; whole_word_masking=true with masking='dynamic' would mask single Chinese "
                 "characters: set masking='static' and whole_word_masking=false"
             )
         rule = MaskingRule.of(
@@ -96,7 +94,7 @@ class PretrainingDataset:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Facts for a log line: shards, samples, bins, format, masking, fingerprint."""
+        """Facts to log: shards, samples, bins, format, masking, fingerprint."""
         return {
             "directory": str(self.directory.directory),
             "num_shards": len(self.directory.shards),

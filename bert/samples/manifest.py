@@ -1,6 +1,4 @@
-"""The record that lies beside shards: what is in them, from what and how they were made, and their checksums."""
-
-from __future__ import annotations
+"""The manifest beside shards: their counts, checksums, source and settings."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -11,7 +9,7 @@ from bert.files import write_atomically
 
 MANIFEST_NAME = "manifest.json"
 NUM_SAMPLES_NAME = ".num_samples.json"
-UNFINISHED_NAME = ".unfinished"  # what a run keeps in its output until all of it is written
+UNFINISHED_NAME = ".unfinished"  # a run's state in its output folder until everything is written
 MANIFEST_FORMAT = "bert-on-paddle shards"
 MANIFEST_VERSION = 2
 
@@ -53,7 +51,7 @@ def shard_totals(shards: dict[str, ShardRecord]) -> dict[str, Any]:
 
 
 def write_manifest(directory: str | Path, manifest: Manifest) -> None:
-    """Write manifest.json and LDDL's .num_samples.json; the manifest last, so that it vouches for all the rest."""
+    """Write manifest.json and LDDL's .num_samples.json; the manifest last: it means that all else was written."""
     counts = {name: record.num_samples for name, record in sorted(manifest.shards.items())}
     write_atomically(Path(directory) / NUM_SAMPLES_NAME, json.dumps(counts).encode())
     content = {"format": MANIFEST_FORMAT, "version": MANIFEST_VERSION, **asdict(manifest)}

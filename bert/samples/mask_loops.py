@@ -1,7 +1,5 @@
 """The compiled loops of `bert.samples.masking`: the numbers are those of `bert.randomness.hash64`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bert.arrays.compiled import compiled, inner

@@ -1,7 +1,7 @@
 """Masked-LM masks (Devlin et al., 2019): 15% of the tokens; of these 80% [MASK], 10% a random word, 10% unchanged.
 
-Every mask is a function of (key, sample id) alone; batches, ranks and workers do not enter. Static masks are made in
-preprocessing with the same functions and another key.
+A mask is a function of (key, sample id), whatever the batches, ranks and workers. Preprocessing makes static masks with
+the same functions and another key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MASK_SHARE, _RANDOM_SHARE = 0.8, 0.1
 
 @dataclass(frozen=True)
 class MaskingRule:
-    """What the masks of one vocabulary need.
+    """Limits of masking and the ids of one vocabulary that it needs.
 
     Attributes:
         masked_lm_ratio: share of a sample's tokens, special ones counted, to predict.
@@ -154,7 +154,7 @@ def _take_while_fitting(sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _take_a_shortest_word(taken: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> None:
-    """Where every word is longer than the number of predictions, take one all the same: no sample without a mask."""
+    """Where every word is longer than the number of predictions, take the shortest: no sample is without a mask."""
     empty = np.flatnonzero(~taken.any(axis=1) & (counts > 0))
     if len(empty):
         candidates = np.where(sizes[empty] > 0, sizes[empty], np.iinfo(np.int64).max)
@@ -164,7 +164,7 @@ def _take_a_shortest_word(taken: np.ndarray, sizes: np.ndarray, counts: np.ndarr
 def corrupt(
     rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, columns: np.ndarray, labels: np.ndarray
 ) -> np.ndarray:
-    """What the model is shown at the chosen positions.
+    """The tokens that the model reads at the chosen positions.
 
     Args:
         key: stream key, as for `choose_positions`.

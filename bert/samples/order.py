@@ -1,14 +1,12 @@
-"""Which samples make up which global batch: a function of (seed, epoch, counts) with random access.
+"""The samples of every global batch: a function of (seed, epoch, counts) with random access.
 
 Every epoch permutes the shards of each bin, cuts them into windows that fit into memory and permutes the samples of
-each window. A global batch takes its samples from one bin; what the bins leave over is pooled into mixed batches at
-the end of the epoch, and fewer than `global_batch_size` samples, others each time, are left out of it.
+each window. A global batch takes its samples from one bin; the leftovers of the bins form mixed batches at the end
+of the epoch, and fewer than `global_batch_size` samples, different ones in every epoch, are left out.
 
 The first windows of an epoch are smaller, a sixteenth, an eighth, a quarter and a half of the others, so that training
-starts when a few shards are read. With `lengths_of` the whole batches of a window are made of samples of like length.
+starts when a few shards are read. With `lengths_of` the whole batches of a window have samples of similar length.
 """
-
-from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -57,7 +55,7 @@ class SampleOrder:
         global_batch_size: samples of a batch, all ranks.
         seed: of the shuffles.
         window_samples: at most this many samples are shuffled together, more only where one shard is larger.
-        lengths_of: gives the number of tokens of each sample of a shard; with it samples of like length share a batch.
+        lengths_of: the number of tokens of each sample of a shard; samples of similar length then share a batch.
     Raises:
         ValueError: fewer samples than one batch.
     """
@@ -169,9 +167,9 @@ class SampleOrder:
         return windows[place] if place < len(windows) else None
 
     def _grouped_by_length(self, ids: np.ndarray, window: Window, name: tuple) -> np.ndarray:
-        """The ids of a window with those of its whole batches exchanged so that each batch has samples of like length.
+        """The ids of a window, those of its whole batches sorted so that a batch has samples of similar length.
 
-        The batches stand in random order; samples of equal length keep theirs.
+        The batches are in random order; samples of equal length keep their order.
         """
         assert self._lengths_of is not None
         size = self._global_batch_size

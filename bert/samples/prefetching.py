@@ -1,6 +1,4 @@
-"""Results of a function prepared ahead by threads, in the order of their tasks."""
-
-from __future__ import annotations
+"""Results of a function that threads compute ahead, in the order of their tasks."""
 
 import itertools
 from collections import deque
@@ -10,15 +8,15 @@ from typing import TypeVar
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-_AT_ONCE = 8  # tasks handed to a thread together: handing over costs as much as a small batch
+_AT_ONCE = 8  # tasks given to a thread together: giving one costs as much as a small batch
 
 
 def prefetched(
     function: Callable[[_Task], _Result], tasks: Iterable[_Task], num_workers: int
 ) -> Generator[_Result, None, None]:
-    """function(task) for every task, in order, prepared ahead by `num_workers` threads (0: by the caller).
+    """function(task) for every task, in order, computed ahead by `num_workers` threads (0: by the caller).
 
-    An exception of the function is raised where its result would have come; closing the iterator ends the threads.
+    An exception of the function is raised in place of its result; closing the iterator ends the threads.
     """
     if num_workers == 0:
         yield from map(function, tasks)

@@ -3,8 +3,6 @@
 Reads LDDL's parquet files (balanced or not, with or without bins), our own Arrow files and older HDF5 files.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A table of pre-training samples in flat arrays: the one form in which shards, masks and batches meet."""
+"""A table of pre-training samples in flat arrays, which all shard formats, masks and batches use."""
 
 from __future__ import annotations
 
@@ -34,11 +34,6 @@ class StaticMasks:
         counts = self.counts()[rows]
         flat = ragged_indices(self.offsets[rows], counts)
         return StaticMasks(offsets_of(counts), self.positions[flat], self.labels[flat])
-
-    def rows(self, start: int, stop: int) -> StaticMasks:
-        """Rows start..stop-1; views."""
-        low, high = int(self.offsets[start]), int(self.offsets[stop])
-        return StaticMasks(self.offsets[start : stop + 1] - low, self.positions[low:high], self.labels[low:high])
 
 
 @dataclass(frozen=True)
@@ -78,19 +73,8 @@ class SampleTable:
             self.masks.take(rows) if self.masks else None,
         )
 
-    def rows(self, start: int, stop: int) -> SampleTable:
-        """Rows start..stop-1; the token arrays are views."""
-        low, high = int(self.offsets[start]), int(self.offsets[stop])
-        return SampleTable(
-            self.token_ids[low:high],
-            self.offsets[start : stop + 1] - low,
-            self.first_lengths[start:stop],
-            self.is_random_next[start:stop],
-            self.masks.rows(start, stop) if self.masks else None,
-        )
-
     def unmasked(self) -> SampleTable:
-        """The table with its static masks undone."""
+        """The table with the original tokens in place of its static masks."""
         if self.masks is None:
             return self
         ids = self.token_ids.copy()

@@ -1,7 +1,5 @@
 """Decoded shards in memory, and samples picked from several of them."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -13,7 +11,7 @@ from bert.samples.table import SampleTable, concatenate
 
 
 class TableCache:
-    """Decoded groups of shards, the least recently used given up; safe to use from several threads.
+    """Decoded groups of shards, the least recently used are dropped; thread-safe.
 
     Args:
         load_shard: reads and decodes one shard.
@@ -34,13 +32,13 @@ class TableCache:
         return future.result()
 
     def prepare(self, shards: tuple[int, ...]) -> None:
-        """Start to read shards that will be asked for, in a thread of its own; an error is raised by `get`."""
+        """Start to read shards in a thread before `get` asks for them; `get` raises its errors."""
         future, mine = self._future(shards)
         if mine:
             threading.Thread(target=self._fill, args=(future, shards), name="shards", daemon=True).start()
 
     def _future(self, shards: tuple[int, ...]) -> tuple[Future[SampleTable], bool]:
-        """The group's place, and whether the caller is to fill it."""
+        """The future of a group, and whether the caller must fill it."""
         with self._lock:
             mine = shards not in self._groups
             if mine:

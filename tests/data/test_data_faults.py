@@ -128,7 +128,7 @@ def test_a_wrong_schema_is_refused_before_the_first_step(tmp_path, column, fault
         ("empty", "0 bytes"),
         ("folder empty", "no shards"),
         ("renamed", "missing"),
-        ("unfinished", "not all there: a run is making them"),
+        ("unfinished", "some of its shards are missing: a run is writing them"),
     ],
 )
 def test_a_directory_that_changed_is_refused_before_the_first_step(tmp_path, fault, rule):

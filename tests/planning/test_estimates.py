@@ -98,7 +98,7 @@ def test_a_checkpoint_of_bert_large_takes_4_gb():
 def test_the_plan_tells_the_arithmetic():
     report = dry_run_report(RECIPES["phase1_large"](), world_size=8)
     for text in (
-        "256 x 32 passes x 8 ranks = 65,536 sequences",
+        "256 x 32 micro-steps x 8 ranks = 65,536 sequences",
         "336,232,258 parameters",
         "7,038 updates",
         "461,242,368 sequences",

@@ -49,7 +49,7 @@ def dataset(folder, seed=42, shuffle_window_samples=1 << 18, **changes) -> Pretr
 
 
 def take(loader, count, start=0):
-    """The feeds of `count` global batches: [[feed of pass 0, ...], ...]."""
+    """The feeds of `count` global batches: [[feed of micro-batch 0, ...], ...]."""
     batches = loader.batches(start)
     result = [[batch.feed for batch in whole.micro_batches] for whole in itertools.islice(batches, count)]
     batches.close()
@@ -166,9 +166,12 @@ def test_order_and_masks_do_not_depend_on_world_size_or_threads(folders, folder)
             assert np.array_equal(loader.sample_ids(4), alone.sample_ids(4))
             per_rank.append(take(loader, 9))
         for index, rows in enumerate(expected):
-            passes = range(16 // (micro * world_size))
+            micro_steps = range(16 // (micro * world_size))
             found = [
-                row for step in passes for rank in range(world_size) for row in rows_of(per_rank[rank][index][step])
+                row
+                for step in micro_steps
+                for rank in range(world_size)
+                for row in rows_of(per_rank[rank][index][step])
             ]
             assert found == rows
 
@@ -284,7 +287,7 @@ def test_impossible_batches_are_refused(folders, changes, rule):
         PretrainingLoader(dataset(folders / "plain"), **{"global_batch_size": 12, "micro_batch_size": 4, **changes})
 
 
-def test_passes_that_are_left_are_skipped(folders):
+def test_micro_batches_that_are_left_are_skipped(folders):
     loader = PretrainingLoader(dataset(folders / "plain"), global_batch_size=12, micro_batch_size=4)
     expected = take(loader, 3)
     batches = loader.batches()
@@ -308,7 +311,7 @@ def test_a_shard_damaged_while_training_stops_the_loop(folders, tmp_path, worker
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
 
 
-def test_passes_of_a_closed_iterator_are_refused(folders):
+def test_micro_batches_of_a_closed_iterator_are_refused(folders):
     whole = next(PretrainingLoader(dataset(folders / "plain"), global_batch_size=12, micro_batch_size=4).batches())
     with pytest.raises(RuntimeError, match="closed"):
         next(whole.micro_batches)

@@ -414,7 +414,7 @@ def test_a_directory_without_shards_names_the_remedy(tmp_path):
         ShardDirectory(tmp_path / "absent", WORDS, 30)
     with pytest.raises(FileNotFoundError, match="preprocess_bert_pretrain"):
         ShardDirectory(tmp_path, WORDS, 30)
-    write_shards(tmp_path, [random_table(5).rows(0, 0)])
+    write_shards(tmp_path, [random_table(5).take(np.zeros(0, np.int64))])
     with pytest.raises(ValueError, match="hold no sample"):
         ShardDirectory(tmp_path, WORDS, 30)
 

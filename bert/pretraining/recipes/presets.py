@@ -1,6 +1,6 @@
-"""Whole pre-trainings by name: the recipes of both phases and the machines they are meant for.
+"""Complete pre-trainings by name: the recipes of both phases and the machines they are meant for.
 
-The recipes fix the global batch, so more nodes mean fewer passes per update and the same training.
+The recipes fix the global batch, so more nodes mean fewer micro-steps per update and the same training.
 """
 
 import dataclasses

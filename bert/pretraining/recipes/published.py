@@ -1,7 +1,7 @@
 """Published pre-training recipes. Each says where it comes from and what differs from its parent.
 
-Global batches are given, passes per update are not: the same recipe keeps its global batch on any number of GPUs.
-Data is looked for under $BERT_PREP_WORKING_DIR.
+Global batches are given, micro-steps per update are not: the same recipe keeps its global batch on any number of GPUs.
+Data is read from $BERT_PREP_WORKING_DIR.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ def phase1_large() -> PretrainingConfig:
     """BERT-large, sequence length 128, LAMB at a global batch of 65,536 (You et al., 2020).
 
     7,038 updates at a peak of 6e-3, the first 2,000 of them warm-up, linear decay, as NVIDIA trains it on 8 A100-80GB:
-    256 sequences a pass, mixed precision with a loss scale that starts at 2^20.
+    256 sequences in a micro-batch, mixed precision with a loss scale that starts at 2^20.
     """
     return PretrainingConfig(
         model=BUILT_IN_MODELS["bert-large-uncased"],
@@ -52,12 +52,12 @@ def phase2_large() -> PretrainingConfig:
 
 
 def phase1_large_tf32() -> PretrainingConfig:
-    """Float32 with TF32 matrix products: half as many sequences fit in a pass."""
+    """Float32 with TF32 matrix products: half as many sequences fit in a micro-batch."""
     return derive(phase1_large(), amp=False, tf32=True, batch_size=128)
 
 
 def phase2_large_tf32() -> PretrainingConfig:
-    """Float32 with TF32 matrix products: half as many sequences fit in a pass."""
+    """Float32 with TF32 matrix products: half as many sequences fit in a micro-batch."""
     return derive(phase2_large(), amp=False, tf32=True, batch_size=16)
 
 

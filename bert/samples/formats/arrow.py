@@ -1,7 +1,5 @@
 """Shards in our own Arrow schema: token ids in an uncompressed file, read without decoding."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checks of decoded shards and what a shard's file says about it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Older HDF5 shards: padded matrices with static masks. They have no checksums, so every value is checked."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

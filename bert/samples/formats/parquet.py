@@ -1,7 +1,5 @@
 """Shards in LDDL's parquet schema: tokens as text, masks as packed positions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
