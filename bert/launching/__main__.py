@@ -4,9 +4,9 @@ import sys
 from collections.abc import Sequence
 
 from bert.exit_codes import BAD_INPUT
-from bert.launching import glue, pretraining, squad
+from bert.launching import glue, ner, pretraining, squad
 
-TASKS = {"pretraining": pretraining.main, "squad": squad.main, "glue": glue.main, "ner": glue.ner_main}
+TASKS = {"pretraining": pretraining.main, "squad": squad.main, "glue": glue.main, "ner": ner.main}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,11 +1,12 @@
-"""What the launchers of all fine-tuning tasks share: ranks, start, and the lines that show the results."""
+"""What the launchers of all fine-tuning tasks share: settings, ranks, start, and the lines that show the results."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert import REPOSITORY
-from bert.config.command_line import EntryPoint, dump_yaml, usage_errors
+from bert.config.base import derive
+from bert.config.command_line import EntryPoint, dump_yaml, settings_or_answers, usage_errors
 from bert.finetuning.config import FineTuningConfig
 from bert.launching.launch import launch
 from bert.launching.previous_run import read_json
@@ -45,18 +46,54 @@ def finetune(
     return code
 
 
-def ranks_for(launcher: dict[str, Any], config: FineTuningConfig) -> Ranks:
-    """The ranks that the launcher's flags say; without --num-gpus one for each GPU, or one."""
+def make_plan(
+    entry: EntryPoint, launcher: dict[str, Any], defaults: Mapping[str, Any], flags: Mapping[str, Any]
+) -> FineTuningPlan:
+    """The settings that `flags` make over `defaults`; without --num-gpus a rank for each GPU, or one.
+
+    Raises:
+        ValueError: with value, rule and remedy.
+        SystemExit: a question such as --plan was answered instead.
+    """
+    config = settings_or_answers({**defaults, **flags}, entry)
     available = 0 if config.hardware.device == "cpu" else num_gpus()
-    return read_ranks(launcher, max(1, available))
+    ranks = read_ranks(launcher, max(1, available))
+    return FineTuningPlan(launcher, entry, with_global_batch(config, ranks.world_size()), ranks)
 
 
-def summary_lines(config: FineTuningConfig, scores: Callable[[dict[str, Any]], Iterable[Row]]) -> list[str]:
-    """A table of the scores, as far as summary.json has them, and of the throughput."""
+def with_global_batch(config: FineTuningConfig, world_size: int) -> FineTuningConfig:
+    """The same global batch on any number of ranks, in micro-batches that divide a rank's share and are not larger."""
+    total = config.batch.global_batch_size
+    if total is None or total % world_size or total % (config.batch.batch_size * world_size) == 0:
+        return config
+    share = total // world_size
+    largest = max(size for size in range(1, min(share, config.batch.batch_size) + 1) if share % size == 0)
+    return derive(config, batch_size=largest)
+
+
+def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], list[Row]], to_use: str) -> list[str]:
+    """A table of the scores and the throughput, as far as summary.json has them; where the results are.
+
+    Args:
+        to_use: flags of the script that use the trained model.
+    """
+    config = plan.config
     folder = config.stage_dir() / "benchmark" if config.run.benchmark else config.stage_dir()
     summary = read_json(folder / "summary.json")
-    rows = [row for row in [*scores(summary), *_THROUGHPUT] if summary.get(row[1]) is not None]
-    return ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
+    rows = [row for row in [*scores_of(summary), *_THROUGHPUT] if summary.get(row[1]) is not None]
+    lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
+    if config.run.benchmark:
+        return [*lines, f"Summary: {folder}/summary.json"]
+    lines.append(f"Predictions and summary.json: {folder}")
+    if (model := trained_model(config)) is not None:
+        lines.append(f"Use the model:  python {plan.entry.script} --from-pretrained-params {model} {to_use}")
+    return lines
+
+
+def evaluation_scores(summary: Mapping[str, Any]) -> list[Row]:
+    """All metrics of the evaluation."""
+    names = [name for name, value in summary.items() if name.startswith("eval_") and isinstance(value, float)]
+    return [(name.removeprefix("eval_").replace("_", " "), name, ".4f") for name in names]
 
 
 def trained_model(config: FineTuningConfig) -> Path | None:

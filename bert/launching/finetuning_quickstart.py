@@ -6,8 +6,35 @@ from pathlib import Path
 from typing import Any
 
 from bert.checkpoints.files import weights_folder
+from bert.config.command_line import EntryPoint
+from bert.launching.ranks import quickstart_processes
 from bert.launching.runner import module_command, repository_environment
 from bert.pretraining.recipes.quickstart import QUICKSTART_DIR
+
+QUICKSTART_OUTPUT = Path("results/glue_quickstart")
+VOCABULARY_SIZE = 1024  # of GLUE and NER, only where no checkpoint brings a vocabulary
+
+
+def recipe_settings(
+    recipe: str | None, entry: EntryPoint, launcher: dict[str, Any], flags: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings that a recipe of GLUE or NER stands for; those of a quickstart are made here.
+
+    Args:
+        launcher: the launcher's flags; a quickstart adds its number of ranks.
+        flags: the settings that were given.
+    """
+    if recipe is None or recipe not in entry.recipes or not recipe.startswith("quickstart"):
+        return {} if recipe is None else {"config": recipe}
+    launcher.setdefault("num_gpus", str(quickstart_processes("cpu")))  # the recipe is for the CPU
+    output_dir = Path(flags.get("output_dir", QUICKSTART_OUTPUT / recipe.removeprefix("quickstart_")))
+    train_file: Path = dict(entry.recipes[recipe]())["train_file"]
+    return {"config": recipe, **quickstart_settings(output_dir, flags, lambda: _lines_of(train_file), VOCABULARY_SIZE)}
+
+
+def _lines_of(file: Path) -> list[str]:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [f"line-{number} {line}" for number, line in enumerate(lines) if line]
 
 
 def quickstart_settings(

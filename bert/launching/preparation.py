@@ -46,7 +46,7 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_t
             wikipedia=source,
             sink=folder,
             num_shards=plan.preparation.num_shards(config, plan.world_size()),
-            local_n_workers=plan.preparation.num_workers,
+            local_n_workers=plan.preparation.num_dask_workers,
             sample_ratio=plan.preparation.sample_ratio,
             seed=config.run.seed,
             duplicate_factor=1,

@@ -28,7 +28,7 @@ from bert.launching.ranks import Ranks, num_gpus, quickstart_processes, read_ran
 from bert.planning.flags import PLAN_FLAGS, PlanRequest, add_plan_flags, take_plan_request
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
-from bert.pretraining.recipes import PRESETS, RECIPES, Preset
+from bert.pretraining.recipes import PRESETS, RECIPES
 
 BIN_SIZES = ("none", "32", "64", "128", "256", "512")
 
@@ -68,25 +68,14 @@ POSITIONAL: tuple[tuple[str, str | None], ...] = (
     ("benchmark_warmup_steps", "10"),
     ("fuse_mha", "true"),
 )
-_PREPARATION_FLAGS = (
-    "wikipedia_source",
-    "num_dask_workers",
-    "num_shards_per_worker",
-    "sample_ratio",
-    "phase1_bin_size",
-    "phase2_bin_size",
-)
-_LAUNCHER_FLAGS = ("num_gpus", "create_logfile", "job_name", "code_dir", *_PREPARATION_FLAGS)
-# Defaults of the launcher's flags; those of the ranks come from the preset.
-_DEFAULTS = {**dict(POSITIONAL), "phase1_bin_size": "none"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
-    """How missing shards would be made."""
+    """How missing shards would be made; the fields are named like their flags."""
 
     wikipedia_source: Path
-    num_workers: int
+    num_dask_workers: int
     num_shards_per_worker: int
     sample_ratio: float
     phase1_bin_size: int | None
@@ -98,6 +87,12 @@ class Preparation:
 
     def bin_size(self, phase: int) -> int | None:
         return self.phase2_bin_size if phase == 2 else self.phase1_bin_size
+
+
+_PREPARATION_FLAGS = tuple(field.name for field in dataclasses.fields(Preparation))
+_LAUNCHER_FLAGS = ("num_gpus", "create_logfile", "job_name", "code_dir", *_PREPARATION_FLAGS)
+# Defaults of the launcher's flags; those of the ranks come from the preset.
+_DEFAULTS = {**dict(POSITIONAL), "phase1_bin_size": "none"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,18 +123,24 @@ def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
     parser = _parser()
     launcher, rest = parser.read(words)
     common, per_phase = _split_phases(rest, parser.names())
+    name = launcher.get("config", "quickstart" if "phase" not in common else "")
     if positional:
         values = read_positional(positional, POSITIONAL, launcher)
         launcher = {**{name: values[name] for name in _LAUNCHER_FLAGS if name in values}, **launcher}
-        flags = {phase: _positional_flags(values, phase) | common | per_phase[phase] for phase in (1, 2)}
-        return _plan("positional arguments", [resolve_config(flags[phase], ENTRY) for phase in (1, 2)], launcher)
-    name = str(launcher.pop("config", "quickstart" if "phase" not in common else ""))
-    if name in PRESETS:
-        return _preset_plan(name, PRESETS[name], common, per_phase, launcher)
-    if name and name not in RECIPES and not Path(name).is_file():
-        close = suggest(name, [*PRESETS, *RECIPES], f"the presets are {', '.join(PRESETS)}")
-        raise ValueError(f"config={name} must be a preset, a recipe or a YAML file; {close}")
-    return _single_phase_plan(name, common, per_phase, launcher)
+        name, layers = "positional arguments", {phase: _positional_settings(values, phase) for phase in (1, 2)}
+    elif name in PRESETS:
+        layers = _preset_settings(name, common.pop("phase", None), per_phase)
+    else:
+        layers = _settings_of_one_phase(name, common)
+    phases = []
+    for phase, layer in layers.items():
+        config = resolve_config({**layer, **common, **per_phase[phase]}, ENTRY)
+        if name in PRESETS and "report_file" not in {**common, **per_phase[phase]}:  # beside the phase's other files
+            config = derive(config, report_file=config.stage_dir() / "report.json")
+        phases.append(config)
+    if name == "quickstart":
+        _refuse_own_data(phases, launcher)
+    return _plan(name or f"phase {phases[0].run.phase}", phases, launcher)
 
 
 def _split_phases(words: Sequence[str], launcher_flags: Iterable[str]) -> tuple[dict[str, Any], dict[int, dict]]:
@@ -160,10 +161,10 @@ def _split_phases(words: Sequence[str], launcher_flags: Iterable[str]) -> tuple[
     return common, dict(enumerate(per_phase, 1))
 
 
-def _positional_flags(values: Mapping[str, str], phase: int) -> dict[str, Any]:
+def _positional_settings(values: Mapping[str, str], phase: int) -> dict[str, Any]:
     """The settings of one phase that the positional arguments stand for."""
     results = Path(values["code_dir"]) / "results"
-    flags: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "config": f"phase{phase}_large",
         "global_batch_size": None,
         "log_freq": 1,
@@ -172,35 +173,31 @@ def _positional_flags(values: Mapping[str, str], phase: int) -> dict[str, Any]:
         **PRECISIONS[one_of("precision", values["precision"], PRECISIONS)],
     }
     if "bert_config" in values:
-        flags["config_file"] = values["bert_config"]
+        settings["config_file"] = values["bert_config"]
     if "init_checkpoint" in values and phase == 1:
-        flags |= {"from_checkpoint": values["init_checkpoint"], "last_step_of_checkpoint": "auto"}
+        settings |= {"from_checkpoint": values["init_checkpoint"], "last_step_of_checkpoint": "auto"}
     for name, value in values.items():
         if name not in (*_LAUNCHER_FLAGS, "precision", "bert_config", "init_checkpoint") and not name.endswith(
             "_phase2"
         ):
-            flags[name] = values.get(f"{name}_phase2", value) if phase == 2 else value
-    return flags
+            settings[name] = values.get(f"{name}_phase2", value) if phase == 2 else value
+    return settings
 
 
-def _preset_plan(
-    name: str, preset: Preset, common: dict[str, Any], per_phase: Mapping[int, dict[str, Any]], launcher: dict[str, Any]
-) -> LaunchPlan:
-    only = common.pop("phase", None)
-    if only and per_phase[3 - int(only)]:
-        raise ValueError(f"--phase{3 - int(only)}-... has no effect with --phase{only}; drop it, or train both phases")
-    recipes = {1: preset.phase1.__name__, 2: preset.phase2.__name__}
-    phases = [
-        resolve_config({"config": recipe, **common, **per_phase[phase]}, ENTRY)
-        for phase, recipe in recipes.items()
-        if only in (None, phase)
-    ]
-    if "report_file" not in common:  # one for each phase, beside its other files
-        phases = [derive(config, report_file=config.stage_dir() / "report.json") for config in phases]
-    if name != "quickstart":
-        return _plan(name, phases, launcher, preset.processes_per_node, preset.num_nodes)
-    _refuse_own_data(phases, launcher)
-    return _plan(name, phases, launcher, quickstart_processes(phases[0].hardware.device), preset.num_nodes)
+def _preset_settings(name: str, only: int | None, per_phase: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The recipe of each phase of a preset, or of the only one that is asked for."""
+    if only and per_phase[3 - only]:
+        raise ValueError(f"--phase{3 - only}-... has no effect with --phase{only}; drop it, or train both phases")
+    recipes = {1: PRESETS[name].phase1, 2: PRESETS[name].phase2}
+    return {phase: {"config": recipe.__name__} for phase, recipe in recipes.items() if only in (None, phase)}
+
+
+def _settings_of_one_phase(name: str, common: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    if name and name not in RECIPES and not Path(name).is_file():
+        close = suggest(name, [*PRESETS, *RECIPES], f"the presets are {', '.join(PRESETS)}")
+        raise ValueError(f"config={name} must be a preset, a recipe or a YAML file; {close}")
+    layer = {"config": name} if name else {}
+    return {resolve_config({**layer, **common}, ENTRY).run.phase: layer}
 
 
 def _refuse_own_data(phases: Sequence[PretrainingConfig], launcher: Mapping[str, Any]) -> None:
@@ -221,31 +218,20 @@ def _refuse_own_data(phases: Sequence[PretrainingConfig], launcher: Mapping[str,
             )
 
 
-def _single_phase_plan(
-    name: str, common: dict[str, Any], per_phase: Mapping[int, dict[str, Any]], launcher: dict[str, Any]
-) -> LaunchPlan:
-    flags = {**({"config": name} if name else {}), **common}
-    config = resolve_config(flags, ENTRY)
-    if any(per_phase.values()):
-        config = resolve_config({**flags, **per_phase[config.run.phase]}, ENTRY)
-    return _plan(name or f"phase {config.run.phase}", [config], launcher)
-
-
-def _plan(
-    name: str,
-    phases: Sequence[PretrainingConfig],
-    launcher: dict[str, Any],
-    processes_per_node: int = 1,
-    num_nodes: int = 1,
-) -> LaunchPlan:
+def _plan(name: str, phases: Sequence[PretrainingConfig], launcher: dict[str, Any]) -> LaunchPlan:
+    num_processes, num_nodes = 1, 1
+    if name == "quickstart":
+        num_processes = quickstart_processes(phases[0].hardware.device)
+    elif name in PRESETS:
+        num_processes, num_nodes = PRESETS[name].processes_per_node, PRESETS[name].num_nodes
     values = {**_DEFAULTS, **launcher}
     plan = LaunchPlan(
         name=name,
         phases=tuple(phases),
-        ranks=read_ranks(launcher, processes_per_node, num_nodes),
+        ranks=read_ranks(launcher, num_processes, num_nodes),
         preparation=Preparation(
             wikipedia_source=Path(os.path.expandvars(values["wikipedia_source"])),
-            num_workers=whole_number("num_dask_workers", values["num_dask_workers"]),
+            num_dask_workers=whole_number("num_dask_workers", values["num_dask_workers"]),
             num_shards_per_worker=whole_number("num_shards_per_worker", values["num_shards_per_worker"]),
             sample_ratio=ratio("sample_ratio", values["sample_ratio"]),
             phase1_bin_size=_bin_size("phase1_bin_size", values["phase1_bin_size"]),

@@ -12,34 +12,11 @@ from bert.config.base import AnyConfig, TrainingConfig, derive
 # A run may be continued with other values of these: they do not decide what is learned from which samples. That the
 # global batch, the seed and the data are those of the checkpoint is checked when it is loaded (check_continues).
 MAY_DIFFER_SECTIONS = ("batch", "initialization", "hardware")
-MAY_DIFFER = (
-    "output_dir",
-    "model_prefix",
-    "do_train",
-    "do_eval",
-    "do_predict",
-    "steps_this_run",
-    "log_freq",
-    "report_file",
-    "eval_dir",
-    "eval_freq",
-    "eval_samples",
-    "benchmark",
-    "benchmark_steps",
-    "benchmark_warmup_steps",
-    "num_steps_per_checkpoint",
-    "keep_checkpoints",
-    "async_checkpoint",
-    "cache_dir",
-    "vocab_file",
-    "num_workers",
-    "sequence_length_multiple",
-    "group_by_length",
-    "rank_check_freq",
-    "watchdog_seconds",
-    "max_consecutive_skipped_steps",
-    "loss_spike_factor",
-    "loss_spike_action",
+MAY_DIFFER = frozenset(
+    "async_checkpoint benchmark benchmark_steps benchmark_warmup_steps cache_dir do_eval do_predict do_train eval_dir "
+    "eval_freq eval_samples group_by_length keep_checkpoints log_freq loss_spike_action loss_spike_factor "
+    "max_consecutive_skipped_steps model_prefix num_steps_per_checkpoint num_workers output_dir rank_check_freq "
+    "report_file sequence_length_multiple steps_this_run vocab_file watchdog_seconds".split()
 )
 
 

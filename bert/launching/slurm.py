@@ -82,23 +82,19 @@ def launch_arguments(environment: Mapping[str, str]) -> list[str]:
     Raises:
         ValueError: a variable with a value that it cannot have.
     """
-    phase = one_of("PHASE", environment.get("PHASE") or "both", ("both", "1", "2"))
-    words = ["--config", environment.get("CONFIG") or "large", *([f"--phase{phase}"] if phase != "both" else [])]
-    for name, variable in OF_ALL_PHASES.items():
-        if (value := environment.get(name, "")) != "":
-            words += [variable.flag, value]
-    words += (
-        _of_a_phase(environment, int(phase), "--")
-        if phase != "both"
-        else [*_of_a_phase(environment, 1, "--phase1-"), *_of_a_phase(environment, 2, "--phase2-", is_second=True)]
-    )
-    words += _devices(environment) + _precision(environment) + _start(environment, phase)
-    if environment.get("RERUN_DASK", "false") != "false":
+    given = {name: value for name, value in environment.items() if value != ""}
+    if given.get("RERUN_DASK", "false") != "false":
         raise ValueError(
-            f"RERUN_DASK={environment['RERUN_DASK']} would make the shards anew at each requeue; delete "
+            f"RERUN_DASK={given['RERUN_DASK']} would make the shards anew at each requeue; delete "
             "their folder instead, they are made when they are missing"
         )
-    return words
+    phase = one_of("PHASE", given.get("PHASE", "both"), ("both", "1", "2"))
+    words = ["--config", given.get("CONFIG", "large"), *([f"--phase{phase}"] if phase != "both" else [])]
+    for name, variable in OF_ALL_PHASES.items():
+        words += [variable.flag, given[name]] if name in given else []
+    for number in (1, 2) if phase == "both" else (int(phase),):
+        words += _of_a_phase(given, number, both=phase == "both")
+    return words + _devices(given) + _precision(given) + _start(given, phase)
 
 
 def node_arguments(environment: Mapping[str, str]) -> list[str]:
@@ -110,58 +106,53 @@ def node_arguments(environment: Mapping[str, str]) -> list[str]:
     return ["--num-nodes", num_nodes, "--node-rank", environment.get("SLURM_NODEID", "0"), "--master", master]
 
 
-def _of_a_phase(environment: Mapping[str, str], phase: int, prefix: str, is_second: bool = False) -> list[str]:
-    words: list[str] = []
+def _of_a_phase(given: Mapping[str, str], phase: int, both: bool) -> list[str]:
     values: dict[str, str] = {}
     for name in OF_A_PHASE:
-        value = "" if is_second else environment.get(name, "")
-        values[name] = (environment.get(f"{name}_PHASE2", "") or value) if phase == 2 else value
-    bins = values.pop("BIN_SIZE")
-    if bins and not values["INPUT_DIR"]:
-        folder = "unbinned" if bins in _NOT_GIVEN else f"bin_size_{bins}"
-        values["INPUT_DIR"] = f"$BERT_PREP_WORKING_DIR/pretrain/phase{phase}/{folder}/parquet"
-    if bins:
+        plain = "" if both and phase == 2 else given.get(name, "")
+        values[name] = given.get(f"{name}_PHASE2", plain) if phase == 2 else plain
+    words, prefix = list[str](), f"--phase{phase}-" if both else "--"
+    if bins := values.pop("BIN_SIZE"):
         words += [f"--phase{phase}-bin-size", bins.lower()]
+        folder = "unbinned" if bins in _NOT_GIVEN else f"bin_size_{bins}"
+        values["INPUT_DIR"] = values["INPUT_DIR"] or f"$BERT_PREP_WORKING_DIR/pretrain/phase{phase}/{folder}/parquet"
     if values["GRADIENT_ACCUMULATION_STEPS"] in _NOT_GIVEN:
-        values["GRADIENT_ACCUMULATION_STEPS"] = ""
+        del values["GRADIENT_ACCUMULATION_STEPS"]
     else:
         words += [f"{prefix}global-batch-size", "none"]
     for name, value in values.items():
-        if value != "":
-            words += [prefix + OF_A_PHASE[name].flag[2:], value]
+        words += [prefix + OF_A_PHASE[name].flag[2:], value] if value else []
     return words
 
 
-def _devices(environment: Mapping[str, str]) -> list[str]:
-    gpus = environment.get("GPUS") or "8"
-    if gpus == "0":
-        return ["--device", "cpu", "--num-gpus", environment.get("CPU_RANKS") or "1"]
-    return ["--num-gpus", gpus]
+def _devices(given: Mapping[str, str]) -> list[str]:
+    gpus = given.get("GPUS", "8")
+    return ["--num-gpus", gpus] if gpus != "0" else ["--device", "cpu", "--num-gpus", given.get("CPU_RANKS", "1")]
 
 
-def _precision(environment: Mapping[str, str]) -> list[str]:
-    if not environment.get("PRECISION"):
+def _precision(given: Mapping[str, str]) -> list[str]:
+    if "PRECISION" not in given:
         return []
-    name = one_of("PRECISION", environment["PRECISION"], (*PRECISIONS, "fp16"))
+    name = one_of("PRECISION", given["PRECISION"], (*PRECISIONS, "fp16"))
     settings = PRECISIONS["amp" if name == "fp16" else name]
     return [word for flag, value in settings.items() for word in (f"--{flag}", str(value).lower())]
 
 
-def _start(environment: Mapping[str, str], phase: str) -> list[str]:
+def _start(given: Mapping[str, str], phase: str) -> list[str]:
     """Where the first phase starts, until it has a checkpoint of its own in OUTPUT_DIR."""
-    given = environment.get("INIT_CHECKPOINT", "")
+    checkpoint = given.get("INIT_CHECKPOINT", "none")
     if phase != "2":
-        return [] if given in _NOT_GIVEN else ["--from-checkpoint", given, "--last-step-of-checkpoint", "auto"]
-    if given not in _NOT_GIVEN:
-        return ["--from-phase1-final-params", given]
-    output_dir = Path(environment.get("OUTPUT_DIR") or "results")
-    summary = read_json(output_dir / "phase1/summary.json")
-    if not summary.get("finished"):
-        raise ValueError(
-            f"PHASE=2 starts from phase 1, which is not finished in OUTPUT_DIR={output_dir}; train "
-            "PHASE=1 there first, or set INIT_CHECKPOINT"
+        return (
+            [] if checkpoint in _NOT_GIVEN else ["--from-checkpoint", checkpoint, "--last-step-of-checkpoint", "auto"]
         )
-    return ["--from-phase1-final-params", str(output_dir)]
+    if checkpoint in _NOT_GIVEN:
+        checkpoint = given.get("OUTPUT_DIR", "results")
+        if not read_json(Path(checkpoint) / "phase1/summary.json").get("finished"):
+            raise ValueError(
+                f"PHASE=2 starts from phase 1, which is not finished in OUTPUT_DIR={checkpoint}; train "
+                "PHASE=1 there first, or set INIT_CHECKPOINT"
+            )
+    return ["--from-phase1-final-params", checkpoint]
 
 
 # ---- the first node's step -----------------------------------------------------------------------------------------
@@ -220,14 +211,8 @@ def _help() -> str:
     rows = list(SPECIAL.items())
     rows += [(name, variable.meaning) for name, variable in OF_ALL_PHASES.items()]
     rows += [(f"{name}, {name}_PHASE2", variable.meaning) for name, variable in OF_A_PHASE.items()]
-    lines = [f"  {name}\n      {text}" for name, text in rows]
-    return "\n".join(
-        [
-            __doc__ or "",
-            "Variables (NAME is for the phase that PHASE names, and for phase 1 of both; NAME_PHASE2 for phase 2):",
-            *lines,
-        ]
-    )
+    title = "Variables (NAME is for the phase that PHASE names, and for phase 1 of both; NAME_PHASE2 for phase 2):"
+    return "\n".join([str(__doc__), title, *(f"  {name}\n      {text}" for name, text in rows)])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

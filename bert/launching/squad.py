@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.config.command_line import parse_flags, settings_or_answers
+from bert.config.command_line import parse_flags
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY
+from bert.launching import finetuning
 from bert.launching.arguments import (
     PRECISIONS,
     LauncherParser,
@@ -20,7 +21,7 @@ from bert.launching.arguments import (
     read_positional,
     split_positional,
 )
-from bert.launching.finetuning import FineTuningPlan, Row, finetune, ranks_for, summary_lines, trained_model
+from bert.launching.finetuning import FineTuningPlan, Row, make_plan
 from bert.launching.finetuning_quickstart import quickstart_settings, run_module
 from bert.launching.ranks import num_gpus, quickstart_processes
 
@@ -68,7 +69,7 @@ _LAUNCHER_FLAGS = ("num_gpus", "squad_dir", "mode")
 
 
 def main(words: Sequence[str]) -> int:
-    return finetune(words, plan, result_lines)
+    return finetuning.finetune(words, plan, result_lines)
 
 
 def plan(words: Sequence[str]) -> FineTuningPlan:
@@ -93,8 +94,7 @@ def plan(words: Sequence[str]) -> FineTuningPlan:
     else:
         defaults = {"config": name or "squad"}
     defaults |= _files_and_modes(launcher, flags)
-    config = settings_or_answers({**defaults, **flags}, ENTRY)
-    return FineTuningPlan(launcher, ENTRY, config, ranks_for(launcher, config))
+    return make_plan(ENTRY, launcher, defaults, flags)
 
 
 def _positional_settings(values: dict[str, str]) -> dict[str, Any]:
@@ -153,15 +153,7 @@ def _paragraphs(train_file: Path) -> list[str]:
 
 
 def result_lines(plan: FineTuningPlan) -> list[str]:
-    """The scores, and what to try next."""
-    config = plan.config
-    lines = summary_lines(config, lambda summary: SCORES)
-    if config.run.benchmark:
-        return [*lines, f"Summary: {config.stage_dir()}/benchmark/summary.json."]
-    lines.append(f"Answers: {config.stage_dir()}/predictions.json. Summary: {config.stage_dir()}/summary.json.")
-    if (model := trained_model(config)) is not None:
-        lines.append(f"Ask it yourself:  python run_squad.py --interactive --from-pretrained-params {model}")
-    return lines
+    return finetuning.result_lines(plan, lambda summary: SCORES, "--interactive")
 
 
 def _parser() -> LauncherParser:

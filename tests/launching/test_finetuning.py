@@ -7,7 +7,7 @@ import pytest
 from bert.config.base import derive
 from bert.launching import finetuning
 from bert.launching import ranks as launch_ranks
-from bert.launching.finetuning import ranks_for, summary_lines, trained_model
+from bert.launching.finetuning import result_lines, trained_model
 from bert.launching.glue import plan
 from bert.launching.ranks import Ranks
 
@@ -29,22 +29,33 @@ def test_flags_are_shared_between_the_launcher_and_the_settings(words):
 def test_without_a_number_there_is_a_rank_for_each_gpu(words, monkeypatch):
     for module in (finetuning, launch_ranks):
         monkeypatch.setattr(module, "num_gpus", lambda: 4)
-    config = plan(words).config
-    assert ranks_for({}, config) == Ranks(1)
-    assert ranks_for({}, derive(config, device="auto")) == Ranks(4)
+    assert plan(words).ranks == Ranks(1)
+    assert plan([*words, "--device", "auto"]).ranks == Ranks(4)
 
 
-def test_the_summary_of_a_benchmark_stands_apart_and_the_best_weights_come_first(words):
-    config = plan(words).config
-    (config.stage_dir() / "benchmark").mkdir(parents=True)
-    (config.stage_dir() / "summary.json").write_text(json.dumps({"eval_f1": 0.5}))
-    (config.stage_dir() / "benchmark/summary.json").write_text(json.dumps({"training_sequences_per_second": 7.25}))
-    rows = [("F1", "eval_f1", ".2f"), ("recall", "eval_recall", ".2f")]
-    assert [line.split() for line in summary_lines(config, lambda summary: rows)] == [[], ["F1", "0.50"], []]
-    lines = summary_lines(derive(config, benchmark=True), lambda summary: rows)
-    assert [line.split() for line in lines] == [[], ["training,", "sequences/s", "7.2"], []]
-    assert trained_model(config) is None
+def test_the_results_are_a_table_and_the_best_weights_come_first(words):
+    found = plan(words)
+    folder = found.config.stage_dir()
+    (folder / "benchmark").mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps({"eval_f1": 0.5}))
+    (folder / "benchmark/summary.json").write_text(json.dumps({"training_sequences_per_second": 7.25}))
+
+    def lines(plan):
+        rows = [("F1", "eval_f1", ".2f"), ("recall", "eval_recall", ".2f")]
+        return [line.split() for line in result_lines(plan, lambda summary: rows, "--do-predict")]
+
+    said = ["Predictions", "and", "summary.json:", str(folder)]
+    assert lines(found) == [[], ["F1", "0.50"], [], said]
+    config = derive(found.config, benchmark=True)
+    throughput = ["training,", "sequences/s", "7.2"]
+    assert lines(found._replace(config=config)) == [
+        [],
+        throughput,
+        [],
+        ["Summary:", f"{folder}/benchmark/summary.json"],
+    ]
     config.checkpoint_dir().mkdir(parents=True)
     assert trained_model(config) == config.checkpoint_dir()
     config.best_dir().mkdir()
     assert trained_model(config) == config.best_dir()
+    assert lines(found)[-1][-2:] == [str(config.best_dir()), "--do-predict"]

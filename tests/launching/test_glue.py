@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.finetuning.ner.config import ENTRY as NER
+from bert.config.command_line import dump_yaml
+from bert.launching import ner
 from bert.launching.glue import main, plan
 
 
@@ -79,14 +80,21 @@ def test_recipes_of_both_scripts(weights):
 
 def test_entities_have_a_script_of_their_own(weights, capsys):
     named = ["--from-pretrained-params", str(weights), "--device", "cpu", "--max-seq-length", "64"]
-    assert plan(named, NER)[1:] == plan(["--config", "quickstart_entities", *named])[1:]
-    _, entry, config, _ = plan([*named, "--train-file", "a", "--eval-file", "b", "--do-train"], NER)
-    assert entry is NER and config.data.train_file == Path("a") and config.run.epochs == 2
-    with pytest.raises(ValueError, match=r"1 positional arguments \(mrpc\) must be none; or use flags"):
-        plan(["mrpc", *named], NER)
+    assert ner.plan(named)[1:] == plan(["--config", "quickstart_entities", *named])[1:]
+    _, entry, config, _ = ner.plan([*named, "--train-file", "a", "--eval-file", "b", "--do-train"])
+    assert entry.script == "run_ner.py" and config.data.train_file == Path("a") and config.run.epochs == 2
+    with pytest.raises(ValueError, match="mrpc must be a flag, there are no positional arguments"):
+        ner.plan(["mrpc", *named])
     with pytest.raises(SystemExit):
-        plan(["--help"], NER)
+        ner.plan(["--help"])
     assert "run_ner.sh [--config NAME] [flags]" in capsys.readouterr().out
+
+
+def test_a_file_of_settings_says_whether_it_is_of_entities(weights, tmp_path):
+    named = ["--config", "small_entities", "--from-pretrained-params", str(weights), "--device", "cpu"]
+    (tmp_path / "mine.yaml").write_text(dump_yaml(ner.plan([*named, "--epochs", "3"]).config))
+    found = plan(["--config", "mine.yaml"])
+    assert (found.entry.script, found.config.run.epochs) == ("run_ner.py", 3)
 
 
 def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(capsys):

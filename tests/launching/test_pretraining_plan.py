@@ -46,7 +46,7 @@ LANDINGS = {
         (Path("d"), "auto", None),
     ),
     "wikipedia_source": ("e", lambda plan, one, two: plan.preparation.wikipedia_source, Path("e")),
-    "num_dask_workers": ("21", lambda plan, one, two: plan.preparation.num_workers, 21),
+    "num_dask_workers": ("21", lambda plan, one, two: plan.preparation.num_dask_workers, 21),
     "num_shards_per_worker": ("23", lambda plan, one, two: plan.preparation.num_shards(one, 8), 23 * 4 * 8),
     "num_workers": ("2", lambda plan, one, two: (one.data.num_workers, two.data.num_workers), (2, 2)),
     "sample_ratio": ("0.3", lambda plan, one, two: plan.preparation.sample_ratio, 0.3),

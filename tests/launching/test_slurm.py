@@ -57,7 +57,7 @@ def test_the_variables_users_know_reach_the_settings():
     assert (found.ranks.num_processes, found.ranks.num_nodes, found.ranks.node_rank) == (4, 4, 2)
     assert found.ranks.master == "10.0.0.1:20017"
     making = found.preparation
-    assert (making.num_shards_per_worker, making.sample_ratio, making.num_workers) == (7, 0.5, 11)
+    assert (making.num_shards_per_worker, making.sample_ratio, making.num_dask_workers) == (7, 0.5, 11)
     assert (making.bin_size(1), making.num_shards(config, 16)) == (32, 7 * 3 * 16)
 
 

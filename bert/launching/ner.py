@@ -1,0 +1,52 @@
+"""`bash scripts/run_ner.sh`: fine-tunes BERT to find named entities, or other spans of words, and scores it.
+
+Without a recipe (--config) and without files it is the quickstart, on sentences of this project.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from bert.config.command_line import parse_flags
+from bert.finetuning.ner.config import ENTRY
+from bert.launching import finetuning
+from bert.launching.arguments import LauncherParser, split_positional
+from bert.launching.finetuning import FineTuningPlan, make_plan
+from bert.launching.finetuning_quickstart import recipe_settings
+
+QUICKSTART = "quickstart_entities"
+
+
+def main(words: Sequence[str]) -> int:
+    return finetuning.finetune(words, plan, result_lines)
+
+
+def plan(words: Sequence[str]) -> FineTuningPlan:
+    """Raises ValueError with value, rule and remedy."""
+    positional, words = split_positional(words)
+    if positional:
+        raise ValueError(f"{' '.join(positional)} must be a flag, there are no positional arguments; see --help")
+    parser = _parser()
+    launcher, rest = parser.read(words)
+    return plan_of(launcher, rest, parser.names())
+
+
+def plan_of(launcher: dict[str, Any], words: Sequence[str], launcher_flags: Iterable[str]) -> FineTuningPlan:
+    """The plan of the launcher's flags, which are read, and of the other words."""
+    flags = parse_flags(words, ENTRY, launcher_flags)
+    has_files = flags.keys() & {"train_file", "eval_file", "predict_file"}
+    recipe = launcher.get("config", None if has_files else QUICKSTART)
+    return make_plan(ENTRY, launcher, recipe_settings(recipe, ENTRY, launcher, flags), flags)
+
+
+def result_lines(plan: FineTuningPlan) -> list[str]:
+    return finetuning.result_lines(plan, finetuning.evaluation_scores, "--do-predict ...")
+
+
+def _parser() -> LauncherParser:
+    return LauncherParser(
+        prog="run_ner.sh",
+        usage="%(prog)s [--config NAME] [flags]",
+        description="Fine-tune BERT to find named entities, and score it. Without arguments: the quickstart, on "
+        f"sentences of this project.\n\nRecipes of --config: {', '.join(ENTRY.recipes)}.",
+        epilog="Further flags are those of `python run_ner.py --help`. The same command continues what was stopped.",
+    )
