@@ -71,7 +71,7 @@ def ours(file: Path, vocab_file: Path, out: Path) -> int:
 
     def build():
         features, counts = squad_features.build_features(read_squad(file), vocabulary, settings, training=True)
-        return features.arrays(), counts.as_dict()
+        return vars(features), vars(counts)
 
     key = cache.key("squad-train", files=[file], vocabulary=vocabulary, settings={}, code=[squad_features])
     _, counts = cache.get_or_build(key, build)

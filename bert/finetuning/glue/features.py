@@ -1,7 +1,5 @@
 """Tokenise the sentences and sentence pairs of a whole file at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Undefined values: Matthews' coefficient of constant predictions is 0, F1 without
 correlation with a constant is NaN and counts as 0 in the score.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@ Unreadable lines make the whole file an error that shows the first of them. In l
 may be skipped; the skipped lines are counted and logged.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

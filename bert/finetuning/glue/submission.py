@@ -1,7 +1,5 @@
 """Write prediction files in the format of GLUE's leaderboard: TASK.tsv with the columns index and prediction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

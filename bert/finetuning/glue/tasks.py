@@ -4,8 +4,6 @@ The files are UTF-8 text, one example per line, fields separated by tabs, withou
 columns, except in CoLA's train.tsv and dev.tsv. `custom_task` describes a task of the user's own files.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 One word per line with its tag in the last column, blank lines between sentences, -DOCSTART- lines between documents.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

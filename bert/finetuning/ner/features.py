@@ -1,7 +1,5 @@
 """Make windows of tokens from tagged words. A word's tag is predicted at its first word piece."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bert.arrays.ragged import offsets_of, ragged_indices

@@ -5,8 +5,6 @@ read by the rules of the CoNLL-2000 scorer, which seqeval also follows: a span e
 S, and after E and S; all other neighbouring tags belong to one span.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -109,7 +107,7 @@ class SpanScores:
     num_gold: int
     num_predicted: int
     num_correct: int
-    by_type: dict[str, SpanScores]
+    by_type: "dict[str, SpanScores]"
 
 
 def score_spans(gold: Iterable[Span], predicted: Iterable[Span]) -> SpanScores:

@@ -8,9 +8,8 @@ trained on, e.g. because the answer is not at its offset, are kept: training ski
 (`bert.finetuning.squad.features`); evaluation needs only the texts of the answers.
 """
 
-from __future__ import annotations
-
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 from bert.finetuning.text_files import decoded_text
 
 _MISSING = object()
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair
 _KINDS = {str: "a string", list: "a list", dict: "an object", int: "a whole number", bool: "true or false"}
 _OWN_ID = "predictions are stored by id: give every question its own"
 _FLAT_FORM = (
@@ -121,13 +121,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _not_text(text: str) -> bool:
-    if text.isascii():
-        return False
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
+    return not text.isascii() and _SURROGATE.search(text) is not None
 
 
 class _Reader:

@@ -5,10 +5,8 @@ before (Devlin et al., 2019). All steps are array operations over whole files, a
 many questions it has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -78,14 +76,6 @@ class SquadFeatures:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """By name, for `bert.finetuning.feature_cache`."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SquadFeatures:
-        return cls(**{field.name: arrays[field.name] for field in fields(cls)})
-
     def lengths(self) -> np.ndarray:
         """int64 [n]: tokens of each window."""
         return np.diff(self.offsets)
@@ -122,9 +112,6 @@ class FeatureCounts:
 
     def skipped(self) -> int:
         return self.misplaced_answer + self.answer_without_token + self.empty_paragraph + self.empty_question
-
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

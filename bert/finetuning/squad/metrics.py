@@ -4,8 +4,6 @@ Answers are compared as lists of words, after lower-casing and without ASCII pun
 among several right answers counts.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

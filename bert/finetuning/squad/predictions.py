@@ -6,8 +6,6 @@ compares only those between each window's n best starts and n best ends. The ans
 from the first character of the first token to the last character of the last.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

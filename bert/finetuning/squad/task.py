@@ -48,7 +48,7 @@ def read_data(config: SquadConfig) -> FineTuningData:
         assert data.train_file is not None
         features, counts = _features(config, data.train_file, vocabulary, cache, training=True)
         train = table_of(features, vocabulary, labelled=True)
-        fingerprint = feature_cache.fingerprint(features.arrays())  # not the key: that follows the program's text
+        fingerprint = feature_cache.fingerprint(vars(features))  # not the key: that follows the program's text
         for line in describe(data.train_file, counts):
             logger.info(line)
     sets = []
@@ -88,10 +88,10 @@ def _features(
     def build():
         found = examples or read_squad(path, version_2=data.version_2_with_negative)
         features, counts = build_features(found, vocabulary, data.windows(), training)
-        return features.arrays(), counts.as_dict()
+        return vars(features), vars(counts)
 
     arrays, notes = cache.get_or_build(key, build)
-    return SquadFeatures.from_arrays(arrays), FeatureCounts(**notes)
+    return SquadFeatures(**arrays), FeatureCounts(**notes)
 
 
 def table_of(features: SquadFeatures, vocabulary: Vocabulary, labelled: bool) -> FeatureTable:
