@@ -89,7 +89,7 @@ def test_spellings_of_other_versions(tmp_path, spell):
     assert_is_the_model(read_pretrained(hugging_face_folder(tmp_path / "m", tensors)).parameters)
 
 
-def test_tied_copies_and_constants_are_left_out_and_told(tmp_path):
+def test_tied_copies_and_constants_are_left_out_with_a_note(tmp_path):
     tensors = foreign.hugging_face(EXPECTED)
     tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].copy()
     tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].copy()
@@ -113,7 +113,7 @@ def test_shards_of_an_index(tmp_path):
     assert_is_the_model(read_pretrained(folder).parameters)
 
 
-def test_orientation_is_told_by_shape_whatever_the_file_says(tmp_path):
+def test_orientation_is_inferred_from_shapes_whatever_the_metadata_says(tmp_path):
     path = described(tmp_path / "m") / "model.safetensors"
     save_file(foreign.hugging_face(EXPECTED), path, metadata={"format": "pd"})
     assert read_pretrained(tmp_path / "m").format == "huggingface"

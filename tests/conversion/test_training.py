@@ -44,7 +44,7 @@ def test_a_run_goes_out_and_another_starts_from_it(trained, tmp_path):
     assert any(told in line for line in run.said)
 
 
-def test_an_encoder_alone_starts_a_run_and_its_missing_heads_are_told(trained, tmp_path):
+def test_an_encoder_alone_starts_a_run_and_its_missing_heads_are_logged(trained, tmp_path):
     arguments = ["--from", str(trained[1]), "--to", str(tmp_path / "pn"), "--to-format", "paddlenlp"]
     assert run_convert.main([*arguments, "--task", "encoder"]) == 0
     run = runs.run(settings(tmp_path / "next", from_pretrained_params=tmp_path / "pn"), 1)

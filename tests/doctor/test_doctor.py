@@ -118,7 +118,7 @@ def test_healthy_machines_have_no_findings(facts):
         (changed(HEALTHY, host_address=None), "network", WARNING, "/etc/hosts"),
     ],
 )
-def test_each_problem_is_told_alone_with_what_to_do(facts, name, level, advice):
+def test_each_problem_is_reported_alone_with_a_remedy(facts, name, level, advice):
     found = problems(facts)
     assert list(found) == [name], found
     assert found[name][0] == level and advice in found[name][1], found

@@ -276,7 +276,7 @@ def test_an_entry_point_plans_and_ends_without_looking_for_data(capsys):
         ("--plan --hardware 3xT4", "global_batch_size=65536 must be a multiple"),
     ],
 )
-def test_mistakes_are_told_with_the_exit_code_of_usage(capsys, words, message):
+def test_mistakes_end_with_exit_code_2(capsys, words, message):
     with pytest.raises(SystemExit) as ended:
         parse_arguments(PRETRAINING, ["--config", "phase1_large", *words.split()])
     assert ended.value.code == 2 and message in capsys.readouterr().err

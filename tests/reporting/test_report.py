@@ -86,7 +86,7 @@ def test_figures_of_a_run(tmp_path):
     assert shown["checkpoints"] == ["4, 8 (0 MB)"]
 
 
-def test_a_run_that_goes_on_is_told_from_its_rows(tmp_path):
+def test_an_unfinished_run_is_reported_from_its_rows(tmp_path):
     shown = results(read_run(make_run(tmp_path / "phase1", finished=False), "a"))
     assert shown["updates"] == ["8 of 8, not finished"] and shown["sequences/s"] == ["100"]
     assert shown["final loss"] == ["9.2"]  # the last one logged
@@ -156,7 +156,7 @@ def test_names_and_values_cannot_break_the_page():
         ("config.yaml", b"\xff\xfe\x00", "config.yaml is damaged"),
     ],
 )
-def test_a_damaged_file_is_told_and_the_rest_reported(tmp_path, name, content, complaint):
+def test_a_damaged_file_is_named_and_the_rest_reported(tmp_path, name, content, complaint):
     directory = make_run(tmp_path / "phase1")
     (directory / name).write_bytes(content)
     run = read_run(directory, "a")
