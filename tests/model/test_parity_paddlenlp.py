@@ -1,4 +1,4 @@
-"""The same weights and batch give PaddleNLP's logits, loss and gradients."""
+"""Our network gives PaddleNLP's logits, loss and gradients for the same weights and batch."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Ranks as real processes over Gloo: what they compute is what one rank computes with their batch."""
+"""Ranks as processes over Gloo compute what one rank computes with the same global batch."""
 
 import importlib.util
 import json
@@ -17,7 +17,7 @@ _spec.loader.exec_module(cases)
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
-    """Output folder of all cases, run by two ranks: one start of processes for the whole file."""
+    """Output folder of all cases; two ranks are started once for the whole file."""
     output = tmp_path_factory.mktemp("two_ranks")
     launch(RANKS / "cases.py", str(output), log_dir=output / "log")
     return output
@@ -28,7 +28,7 @@ def results(output, name: str) -> list[dict]:
 
 
 def one_rank_parameters(name: str, passes: int = 1) -> dict:
-    """The same updates by one rank, in one pass (or `passes`) over the global batch."""
+    """The same updates on one rank, with `passes` micro-batches per update."""
     precision, optimizer, _ = cases.EQUALITY_CASES[name]
     session = tiny.Session(precision=precision, optimizer=optimizer, passes=passes)
     for step in range(cases.NUM_UPDATES):
@@ -114,7 +114,7 @@ def test_an_overflow_on_one_rank_skips_the_update_on_all(two_ranks, name):
     for key in ("parameters", "optimizer_state"):
         assert skipped[key] == before[key]
         assert after[key] != before[key]
-    # The update after the skipped one runs at the rate that the skipped one would have had.
+    # The update after the skipped one has the learning rate that the skipped one would have had.
     assert after["learning_rate"] == skipped["learning_rate"] > before["learning_rate"]
     if name.startswith("overflow_float16"):
         assert skipped["loss_scale"] == before["loss_scale"] / 2 == after["loss_scale"]
@@ -138,7 +138,7 @@ def test_a_signal_to_one_rank_stops_and_saves_all(two_ranks):
 
 @pytest.mark.thorough
 def test_logged_metrics_are_of_the_global_batch(two_ranks):
-    """Loss, accuracies and counts of two ranks with two passes equal those of one pass over everything."""
+    """Two ranks with two micro-batches each log the loss, accuracies and counts of one large micro-batch."""
     lines = (two_ranks / "trainer-0" / "results" / "phase1" / "metrics.jsonl").read_text().splitlines()
     session = tiny.Session()
     for step, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Threads and binding follow the rank's share of the cores; the peak is known or measured."""
+"""CPU threads and affinity follow the rank's share of cores; the peak rate is known or measured."""
 
 import os
 
@@ -12,7 +12,7 @@ from bert.runtime.topology import Core
 
 @pytest.fixture
 def four_cores(monkeypatch):
-    """Four cores without hyper-threads or limits, whatever this machine has; what Paddle and the kernel are told."""
+    """A fake machine of four cores without hyper-threads or limits; records calls to Paddle and the kernel."""
     told = {"threads": [], "bound": []}
     monkeypatch.setattr(hardware, "set_cpu_threads", told["threads"].append)
     monkeypatch.setattr(hardware, "allowed_processors", lambda: [0, 1, 2, 3])
@@ -47,7 +47,7 @@ def test_a_refused_binding_is_told_and_training_goes_on(four_cores, monkeypatch)
 
 
 def test_binding_works_on_one_core(monkeypatch):
-    """Affinity is put back: the other tests want all cores."""
+    """Restores the affinity: other tests need all cores."""
     before = os.sched_getaffinity(0)
     monkeypatch.setattr(hardware, "set_cpu_threads", lambda _: None)
     try:

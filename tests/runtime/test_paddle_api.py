@@ -1,4 +1,4 @@
-"""Paddle comes in through one door, and what it breaks in other libraries stays whole."""
+"""Importing Paddle through `paddle_api`: what it would break in other libraries still works."""
 
 import os
 import platform
@@ -93,7 +93,7 @@ libc.fclose(file)
 
 
 def test_all_threads_share_one_arena_of_malloc():
-    """Each of the executor's threads would otherwise keep what it freed: half as much memory again."""
+    """Otherwise each of the executor's threads keeps freed memory, which costs half as much memory again."""
     if "glibc" not in platform.libc_ver():
         pytest.skip("another C library than glibc")
 

@@ -1,4 +1,4 @@
-"""Cores are shared out on any machine: from files as the kernel writes them, of machines we do not have."""
+"""Assigning cores to ranks, on simulated files of the kernel for various machines."""
 
 import stat
 from pathlib import Path
@@ -10,7 +10,7 @@ from bert.runtime.topology import Core, cpu_quota, memory_limit, num_threads_of,
 
 
 def machine(root: Path, *, cores: int, threads: int = 1, nodes: int = 1, interleaved: bool = False) -> Path:
-    """/sys of `cores` cores of so many hyper-threads each; processor p and p + cores are siblings, as on x86."""
+    """/sys for `cores` cores with hyper-threads; processors p and p + cores are siblings, as on x86."""
     for processor in range(cores * threads):
         core = processor % cores
         folder = root / f"sys/devices/system/cpu/cpu{processor}/topology"
@@ -66,7 +66,7 @@ def test_a_machine_that_tells_nothing_has_a_core_for_each_processor(tmp_path, al
     assert processors(usable_cores(allowed, tmp_path)) == [(number,) for number in allowed]
 
 
-# ---- sharing out ----------------------------------------------------------------------------------------------------
+# ---- assignment -----------------------------------------------------------------------------------------------------
 
 
 def shares(cores, ranks, near=()):
@@ -100,7 +100,7 @@ def test_no_core_is_split_between_ranks(tmp_path):
 
 
 def test_ranks_stay_near_their_gpus(tmp_path):
-    """As on a DGX: GPUs 0 and 1 hang on the second node, 2 and 3 on the first."""
+    """As on a DGX: GPUs 0 and 1 belong to the second node, 2 and 3 to the first."""
     cores = usable_cores(range(8), machine(tmp_path, cores=8, nodes=2))
     near = [[4, 5, 6, 7]] * 2 + [[0, 1, 2, 3]] * 2
     assert shares(cores, 4, near) == [[4, 5], [6, 7], [0, 1], [2, 3]]
@@ -178,7 +178,7 @@ def test_no_quota(tmp_path, text):
 
 
 def driver(folder: Path, monkeypatch, lines: str, code: int = 0) -> None:
-    """An nvidia-smi that answers so."""
+    """A fake nvidia-smi with this output."""
     program = folder / "bin/nvidia-smi"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\nprintf '{lines}'\nexit {code}\n")

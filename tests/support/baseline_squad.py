@@ -1,4 +1,4 @@
-"""Answers without any learning of language: the span whose surroundings share most words with the question.
+"""A baseline without a language model: answers with the span whose context shares most words with the question.
 
 A sliding-window baseline in the manner of Rajpurkar et al. (2016): rare words weigh more, the span itself holds no word
 of the question, and no answer is given where the overlap is below a threshold, chosen on the training questions.
@@ -15,7 +15,7 @@ _LONGEST, _AROUND = 4, 6  # words
 
 
 def best_span(question: str, context: str, weight_of) -> tuple[str, float]:
-    """(text, overlap) of the best span."""
+    """Text and overlap of the best span."""
     asked = {word.lower() for word in _WORD.findall(question)}
     words = list(_WORD.finditer(context))
     weights = [weight_of(match[0].lower()) if match[0].lower() in asked else 0.0 for match in words]
@@ -33,7 +33,7 @@ def best_span(question: str, context: str, weight_of) -> tuple[str, float]:
 
 
 def answer(examples) -> tuple[dict[str, str], dict[str, float]]:
-    """Best span and its overlap, by question id; words are weighed by their rarity among the paragraphs."""
+    """Best span and its overlap, by question id; words are weighted by their rarity among the paragraphs."""
     counts = Counter(word for context in examples.contexts for word in {w.lower() for w in _WORD.findall(context)})
     total = len(examples.contexts)
     found = {

@@ -1,4 +1,4 @@
-"""SQuAD's evaluation and its windows, written out plainly from their published definitions, one thing at a time.
+"""Reference implementations of SQuAD's evaluation and windows, written from their published definitions.
 
 Slow and literal on purpose: what metrics.py and features.py of bert/finetuning/squad must agree with. Nothing of them
 is used here.
@@ -74,7 +74,7 @@ def squad_2(answers, predictions, odds):
 
 
 def best_score(answers, predictions, odds, raw, index):
-    """Try every cut through the questions in the order of their odds: those before it are answered, the rest not.
+    """Try all thresholds: the questions before the cut, in the order of their odds, are answered, the others not.
 
     A question without an answer is right when it is not answered, and, if answered, when the prediction is empty.
     """
@@ -93,7 +93,7 @@ def best_score(answers, predictions, odds, raw, index):
 
 
 def windows(context_tokens, query_tokens, max_seq_length, doc_stride, max_query_length):
-    """[(start, length)] of the windows over a paragraph, one after the other."""
+    """[(start, length)] of the windows of a paragraph."""
     room = max_seq_length - len(query_tokens[:max_query_length]) - 3
     found, start = [], 0
     while True:
@@ -105,7 +105,7 @@ def windows(context_tokens, query_tokens, max_seq_length, doc_stride, max_query_
 
 
 def has_max_context(spans, window, token):
-    """Whether of all windows (start, length) that hold the token, this one gives it the most context."""
+    """Whether this window, of all windows (start, length) with the token, gives it the most context."""
     scores = {}
     for index, (start, length) in enumerate(spans):
         if start <= token < start + length:

@@ -1,4 +1,4 @@
-"""SQuAD files for tests: small ones made by hand, and generated ones."""
+"""SQuAD files for tests: small ones written by hand, and generated ones."""
 
 import json
 import random
@@ -31,7 +31,7 @@ def random_text(rng: random.Random, most: int = 9) -> str:
 
 
 def generated(rng: random.Random, num_paragraphs: int, version_2: bool) -> dict:
-    """The contents of a well-formed file, of words of any script."""
+    """The content of a valid file with words of several scripts."""
     paragraphs, number = [], 0
     for _ in range(num_paragraphs):
         words = [rng.choice(ALPHABET) for _ in range(rng.randint(1, 60))]

@@ -14,7 +14,7 @@ TOKENIZER = FastTokenizer(VOCABULARY)
 
 
 def cut_one_by_one(first, second, limit):
-    """As published: while both are too long together, the longer one loses its last token; of equal ones the second."""
+    """BERT's published rule: while the pair is too long, the longer text loses its last token; if equal, the second."""
     while first + second > limit:
         if first > second:
             first -= 1

@@ -1,4 +1,4 @@
-"""run_glue.py as its user runs it, on a tiny model: train, evaluate, predict, resume, and what is refused."""
+"""run_glue.py on a tiny model: training, evaluation, prediction, resuming, and refused input."""
 
 import json
 
@@ -202,7 +202,7 @@ def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
         )
         == 0
     )
-    # The text is read as in training, though nothing says so again.
+    # The text is lower-cased as in training without repeating the flag.
     assert "do_lower_case: false" in (tmp_path / "later/glue-custom/config.yaml").read_text()
     lines = (tmp_path / "later/glue-custom/predictions.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction\tprobability"
@@ -366,7 +366,7 @@ def test_a_bad_file_is_refused_before_a_program_is_built(weights, files, tmp_pat
 
 
 def settings(weights, tmp_path, *words):
-    """As run_glue.py makes them of flags."""
+    """The settings that run_glue.py makes from flags."""
     return parse_arguments(
         ENTRY,
         [
@@ -434,7 +434,7 @@ def test_a_vocabulary_with_capitals_is_of_a_cased_model_unless_its_tokenizer_say
 
 
 def test_classes_of_other_libraries_weights_are_known_in_any_case(weights, tmp_path):
-    """Their order is often another than ours: taken as ours, every score would be wrong."""
+    """The order of the classes often differs; assuming the task's order would make every score wrong."""
     (tmp_path / "labels.json").write_text('["CONTRADICTION", "NEUTRAL", "ENTAILMENT"]')
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
     (tmp_path / "bert_config.json").write_text((weights / "bert_config.json").read_text())

@@ -49,7 +49,7 @@ def pearson(left, right):
 
 
 def ranks(values):
-    """Of equal values, the mean of the places they take."""
+    """The rank of equal values is the mean of their positions."""
     places = {}
     for place, value in enumerate(sorted(values), start=1):
         places.setdefault(value, []).append(place)
@@ -109,7 +109,7 @@ def test_the_score_of_a_task_is_the_mean_of_its_metrics():
 
 
 def test_a_correlation_that_does_not_exist_counts_as_none_at_all():
-    """A run keeps the weights of the best score, so that must be a number, whatever an early model predicts."""
+    """A run keeps the weights with the best score, so the score must be a number for any predictions."""
     found = scores(TASKS["STS-B"].metrics, np.full(4, 2.5, np.float32), np.arange(4.0))
     assert math.isnan(found["pearson"]) and math.isnan(found["spearman"]) and found["score"] == 0.0
 

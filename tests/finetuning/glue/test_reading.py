@@ -1,4 +1,4 @@
-"""GLUE's files as published, users' files, and files that must be refused with line, value and remedy."""
+"""GLUE's files as published, users' files, and invalid files, whose errors name line, value and remedy."""
 
 import json
 
@@ -161,7 +161,7 @@ def test_an_empty_sentence_is_kept_and_counted(tmp_path):
     assert examples.counts["empty_texts"] == 1 and examples.texts[1] == [""]
 
 
-# FAULTS.md, row 25: each file, what the error must say
+# FAULTS.md, row 25: the content of each file, and what the error must contain
 HOSTILE = {
     "too few fields": ("sentence\tlabel\ngood\t1\nbad\n", ["line 3: 1 fields", "names 2", "'bad'", "correct"]),
     "too many fields": ("sentence\tlabel\na\tb\t1\n", ["line 2: 3 fields"]),
@@ -256,7 +256,7 @@ def test_an_unknown_task_is_refused_with_the_known_ones():
         find_task("mrcp")
 
 
-# --- files of the user's own
+# --- users' own files
 
 
 def custom(tmp_path, name, content, *, labels=None, regression=False, index=None):
@@ -350,7 +350,7 @@ def test_a_label_not_seen_in_training_is_refused(tmp_path):
 
 
 def test_random_bytes_give_an_error_and_no_traceback_of_ours(tmp_path):
-    """300 damaged files: read as they are, or refused with a DataError; nothing else is raised."""
+    """300 damaged files are read or raise a DataError; no other exception occurs."""
     rng = np.random.RandomState(0)
     whole = ("sentence\tlabel\n" + 'a "quoted" line\t1\nnaïve\t0\n' * 20).encode()
     refused = 0

@@ -1,4 +1,4 @@
-"""Files of tagged words, and the windows of tokens made of them."""
+"""Files of tagged words, and the windows of tokens made from them."""
 
 import numpy as np
 import pytest

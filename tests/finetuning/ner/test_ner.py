@@ -1,4 +1,4 @@
-"""run_ner.py as its user runs it, on a tiny model."""
+"""run_ner.py on a tiny model: training, evaluation, prediction, and refused input."""
 
 import json
 

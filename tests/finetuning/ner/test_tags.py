@@ -1,4 +1,4 @@
-"""Tags and spans: schemes and back, and span F1 equal to seqeval's."""
+"""Conversion between tags and spans in all schemes; span F1 equals seqeval's."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ ALL_TAGS = ("O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in TYPES))
 
 
 def random_spans(rng, num_words, starts):
-    """Spans that cross no start of a sentence."""
+    """Random spans within sentences."""
     spans, place = [], 0
     while place < num_words:
         stop = min([place + rng.randint(1, 4), num_words, *(start for start in starts if start > place)])

@@ -1,4 +1,4 @@
-"""SQuAD files: what is read, what is refused and in which words, and 500 damaged ones."""
+"""Reading SQuAD files: valid files, the errors of invalid files, and 500 damaged files."""
 
 import copy
 import json
@@ -39,7 +39,7 @@ def test_unlabelled_files_can_be_predicted(tmp_path):
 
 
 def entry(**changes):
-    """One question with members replaced; None takes a member out."""
+    """One question with members replaced; None removes a member."""
     made = {**question("q", "What?", ("Nile", 4)), **changes}
     return paragraph("The Nile.", {name: value for name, value in made.items() if value is not None})
 
@@ -135,7 +135,7 @@ VALUES = [None, True, -1, 0, 2**70, 1.5, "", "x", "\ud800", [], {}, [[]], [None]
 
 
 def damaged(content: dict, rng: random.Random) -> bytes:
-    """The file with one to three members replaced, lost, doubled or moved, or with its bytes cut or changed."""
+    """The file with one to three members replaced, removed, doubled or moved, or with bytes truncated or changed."""
     content = copy.deepcopy(content)
     for _ in range(rng.randint(1, 3)):
         holder = content
@@ -168,7 +168,7 @@ def damaged(content: dict, rng: random.Random) -> bytes:
 
 
 def test_damaged_files_are_read_or_refused_in_words(tmp_path, record_property):
-    """Row 24 of the faults: 60 files, or 500 with BERT_FULL_FAULTS=1, through to features; never another exception."""
+    """FAULTS.md, row 24: 60 files (500 with BERT_FULL_FAULTS=1) become features or raise ValueError."""
     from bert.finetuning.squad.features import WindowSettings, build_features
     from tests.finetuning.squad.test_features import VOCABULARY
 

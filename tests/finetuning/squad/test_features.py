@@ -1,4 +1,4 @@
-"""From paragraphs to windows: by hand, and against the definition on generated files."""
+"""Windows of paragraphs: examples by hand, and generated files against the definition."""
 
 import json
 import random
@@ -130,7 +130,7 @@ def test_long_paragraphs_are_read_in_windows_by_hand(tmp_path):
     ]
     assert [answer(features, row) for row in range(5)] == ["[CLS]", "long river", "[CLS]", "[CLS]", "[CLS]"]
     assert counts.windows_without_answer == 4 and counts.long_paragraph == 1
-    # "a" (token 3) has 1 token on its lesser side in the first window and 0 in the second; "long" (4) 0 and 1.
+    # "a" (token 3) has 1 token on its smaller side in the first window and 0 in the second; "long" (4) 0 and 1.
     best = max_context(features)
     kept = [int(best[features.offsets[row] : features.offsets[row + 1]].sum()) for row in range(5)]
     assert kept == [4, 3, 3, 3, 2] and sum(kept) == 15

@@ -1,4 +1,4 @@
-"""The scores of SQuAD 1.1 and 2.0 against an oracle written from their definition, and by hand."""
+"""The scores of SQuAD 1.1 and 2.0: examples by hand, and generated cases against an oracle."""
 
 import random
 
@@ -68,7 +68,7 @@ def test_scores_of_a_pair_by_hand(prediction, answer, exact, version_1, version_
 
 
 def cases(seed: int, count: int, version_2: bool):
-    """Sets of answers and predictions that share words, some missing, empty, repeated or in other letters."""
+    """Answers and predictions that share words; some are missing, empty, repeated or in another case."""
     rng = random.Random(seed)
     for _ in range(count):
         answers, predictions, odds = {}, {}, {}
@@ -96,8 +96,8 @@ def test_squad_2_agrees_with_the_definition_on_3000_generated_sets():
         thresholds = {name: best.pop(f"{name}_thresh") for name in ("best_exact", "best_f1")}
         assert scores | best == pytest.approx(oracle_squad.squad_2(answers, predictions, odds))
         for name, threshold in thresholds.items():
-            # Whoever applies the threshold gets the score (unless equal odds lie on both sides of the cut; 0 is also
-            # what the official search says when nothing should be answered).
+            # Applying the threshold gives the score, unless questions have equal odds. The official search also
+            # returns the threshold 0 if no question should be answered.
             if len(set(odds.values())) == len(odds) and threshold and len(predictions) == len(answers):
                 kept = {key: "" if odds[key] > threshold else text for key, text in predictions.items()}
                 assert score_squad_2(answers, kept)[name[5:]] >= best[name] - 1e-9

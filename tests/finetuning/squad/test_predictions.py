@@ -1,4 +1,4 @@
-"""From logits to answers: by hand, and against a search through every span."""
+"""Answers from logits: examples by hand, and an exhaustive search over all spans."""
 
 import json
 import random
@@ -93,7 +93,7 @@ def test_logits_that_are_not_numbers_are_refused():
 
 
 def test_the_n_best_are_those_of_a_search_through_every_span(tmp_path, monkeypatch):
-    """On generated files in windows, with blocks so small that windows of different length meet in one."""
+    """Generated files in windows, in blocks small enough to contain windows of different lengths."""
     monkeypatch.setattr(squad_predictions, "_CELLS_PER_BLOCK", 500)
     rng = random.Random(8)
     for case in range(25):

@@ -1,4 +1,4 @@
-"""Question answering put together, on a tiny model that learns to find the Nile: train, score, predict, ask, refuse."""
+"""run_squad.py on a tiny model that learns to find the Nile: training, scores, prediction, dialogue, refused input."""
 
 import io
 import json
