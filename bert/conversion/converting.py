@@ -82,10 +82,10 @@ def _model_of(pretrained: PretrainedWeights, request: Request, source: Path, not
             f"{source} has no model description beside it, and the number of attention heads cannot "
             "be told from weights; name the bert_config.json: --config-file"
         )
-    parameters, heads, from_paddlenlp = pretrained.parameters, pretrained.heads, pretrained.format == "paddlenlp"
+    parameters, from_paddlenlp = pretrained.parameters, pretrained.format == "paddlenlp"
     if from_paddlenlp and request.task == "question-answering":
         parameters = with_question_answering_head(parameters)
-        heads = heads_of(parameters)
+    heads = heads_of(parameters)
     task = writing.choose_task(heads, pretrained.task, request.task, every_model_has_a_pooler=from_paddlenlp)
     parameters = writing.parameters_for(task, parameters, notes)
     vocab_file = request.vocab_file or pretrained.vocab_file

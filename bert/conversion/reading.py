@@ -37,7 +37,6 @@ class PretrainedWeights:
     notes: tuple[str, ...]
     task: str | None  # what it was built for (model_description.ARCHITECTURES), None when nothing says it
     labels: tuple[str, ...] | None  # names of a classifier's classes
-    heads: tuple[str, ...]  # keys of our_names.HEADS that are there
     folder: Path  # where the weights lie
 
 
@@ -64,9 +63,8 @@ def read_pretrained(
     notes = [*located.notes, *mapped.notes, *(f"left out: {name}, unknown" for name in mapped.unknown)]
     parameters = mapped.parameters
     check_complete(parameters, mapped.num_layers)
-    heads = heads_of(parameters)
-    if absent := [head for head in our_names.HEADS if head not in heads]:
-        notes.append(f"not there: {', '.join(absent)}")
+    if absent := our_names.HEADS.keys() - heads_of(parameters):
+        notes.append(f"not there: {', '.join(head for head in our_names.HEADS if head in absent)}")
     description_file = config_file or located.description
     config: BertConfig | None = None
     if description_file is not None:
@@ -83,7 +81,6 @@ def read_pretrained(
     parameters = layout.pad_vocabulary(parameters, rows, padded, notes)
     if mapped.dialect == "paddlenlp" and task == "question-answering":
         parameters = our_names.with_question_answering_head(parameters)
-        heads = heads_of(parameters)
     folder = located.weights.parent
     return PretrainedWeights(
         parameters,
@@ -93,7 +90,6 @@ def read_pretrained(
         tuple(notes),
         task,
         read_labels(folder) or labels,
-        heads,
         folder,
     )
 

@@ -13,6 +13,7 @@ from bert.conversion import downloading
 from bert.conversion.layout import PADDED_BIAS
 from bert.conversion.raw import ConversionError
 from bert.conversion.reading import read_pretrained
+from bert.conversion.shapes import heads_of
 from bert.conversion.sorted_table import masked_crc32c
 from bert.conversion.tensorflow_file import BundleEntry, read_tensor
 from tests.support import foreign
@@ -246,7 +247,7 @@ def nvidia_file(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
 def test_nvidia_paddle_weights_are_known_by_their_order(tmp_path, heads):
     expected = foreign.parameters(heads)
     folder = nvidia_file(tmp_path / "m", nvidia_names(expected))
-    assert read_pretrained(folder / "bert_paddle").heads  # the prefix, as its users name checkpoints
+    assert heads_of(read_pretrained(folder / "bert_paddle").parameters)  # the prefix, as its users name checkpoints
     found = read_pretrained(folder)
     assert_is_the_model(found.parameters, expected)
     assert found.format == "nvidia-paddle"
