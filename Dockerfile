@@ -11,7 +11,7 @@ ARG PADDLE=base
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 USER 0
 
-# What changes least comes first: each step is built again only when its own files change.
+# Steps that change least come first: each is built again only when its own files change.
 COPY scripts/docker/install_python.sh /opt/bert/
 RUN bash /opt/bert/install_python.sh "${PADDLE}" /opt/venv
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sourced by the other scripts: `find_python REQUIREMENTS` sets PYTHON to an interpreter that has what the file pins.
+# Sourced by the other scripts: `find_python REQUIREMENTS` sets PYTHON to an interpreter that has the packages that the file pins.
 # The python on the PATH is used if it has; otherwise an environment is made once, in BERT_VENV (default: .venv).
 # BERT_PYTHON names an interpreter to use as it is, in a container that brings its own Paddle for example.
 

@@ -1,4 +1,4 @@
-"""The shell only launches, and what it launches is what the Python side says. Requirements agree with their lock."""
+"""The shell scripts only launch, and agree with the Python side. Requirements agree with their lock."""
 
 import re
 import shlex

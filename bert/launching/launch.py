@@ -35,8 +35,8 @@ def launch(
 
     Args:
         script: a run_*.py, which reads its settings from OUTPUT_DIR/STAGE/launch.yaml.
-        start: `config` with where a first start begins, if it does not say so itself.
-        device: the device if it is known better than `config` says.
+        start: the settings of a first start, before there is a checkpoint; without it, `config`.
+        device: replaces the device setting of `config`.
     Raises:
         SystemExit: BAD_INPUT after an error: wrong settings, another run in the folder, missing files or nodes.
     """
@@ -60,10 +60,10 @@ def launch(
 
 
 def _write_settings(config: Settings, started: Settings) -> Path:
-    """Write what the ranks read and, of a training, what the user asked for; other nodes read them meanwhile."""
+    """Write the settings that the ranks read and, of a training, those that the user asked for."""
     settings_file = config.stage_dir() / "launch.yaml"
     settings_file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(settings_file, dump_yaml(started).encode())
+    write_atomically(settings_file, dump_yaml(started).encode())  # other nodes may be reading it
     if trains(config):
         write_atomically(settings_asked_for(config), dump_yaml(config).encode())
     return settings_file
@@ -84,7 +84,7 @@ def _meeting_point(ranks: Ranks, runner: Runner) -> tuple[str, str] | None:
 
 
 def explain_exit(code: int, config: Settings, runner: Runner) -> int:
-    """Say how a command ended, unless it was well or its error was already explained; returns the code to end with."""
+    """Report how a command ended, unless it succeeded or has reported its error; returns the exit code."""
     if code == INTERRUPTED or (runner.stop_requested and code in ENDED_BY_SIGNAL):
         print("stopped; the same command continues from here", file=sys.stderr)
         return INTERRUPTED

@@ -55,7 +55,7 @@ def _run(plan: LaunchPlan, runner: Runner) -> int:
     if plan.ranks.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
         try:
             pretraining_report.show(plan, time.monotonic() - started)
-        except BrokenPipeError:  # nobody reads; the files are written
+        except BrokenPipeError:  # no reader (`| head`); the files are written
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

@@ -20,7 +20,7 @@ SEED = 42  # of the data, whatever the seed of the training, so that runs with d
 
 
 def prepare(config: PretrainingConfig, run: Run) -> int:
-    """Make what is missing for one phase; exit code of the first command that failed, else 0."""
+    """Make the missing data of one phase; exit code of the first command that failed, else 0."""
     steps = Steps(_home(config) / "prepared.json", run)
     for title, command, product in commands(config):
         if code := steps.step(title, command, product):

@@ -52,7 +52,7 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
         values = [summary.get(key) for summary in summaries.values()]
         table.add_row(title, *("-" if value is None else format(value, form) for value in values))
     console = Console()
-    with console.capture() as text:  # rich would end the process if nobody reads
+    with console.capture() as text:  # on a closed pipe rich would end the process
         console.print(table)
     print(text.get())
 

@@ -36,7 +36,7 @@ def is_done(config: TrainingConfig) -> bool:
 
 
 def refuse_other_run(config: TrainingConfig) -> None:
-    """Two runs that differ in what they learn must not share an output folder.
+    """Refuse a run that differs in what it learns from the one in its output folder.
 
     Raises:
         ValueError: the first setting that differs and decides what is learned.

@@ -2,7 +2,7 @@
 
 Paddle's launcher serves the meeting point only where the text of --master's host equals the node's own address, which
 it takes from the node's name (127.0.1.1 on Debian); otherwise every node waits for ever, silently. So names become
-addresses here, and each node is told its own address.
+addresses here, and each node is given its own address.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ def launcher_addresses(master: str, resolve: Resolve = socket.gethostbyname) -> 
         address = resolve(host)
     except OSError as error:
         raise ValueError(f"master={master} cannot be resolved ({error}); pass the first node's IPv4 address") from None
-    if ipaddress.ip_address(address).is_loopback and not _says_loopback(host):
+    if ipaddress.ip_address(address).is_loopback and not _is_loopback_name(host):
         raise ValueError(
             f"master={master} is {address} on this node, where no other node finds it (see /etc/hosts); "
             "pass the first node's address in the network of the nodes"
@@ -80,5 +80,5 @@ def without_proxy(environment: Mapping[str, str], master: str) -> dict[str, str]
     return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
-def _says_loopback(host: str) -> bool:
+def _is_loopback_name(host: str) -> bool:
     return host == "localhost" or host.startswith("127.")

@@ -70,7 +70,7 @@ SPECIAL = {
     "GPUS": "GPUs, so ranks, of each node (default: 8); 0: train on the CPU",
     "CPU_RANKS": "ranks of each node when GPUS=0 (default: 1)",
     "PRECISION": "amp (also called fp16), fp32 or tf32; default: as the preset says",
-    "INIT_CHECKPOINT": "where to begin: a run to continue (PHASE=1, both), or phase 1's result (PHASE=2; default: "
+    "INIT_CHECKPOINT": "the start: a run to continue (PHASE=1, both), or phase 1's result (PHASE=2; default: "
     "that in OUTPUT_DIR)",
     "PREPROCESS": "auto (default), only or never: see run.sub",
 }

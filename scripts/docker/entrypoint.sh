@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the container runs. The command takes this shell's place, so `docker stop` reaches the training, which saves.
+# Entry point of the container. The command replaces this shell, so `docker stop` reaches the training, which saves.
 set -euo pipefail
 
 if ! touch results/.writable 2>/dev/null; then

@@ -25,12 +25,12 @@ from pathlib import Path
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 NUM_NODES = 2
 MEMORY_MIB = 4000  # of a node; nothing enforces it
-# What a daemon of the system would have as its PATH; Debian keeps the daemons in /usr/sbin.
+# The PATH of a system daemon; Debian keeps the daemons in /usr/sbin.
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 def why_not() -> str | None:
-    """What this machine lacks for a cluster; None if nothing."""
+    """The programs or rights that this machine lacks for a cluster; None if nothing is missing."""
     missing = [program for program in PROGRAMS if shutil.which(program, path=_PATH) is None]
     if missing:
         return f"{', '.join(missing)} not found: apt-get install --no-install-recommends slurm-wlm munge"
@@ -151,7 +151,7 @@ class SlurmCluster:
             time.sleep(0.2)
 
     def _configuration(self, munge_socket: Path) -> str:
-        """Nodes are processes of one host, told apart by their ports; requeued jobs start again after seconds."""
+        """Nodes are processes of one host with ports of their own; requeued jobs start again after seconds."""
         host, folder = socket.gethostname().split(".")[0], self.folder
         controller_port, *node_ports = free_ports(NUM_NODES + 1)
         lines = [

@@ -36,7 +36,7 @@ def place(tmp_path_factory):
 
 
 class Job:
-    """A submitted run.sub; its environment is that of a tiny training, changed as told."""
+    """A submitted run.sub; its environment is that of a tiny training, with the given changes."""
 
     def __init__(self, cluster: SlurmCluster, place, name: str, *phases: int, options=(), flags=(), **variables):
         folder, environment = place
@@ -86,7 +86,10 @@ def test_preempted_by_its_time_limit_it_continues_to_the_same_weights_and_phase_
     assert whole.wait(1200) == "COMPLETED", whole.log()
     assert whole.fact("Restarts") == "0"
 
-    limit = ("--time=2", "--signal=B:USR1@60")  # Slurm looks at limits every 30 s: told after 30 to 60 seconds
+    limit = (
+        "--time=2",
+        "--signal=B:USR1@60",
+    )  # Slurm looks at limits every 30 s: the signal comes after 30 to 60 seconds
     first = Job(cluster, place, "limited", 1, options=limit, **sizes)
     second = Job(cluster, place, "limited", 2, options=(*limit, f"--dependency=afterok:{first.id}"), **sizes)
     assert first.wait(3000) == "COMPLETED", first.log()

@@ -146,7 +146,7 @@ def test_paddles_launcher_by_hand_trains_across_two_hosts_as_on_one(folder, on_o
 
 
 def test_a_lost_host_ends_the_other_and_the_same_command_continues(folder, on_one_host):
-    """As a node that loses its power: its processes are gone at once, nobody says goodbye."""
+    """As a node that loses its power: its processes end at once, without closing their connections."""
     with two_hosts() as hosts:
         logs = [folder / f"lost{rank}.log" for rank in range(2)]
         nodes = ["--num-nodes", "2", "--num-processes", "1", "--master", f"{hosts[0].address}:6072"]

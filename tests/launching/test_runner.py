@@ -22,7 +22,7 @@ def test_a_signal_before_training_stops_too():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_workers_of_paddles_launcher_are_told_directly(tmp_path):
+def test_ranks_of_paddles_launcher_are_signalled_directly(tmp_path):
     """Paddle's launcher would kill them 30 seconds after its own SIGTERM, in the middle of a long save."""
     script = "import subprocess, sys; subprocess.Popen(['sleep', '30']).wait()"
     process = subprocess.Popen([sys.executable, "-c", script, "paddle.distributed.launch"])
