@@ -20,7 +20,6 @@ from bert.conversion.raw import ConversionError, write_json
 from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
 from bert.files import sync
 
-FORMATS = ("native", "hf", "paddlenlp")
 REPORT_FILE = "conversion.json"
 # Heads (keys of our_names.HEADS) that a task needs, and those it also takes.
 _NEEDS = {
@@ -227,6 +226,7 @@ WRITERS: dict[str, Callable[[Path, Model, list[str]], None]] = {
     "hf": write_hugging_face,
     "paddlenlp": write_paddlenlp,
 }
+FORMATS = tuple(WRITERS)
 
 
 def write_model(target: Path, to_format: str, model: Model, notes: list[str], report: Callable[[], dict]) -> None:
