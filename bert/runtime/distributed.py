@@ -8,9 +8,11 @@ creates an NCCL communicator. `gloo_on_cpu` prevents that, so the same program r
 import os
 import socket
 import tempfile
-from contextlib import chdir, contextmanager, redirect_stderr
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
+from typing import Any
 
 import numpy as np
 import psutil
@@ -91,8 +93,7 @@ def interface_of(endpoints: str, rank: int) -> str:
     )
 
 
-@contextmanager
-def _gloo_interface(name: str):
+def _gloo_interface(name: str) -> AbstractContextManager[None]:
     """Make Paddle's Gloo use this network interface; Paddle 2.6.2 always leaves it at loopback."""
     original = core.GlooParallelStrategy
 
@@ -101,11 +102,17 @@ def _gloo_interface(name: str):
         made.iface = name
         return made
 
-    core.GlooParallelStrategy = strategy
+    return _replaced(core, "GlooParallelStrategy", strategy)
+
+
+@contextmanager
+def _replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
+    original = getattr(holder, name)
+    setattr(holder, name, value)
     try:
         yield
     finally:
-        core.GlooParallelStrategy = original
+        setattr(holder, name, original)
 
 
 def finalize(group: Group) -> None:
@@ -115,18 +122,11 @@ def finalize(group: Group) -> None:
         paddle.distributed.gloo_release()
 
 
-@contextmanager
-def gloo_on_cpu(group: Group):
+def gloo_on_cpu(group: Group) -> AbstractContextManager[None]:
     """Prevent Fleet's `minimize` from appending the NCCL communicator's operators on CPU ranks."""
     if group.device != "cpu" or group.world_size == 1:
-        yield
-        return
-    original = CollectiveHelper._init_communicator
-    CollectiveHelper._init_communicator = lambda *args, **kwargs: None
-    try:
-        yield
-    finally:
-        CollectiveHelper._init_communicator = original
+        return nullcontext()
+    return _replaced(CollectiveHelper, "_init_communicator", lambda *args, **kwargs: None)
 
 
 def remove_stream_operators(program) -> None:

@@ -5,6 +5,7 @@ import re
 import time
 import warnings
 
+from bert.planning.hardware import load_parts
 from bert.runtime.paddle_api import paddle, set_cpu_threads, static
 from bert.runtime.topology import (
     allowed_processors,
@@ -14,15 +15,6 @@ from bert.runtime.topology import (
     share_of_rank,
     usable_cores,
 )
-
-# Dense peak in TFLOP/s from NVIDIA's data sheets: half precision ("short"), TF32, float32.
-KNOWN_PEAKS = {
-    "A100": {"short": 312.0, "tf32": 156.0, "float32": 19.5},
-    "H100": {"short": 989.0, "tf32": 494.0, "float32": 67.0},
-    "A10": {"short": 125.0, "tf32": 62.5, "float32": 31.2},
-    "V100": {"short": 125.0, "tf32": 15.7, "float32": 15.7},
-    "T4": {"short": 65.0, "tf32": 8.1, "float32": 8.1},
-}
 
 
 def use_cores(cpu_threads: int, affinity: bool, local_rank: int, local_world_size: int) -> int:
@@ -57,10 +49,11 @@ def peak_tflops(executor, device: str, arithmetic: str) -> tuple[float, str]:
         arithmetic: short (half precision), tf32 or float32.
     """
     if device == "gpu":
-        name = paddle.device.cuda.get_device_name()
-        for part, peaks in sorted(KNOWN_PEAKS.items(), key=lambda item: -len(item[0])):
-            if re.search(rf"\b{part}\b", name):
-                return peaks[arithmetic], f"data sheet of {part}"
+        device_name = paddle.device.cuda.get_device_name()
+        for name, part in load_parts().items():
+            family = name.split("-")[0]
+            if re.search(rf"\b{family}\b", device_name):
+                return getattr(part.tflops, arithmetic) or part.tflops.float32, f"data sheet of {family}"
     return measured_gemm_tflops(executor), "measured: float32 matrix product of 1,024 x 1,024"
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bert.runtime import hardware
-from bert.runtime.hardware import KNOWN_PEAKS, measured_gemm_tflops, peak_tflops, use_cores
+from bert.runtime.hardware import measured_gemm_tflops, peak_tflops, use_cores
 from bert.runtime.paddle_api import paddle, static
 from bert.runtime.topology import Core
 
@@ -67,14 +67,16 @@ def test_a_measured_peak_is_a_plausible_rate():
 
 
 @pytest.mark.parametrize(
-    "name,part",
+    "name,part,short,tf32",
     [
-        ("NVIDIA A100-SXM4-80GB", "A100"),
-        ("NVIDIA A10", "A10"),
-        ("NVIDIA H100 80GB HBM3", "H100"),
-        ("Tesla V100-SXM2-32GB", "V100"),
+        ("NVIDIA A100-SXM4-80GB", "A100", 312, 156),
+        ("NVIDIA A10", "A10", 125, 62.5),
+        ("NVIDIA H100 80GB HBM3", "H100", 989, 494),
+        ("Tesla V100-SXM2-32GB", "V100", 125, 15.7),
+        ("Tesla T4", "T4", 65, 8.1),
     ],
 )
-def test_known_parts_have_their_data_sheets_figure(monkeypatch, name, part):
+def test_known_parts_have_their_data_sheets_figure(monkeypatch, name, part, short, tf32):
     monkeypatch.setattr(paddle.device.cuda, "get_device_name", lambda: name)
-    assert peak_tflops(None, "gpu", "short") == (KNOWN_PEAKS[part]["short"], f"data sheet of {part}")
+    assert peak_tflops(None, "gpu", "short") == (short, f"data sheet of {part}")
+    assert peak_tflops(None, "gpu", "tf32") == (tf32, f"data sheet of {part}")
