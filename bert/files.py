@@ -1,4 +1,4 @@
-"""Files and folders: written whole or not at all, hashed, locked."""
+"""Atomic writes, hashes and locks of files and folders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
-    """Write a file whole or not at all: a temporary file beside it, flushed to the disk, then renamed."""
+    """Write a file atomically: to a temporary file beside it, which is flushed to the disk and renamed."""
     try:
         with atomic_path(path) as temporary:
             with open(temporary, "wb") as file:

@@ -1,4 +1,4 @@
-"""Cut shards anew into files of equal size: the numbers of samples of a bin's files differ by at most one.
+"""Redistribute shards into files of equal size: the sample counts of a bin's files differ by at most one.
 
     python -m data.balance_shards --indir PARTS --outdir SHARDS --num-shards 64
 
@@ -123,8 +123,8 @@ def _manifest(source: Manifest | None, shards: dict[str, ShardRecord], settings:
 
 
 def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[Shard]]:
-    """The files of each bin (None without bins), by number, held against the loader's rules: a missing or a doubled
-    file must not vanish behind the manifest of the output."""
+    """The files of each bin (None without bins), by number, checked by the loader's rules, as a missing or duplicate
+    file could not be noticed in the output."""
     shards = list_shards(indir)
     other = next((shard for shard in shards if shard.kind != "parquet"), None)
     if other is not None:
@@ -178,7 +178,7 @@ class _Reader:
         if path != self._path:
             data = path.read_bytes()
             if self._source and checksum_of(data) != self._source.shards[path.name].xxh128:
-                raise ValueError(f"{path}: not the bytes its manifest vouches for; copy it again or make it again")
+                raise ValueError(f"{path}: its checksum is not that of the manifest; copy it again or make it again")
             try:
                 with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
                     self._table = file.read(use_threads=False)

@@ -1,4 +1,4 @@
-"""Books: a list of addresses, downloaded, without Project Gutenberg's licences, one book per line.
+"""Download books from a list of addresses, or read local ones; Project Gutenberg's licences are removed.
 
     python -m data.download_books --outdir D --url-list LIST.txt [--lang en]
     python -m data.download_books --outdir D --local-books DIR_OR_FILES...
@@ -92,7 +92,7 @@ def _file_name(url: str) -> str:
 
 
 def download_books(books: list[Book], folder: Path, patience: Patience = PATIENT) -> tuple[list[Path], list[str]]:
-    """(the files that are there, what was said of those that are not)."""
+    """(downloaded files, error messages of the others)."""
     files, failures = [], []
     for book in progress("books", len(books), "files", books):
         try:
@@ -131,8 +131,8 @@ def write_books(
             except NotTextError as error:
                 if path not in optional:
                     raise ValueError(
-                        f"{shown(path)}: {error}; remove the file, and from the list its address, or go "
-                        "on without such: --allow-missing"
+                        f"{shown(path)}: {error}; remove the file, and from the list its address, or leave "
+                        "out such files: --allow-missing"
                     ) from error
                 counts["files that are no text left out"] += 1
                 failures.append(f"{shown(path)}: {error}; left out")
@@ -183,7 +183,7 @@ def _text_of(path: Path, language: str, counts: Counter) -> str:
 
 
 def local_files(paths: list[Path], counts: Counter) -> list[Path]:
-    """The files, and those of the folders with .txt in their names; what else lies in the folders is counted."""
+    """The files given, and those in the folders with .txt in their names; other files there are counted."""
     files = []
     for path in paths:
         for file in files_below(path, counts) if path.is_dir() else [path]:
@@ -205,14 +205,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--local-books", type=Path, nargs="+", metavar="PATH", help="files and folders that you have")
     parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
     parser.add_argument(
-        "--allow-missing", action="store_true", help="go on without addresses that fail and files that are no text"
+        "--allow-missing", action="store_true", help="leave out addresses that fail and files that are not text"
     )
     return parser
 
 
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
-    with command(arguments.outdir, "interrupted; the same command goes on with what was downloaded"):
+    with command(arguments.outdir, "interrupted; the same command resumes, and keeps what was downloaded"):
         if not arguments.url_list and not arguments.local_books:
             raise ValueError(
                 "BookCorpus, which BERT was trained on, is gone: there is no official copy of it any "
@@ -230,7 +230,7 @@ def main(argv: list[str] | None = None) -> None:
             if failures and not arguments.allow_missing:
                 raise ValueError(
                     f"{len(failures)} books could not be downloaded, e.g. {failures[0]}; start again to "
-                    "try them again, correct the list, or go on without them: --allow-missing"
+                    "try them again, correct the list, or leave them out: --allow-missing"
                 )
             if arguments.allow_missing:
                 optional.update(files)

@@ -1,4 +1,4 @@
-"""The tasks of GLUE, each file with its pinned size and sha256, unpacked.
+"""Download and unpack the GLUE tasks; sizes and sha256 are pinned.
 
     python -m data.download_glue --outdir D/download/glue [--task MRPC SST-2 ...]
 

@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0, each file with its pinned size and sha256.
+"""Download SQuAD 1.1 and 2.0; sizes and sha256 are pinned.
 
     python -m data.download_squad --outdir D/download/squad [--version 1.1 2.0]
 
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> None:
     with command(arguments.outdir):
         for version in arguments.version:
             for path in download_squad(version, arguments.outdir, arguments.mirror):
-                print(f"{path}: whole")
+                print(f"{path}: complete")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The vocabularies that the published BERT models were made with.
+"""Download the vocabularies of the published BERT models.
 
     python -m data.download_vocabulary --outdir D/vocab [--name bert-large-uncased]
 

@@ -1,4 +1,4 @@
-"""Wikipedia: its dump, downloaded and verified, and the text of its articles.
+"""Download a Wikipedia dump and extract the text of its articles.
 
     python -m data.download_wikipedia --outdir D [--lang en] [--dump-date YYYYMMDD] [--local-dump FILE.xml.bz2]
 
@@ -36,7 +36,7 @@ _TEXT_PER_DUMP_BYTE = 0.85  # rough, English
 
 
 def dump_name(language: str, date: str) -> str:
-    """File name of a dump; ValueError if the date is none."""
+    """File name of a dump; ValueError if the date is not one."""
     if not re.fullmatch(r"20\d{6}", date):
         raise ValueError(
             f"dump_date={date!r} must be YYYYMMDD, a date listed at https://dumps.wikimedia.org/{_wiki(language)}/"
@@ -55,7 +55,7 @@ def addresses(language: str, date: str, mirrors: list[str]) -> list[str]:
 
 
 def published_checksum(name: str, folders: list[str], patience: Patience) -> str:
-    """ "sha1:..." of a dump from the list that is published with it.
+    """The published checksum of a dump, "sha1:...".
 
     Raises:
         DownloadError: there is no such list, or the dump is not in it.
@@ -107,7 +107,7 @@ def download_dump(
     if size is not None and not target.exists():
         _tell_room(folder, size)
     fetched = fetch(Remote(tuple(base + name for base in folders), checksum, size), target, patience)
-    print(f"{fetched.path}: whole ({fetched.vouched_by})", flush=True)
+    print(f"{fetched.path}: complete ({fetched.verified_by})", flush=True)
     return fetched.path
 
 
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
-    with command(arguments.outdir, "interrupted; the same command goes on where it was"):
+    with command(arguments.outdir, "interrupted; the same command resumes"):
         dump = arguments.local_dump
         if dump is None:
             dump = download_dump(

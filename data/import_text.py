@@ -1,11 +1,11 @@
-"""Your own text into LDDL's source layout, from which shards are made.
+"""Import your own text into LDDL's source layout, from which shards are made.
 
     python -m data.import_text --input DIR_OR_FILES... --output-dir D [--document-separator line] [--deduplicate near]
 
 Reads txt, jsonl and parquet, also as .gz, .bz2, .zst and .xz, in any encoding and language, and writes
 D/source/<lang>/N.txt, or with --held-out-fraction D/train/... and D/held_out/..., one document per line, its id first.
-D/report.json and the last lines printed tell what was read, dropped and why. A run that was killed leaves no text;
-start it again.
+D/report.json and the last lines printed list what was read and dropped, and why. A killed run leaves no text; start
+it again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from data.text.source_writer import (
 )
 
 REPORT_NAME = "report.json"
-_SPOOL_BYTES = 8 << 20  # a longer document waits on the disk until it is known whether it is wanted
+_SPOOL_BYTES = 8 << 20  # a longer document is kept on the disk until it is known whether it is a duplicate
 _LARGE_BYTES = 50 << 20
 _COPY_BYTES = 1 << 20
 _MAX_EXAMPLES = 20
@@ -56,7 +56,7 @@ _MAX_EXAMPLES = 20
 
 @dataclass(frozen=True)
 class ImportSettings:
-    """All that decides the result but the files themselves."""
+    """Settings that decide the corpus, given the files."""
 
     reading: Reading = Reading()
     kind: str = "auto"
@@ -76,14 +76,14 @@ class ImportSettings:
         return ("train", "held_out") if self.held_out_fraction else ("",)
 
     def part_of(self, sha256: bytes) -> str:
-        """By the hash of the text, so that a document is in the same part whatever its name and neighbours."""
+        """The part of a document, decided by the hash of its text alone."""
         if not self.held_out_fraction:
             return ""
         return "held_out" if int.from_bytes(sha256[:8], "big") < self.held_out_fraction * 2.0**64 else "train"
 
 
 class _Document:
-    """A document's line as it grows: the text with single spaces, in memory or on the disk."""
+    """A document that is being read: its text with single spaces, in memory or, if long, on the disk."""
 
     def __init__(self, identifier: str, near: bool, folder: Path) -> None:
         self.id = utf8(document_id(identifier)).decode()
@@ -164,7 +164,7 @@ def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> di
 
 
 def _begun_report(output: Path, settings: ImportSettings, inputs: list[Input]) -> dict | None:
-    """The report of a run that was killed while it put its files into their places; only this was left to do."""
+    """The report of an earlier run that was killed while it published its files, None if there is none."""
     path = output / UNFINISHED_NAME / REPORT_NAME
     if not path.exists():
         return None
@@ -202,7 +202,7 @@ def _documents(inputs: list[Input], settings: ImportSettings, findings: Findings
 
 
 def _leave_out(source: Input, error: NotTextError, findings: Findings) -> None:
-    """Count a file of a folder that is no text; one that was named itself is an error."""
+    """Count a file of a folder that is not text; ValueError if the file itself was given as input."""
     if source.named:
         raise ValueError(f"{shown(source.path)}: {error}; leave it out, convert it to text, or name its --encoding")
     findings.counts["files that are no text left out"] += 1
@@ -306,7 +306,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
-    with command(arguments.output_dir, "interrupted; no text was left half-made, start again"):
+    with command(arguments.output_dir, "interrupted; no text was written, start again"):
         reading = Reading(
             arguments.lang, arguments.encoding, arguments.document_separator, arguments.text_field, arguments.id_field
         )

@@ -1,4 +1,4 @@
-"""What is in a directory of shards.
+"""Print statistics, samples and problems of a directory of shards.
 
     python -m data.inspect DIR --vocab-file vocab.txt [--samples 3] [--png lengths.png]
 
@@ -119,7 +119,7 @@ def random_samples(directory: ShardDirectory, number: int, seed: int) -> list[st
 
 
 def check_picture(path: Path) -> None:
-    """ValueError if no picture can be written there: no such folder, or a name that tells of no known format."""
+    """ValueError if no picture can be written there: the folder does not exist, or the suffix is of no known format."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     kinds = sorted(FigureCanvasBase.filetypes)

@@ -1,4 +1,4 @@
-"""From a folder of text to the shards of BERT's pre-training.
+"""Make the shards of BERT's pre-training from a folder of text.
 
     python -m data.preprocess_bert_pretrain --wikipedia D/wikipedia/source --sink OUT --vocab-file vocab.txt \\
         --target-seq-length 128 --num-shards 64
@@ -47,11 +47,11 @@ from data.text.word_boundaries import SEGMENTERS
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
 _DEFAULT_BLOCK_BYTES = 4 << 20
-_RUN_KEY = ".run_key"  # tells a finished run from another one; holds names and times, so it is no part of the manifest
+_RUN_KEY = ".run_key"  # cache key of a finished run; not in the manifest, as it depends on names and times
 
 
 def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
-    """Make all shards of a job in its sink, the manifest last; work that an earlier, killed run finished is kept.
+    """Make all shards of a job in its sink, the manifest last; finished work of an earlier, killed run is kept.
 
     `run` is what `data.preprocessing.schedulers.scheduler` gives.
 
@@ -80,7 +80,7 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     folder.mkdir(parents=True, exist_ok=True)
     light = job.without_source()
     tasks = [(light, folder, block) for block in job.blocks]
-    make_block(*tasks[0])  # here, so that the processes that are forked have its loops, and the common words
+    make_block(*tasks[0])  # here, so that forked processes share the compiled loops and the cached words
     results = list(progress("samples", len(tasks), "blocks", run(make_block, tasks)))
     counts: Counter = Counter()
     for result in results:
@@ -143,7 +143,7 @@ def _summary(job: Job, counts: Counter, shards: dict[str, ShardRecord]) -> dict:
 
 
 def _remove_leftovers(sink: Path) -> None:
-    """What only an unfinished run needs, and the temporary files of killed ones."""
+    """Remove the files of an unfinished run and the temporary files of killed ones."""
     shutil.rmtree(sink / UNFINISHED_NAME, ignore_errors=True)
     for path in sink.glob(".*.tmp"):
         path.unlink()
@@ -272,9 +272,9 @@ def job_of(arguments: argparse.Namespace) -> Job:
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     start = time.monotonic()
-    gc.freeze()  # the modules are neither gone through again and again, nor copied in processes that are forked
+    gc.freeze()  # so that the garbage collector does not copy the modules' memory in forked processes
     with (
-        command(arguments.sink, "interrupted; the same command goes on where it was"),
+        command(arguments.sink, "interrupted; the same command resumes"),
         scheduler(arguments.scheduler, arguments.local_n_workers, arguments.scheduler_address) as run,
     ):
         job = job_of(arguments)

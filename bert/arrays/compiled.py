@@ -1,9 +1,9 @@
-"""Compiled loops, where NumPy would need many passes over the bytes: Numba's decorator, and the hash that tables use.
+"""Compiled loops, where NumPy would need many passes over the bytes: Numba's decorator, hashing and copying.
 
-The machine code is kept beside the source (or in Numba's folder for the user, or nowhere if neither can be written),
-so a machine compiles once. Compiled code does not check indices: its callers hand over arrays that agree. The hottest
-loops count in uint64: a signed index is tested for being negative each time, which keeps loops from being vectorised.
-A literal handed to an inner function is a type of its own, for which that is compiled once more: hence np.int64(0).
+The machine code is cached beside the source (or in Numba's folder for the user, or nowhere if neither is writable), so
+a machine compiles once. Compiled code does not check indices: callers must pass arrays that fit together. The hottest
+loops count in uint64: Numba tests a signed index for being negative, which prevents vectorisation. A literal passed to
+an inner function has a type of its own, for which that is compiled again: hence np.int64(0).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _files_of: dict[Any, frozenset[str]] = {}  # compiled function -> the files it a
 
 
 def _load_numba_without_blas() -> None:
-    """Numba would load SciPy's linear algebra, which no loop uses: an eighth of a second, and threads that spin."""
+    """Load Numba without SciPy's linear algebra, which no loop uses: it costs 0.12 s and starts spinning threads."""
     name = "scipy.linalg"
     if name in sys.modules:
         return
@@ -47,7 +47,7 @@ _load_numba_without_blas()
 
 
 def compiled(function: Callable) -> Any:
-    """The function, to be compiled for the types it is first called with."""
+    """Decorator: the function is compiled for the types it is called with."""
     try:
         made = njit(cache=True, **_SETTINGS)(function)
         # Numba notices a change of the function's own file only; what it calls is part of its machine code too.
@@ -59,7 +59,7 @@ def compiled(function: Callable) -> Any:
 
 
 def inner(function: Callable) -> Any:
-    """As `compiled`, for a function that only compiled ones call: nothing is kept of it, as it is part of theirs."""
+    """As `compiled`, for a function that only compiled ones call; it is part of their machine code."""
     made = njit(**_INNER_SETTINGS)(function)
     _files_of[made] = _files(function)
     return made
@@ -94,7 +94,7 @@ def hash_of(state: np.uint64, data: np.ndarray, start: int, stop: int) -> np.uin
 
 @inner
 def slot_of(state: np.uint64, mask: int) -> int:
-    """Where to look first in a table of mask + 1 slots; FNV's low bits alone depend on too little."""
+    """The first slot to look at in a table of mask + 1 slots; the low bits of FNV alone are too weak."""
     return int(np.int64((state ^ (state >> np.uint64(32))) & np.uint64(mask)))
 
 

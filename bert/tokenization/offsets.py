@@ -1,7 +1,7 @@
-"""Tokens with the characters they came from, so that an answer can be cut out of the text as it was written.
+"""WordPiece tokenisation with character offsets, so that an answer can be cut out of the original text.
 
 BERT's tokenisation never looks across ASCII white space or ASCII punctuation. So each distinct word of a text is
-tokenised once by the `tokenizers` library, which tells the characters of each piece, and the rest is array indexing.
+tokenised once by the `tokenizers` library, which gives the characters of each piece; the rest is array indexing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TokenizedTexts:
 
 
 class OffsetTokenizer:
-    """Tokenises texts to flat ids and character spans; remembers the words it has met."""
+    """Tokenises texts to flat ids and character spans; caches the tokens of every distinct word."""
 
     def __init__(self, vocabulary: Vocabulary, lowercase: bool = True) -> None:
         self.vocabulary = vocabulary

@@ -1,4 +1,4 @@
-"""Token ids <-> the strings of LDDL's parquet columns, whole columns at a time."""
+"""Converts between token ids and the strings of LDDL's parquet columns, a column at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokens of a vocabulary as bytes, found by their bytes: a hash table for compiled loops."""
+"""Hash table of a vocabulary's tokens, for compiled loops."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ShortTokens(NamedTuple):
 
 
 def short_tokens(table: TokenTable) -> ShortTokens:
-    """Those of a table."""
+    """The short tokens of a table."""
     size = len(table.slots) // 2
     found = ShortTokens(np.zeros(size, np.uint64), np.full(size, -1, np.int32), np.uint64(65 - size.bit_length()))
     _enter_short(table, found)

@@ -39,7 +39,7 @@ class Vocabulary:
         object.__setattr__(self, "_ids", {token: line - 1 for token, line in first_line.items()})
 
     def _find_bad_line(self) -> None:
-        """Raise the error of the first line that is none of a vocabulary."""
+        """Raise the error of the first invalid line."""
         first_line: dict[str, int] = {}
         for line, token in enumerate(self.tokens, start=1):
             _check_token(token, line, self.source)

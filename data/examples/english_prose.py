@@ -1,4 +1,4 @@
-"""Paragraphs of English prose out of docstrings: code, tables, headings, field lists and ASCII art are left out."""
+"""Extracts English prose from docstrings: leaves out code, tables, headings, field lists and ASCII art."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A corpus of real English that every machine with Python has: the documentation of the interpreter and its packages.
+"""Make an English corpus from the documentation of Python and its packages on this machine.
 
     python -m data.examples.sample_corpus --output-dir D [--max-megabytes N] [--held-out-fraction 0.05]
 
@@ -27,18 +27,7 @@ from bert.files import write_atomically
 from data.examples.english_prose import is_prose, prose_of
 
 _SKIPPED_FOLDERS = frozenset(
-    (
-        "__pycache__",
-        "test",
-        "tests",
-        "testing",
-        "_tests",
-        "site-packages",
-        "idle_test",
-        "lib2to3",
-        "node_modules",
-        "pydoc_data",
-    )
+    "__pycache__ test tests testing _tests site-packages idle_test lib2to3 node_modules pydoc_data".split()
 )
 _MAX_SOURCE_BYTES = 1_000_000
 _MIN_DOCUMENT_CHARACTERS = 200

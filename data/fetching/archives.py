@@ -1,4 +1,4 @@
-"""Zip files from strangers: nothing is written outside the folder, nothing larger than announced, nothing half."""
+"""Safe extraction of untrusted zip archives: no path outside the folder, limited size, all files or none."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _METADATA = ("__MACOSX", ".DS_Store")
 
 
 def extract_zip(archive: Path, folder: Path, *, max_bytes: int = 4 << 30, max_files: int = 10_000) -> list[Path]:
-    """Unpack an archive into `folder`, which appears when all of it is there; returns its files, sorted.
+    """Extract an archive into `folder`, which appears when it is complete; returns its files, sorted.
 
     Raises:
-        ValueError: not a zip file, damaged or encrypted; a name that leads out of the folder, a link or a device, two
-            entries with one name; more than max_bytes or max_files; the folder exists.
+        ValueError: the file is not a zip file, damaged or encrypted; it holds a path outside the folder, a link or a
+            device, two entries of one name, or more than max_bytes or max_files; the folder exists.
     """
     if folder.exists():
         raise ValueError(f"{folder}: exists; an archive is unpacked into a new folder: remove it first")
@@ -46,7 +46,7 @@ def extract_zip(archive: Path, folder: Path, *, max_bytes: int = 4 << 30, max_fi
 def _checked(
     entries: list[zipfile.ZipInfo], archive: Path, max_bytes: int, max_files: int
 ) -> dict[str, zipfile.ZipInfo]:
-    """The files by their path below the folder; everything is looked at before anything is written."""
+    """The entries by their path below the folder; all are checked before any is written."""
     files: dict[str, zipfile.ZipInfo] = {}
     seen: set[str] = set()
     total = 0
@@ -71,7 +71,7 @@ def _checked(
 
 
 def _safe_name(entry: zipfile.ZipInfo, archive: Path) -> str:
-    """The entry's path, relative and without a step upwards."""
+    """The entry's path; ValueError if it is absolute, has "..", or is not a plain file."""
     name = entry.filename
     path = PurePosixPath(name)
     mode = entry.external_attr >> 16

@@ -1,7 +1,7 @@
-"""Files from the internet: whole and verified under their final name, or not there at all.
+"""Downloads files; a file gets its final name when it is complete and verified.
 
-Where a checksum is known it decides. Where none is, the sha256 of the first download is written to checksums.json
-beside the file, and every later one must have the same.
+A known checksum is verified. If none is known, the sha256 of the first download is written to checksums.json beside the
+file, and every later download must have the same.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SLOW_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Fetched:
-    """The file, its sha256, and what vouches for it: "published checksum", "recorded checksum" or "nothing yet"."""
+    """The file, its sha256, and what verified it: "published checksum", "recorded checksum" or "nothing yet"."""
 
     path: Path
     sha256: str
-    vouched_by: str
+    verified_by: str
 
 
 def digests_of(path: Path, *algorithms: str) -> list[str]:
@@ -44,10 +44,10 @@ def digests_of(path: Path, *algorithms: str) -> list[str]:
 
 
 def fetch(remote: Remote, target: Path, patience: Patience = PATIENT) -> Fetched:
-    """Have the file at `target`, from there if it is whole already, from one of the addresses otherwise.
+    """Download the file to `target` from the first address that works, unless a verified file is there already.
 
     Raises:
-        DownloadError: no address gives the file that is wanted. Nothing is then under the final name.
+        DownloadError: no address gives the file; `target` then does not exist.
     """
     if target.exists():
         fetched = _verified(remote, target, target)
@@ -75,13 +75,13 @@ def fetch(remote: Remote, target: Path, patience: Patience = PATIENT) -> Fetched
                     os.replace(partial.path, target)
                     partial.forget()
                     _record(target, fetched, url)
-                    return Fetched(target, fetched.sha256, fetched.vouched_by)
+                    return Fetched(target, fetched.sha256, fetched.verified_by)
                 was_resumed = partial.resumed
                 partial.clear()
                 if fresh or not was_resumed:
                     reasons.append(
                         f"{url}: the file received is not the one whose checksum is "
-                        f"{remote.checksum or 'recorded in ' + CHECKSUMS_NAME}; it was thrown away"
+                        f"{remote.checksum or 'recorded in ' + CHECKSUMS_NAME}; it was deleted"
                     )
                     break
         partial.forget_if_empty()
@@ -93,7 +93,7 @@ def fetch(remote: Remote, target: Path, patience: Patience = PATIENT) -> Fetched
 
 
 def _verified(remote: Remote, path: Path, target: Path) -> Fetched | None:
-    """What is at `path` if its size and checksum are right, else None."""
+    """The file at `path`, or None if its size or checksum is wrong."""
     if remote.num_bytes not in (None, path.stat().st_size):
         return None
     if path.stat().st_size > _SLOW_BYTES:

@@ -39,7 +39,7 @@ class BlockSamples:
 def write_block(
     path: Path, token_ids: np.ndarray, spans: Spans, ids: np.ndarray, continues: np.ndarray | None = None
 ) -> None:
-    """Write the file of a block, whole or not at all."""
+    """Write the file of a block atomically."""
     columns = {
         "token_ids": token_ids,
         "ids": ids,

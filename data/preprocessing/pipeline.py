@@ -279,7 +279,7 @@ def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
     names = {plan.name for plan in plans}
     others = [path for path in Path(job.sink).iterdir() if _SHARD_NAME.fullmatch(path.name) and path.name not in names]
     if others:
-        Path(job.sink, MANIFEST_NAME).unlink(missing_ok=True)  # first, as it vouches for them
+        Path(job.sink, MANIFEST_NAME).unlink(missing_ok=True)  # first, as it lists them
     for path in others:
         path.unlink()
 

@@ -1,4 +1,4 @@
-"""Compressed files as pieces of bounded size, whatever they hold; one that is damaged or cut off is named."""
+"""Reads compressed files in pieces of bounded size; errors name a damaged or truncated file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ZSTD_INPUT_BYTES = 1 << 10  # so that the most densely packed input still comes
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Damage of a compressed file or of parquet as an error that names the file and the remedy."""
+    """Report damage of a compressed or parquet file as a ValueError that names the file and the remedy."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError, pa.ArrowException) as error:
@@ -49,7 +49,7 @@ def read_chunks(path: Path, compression: str) -> Iterator[bytes]:
 
 
 def _zstd_chunks(path: Path) -> Iterator[bytes]:
-    """As read_chunks; the library's own reader takes a file that was cut off for one that ends."""
+    """As read_chunks, for zstd; the library's own reader does not notice a truncated file."""
     with open(path, "rb") as file:
         data = file.read(_ZSTD_INPUT_BYTES)
         while data:

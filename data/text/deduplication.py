@@ -1,7 +1,7 @@
-"""Documents that were seen before: the same text, or nearly the same by MinHash (Broder, 1997).
+"""Finds duplicate documents: identical text, or near-duplicates by MinHash (Broder, 1997).
 
-What was seen lies in a SQLite file that goes when it is closed, so that memory does not grow with the corpus. The
-first of several documents is kept. Nothing depends on chance: the hash functions are fixed.
+Hashes of earlier documents are kept in a temporary SQLite file, so that memory does not grow with the corpus. The first
+of several duplicates is kept. The hash functions are fixed, so the result is deterministic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ff
 
 
 class TextDigest:
-    """Takes a document in pieces; its sha256, and for near-duplicates its MinHash over sequences of five words."""
+    """The sha256 of a document added in pieces and, for near-duplicates, its MinHash over five-word shingles."""
 
     def __init__(self, near: bool) -> None:
         self._hash = hashlib.sha256()
@@ -63,7 +63,7 @@ class TextDigest:
 
 
 class SeenDocuments:
-    """Remembers documents. near_threshold: the share of common sequences from which texts are near-duplicates."""
+    """Index of earlier documents. near_threshold: share of common shingles from which texts are near-duplicates."""
 
     def __init__(self, path: Path, mode: str, near_threshold: float = 0.8) -> None:
         if mode not in MODES:
@@ -86,7 +86,7 @@ class SeenDocuments:
         )
 
     def close(self) -> None:
-        """Forget everything."""
+        """Delete the index."""
         self._database.close()
         self._path.unlink(missing_ok=True)
 
@@ -127,12 +127,12 @@ class SeenDocuments:
 
 
 def _rows_of_bands(threshold: float) -> int:
-    """As many as still let nearly all pairs at the threshold share a band: 5 from 0.7 on, 4 from 0.6 on, 3 below."""
+    """Hashes per band, so that nearly all pairs at the threshold share a band: 5 from 0.7 on, 4 from 0.6, 3 below."""
     return next(rows for rows in range(_MAX_ROWS, 0, -1) if 1 - (1 - threshold**rows) ** (_HASHES // rows) >= _FOUND)
 
 
 def _band_keys(signature: np.ndarray, rows: int) -> list[int]:
-    """A 64-bit key of each band of so many hashes."""
+    """A 64-bit key of each band of `rows` hashes."""
     keys = []
     for band in range(_HASHES // rows):
         values = signature[band * rows : (band + 1) * rows].astype("<u8").tobytes()

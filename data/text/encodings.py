@@ -1,4 +1,4 @@
-"""Bytes -> text: the encoding is detected, and what cannot be decoded is counted, not lost silently."""
+"""Decodes text of unknown encoding: detects the encoding and counts undecodable bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import chain
 from charset_normalizer import from_bytes
 
 _SAMPLE_BYTES = 1 << 16
-_MIN_RATIO = 20  # UTF-8 with fewer errors than one in so many of its longer characters is UTF-8 that was damaged
+_MIN_RATIO = 20  # multi-byte characters per error; with more it is damaged UTF-8, with fewer another encoding
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -46,7 +46,7 @@ _MAGIC = {
     b"SQLite format 3\x00": "SQLite",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an older Office document",
 }
-_MIN_STRANGE = 32  # characters; fewer prove nothing
+_MIN_STRANGE = 32  # characters; fewer are no evidence
 _MAX_UNDECODABLE, _MAX_CONTROL = 0.25, 0.05
 _CONTROL = re.compile("[\x01-\x07\x0e-\x1a\x7f-\x84\x86-\x9f]")  # without white space, NUL, backspace and escape
 _HANDLER = "replace and count"
@@ -64,7 +64,7 @@ codecs.register_error(_HANDLER, _replace_and_count)
 
 
 def check_encoding(name: str) -> str:
-    """The name, "auto" or a codec from bytes to text that can go on after an error; ValueError if it is not."""
+    """Returns the name; ValueError unless it is "auto" or a codec that decodes any bytes, marking errors."""
     remedy = "use auto, or a name like utf-8, latin-1 or gb18030"
     try:
         is_text = name == "auto" or codecs.lookup(name)._is_text_encoding
@@ -92,8 +92,8 @@ class Encoding:
 def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en") -> Encoding:
     """The encoding of a file in that language, of which open_chunks gives the bytes from the first.
 
-    UTF-8 if all of it is valid, or nearly all and the longer characters prove it; otherwise charset-normalizer's guess
-    on 64 KiB around the first byte that is not UTF-8.
+    UTF-8 if all of it is valid, or nearly all and it has many multi-byte characters; otherwise charset-normalizer's
+    guess on 64 KiB around the first byte that is not UTF-8.
     """
     check = _Utf8Check()
     for chunk in open_chunks():
@@ -127,11 +127,12 @@ def _guess(sample: bytes, language: str) -> str | None:
 
 
 def _wide_without_mark(sample: bytes) -> str | None:
-    """UTF-16 betrays itself by NUL in every other byte, or by control bytes that make sense in one byte order only.
+    """The byte order of UTF-16 without a mark, None if the sample is something else.
 
-    So has Cyrillic, though valid as UTF-8, its 0x04, and Chinese low bytes of all values. What makes sense in both
-    orders, such as ASCII with NULs in between, or in neither, is not taken for UTF-16; nor is UTF-8 whose few control
-    bytes stand in any place, nor what is mostly Latin letters and spaces.
+    UTF-16 has NUL in every other byte, or control bytes that are plausible in one byte order only: Cyrillic has 0x04
+    there, though it is also valid UTF-8, and Chinese low bytes of all values. A sample that is plausible in both orders
+    (ASCII with NULs in between) or in neither is not UTF-16; nor is UTF-8 with control bytes anywhere, nor a sample of
+    mostly Latin letters and spaces.
     """
     pairs = len(sample) // 2
     if pairs < 4:
@@ -155,7 +156,7 @@ def _wide_without_mark(sample: bytes) -> str | None:
 
 
 def _is_utf8(sample: bytes) -> bool:
-    """Whether it is valid, but for a character cut off at its end."""
+    """Whether the sample is valid UTF-8, except for a character cut off at its end."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample)
     except UnicodeDecodeError:
@@ -164,7 +165,7 @@ def _is_utf8(sample: bytes) -> bool:
 
 
 def _common_share(sample: bytes, name: str) -> float:
-    """Of characters from scripts and signs in everyday use; 0 if the codec cannot decode the sample."""
+    """Share of characters from common scripts and signs; 0 if the codec cannot decode the sample."""
     try:
         text = codecs.getincrementaldecoder(name)().decode(sample)
     except UnicodeDecodeError:
@@ -173,7 +174,7 @@ def _common_share(sample: bytes, name: str) -> float:
 
 
 class _Utf8Check:
-    """Counts the errors and the longer characters of UTF-8; keeps the bytes around the first error."""
+    """Counts the errors and the multi-byte characters of UTF-8; keeps the bytes around the first error."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(_HANDLER)
@@ -201,18 +202,18 @@ class _Utf8Check:
 
 
 class NotTextError(ValueError):
-    """The bytes are no text; says what they are, with no name and no remedy."""
+    """The file is not text; the message says why, the caller adds the file name and the remedy."""
 
 
 def check_magic(head: bytes) -> None:
-    """NotTextError if bytes so begin other kinds of file than text."""
+    """NotTextError if the bytes begin with the signature of another file format."""
     for magic, kind in _MAGIC.items():
         if head.startswith(magic):
-            raise NotTextError(f"is no text: it begins as {kind} does")
+            raise NotTextError(f"is not text ({kind} signature)")
 
 
 def only_text(pieces: Iterator[str]) -> Iterator[str]:
-    """The pieces; NotTextError before the first if too much of the beginning is undecodable or control characters."""
+    """The pieces; NotTextError if too much of their beginning is undecodable or control characters."""
     held = []
     for piece in pieces:
         held.append(piece)
@@ -225,7 +226,7 @@ def only_text(pieces: Iterator[str]) -> Iterator[str]:
     ):
         if count >= _MIN_STRANGE and count > limit * len(sample):
             raise NotTextError(
-                f"is no text: {count} of its first {len(sample)} characters are {what}, more than {limit:.0%}"
+                f"is not text: {count} of its first {len(sample)} characters are {what}, more than {limit:.0%}"
             )
     return chain(held, pieces)
 
@@ -233,7 +234,7 @@ def only_text(pieces: Iterator[str]) -> Iterator[str]:
 def decoded(
     open_chunks: Callable[[], Iterable[bytes]], told: str, language: str, counts: Counter, check: bool = True
 ) -> tuple[Encoding, Iterator[str]]:
-    """The encoding, told or with "auto" detected, and the text; NotTextError if it is to be checked and is none."""
+    """The encoding (`told`, or detected if that is "auto") and the text; with `check` NotTextError for other files."""
     if check:
         check_magic(next(iter(open_chunks()), b""))
     encoding = detect(open_chunks, language) if told == "auto" else Encoding(told, 0, "as told")

@@ -1,4 +1,4 @@
-"""The files below a folder, by links too: nothing is met twice, and what cannot be read is an error."""
+"""Lists the files below a folder, following links; each folder is read once, an unreadable one is an error."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def files_below(folder: Path, counts: Counter, hidden: bool = True) -> list[Path]:
-    """The files below a folder, also by links to folders, sorted; a folder that is met twice is read once.
+    """The files below a folder, sorted; links to folders are followed, and each folder is read once.
 
-    Without `hidden`, what is hidden is left out, and so is all below it.
+    Without `hidden`, hidden files and everything below hidden folders are left out.
 
     Raises:
         OSError: a folder cannot be read.

@@ -1,4 +1,4 @@
-"""The book inside a Project Gutenberg file: without the licence before and after it, and the transcriber's lines."""
+"""Extracts the book from a Project Gutenberg file: removes the licence and the transcriber's lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CREDIT_PARAGRAPHS = 6  # only among the first paragraphs of the book
 
 
 def book_of(text: str) -> tuple[str, bool]:
-    """(the text between the licences, whether there were any). A text without their marks comes back as it is."""
+    """(text between the licences, whether there were any); a text without licences is returned unchanged."""
     lines = text.split("\n")
     start = next((number + 1 for number, line in enumerate(lines) if _START.search(line) or _OLD_START.search(line)), 0)
     while start and start < len(lines) and lines[start].strip() and "***" in lines[start]:
@@ -32,7 +32,7 @@ def book_of(text: str) -> tuple[str, bool]:
 
 
 def _without_credits(text: str) -> str:
-    """Without who produced the file; a paragraph near the beginning that names the project goes too."""
+    """Remove credits and, near the beginning, paragraphs that name the project."""
     paragraphs = re.split(r"\n[ \t]*(?:\n[ \t]*)+", text.strip())
     kept = [
         paragraph

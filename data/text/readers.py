@@ -1,4 +1,4 @@
-"""The documents of a user's files: txt, jsonl or parquet, plain or compressed, read in pieces of bounded size."""
+"""Reads documents from txt, jsonl or parquet files, plain or compressed, in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_PROBLEMS = 50
 
 @dataclass(frozen=True)
 class Input:
-    """A file, its name in document ids, its format and compression ("" or a suffix), whether it was named itself."""
+    """A file, its name in document ids, format and compression ("" or a suffix); named: itself, not its folder."""
 
     path: Path
     name: str
@@ -56,7 +56,7 @@ class Piece:
 
 @dataclass
 class Findings:
-    """What was noticed while reading: counts, the first problems as "file:line: reason", the encodings of files."""
+    """Counts, the first problems ("file:line: reason") and the encodings of the files read."""
 
     counts: Counter = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -72,15 +72,15 @@ class Findings:
 
 
 def is_set_aside(name: Path) -> bool:
-    """Whether a file of a folder is hidden or an editor's backup."""
+    """Whether a file is hidden or an editor's backup."""
     return any(part.startswith(".") for part in name.parts) or bool(_SET_ASIDE.fullmatch(name.name))
 
 
 def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[Input]:
-    """The files, and those of the folders, sorted by name within each; in folders, files of other kinds are counted.
+    """The files given and those below the folders, sorted within each folder; there, other kinds of files are counted.
 
     Raises:
-        ValueError: a path is missing, its format cannot be told, or there is no file at all.
+        ValueError: a path is missing, its name has no known format, or there is no file at all.
     """
     inputs: list[Input] = []
     for path in paths:
@@ -96,7 +96,7 @@ def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[In
             found = _input(path, path.name, kind)
             if found is None:
                 raise ValueError(
-                    f"input={shown(path)}: its name does not tell its format; name it with --format {'|'.join(FORMATS)}"
+                    f"input={shown(path)}: the format is not known from the name; give --format {'|'.join(FORMATS)}"
                 )
             inputs.append(found)
         else:
@@ -130,7 +130,7 @@ def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | None
 
 @dataclass(frozen=True)
 class Reading:
-    """How documents lie in the files: encoding "auto" or a codec; separator of txt; fields of jsonl and parquet."""
+    """How to read files: encoding ("auto" or a codec), separator of txt, fields of jsonl and parquet."""
 
     language: str = "en"
     encoding: str = "auto"
@@ -143,8 +143,8 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     """The documents of a file in order, each in one or more pieces.
 
     Raises:
-        NotTextError: before the first of a txt file that is of another kind.
-        ValueError: the file is damaged, or not as it was told.
+        NotTextError: a txt file is not text.
+        ValueError: the file is damaged, or not of the format given.
     """
     if source.kind == "parquet":
         return _parquet_pieces(source, reading, findings)
@@ -236,7 +236,7 @@ def _jsonl_pieces(source: Input, chunks: Iterator[str], reading: Reading, findin
 
 
 def _whole_lines(chunks: Iterator[str]) -> Iterator[str | None]:
-    """Whole lines, None for one that is too long to hold."""
+    """Complete lines; None for one longer than _MAX_ROW_CHARACTERS."""
     parts: list[str] = []
     size = 0
     for text, ends in lines(chunks):
@@ -295,5 +295,5 @@ def _parquet_pieces(source: Input, reading: Reading, findings: Findings) -> Iter
 
 
 def total_bytes(inputs: Iterable[Input]) -> int:
-    """Of the files as they are on the disk."""
+    """Sum of the file sizes on disk."""
     return sum(os.path.getsize(source.path) for source in inputs)

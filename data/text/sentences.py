@@ -1,4 +1,4 @@
-"""Documents -> sentences -> token ids, for a whole block of documents at once."""
+"""Splits documents into sentences and tokenizes these, a block of documents at a time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tokenize_documents(
 ) -> TokenizedDocuments:
     """Split documents into sentences and these into WordPiece ids; a few megabytes of text are held at a time.
 
-    Each text has the number of its document; the numbers rise, and texts of one number are pieces of one document.
+    Each text has the number of its document, in ascending order; texts of one number are pieces of one document.
     Sentences of more than `max_sentence_tokens` are cut into equal parts between two words, and counted.
     """
     ids, lengths, owners, continues = [], [], [], [np.zeros(0, bool)]
@@ -123,8 +123,8 @@ def _cut_long(offsets: np.ndarray, continues: np.ndarray, limit: int) -> tuple[n
 
 @compiled
 def _fill_parts(offsets: np.ndarray, continues: np.ndarray, limit: int, cut: np.ndarray, parts: np.ndarray) -> int:
-    """Fill in what `_cut_long` returns; returns the number of offsets. Parts get no shorter than half of what is equal,
-    thus than a quarter of the limit, to spare a word."""
+    """Fill in the offsets and parts of `_cut_long`; returns the number of offsets. A part is at least half as long as
+    an equal share, thus a quarter of the limit, so as not to cut a word."""
     end = 0
     for sentence in range(len(parts)):
         place, stop = offsets[sentence], offsets[sentence + 1]

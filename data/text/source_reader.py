@@ -1,7 +1,7 @@
-"""Source text in LDDL's layout: one document per line, its first token the document's id.
+"""Reads source text in LDDL's layout: one document per line, its first token the document's id.
 
-The files are read as one long text, cut into blocks; a block owns the lines that start in it. So the work can be
-shared out in any way, and large and small files, long and short lines cost the same.
+The files are read as one long text that is cut into blocks by position; a block owns the lines that start in it. So
+blocks are independent, and cost the same for large and small files and for long and short lines.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...],
     counted: unfinished downloads, checkpoints of notebooks.
 
     Raises:
-        ValueError: a folder is missing, holds no text, or holds text that was held out beside that for training; a
-            file is below two of the folders.
+        ValueError: a folder is missing or has no text, holds a held-out part beside the training part, or a file is
+            below two of the folders.
     """
     sources: list[SourceFile] = []
     num_others = 0
@@ -87,7 +87,7 @@ def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...],
 
 
 def _natural(path: str) -> tuple:
-    """10.txt after 9.txt."""
+    """Sort key that puts 10.txt after 9.txt."""
     return tuple(
         (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in path.replace(".", os.sep).split(os.sep)
     )
@@ -120,7 +120,7 @@ def read_documents(block: Block, counts: Counter) -> Iterator[str]:
 
 
 def numbered_documents(block: Block, counts: Counter) -> Iterator[tuple[int, str]]:
-    """(number, text) of the block's documents, without their ids; the numbers rise.
+    """(number, text) of the block's documents, without their ids, in ascending order.
 
     Documents longer than MAX_DOCUMENT_BYTES come in pieces with one number; bytes that are not UTF-8 become U+FFFD,
     which BERT's tokenisation drops. Both are counted, as are documents without text.

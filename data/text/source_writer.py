@@ -1,7 +1,7 @@
-"""Writing LDDL's source layout: FOLDER/source/<language>/N.txt, one document per line, its id first.
+"""Writes LDDL's source layout: FOLDER/source/<language>/N.txt, one document per line, its id first.
 
-The files are made in a hidden folder beside, as N.txt.part, and appear together when all of them are whole; so a killed
-run leaves nothing that looks like a corpus.
+The files are written to a hidden folder as N.txt.part and published together when all are complete, so a killed run
+leaves nothing that looks like a corpus.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def document_id(text: str) -> str:
 
 
 def utf8(text: str) -> bytes:
-    """The text in UTF-8; what that cannot hold, lone halves of surrogate pairs, becomes U+FFFD."""
+    """The text in UTF-8; lone surrogates become U+FFFD."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
@@ -92,10 +92,10 @@ class SourceWriter:
 
 
 def publish(prepared: Path, final: Path) -> None:
-    """Give the files of a finished folder their names, and put it in its place, which must be empty or not exist.
+    """Rename the files of a finished folder, then the folder itself to `final`.
 
     Raises:
-        ValueError: there is something.
+        ValueError: `final` exists and is not empty.
     """
     check_free(final)
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def publish(prepared: Path, final: Path) -> None:
 
 
 def check_free(final: Path) -> None:
-    """ValueError if the folder holds something."""
+    """ValueError if the folder exists and is not empty."""
     if final.exists() and any(final.iterdir()):
         raise ValueError(
             f"{final}: holds other text already, e.g. {sorted(path.name for path in final.iterdir())[0]}; "
@@ -117,7 +117,7 @@ def check_free(final: Path) -> None:
 
 
 def fresh_folder(folder: Path) -> Path:
-    """The folder, empty: what an earlier run left in it is removed."""
+    """Make the folder anew, without what an earlier run left in it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

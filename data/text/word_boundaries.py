@@ -1,6 +1,6 @@
-"""Where the words of Chinese text are, of which WordPiece sees single characters: what whole-word masks must cover.
+"""Finds the words of Chinese text for whole-word masking; WordPiece tokenizes Chinese by single characters.
 
-Text without Chinese characters is left alone: its words are told by WordPiece's own ## pieces.
+The words of other text follow from WordPiece's ## pieces.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _APART = re.compile(
 
 
 def version_of(segmenter: str) -> str:
-    """The version that is installed, which decides the words; ValueError if there is none."""
+    """The installed version, which decides the words; ValueError if there is none."""
     if segmenter not in SEGMENTERS:
         raise ValueError(f"word_segmenter={segmenter!r} must be {' or '.join(SEGMENTERS)}, or left out")
     try:
@@ -42,7 +42,7 @@ def version_of(segmenter: str) -> str:
 
 @lru_cache(maxsize=1)
 def word_segmenter(name: str) -> WordSegmenter:
-    """The segmenter of that name; made before processes are forked, its dictionary is shared by all."""
+    """The segmenter of that name; if made before processes are forked, all of them share its dictionary."""
     version_of(name)
     return WordSegmenter()
 
@@ -63,8 +63,8 @@ class WordSegmenter:
     def parts(self, text: str) -> list[str]:
         """The text in parts, of which those with odd indices are words of several characters, some of them Chinese.
 
-        A part never ends inside of what BERT's tokenisation takes together; so a word with letters at its end, of
-        more letters in the text, is cut to what is Chinese.
+        A part never ends inside a unit of BERT's tokenisation; so a word that ends in the middle of a run of letters is
+        cut to its Chinese characters.
         """
         parts, end = [], 0
         for start, stop in self._words(text) if _IS_CHINESE.search(text) else ():

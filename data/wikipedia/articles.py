@@ -1,8 +1,8 @@
-"""The text of a Wikipedia dump in LDDL's source layout: pages -> prose -> files.
+"""Extracts the articles of a Wikipedia dump as text in LDDL's source layout.
 
-The dump is worked on in spans (data.wikipedia.dump), each giving files of its own in a hidden folder and a record that
-says so; a run that was killed goes on with the spans that have no record. At the end the files are numbered and appear
-together. What they hold depends on the dump and the settings, not on the number of workers.
+The dump is processed in spans (data.wikipedia.dump). Each span writes its own files to a hidden folder, then a record;
+a killed run resumes with the spans that have no record. At the end the files are numbered and published together. Their
+content depends on the dump and the settings, not on the number of workers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _VERSION = 1  # of the extraction; raise it when its result changes
 
 @dataclass(frozen=True)
 class Extraction:
-    """All that decides the text, and where it goes.
+    """Settings that decide the text, and where it is written.
 
     span_bytes None: 16 MiB of a compressed dump, 64 MiB of XML. min_characters: shorter articles are dropped.
     """
@@ -56,7 +56,7 @@ class Extraction:
         return self.output / "source" / self.language
 
     def settings(self) -> dict:
-        """What shapes the files, as it stands in the report."""
+        """The settings that decide the files, as written to the report."""
         return {
             "extraction": _VERSION,
             "dump": self.dump.name,
@@ -71,13 +71,13 @@ class Extraction:
         return self.span_bytes or (_SPAN_BYTES if self.dump.suffix == ".bz2" else _XML_SPAN_BYTES)
 
     def work_folder(self) -> Path:
-        """Where the spans' files are until all are there; another dump or other settings have another one."""
+        """Folder of the spans' files until all are complete; its name depends on the dump and the settings."""
         stamp = [self.settings(), self.dump.stat().st_mtime_ns]
         return self.output / UNFINISHED_NAME / sha256_of(json.dumps(stamp, sort_keys=True).encode())[:16]
 
 
 def extract(job: Extraction, num_workers: int) -> dict:
-    """Write the text and its report; what an earlier run with the same dump and settings finished is kept.
+    """Write the text and its report; finished spans of an earlier run with the same dump and settings are kept.
 
     Raises:
         DumpError: the dump is empty, damaged, cut off, or holds no article.
@@ -115,14 +115,14 @@ def extract(job: Extraction, num_workers: int) -> dict:
     numbered = [replace(file, name=f"{number}.txt") for number, file in enumerate(files)]
     report = _report(job, counts, numbered)
     prepared = _number(folder, files, numbered)
-    write_atomically(report_path, (json.dumps(report, indent=1) + "\n").encode())  # believed once the files are there
+    write_atomically(report_path, (json.dumps(report, indent=1) + "\n").encode())  # valid once the files exist
     publish(prepared, job.folder())
     shutil.rmtree(job.output / UNFINISHED_NAME)
     return report
 
 
 def extract_span(job: Extraction, site: Site, folder: Path, span: Span) -> dict:
-    """Write one span's files, unless they are there; returns {"counts", "files", "tail", "last page"}."""
+    """Write one span's files, unless they exist; returns {"counts", "files", "tail", "last page"}."""
     record = folder / f"{span.index}.json"
     if record.exists():
         return json.loads(record.read_bytes())
@@ -149,7 +149,7 @@ def extract_span(job: Extraction, site: Site, folder: Path, span: Span) -> dict:
 
 
 def _articles(reader: SpanReader, counts: Counter) -> Iterator[Page]:
-    """The pages that are articles; the others are counted by the reason."""
+    """The pages that are articles; the others are counted by the reason for dropping them."""
     for xml in reader.pages():
         counts["pages"] += 1
         if xml is None:
@@ -172,7 +172,7 @@ def _articles(reader: SpanReader, counts: Counter) -> Iterator[Page]:
 
 
 def _number(folder: Path, files: list[WrittenFile], numbered: list[WrittenFile]) -> Path:
-    """A folder with the files of all spans under their final names; the originals stay until that is in its place."""
+    """A folder with the files of all spans under their final names; the originals stay until it is published."""
     prepared = fresh_folder(folder / "numbered")
     for file, final in zip(files, numbered, strict=True):
         try:
@@ -201,6 +201,6 @@ def _read_report(path: Path) -> dict | None:
 
 
 def _is_whole(job: Extraction, report: dict) -> bool:
-    """Whether the files of the report are there, at their length."""
+    """Whether the files of the report exist with the recorded sizes."""
     paths = {name: job.folder() / name for name in report["files"]}
     return all(path.is_file() and path.stat().st_size == report["files"][name]["bytes"] for name, path in paths.items())

@@ -1,11 +1,11 @@
-"""The pages of a MediaWiki dump (*.xml.bz2, multistream or not, or *.xml), read in bounded memory, in blocks.
+"""Reads the pages of a MediaWiki dump (*.xml.bz2, multistream or not, or *.xml) in spans and in bounded memory.
 
-A multistream dump is a row of bzip2 streams of a hundred pages. As in data.text.source_reader, the compressed file is
-cut into blocks by position alone; a block owns the streams that start in it and the pages that start in these. So
-blocks can be read in any order and by any process. A dump that is a single stream is all one block's.
+A multistream dump is a sequence of bzip2 streams of a hundred pages. The compressed file is cut into spans by position
+alone; a span owns the streams that start in it and the pages that start in these. So spans can be read in any order and
+by any process. A dump that is a single stream belongs to one span.
 
-No XML parser ever sees the whole document: each page is cut out by its tags and parsed by itself. A document type with
-entities, the stuff of expansion attacks, can only stand before the first page, where it is refused.
+Each page is cut out by its tags and parsed on its own. A document type with entities, which expansion attacks need, can
+only stand before the first page, where it is refused.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _BEGIN, _END, _CLOSE = b"<page>", b"</page>", b"</mediawiki>"
 
 
 class DumpError(ValueError):
-    """The dump is empty, cut off, damaged or no dump."""
+    """The file is empty, truncated, damaged or not a dump."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page as it stands in the dump; `text` is its newest revision's markup."""
+    """A page of the dump; `text` is the markup of its newest revision."""
 
     id: int
     namespace: int
@@ -138,7 +138,7 @@ class SpanReader:
 
 
 def check_end(path: Path, tail: bytes, last_name: str) -> None:
-    """DumpError unless the last bytes of all are those that a dump ends with."""
+    """DumpError unless the dump ends with </mediawiki>."""
     if not tail.rstrip().endswith(_CLOSE):
         raise DumpError(
             f"{path}: ends at byte {path.stat().st_size} without </mediawiki>; the last whole page is "
@@ -147,7 +147,7 @@ def check_end(path: Path, tail: bytes, last_name: str) -> None:
 
 
 def parse_page(xml: bytes) -> Page:
-    """The page; ValueError if the XML is not well-formed or something is missing."""
+    """Parse a page; ValueError if the XML is not well-formed or incomplete."""
     if b"<!" in xml:
         raise ValueError("a page holds a declaration, which no MediaWiki dump does")
     try:
@@ -168,7 +168,7 @@ def parse_page(xml: bytes) -> Page:
 
 
 class _Splitter:
-    """Cuts pages out of a row of pieces of XML, holding at most one page.
+    """Cuts pages out of a sequence of pieces of XML, holding at most one page.
 
     Attributes:
         inside: a page has begun and not ended.
@@ -274,7 +274,7 @@ def _streams(file: BinaryIO, path: Path, start: int, stop: int) -> Iterator[tupl
 
 
 def _first_stream(file: BinaryIO, start: int, stop: int) -> int | None:
-    """Where the first stream that begins in the span does; None if there is none.
+    """Position of the first stream that begins in the span; None if there is none.
 
     The ten bytes sought occur inside a stream by chance once in 2^76 positions, and would then be found damaged.
     """

@@ -1,7 +1,7 @@
-"""Wiki markup -> prose: templates, tables, lists, headings, references, files and formulas go, sentences stay.
+"""Converts wiki markup to prose: removes templates, tables, lists, headings, references, files and formulas.
 
-Everything is one pass of a regular expression or of a stack, so that the time is proportional to the length of the page
-whatever its markup; markup that is never closed costs its marks, not the text after it.
+Every step is one pass of a regular expression or of a stack, so the time is proportional to the length of the page for
+any markup. Of markup that is never closed only the marks are removed, not the text after them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _CANONICAL_FILES, _CANONICAL_CATEGORIES = frozenset(("file", "image", "media")),
 
 @dataclass(frozen=True)
 class Site:
-    """The names, in lower case, by which a wiki calls its files and categories, from its dump's header."""
+    """Names, in lower case, of a wiki's namespaces for files and categories."""
 
     files: frozenset[str] = _CANONICAL_FILES
     categories: frozenset[str] = _CANONICAL_CATEGORIES
 
     @classmethod
     def of(cls, namespaces: dict[int, str]) -> Site:
-        """Of the local names of the namespaces; the English ones are understood everywhere."""
+        """From the names in the dump's header; the English names are valid in every wiki."""
 
         def local(*keys: int) -> frozenset[str]:
             return frozenset(namespaces[key].lower() for key in keys if namespaces.get(key))
@@ -36,33 +36,9 @@ _MARKS = "{}[]|<>'*#:;=!&_-"
 _HIDDEN = {ord(mark): 0xFDD0 + place for place, mark in enumerate(_MARKS)}
 _SHOWN = {hidden: chr(mark) for mark, hidden in _HIDDEN.items()}
 _DROPPED_TAGS = (
-    "ref",
-    "math",
-    "chem",
-    "ce",
-    "gallery",
-    "timeline",
-    "syntaxhighlight",
-    "source",
-    "pre",
-    "score",
-    "hiero",
-    "imagemap",
-    "graph",
-    "mapframe",
-    "maplink",
-    "templatedata",
-    "templatestyles",
-    "inputbox",
-    "poem",
-    "indicator",
-    "categorytree",
-    "includeonly",
-    "style",
-    "script",
-    "section",
-    "references",
-)
+    "ref math chem ce gallery timeline syntaxhighlight source pre score hiero imagemap graph mapframe maplink "
+    "templatedata templatestyles inputbox poem indicator categorytree includeonly style script section references"
+).split()
 _RAW_TAG = re.compile(rf"<(nowiki|{'|'.join(_DROPPED_TAGS)})\b([^<>]*)>", re.I)
 _RAW_ENDS = {name: re.compile(rf"</{name}\s*>", re.I) for name in ("nowiki", *_DROPPED_TAGS)}
 
@@ -90,7 +66,7 @@ def _without_comments(text: str) -> str:
 
 
 def _without_raw_tags(text: str) -> str:
-    """Without the tags whose content is no wiki markup; what <nowiki> holds stays."""
+    """Remove the tags whose content is not wiki markup; the content of <nowiki> stays."""
     pieces, position = [], 0
     unclosed: set[str] = set()
     while tag := _RAW_TAG.search(text, position):
@@ -115,7 +91,7 @@ _CLOSERS = {"}}": "template", "]]": "link", "|}": "table", "</table": "html tabl
 
 
 class _Frame:
-    """A construct that is open, and the text in it so far."""
+    """An open construct and its text so far."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -123,9 +99,9 @@ class _Frame:
 
 
 def _without_nesting(text: str, site: Site) -> str:
-    """Templates, links and tables, however nested, replaced by the text that a reader would see of them in a sentence.
+    """Replace templates, links and tables, also nested ones, by the text that a reader sees in a sentence.
 
-    A closing mark ends the innermost construct of its kind; what was opened inside and is still open is text.
+    A closing mark ends the innermost construct of its kind; what is still open inside it is text.
     """
     stack = [_Frame("page")]
     num_open = dict.fromkeys(_CLOSERS.values(), 0)
@@ -155,7 +131,7 @@ def _without_nesting(text: str, site: Site) -> str:
 
 
 def _flatten(stack: list[_Frame], place: int, num_open: dict[str, int]) -> None:
-    """Give the text of the frames above `place` to that one."""
+    """Append the text of the frames above `place` to that frame."""
     for frame in stack[place + 1 :]:
         stack[place].parts += frame.parts
         num_open[frame.kind] -= 1

@@ -244,7 +244,7 @@ def test_what_is_no_text_is_refused_or_left_out_of_a_folder(tmp_path, capsys, da
     (tmp_path / "in/a.txt").write_bytes(data)
     (tmp_path / "in/b.txt").write_text("Some text.")
     command = ("--document-separator", separator)
-    with refused(r"in/a\.txt: is no text: .*; leave it out, convert it to text, or name its"):
+    with refused(r"in/a\.txt: is not text.*; leave it out, convert it to text, or name its"):
         run(tmp_path / "one", *command, "--input", tmp_path / "in/a.txt")
     report = run(tmp_path / "out", *command, "--input", tmp_path / "in")
     assert list(documents(tmp_path / "out").values()) == ["Some text."]
@@ -256,7 +256,7 @@ def test_what_is_no_text_is_refused_or_left_out_of_a_folder(tmp_path, capsys, da
         "documents read": 1,
         "undecodable bytes": 0,
     }
-    assert "in/a.txt: is no text" in capsys.readouterr().out
+    assert "in/a.txt: is not text" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_links_to_folders_are_followed_once_and_nothing_is_left_out_unsaid(tmp_p
     [
         (["--input", "nowhere"], "no such file or folder"),
         (["--input", "empty"], "no file to read"),
-        (["--input", "x.bin"], "name it with --format"),
+        (["--input", "x.bin"], "give --format"),
         (["--input", "a.txt", "--lang", "../.."], "must be a language code"),
         (["--input", "a.txt", "--held-out-fraction", "1"], "held_out_fraction=1.0"),
         (["--input", "a.txt", "--encoding", "klingon"], "not known to Python"),
@@ -702,7 +702,7 @@ def test_any_bytes_are_imported_or_refused_in_words(data, separator, near):
                 run(folder / "out", *command, *(["--deduplicate", "near"] if near else []))
         except SystemExit as error:
             assert error.code == BAD_INPUT
-            assert re.search(r"^error: (1 files gave no document|.*a\.txt: is no text)", printed.getvalue(), re.M)
+            assert re.search(r"^error: (1 files gave no document|.*a\.txt: is not text)", printed.getvalue(), re.M)
             return
         assert all(text == " ".join(text.split()) != "" for text in documents(folder / "out").values())
         assert os.listdir(folder / "out/source/en") == ["0.txt"]

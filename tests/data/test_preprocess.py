@@ -434,7 +434,7 @@ def test_a_run_that_was_interrupted_is_simply_started_again(corpus, tmp_path):
         process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and "interrupted; the same command goes on" in errors
+    assert process.returncode == 130 and "interrupted; the same command resumes" in errors
     assert "Traceback" not in errors
     run(corpus, tmp_path / "out", *flags)
     assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")

@@ -47,7 +47,7 @@ def names(folder: Path) -> set[str]:
 def test_a_file_comes_whole_and_leaves_only_itself_and_its_checksum(tmp_path, checksum):
     fetched = get(Served(DATA), tmp_path, checksum)
     assert fetched.path.read_bytes() == DATA and f"sha256:{fetched.sha256}" == SHA256
-    assert fetched.vouched_by == ("published checksum" if checksum else "nothing yet")
+    assert fetched.verified_by == ("published checksum" if checksum else "nothing yet")
     assert names(tmp_path) == {"file.bin", CHECKSUMS_NAME}
     assert json.loads((tmp_path / CHECKSUMS_NAME).read_text())["file.bin"]["sha256"] == SHA256[7:]
 
@@ -170,7 +170,7 @@ def test_the_next_address_is_tried(tmp_path):
 def test_a_file_that_is_there_is_verified_and_not_fetched(tmp_path):
     get(Served(DATA), tmp_path, None)
     served = Served(DATA)
-    assert get(served, tmp_path, None).vouched_by == "recorded checksum" and not served.requests
+    assert get(served, tmp_path, None).verified_by == "recorded checksum" and not served.requests
     damaged = bytearray(DATA)
     damaged[1234] ^= 1
     (tmp_path / "file.bin").write_bytes(damaged)
