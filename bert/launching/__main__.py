@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from bert.exit_codes import BAD_INPUT
+from bert.exit_codes import BAD_INPUT, OK
 from bert.launching import glue, ner, pretraining, squad
 
 TASKS = {"pretraining": pretraining.main, "squad": squad.main, "glue": glue.main, "ner": ner.main}
@@ -11,6 +11,9 @@ TASKS = {"pretraining": pretraining.main, "squad": squad.main, "glue": glue.main
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] in (["-h"], ["--help"]):
+        print(f"{__doc__}\nTASK is one of {', '.join(TASKS)}; `TASK --help` lists its arguments.")
+        return OK
     if not words or words[0] not in TASKS:
         print(f"error: {' '.join(words[:1]) or 'no task'} must be one of {', '.join(TASKS)}; pass one", file=sys.stderr)
         return BAD_INPUT

@@ -174,8 +174,11 @@ def test_wrong_arguments_are_refused_with_code_2(words, text, capsys):
     assert text in capsys.readouterr().err
 
 
-def test_an_unknown_task_is_refused():
+def test_an_unknown_task_is_refused(capsys):
     assert main([]) == main(["cooking"]) == 2
+    assert "error: cooking must be one of pretraining, squad, glue, ner" in capsys.readouterr().err
+    assert main(["--help"]) == 0
+    assert "TASK is one of pretraining, squad, glue, ner" in capsys.readouterr().out
 
 
 def test_dry_run_and_show_config_print_both_phases(capsys):
