@@ -22,6 +22,7 @@ from bert.tokenization.token_table import token_table
 from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.word_table import (
     MAX_WORD_CHARACTERS,
+    Pieces,
     Words,
     byte_classes,
     count_tokens,
@@ -77,8 +78,8 @@ class FastTokenizer:
             np.zeros(1 << 12, np.int64),
         )
         self._num_rows = self._num_pieces = 0
-        self._pieces = np.zeros(1 << 12, self.vocabulary.id_dtype())
-        self._starts, self._lengths = np.zeros(1 << 12, np.int64), np.zeros(1 << 12, np.int64)
+        ids, (starts, lengths) = np.zeros(1 << 12, self.vocabulary.id_dtype()), np.zeros((2, 1 << 12), np.int64)
+        self._pieces = Pieces(ids, starts, lengths)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of one text, without special tokens."""
@@ -110,9 +111,9 @@ class FastTokenizer:
         except BaseException:
             self._forget()  # words may have been added whose tokens were not: a Ctrl-C, no memory
             raise
-        ids = np.empty(count_tokens(rows, self._lengths), self.vocabulary.id_dtype())
+        ids = np.empty(count_tokens(rows, self._pieces.lengths), self.vocabulary.id_dtype())
         offsets = np.empty(len(boundaries), np.int64)
-        spell_out(rows, first_words, self._pieces, self._starts, self._lengths, ids, offsets)
+        spell_out(rows, first_words, self._pieces, ids, offsets)
         return ids, offsets
 
     def _rows_of(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -151,21 +152,12 @@ class FastTokenizer:
 
     def _tokenize_rows(self, first: int) -> None:
         """Fill in the tokens of all rows from `first` on."""
-        words, num_rows = self._words, self._num_rows
-        self._starts, self._lengths = (_extended(array, num_rows) for array in (self._starts, self._lengths))
-        self._pieces = _extended(self._pieces, self._num_pieces + int(words.offsets[num_rows] - words.offsets[first]))
-        self._num_pieces = word_pieces(
-            words,
-            first,
-            num_rows,
-            self._table,
-            self.vocabulary.id_of("[UNK]"),
-            self._pieces,
-            self._num_pieces,
-            self._starts,
-            self._lengths,
-        )
-        others = first + np.flatnonzero(self._lengths[first:num_rows] < 0)
+        words, num_rows, unknown = self._words, self._num_rows, self.vocabulary.id_of("[UNK]")
+        room = self._num_pieces + int(words.offsets[num_rows] - words.offsets[first])
+        ids, starts, lengths = self._pieces
+        self._pieces = Pieces(_extended(ids, room), _extended(starts, num_rows), _extended(lengths, num_rows))
+        self._num_pieces = word_pieces(words, first, num_rows, self._table, unknown, self._pieces, self._num_pieces)
+        others = first + np.flatnonzero(self._pieces.lengths[first:num_rows] < 0)
         for start in range(0, len(others), _WORDS_AT_ONCE):
             self._tokenize_by_library(others[start : start + _WORDS_AT_ONCE])
 
@@ -181,9 +173,9 @@ class FastTokenizer:
         bounds = np.append(0, np.searchsorted(places, ends))
         start = self._num_pieces
         self._num_pieces += len(encoding.ids)
-        self._pieces = _extended(self._pieces, self._num_pieces)
-        self._pieces[start : self._num_pieces] = encoding.ids
-        self._starts[rows], self._lengths[rows] = start + bounds[:-1], np.diff(bounds)
+        self._pieces = self._pieces._replace(ids=_extended(self._pieces.ids, self._num_pieces))
+        self._pieces.ids[start : self._num_pieces] = encoding.ids
+        self._pieces.starts[rows], self._pieces.lengths[rows] = start + bounds[:-1], np.diff(bounds)
 
 
 def _extended(array: np.ndarray, size: int) -> np.ndarray:

@@ -48,6 +48,19 @@ class Words(NamedTuple):
     offsets: np.ndarray
 
 
+class Pieces(NamedTuple):
+    """The tokens of the words, those of row i at ids[starts[i]:starts[i] + lengths[i]]; arrays with room at their ends.
+
+    Attributes:
+        ids: of the vocabulary's id dtype.
+        starts, lengths: int64; length -1 for a row that is not ASCII, until its tokens are known.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
 def byte_classes() -> np.ndarray:
     """uint8 [256]: WHITE_SPACE, LETTER, PUNCTUATION of ASCII, or LONE."""
     classes = np.full(256, LETTER, np.uint8)
@@ -236,42 +249,33 @@ def enter_all(words: Words, num_rows: int) -> None:
 
 @compiled
 def word_pieces(
-    words: Words,
-    first_row: int,
-    num_rows: int,
-    table: TokenTable,
-    unknown: int,
-    pieces: np.ndarray,
-    num_pieces: int,
-    starts: np.ndarray,
-    lengths: np.ndarray,
+    words: Words, first_row: int, num_rows: int, table: TokenTable, unknown: int, pieces: Pieces, num_pieces: int
 ) -> int:
     """Greedy longest-match-first WordPiece of the rows from first_row on that are printable ASCII.
 
     Args:
         unknown: id of [UNK], which a word is that has other parts, or over 100 characters.
-        pieces: ids, filled from num_pieces on; room for a piece a byte.
-        starts, lengths: int64, filled: where the pieces of each row are; length -1 for a row that is not ASCII.
+        pieces: filled, its ids from num_pieces on; room for a piece per byte. The length of a row not ASCII becomes -1.
     Returns:
         num_pieces as it is then.
     """
     for row in range(first_row, num_rows):
         start, stop = words.offsets[row], words.offsets[row + 1]
-        starts[row] = num_pieces
+        pieces.starts[row] = num_pieces
         if not _is_plain(words.text, start, stop):
-            lengths[row] = -1
+            pieces.lengths[row] = -1
             continue
         place = start
         while place < stop and stop - start <= MAX_WORD_CHARACTERS:
             token, place = _longest_token(table, words.text, start, place, stop)
             if token < 0:
                 break
-            pieces[num_pieces] = token
+            pieces.ids[num_pieces] = token
             num_pieces += 1
         if place < stop:
-            num_pieces = starts[row] + 1
-            pieces[starts[row]] = unknown
-        lengths[row] = num_pieces - starts[row]
+            num_pieces = pieces.starts[row] + 1
+            pieces.ids[num_pieces - 1] = unknown
+        pieces.lengths[row] = num_pieces - pieces.starts[row]
     return num_pieces
 
 
@@ -307,20 +311,12 @@ def count_tokens(rows: np.ndarray, lengths: np.ndarray) -> int:
 
 
 @compiled
-def spell_out(
-    rows: np.ndarray,
-    first_words: np.ndarray,
-    pieces: np.ndarray,
-    starts: np.ndarray,
-    lengths: np.ndarray,
-    ids: np.ndarray,
-    offsets: np.ndarray,
-) -> None:
+def spell_out(rows: np.ndarray, first_words: np.ndarray, pieces: Pieces, ids: np.ndarray, offsets: np.ndarray) -> None:
     """Fill ids with the tokens of all words, offsets with where those of each segment start."""
     end = np.int64(0)
     for segment in range(len(first_words) - 1):
         offsets[segment] = end
         for word in range(first_words[segment], first_words[segment + 1]):
-            start = starts[rows[word]]
-            end = copied(ids, end, pieces, start, start + lengths[rows[word]])
+            start = pieces.starts[rows[word]]
+            end = copied(ids, end, pieces.ids, start, start + pieces.lengths[rows[word]])
     offsets[len(first_words) - 1] = end
