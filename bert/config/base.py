@@ -12,22 +12,6 @@ from pydantic import Field, field_validator, model_validator
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
 from bert.config.settings import Settings
 
-__all__ = [
-    "BUILT_IN_MODELS",
-    "BatchSettings",
-    "BertConfig",
-    "HardwareSettings",
-    "InitializationSettings",
-    "OptimizerSettings",
-    "PrecisionSettings",
-    "RunSettings",
-    "Settings",
-    "TrainingConfig",
-    "check_vocabulary_file",
-    "derive",
-    "unset_variable",
-]
-
 
 class BatchSettings(Settings):
     batch_size: int = Field(32, ge=1, description="sequences per micro-batch on one rank")

@@ -10,23 +10,10 @@ from typing import Any
 
 from bert import exit_codes
 from bert.command_errors import command
-from bert.config.entry_point import EntryPoint, Inquiry
+from bert.config.entry_point import EntryPoint
 from bert.config.errors import explain, suggest
 from bert.config.flags import Formatter, Parser, add_flag, flat_fields, value_flags
 from bert.config.layers import dump_yaml, resolve_config
-
-__all__ = [
-    "EntryPoint",
-    "Inquiry",
-    "dump_yaml",
-    "parse_arguments",
-    "parse_flags",
-    "parser_of",
-    "resolve_config",
-    "settings_or_answers",
-    "suggest",
-    "usage_errors",
-]
 
 
 def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.config.command_line import Inquiry
+from bert.config.entry_point import Inquiry
 from bert.planning.hardware import PARTS_FILE, Hardware, load_parts, parse_hardware
 from bert.planning.planner import make_plan, plan_report
 from bert.reporting.logs import duration

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError
 
-from bert.config.architecture import Settings
 from bert.config.base import PrecisionSettings
+from bert.config.settings import Settings
 
 PARTS_FILE = Path(__file__).with_name("parts.yaml")
 

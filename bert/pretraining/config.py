@@ -9,8 +9,6 @@ from bert.config.base import InitializationSettings, RunSettings, TrainingConfig
 from bert.config.flags import ValueFlags
 from bert.samples.settings import LoaderSettings
 
-__all__ = ["DataSettings", "PretrainingConfig", "PretrainingInitializationSettings", "PretrainingRunSettings"]
-
 
 class DataSettings(LoaderSettings):
     input_dir: Path = Field(description="folder of training shards")

@@ -4,7 +4,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from bert.config.base import PrecisionSettings
-from bert.config.command_line import Inquiry
+from bert.config.entry_point import Inquiry
 from bert.planning.estimates import checkpoint_bytes, memory_per_rank, training_flops_per_sequence
 from bert.pretraining.config import PretrainingConfig
 

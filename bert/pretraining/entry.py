@@ -1,6 +1,6 @@
 """run_pretraining.py as its user sees it."""
 
-from bert.config.command_line import EntryPoint
+from bert.config.entry_point import EntryPoint
 from bert.planning.flags import PLAN
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.dry_run import DRY_RUN

@@ -7,9 +7,9 @@ size, micro-batch size and number of threads only decide which rank and thread r
 import hashlib
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,7 @@ class PretrainingLoader(GlobalBatchLoader):
             dataset.directory.lengths if dataset.settings.group_by_length else None,
         )
         self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
-        self._resolved: OrderedDict[int, _ResolvedBatch] = OrderedDict()
+        self._resolve = lru_cache(maxsize=2)(self._make_resolved)
         self._lock = threading.Lock()
         self.batches_per_epoch = self._order.batches_per_epoch
 
@@ -171,18 +171,12 @@ class PretrainingLoader(GlobalBatchLoader):
         return index // self.batches_per_epoch
 
     def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
-        batch, own = self._resolve(index), self._own_samples(micro_step)
+        with self._lock:
+            batch = self._resolve(index)
+        own = self._own_samples(micro_step)
         normalizer = max(batch.num_masked, 1) / self._num_micro_batches
         table, rows = gather(batch.groups, own.start, own.stop)
         return self._dataset.collation.collate(table, rows, batch.key, batch.sample_ids[own], normalizer)
-
-    def _resolve(self, index: int) -> _ResolvedBatch:
-        with self._lock:
-            if index not in self._resolved:
-                self._resolved[index] = self._make_resolved(index)
-                while len(self._resolved) > 2:
-                    self._resolved.popitem(last=False)
-            return self._resolved[index]
 
     def _make_resolved(self, index: int) -> _ResolvedBatch:
         ids = self._order.sample_ids(index)

@@ -8,9 +8,9 @@ The first windows of an epoch are smaller, a sixteenth, an eighth, a quarter and
 starts when a few shards are read. With `lengths_of` the whole batches of a window have samples of similar length.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -86,8 +86,8 @@ class SampleOrder:
         self._window_samples = max(1, window_samples // len(self._bins))
         self._full = np.array([self._counts[list(shards)].sum() // global_batch_size for shards in self._bins])
         self.batches_per_epoch = self.num_samples // global_batch_size
-        self._epochs: OrderedDict[int, _Epoch] = OrderedDict()
-        self._permutations: OrderedDict[tuple, np.ndarray] = OrderedDict()
+        self._epoch = lru_cache(maxsize=2)(self._make_epoch)
+        self._window_ids = lru_cache(maxsize=len(self._bins) + 2)(self._shuffled)
 
     def sample_ids(self, index: int) -> np.ndarray:
         """int64 [global_batch_size]: ids of global batch `index`, counted from the start of epoch 0."""
@@ -112,13 +112,6 @@ class SampleOrder:
             for full, bin_epoch in zip(self._full, epoch.bins, strict=True)
             for window in self._overlapping(bin_epoch, int(full) * size, int(bin_epoch.ends[-1]))
         ]
-
-    def _epoch(self, number: int) -> _Epoch:
-        if number not in self._epochs:
-            self._epochs[number] = self._make_epoch(number)
-            while len(self._epochs) > 2:
-                self._epochs.popitem(last=False)
-        return self._epochs[number]
 
     def _make_epoch(self, number: int) -> _Epoch:
         bins = tuple(self._bin_epoch(number, bin_index) for bin_index in range(len(self._bins)))
@@ -200,16 +193,11 @@ class SampleOrder:
             parts.append(self._window_ids(bin_epoch.key, window)[low : high - window.start])
         return np.concatenate(parts)
 
-    def _window_ids(self, key: tuple, window: Window) -> np.ndarray:
+    def _shuffled(self, key: tuple, window: Window) -> np.ndarray:
         """int64 [window samples]: the ids of a window in their shuffled order."""
         name = (*key, window.start)
-        if name not in self._permutations:
-            ids = np.concatenate(
-                [np.arange(self.shard_offsets[shard], self.shard_offsets[shard + 1]) for shard in window.shards]
-            )
-            ids = ids[permutation(stream_key(self._seed, "samples", *name), len(ids))]
-            self._permutations[name] = self._grouped_by_length(ids, window, name) if self._lengths_of else ids
-            while len(self._permutations) > len(self._bins) + 2:
-                self._permutations.popitem(last=False)
-        self._permutations.move_to_end(name)
-        return self._permutations[name]
+        ids = np.concatenate(
+            [np.arange(self.shard_offsets[shard], self.shard_offsets[shard + 1]) for shard in window.shards]
+        )
+        ids = ids[permutation(stream_key(self._seed, "samples", *name), len(ids))]
+        return self._grouped_by_length(ids, window, name) if self._lengths_of else ids

@@ -28,13 +28,13 @@ def initialize_weights(
     Raises:
         CheckpointError: what was asked for is missing, damaged, or does not fit, with all differences.
     """
-    settings, variables = config.initialization, checkpoint.variables_of(program)
+    settings = config.initialization
     if settings.from_checkpoint:
         source = _checkpoint_to_continue(config)
         if source is not None:
             parameters, optimizer, found = checkpoint.load(source)
             checkpoint.check_continues(found, progress)
-            checkpoint.restore(device.scope, device.place, variables, parameters, optimizer, found)
+            checkpoint.restore(device.scope, device.place, program, parameters, optimizer, found)
             for line in _changed_settings(found.settings, progress.settings):
                 logger.info(f"changed since the checkpoint: {line}")
             logger.info(f"continuing {source} at step {found.step}")
@@ -50,7 +50,7 @@ def initialize_weights(
         newest = _newest(start, config, "phase1") if is_strict else None
         path = newest or checkpoint_files.weights_folder(start)
         weights = checkpoint.load_parameters(path) if is_strict else pretrained_parameters(path, config.model)
-        checkpoint.initialize_from(device.scope, device.place, variables, weights, path, heads_may_differ=not is_strict)
+        checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_strict)
         if program.amp_optimizer is not None:
             program.amp_optimizer.amp_init(device.place, scope=device.scope, rewrite_master_weight=True)
         logger.info(f"starting from the weights of {path}")

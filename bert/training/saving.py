@@ -69,7 +69,7 @@ class Checkpoints(NoCheckpoints):
         texts: Mapping[str, str] | None = None,
     ) -> None:
         self._config, self._device, self._start, self._writer = config, device, start, writer
-        self._variables, self._texts = checkpoint.variables_of(program), texts or {}
+        self._program, self._texts = program, texts or {}
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save, whose memory the next one uses again
 
     def save(self, step: int, epoch: int, carried: dict) -> None:
@@ -101,7 +101,7 @@ class Checkpoints(NoCheckpoints):
         if found == 0:
             return None
         parameters, optimizer, progress = checkpoint.load(newest or checkpoint_files.step_directory(parent, found))
-        checkpoint.restore(self._device.scope, self._device.place, self._variables, parameters, optimizer, progress)
+        checkpoint.restore(self._device.scope, self._device.place, self._program, parameters, optimizer, progress)
         collective.sum(np.zeros(1, "int64"))  # all ranks have read it before anything is moved
         if is_main:
             checkpoint_files.set_aside_newer(parent, found)
@@ -109,7 +109,7 @@ class Checkpoints(NoCheckpoints):
 
     def _capture(self, step: int, epoch: int, carried: dict) -> Callable[[], None]:
         # One save is in flight at most, so the writer has finished with the arrays of the save before.
-        parameters, optimizer, scalars = checkpoint.capture(self._device.scope, self._variables, self._arrays)
+        parameters, optimizer, scalars = checkpoint.capture(self._device.scope, self._program, self._arrays)
         self._arrays = (parameters, optimizer)
         progress = replace(self._start, step=step, epoch=epoch, carried=carried, **scalars)
         return lambda: self._write(parameters, optimizer, progress)

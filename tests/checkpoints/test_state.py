@@ -111,12 +111,12 @@ def test_everything_restored_is_what_was_captured(tmp_path):
 
 def test_a_capture_is_a_copy_and_the_next_one_uses_its_memory():
     session = tiny.Session()
-    variables = checkpoint.variables_of(session.program)
-    first = checkpoint.capture(session.scope, variables)
+    program = session.program
+    first = checkpoint.capture(session.scope, program)
     before = {name: array.copy() for name, array in first[0].items()}
     session.update(tiny.feeds(tiny.random_batch(0, 12)))
     tiny.assert_identical(first[0], before)
-    second = checkpoint.capture(session.scope, variables, first[:2])
+    second = checkpoint.capture(session.scope, program, first[:2])
     assert all(second[0][name] is array for name, array in first[0].items())
     tiny.assert_identical(second[0], session.parameters())
     tiny.assert_identical(second[1], session.optimizer_state())
@@ -230,14 +230,14 @@ def test_differences_of_equal_states_are_none():
 
 def test_a_refused_checkpoint_changes_nothing():
     session = tiny.Session()
-    variables = checkpoint.variables_of(session.program)
-    parameters, optimizer, scalars = checkpoint.capture(session.scope, variables)
+    program = session.program
+    parameters, optimizer, scalars = checkpoint.capture(session.scope, program)
     before = {**session.parameters(), **session.optimizer_state()}
     changed = {name: value + 1 for name, value in parameters.items()}
     changed["cls.predictions.bias"] = np.zeros(7, "float32")
     progress = checkpoint.Progress(1, 3, 0, 42, 12, "", settings={}, **scalars)
     with pytest.raises(CheckpointError, match="cls.predictions.bias"):
-        checkpoint.restore(session.scope, session.place, variables, changed, optimizer, progress)
+        checkpoint.restore(session.scope, session.place, program, changed, optimizer, progress)
     tiny.assert_identical({**session.parameters(), **session.optimizer_state()}, before)
 
 
