@@ -34,8 +34,8 @@ def operators(block) -> list[str]:
     return [op.type for op in block.ops]
 
 
-def batch_of(step: int, passes: int = 1, size: int = 12) -> list[dict]:
-    return tiny.feeds(tiny.random_batch(step, size), passes)
+def batch_of(step: int, micro_steps: int = 1, size: int = 12) -> list[dict]:
+    return tiny.feeds(tiny.random_batch(step, size), micro_steps)
 
 
 # Operators
@@ -43,9 +43,9 @@ def batch_of(step: int, passes: int = 1, size: int = 12) -> list[dict]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("optimizer", [tiny.LAMB, ADAMW], ids=["Lamb", "AdamW"])
-@pytest.mark.parametrize("precision,passes", [("float32", 1), ("float16", 1), ("float16", 3), ("bfloat16", 3)])
-def test_every_update_can_be_skipped_by_the_same_flag_and_reads_the_scheduled_rate(precision, passes, optimizer):
-    program = tiny.Session(precision=PRECISIONS[precision], passes=passes, optimizer=optimizer).program
+@pytest.mark.parametrize("precision,micro_steps", [("float32", 1), ("float16", 1), ("float16", 3), ("bfloat16", 3)])
+def test_every_update_can_be_skipped_by_the_same_flag_and_reads_the_scheduled_rate(precision, micro_steps, optimizer):
+    program = tiny.Session(precision=PRECISIONS[precision], micro_steps=micro_steps, optimizer=optimizer).program
     updates = [op for block in program.main.blocks for op in block.ops if op.type in ("lamb", "adamw")]
     assert sorted(op.input("Param")[0] for op in updates) == list(program.parameters)
     flags = {tuple(op.input("SkipUpdate")) for op in updates}
@@ -56,7 +56,7 @@ def test_every_update_can_be_skipped_by_the_same_flag_and_reads_the_scheduled_ra
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_with_accumulation_the_update_is_in_the_conditional_block_only(precision):
     """Scale by 1/k, check and unscale, adapt the scale, norm, clip, update, clear buffers: once per k micro-steps."""
-    main, update = tiny.Session(precision=PRECISIONS[precision], passes=3).program.main.blocks
+    main, update = tiny.Session(precision=PRECISIONS[precision], micro_steps=3).program.main.blocks
     always, sometimes = operators(main), operators(update)
     once = ("lamb", "squared_l2_norm", "check_finite_and_unscale", "update_loss_scaling")
     assert not set(always) & set(once)
@@ -128,7 +128,7 @@ def test_all_state_of_the_optimizer_is_known_by_its_parameter():
 
 def test_nothing_that_outlives_an_update_is_unknown():
     """Every persistable variable is a parameter, optimizer state, a counter, the schedule, or zero between updates."""
-    session = tiny.Session(precision=tiny.FLOAT16, passes=2)
+    session = tiny.Session(precision=tiny.FLOAT16, micro_steps=2)
     session.update(batch_of(0, 2))
     program = session.program
     known = {
@@ -155,13 +155,13 @@ def test_nothing_that_outlives_an_update_is_unknown():
 
 @pytest.mark.parametrize("precision,where", [("float32", 0), ("float16", 1), ("bfloat16", 2), ("fixed_scale", 2)])
 def test_one_overflowing_pass_discards_the_update_and_nothing_else(precision, where):
-    session = tiny.Session(precision=PRECISIONS[precision], passes=3)
+    session = tiny.Session(precision=PRECISIONS[precision], micro_steps=3)
     for step in range(2):
         session.update(batch_of(step, 3))
     before = session.persistables()
-    passes = batch_of(2, 3)
-    passes[where] = tiny.overflowing(passes[where])
-    session.update(passes)
+    micro_batches = batch_of(2, 3)
+    micro_batches[where] = tiny.overflowing(micro_batches[where])
+    session.update(micro_batches)
     after = session.persistables()
     scaling = {session.program.loss_scale, *session.program.loss_scale_counters}
     same = [name for name in before if name not in (*OBSERVED, *scaling)]
@@ -175,7 +175,7 @@ def test_one_overflowing_pass_discards_the_update_and_nothing_else(precision, wh
     session.update(batch_of(2, 3))
     assert session.value(LEARNING_RATE) == np.float32(session.schedule.learning_rate_at(2))
     assert [int(session.value(name)) for name in COUNTERS] == [3, 1, 0]
-    undisturbed = tiny.Session(precision=PRECISIONS[precision], passes=3)
+    undisturbed = tiny.Session(precision=PRECISIONS[precision], micro_steps=3)
     for step in range(3):
         undisturbed.update(batch_of(step, 3))
     # The gradients had half the loss scale: a power of two, which causes no rounding.
@@ -183,9 +183,9 @@ def test_one_overflowing_pass_discards_the_update_and_nothing_else(precision, wh
 
 
 def test_an_overflowing_pass_does_not_blind_the_sums_for_the_log():
-    session = tiny.Session(passes=2)
-    passes = batch_of(0, 2)
-    sums = session.update([tiny.overflowing(passes[0]), passes[1]])
+    session = tiny.Session(micro_steps=2)
+    micro_batches = batch_of(0, 2)
+    sums = session.update([tiny.overflowing(micro_batches[0]), micro_batches[1]])
     assert sums["passes"] == 1
     assert all(np.isfinite(list(sums.values())))
 
@@ -213,7 +213,9 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
     checkpoints = NoCheckpoints()
     checkpoints.save = lambda step, epoch, carried: saved.append(step)
     trainer = Trainer(session.program, session.device(), config, Log(), StopRequest(), checkpoints=checkpoints)
-    batches = tiny.updates(0, change=lambda step, passes: passes if step < 2 else [tiny.overflowing(p) for p in passes])
+    batches = tiny.updates(
+        0, change=lambda step, feeds: feeds if step < 2 else [tiny.overflowing(feed) for feed in feeds]
+    )
     before = []
 
     def watched():
@@ -262,18 +264,18 @@ def test_batches_with_no_or_one_masked_token_train(masked, padding, optimizer):
     assert [int(session.value(name)) for name in COUNTERS] == [15, 0, 0]
 
 
-@pytest.mark.parametrize("passes", [1, 3])
-def test_metrics_count_what_they_say(passes):
-    session = tiny.Session(passes=passes)
+@pytest.mark.parametrize("micro_steps", [1, 3])
+def test_metrics_count_what_they_say(micro_steps):
+    session = tiny.Session(micro_steps=micro_steps)
     batch = tiny.random_batch(0, 12)
-    sums = session.update(tiny.feeds(batch, passes))
-    assert sums["passes"] == passes
+    sums = session.update(tiny.feeds(batch, micro_steps))
+    assert sums["passes"] == micro_steps
     assert sums["masked_tokens"] == len(batch["rows"])
     assert sums["sequences"] == 12
     assert sums["loss"] == pytest.approx(sums["masked_lm_loss"] + sums["next_sentence_loss"], rel=1e-6)
     # An untrained model guesses uniformly: log of the vocabulary size, and log 2.
-    assert sums["masked_lm_loss"] / passes == pytest.approx(np.log(104), abs=0.2)
-    assert sums["next_sentence_loss"] / passes == pytest.approx(np.log(2), abs=0.1)
+    assert sums["masked_lm_loss"] / micro_steps == pytest.approx(np.log(104), abs=0.2)
+    assert sums["next_sentence_loss"] / micro_steps == pytest.approx(np.log(2), abs=0.1)
 
 
 @pytest.mark.parametrize("name", ["Lamb_float32", "Lamb_float16_2_passes", "AdamW_float32"])
@@ -281,9 +283,9 @@ def test_twenty_losses_are_the_golden_ones(name, write_golden):
     """To record an intended change: pytest tests/test_program.py -k golden --write-golden"""
     optimizer = FAST_ADAMW if name.startswith("AdamW") else FAST_LAMB
     precision = tiny.FLOAT16 if "float16" in name else tiny.FLOAT32
-    passes = 2 if "2_passes" in name else 1
-    session = tiny.Session(optimizer=optimizer, precision=precision, passes=passes)
-    losses = [session.update(batch_of(step % 4, passes))["loss"] / passes for step in range(tiny.NUM_STEPS)]
+    micro_steps = 2 if "2_passes" in name else 1
+    session = tiny.Session(optimizer=optimizer, precision=precision, micro_steps=micro_steps)
+    losses = [session.update(batch_of(step % 4, micro_steps))["loss"] / micro_steps for step in range(tiny.NUM_STEPS)]
     golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     if write_golden:
         GOLDEN.write_text(json.dumps({**golden, name: [round(loss, 6) for loss in losses]}, indent=1) + "\n")

@@ -16,7 +16,7 @@ GLOBAL_BATCH = 16
 
 
 def sequences(batch, world_size: int, rank: int, micro_batch_size: int) -> dict[int, list[int]]:
-    """Place in the global batch -> token ids, of one rank's passes."""
+    """Place in the global batch -> token ids, of one rank's micro-batches."""
     found = {}
     for number, micro_batch in enumerate(batch.micro_batches):
         start = (number * world_size + rank) * micro_batch_size
@@ -47,7 +47,7 @@ def elastic_order(trials: Trials) -> None:
         stop, last = trials.random.randrange(1, 36), 40
         legs = [(trials.random.choice([1, 2, 4]), trials.random.choice([0, 1, 4])) for _ in range(2)]
         micros = [trials.random.choice([m for m in (1, 2, 4, 8, 16) if m * world <= GLOBAL_BATCH]) for world, _ in legs]
-        with trials.trial(f"stop at {stop}, ranks and workers {legs}, passes of {micros}"):
+        with trials.trial(f"stop at {stop}, ranks and workers {legs}, micro-batches of {micros}"):
             found = global_batches(data, 0, stop, *legs[0], micros[0]) + global_batches(
                 data, stop, last, *legs[1], micros[1]
             )
@@ -95,13 +95,13 @@ def overflows(trials: Trials) -> None:
         PrecisionSettings(amp=True, scale_loss=4.0),
     ]
     for number in range(trials.count):
-        precision, passes = precisions[number % 3], (1, 2)[number // 3 % 2]
+        precision, micro_steps = precisions[number % 3], (1, 2)[number // 3 % 2]
         optimizer = (tiny.LAMB, tiny.STEADY_ADAMW)[number // 6 % 2]
-        bad, value = trials.random.randrange(passes), trials.random.choice([np.inf, -np.inf, np.nan])
-        name = f"{precision.amp_dtype if precision.amp else 'float32'}, pass {bad + 1} of {passes}, {value}"
+        bad, value = trials.random.randrange(micro_steps), trials.random.choice([np.inf, -np.inf, np.nan])
+        name = f"{precision.amp_dtype if precision.amp else 'float32'}, micro-batch {bad + 1} of {micro_steps}, {value}"
         with trials.trial(name):
-            session = tiny.Session(precision=precision, passes=passes, optimizer=optimizer)
-            batch = [tiny.feeds(tiny.random_batch(step, 12), passes) for step in range(3)]
+            session = tiny.Session(precision=precision, micro_steps=micro_steps, optimizer=optimizer)
+            batch = [tiny.feeds(tiny.random_batch(step, 12), micro_steps) for step in range(3)]
             session.update(batch[0])
             before = {**session.parameters(), **session.optimizer_state()}
             damaged = list(batch[1])

@@ -25,7 +25,7 @@ class Case:
     optimizer: OptimizerSettings
     precision: PrecisionSettings
     batch_size: int
-    passes: int
+    micro_steps: int
     sequence_length: int
     predictions: int = 0  # masked positions of a sequence, at most
     num_ranks: int = NUM_RANKS
@@ -38,7 +38,7 @@ class Case:
         return getattr(objectives, self.objective_name)(self.model, self.fuse_mha, self.kernels)
 
     def inputs(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the largest feed of a pass."""
+        """Shapes of the largest micro-batch."""
         objective, batch = self.objective(), self.batch_size
         sizes = {1: (batch,), 2: (batch, self.sequence_length)}
         declared = {**objective.encoder_inputs(), **objective.labels}
@@ -77,20 +77,20 @@ def fine_tuning(objective: str, recipe: dict[str, Any], model: str) -> Case:
         return kind(**{name: value for name, value in recipe.items() if name in kind.model_fields})
 
     batch = recipe["batch_size"]
-    passes = recipe.get("global_batch_size", batch * NUM_RANKS) // (batch * NUM_RANKS)
+    micro_steps = recipe.get("global_batch_size", batch * NUM_RANKS) // (batch * NUM_RANKS)
     return Case(
         objective,
         BUILT_IN_MODELS[recipe.get("bert_model", model)],
         settings(FineTuningOptimizerSettings),
         settings(PrecisionSettings),
         batch,
-        passes,
+        micro_steps,
         recipe["max_seq_length"],
     )
 
 
 def all_cases() -> dict[str, Case]:
-    """By name: the recipes, one of them on so many nodes that an update is one pass, and settings that change it."""
+    """By name: the recipes, one of them with one micro-step an update on many nodes, and settings that change it."""
     found = {name: pretraining(recipe()) for name, recipe in RECIPES.items() if not name.startswith("quickstart")}
     found |= {
         name: fine_tuning("QuestionAnsweringObjective", SQUAD_RECIPES[name](), "bert-large-uncased")

@@ -56,7 +56,7 @@ def build(name: str) -> str:
         case.optimizer,
         case.precision,
         group,
-        gradient_accumulation_steps=case.passes,
+        gradient_accumulation_steps=case.micro_steps,
         num_scheduled_steps=1000,
     )
     return dump(record(program, case.inputs()))
@@ -118,7 +118,7 @@ def _row(case, facts) -> list[str]:
     casts = [text.split(", ") for key, text in facts["casts"].items() if not key.startswith("update")]
     moved = sum(int(megabytes.split()[0]) for _, megabytes in casts) / 1000
     return [
-        f"{case.num_ranks} x {case.passes}",
+        f"{case.num_ranks} x {case.micro_steps}",
         *(f"{part / 1000:.1f} GB" for part in parts),
         str(sum(count for count, _ in reduces)),
         f"{sum(int(count) for count, _ in casts)}, {moved:.1f} GB",

@@ -40,13 +40,13 @@ def test_gradients_are_reduced_once_per_update(name):
     case, found = CASES[name], facts(name)
     reduces = {key: text for key, text in found["communication"].items() if "c_allreduce_sum" in key}
     where = {key.split(":")[0] for key in reduces}
-    assert where == ({"update"} if case.passes > 1 else {"backward"})
+    assert where == ({"update"} if case.micro_steps > 1 else {"backward"})
     order = found["order of the update"]["operators"]
     last = max(i for i, text in enumerate(order) if text.startswith("c_allreduce_sum"))
     readers = ("check_finite_and_unscale", "squared_l2_norm", "lamb", "adamw")
     assert last < min(i for i, text in enumerate(order) if text.startswith(readers))
-    if case.passes > 1:
-        assert order[0].startswith("scale"), "the mean over the passes, before the sum over the ranks"
+    if case.micro_steps > 1:
+        assert order[0].startswith("scale"), "the mean over the micro-batches, before the sum over the ranks"
         assert found["update"]["scale float32"] >= 1 or case.precision.use_pure_fp16
 
 

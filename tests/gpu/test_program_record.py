@@ -27,10 +27,15 @@ def facts(**settings):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("passes", "dropout"), [(1, 0.0), (2, 0.1)])
-def test_the_worst_moment_is_what_the_allocator_counts(passes, dropout):
+@pytest.mark.parametrize(("micro_steps", "dropout"), [(1, 0.0), (2, 0.1)])
+def test_the_worst_moment_is_what_the_allocator_counts(micro_steps, dropout):
     """Paddle's own statistics, of the update in which its thread that frees variables lagged least."""
-    command = [sys.executable, str(REPOSITORY / "tests" / "support" / "measured_memory.py"), str(passes), str(dropout)]
+    command = [
+        sys.executable,
+        str(REPOSITORY / "tests" / "support" / "measured_memory.py"),
+        str(micro_steps),
+        str(dropout),
+    ]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert min(found["measured"]) == pytest.approx(found["predicted"], rel=0.02)
 
@@ -72,7 +77,7 @@ def test_a_gradient_that_needs_only_a_shape_does_not_keep_the_tensor():
 
 
 def test_operators_that_run_once_per_update_are_recorded_in_order():
-    found = facts(passes=3, precision=tiny.FLOAT16)
+    found = facts(micro_steps=3, precision=tiny.FLOAT16)
     order = found["order of the update"]["operators"]
     assert order[0] == f"scale float32 x {NUM_PARAMETERS}"
     positions = [
@@ -86,7 +91,7 @@ def test_operators_that_run_once_per_update_are_recorded_in_order():
 
 
 def test_memory_is_of_parameters_moments_and_merged_gradients():
-    found, numbers = facts(passes=3)["memory in MB"], tiny.MODEL.num_parameters()
+    found, numbers = facts(micro_steps=3)["memory in MB"], tiny.MODEL.num_parameters()
     assert found["parameters"] == found["accumulated gradients"] == round(4 * numbers / 1e6)
     assert found["optimizer moments"] == round(8 * numbers / 1e6)
     assert facts()["memory in MB"]["accumulated gradients"] == 0
@@ -104,7 +109,7 @@ def test_a_loss_in_half_precision_is_recorded():
 
 
 def test_a_change_shows_as_a_short_diff_by_section():
-    before, after = facts(), facts(passes=3)
+    before, after = facts(), facts(micro_steps=3)
     assert differences(before, json.loads(dump(before)), "tiny") == ""
     text = differences(before, after, "tiny")
     assert "--- tiny, update: recorded" in text and "+++ tiny, update: built now" in text

@@ -258,9 +258,9 @@ def test_bfloat16_and_float32_guards_skip_only_the_damaged_update(name):
     optimizer = OptimizerSettings(optimizer=name, learning_rate=1e-2)
     bfloat16 = tiny.FLOAT32.model_copy(update={"amp": True, "amp_dtype": "bfloat16"})
     for precision in (tiny.FLOAT32, bfloat16):
-        for passes in (1, 2):
-            session = tiny.Session(optimizer=optimizer, precision=precision, passes=passes)
-            batches = [tiny.feeds(tiny.random_batch(step, 12), passes) for step in range(3)]
+        for micro_steps in (1, 2):
+            session = tiny.Session(optimizer=optimizer, precision=precision, micro_steps=micro_steps)
+            batches = [tiny.feeds(tiny.random_batch(step, 12), micro_steps) for step in range(3)]
             session.update(batches[0])
             before = {**session.parameters(), **session.optimizer_state()}
             session.update([*batches[1][:-1], tiny.overflowing(batches[1][-1])])

@@ -19,6 +19,7 @@ from tests.support import tiny
 
 from bert.config.base import OptimizerSettings, PrecisionSettings
 from bert.runtime.distributed import finalize, group_from_environment
+from bert.samples.global_batches import GlobalBatch
 from bert.training.interruption import StopRequest
 from bert.reporting.logs import Log, RunLog
 from bert.model.optimization import COUNTERS
@@ -31,7 +32,7 @@ GLOBAL_BATCH = 24
 BFLOAT16 = PrecisionSettings(amp=True, amp_dtype="bfloat16")
 ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
 
-# name -> (precision, optimizer, passes per update on each rank)
+# name -> (precision, optimizer, micro-steps of an update on each rank)
 EQUALITY_CASES = {
     "float32_1_pass": (tiny.FLOAT32, tiny.STEADY_LAMB, 1),
     "float32_2_passes": (tiny.FLOAT32, tiny.STEADY_LAMB, 2),
@@ -49,9 +50,9 @@ OVERFLOW_CASES = {
 }
 
 
-def share(step: int, passes: int, group) -> list[dict]:
-    """This rank's passes of the global batch of update `step`."""
-    pieces = tiny.feeds(tiny.random_batch(step, GLOBAL_BATCH), passes * group.world_size)
+def share(step: int, micro_steps: int, group) -> list[dict]:
+    """This rank's micro-batches of the global batch of update `step`."""
+    pieces = tiny.feeds(tiny.random_batch(step, GLOBAL_BATCH), micro_steps * group.world_size)
     return pieces[group.rank :: group.world_size]
 
 
@@ -71,22 +72,24 @@ def description(session) -> dict:
     }
 
 
-def equality(group, precision, optimizer, passes) -> tuple[dict, dict]:
+def equality(group, precision, optimizer, micro_steps) -> tuple[dict, dict]:
     # A seed of its own for each rank: only the broadcast in the startup program makes their weights equal.
-    session = tiny.Session(group=group, precision=precision, optimizer=optimizer, passes=passes, seed=3 + group.rank)
+    session = tiny.Session(
+        group=group, precision=precision, optimizer=optimizer, micro_steps=micro_steps, seed=3 + group.rank
+    )
     start = checksum(session.parameters())
     for step in range(NUM_UPDATES):
-        session.update(share(step, passes, group))
+        session.update(share(step, micro_steps, group))
     end = checksum(session.parameters()), checksum(session.optimizer_state())
     return {"start": start, "end": end, **description(session)}, session.parameters()
 
 
-def overflow(group, precision, optimizer, passes) -> tuple[dict, dict]:
-    """Update 1 overflows in the first pass of the last rank only."""
-    session = tiny.Session(group=group, precision=precision, optimizer=optimizer, passes=passes)
+def overflow(group, precision, optimizer, micro_steps) -> tuple[dict, dict]:
+    """Update 1 overflows in the first micro-batch of the last rank only."""
+    session = tiny.Session(group=group, precision=precision, optimizer=optimizer, micro_steps=micro_steps)
     history = []
     for step in range(3):
-        mine = share(step, passes, group)
+        mine = share(step, micro_steps, group)
         if step == 1 and group.rank == group.world_size - 1:
             mine[0] = tiny.overflowing(mine[0])
         session.update(mine)
@@ -122,14 +125,14 @@ def drift(group) -> tuple[dict, dict]:
 def trainer(group) -> tuple[dict, dict]:
     """A run that rank 1 alone is asked to stop in update 5; rank 0 logs."""
     config = _config(group, "trainer")
-    session = tiny.Session(group=group, passes=2)
+    session = tiny.Session(group=group, micro_steps=2)
     stop, saved = StopRequest(), []
 
     def batches():
         for step in range(tiny.NUM_STEPS):
             if step == 4 and group.rank == group.world_size - 1:
                 stop.signal_name = "SIGTERM"
-            yield tiny.Update(0, [tiny.as_pass(feed) for feed in share(step, 2, group)])
+            yield GlobalBatch(step, 0, map(tiny.micro_batch, share(step, 2, group)))
 
     log = RunLog(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else Log()
     checkpoints = NoCheckpoints()

@@ -27,12 +27,12 @@ def results(output, name: str) -> list[dict]:
     return [json.loads((output / f"{name}.{rank}.json").read_text()) for rank in range(2)]
 
 
-def one_rank_parameters(name: str, passes: int = 1) -> dict:
+def one_rank_parameters(name: str, micro_steps: int = 1) -> dict:
     """The same updates on one rank, with `passes` micro-batches per update."""
     precision, optimizer, _ = cases.EQUALITY_CASES[name]
-    session = tiny.Session(precision=precision, optimizer=optimizer, passes=passes)
+    session = tiny.Session(precision=precision, optimizer=optimizer, micro_steps=micro_steps)
     for step in range(cases.NUM_UPDATES):
-        session.update(tiny.feeds(tiny.random_batch(step, cases.GLOBAL_BATCH), passes))
+        session.update(tiny.feeds(tiny.random_batch(step, cases.GLOBAL_BATCH), micro_steps))
     return session.parameters()
 
 
@@ -46,8 +46,8 @@ def test_two_ranks_with_and_without_accumulation_equal_one_rank_with_one_pass(tw
 @pytest.mark.thorough
 def test_accumulated_passes_equal_one_pass():
     expected = one_rank_parameters("float32_1_pass")
-    for passes in (2, 3):
-        assert tiny.relative_difference(one_rank_parameters("float32_1_pass", passes), expected) < 1e-5
+    for micro_steps in (2, 3):
+        assert tiny.relative_difference(one_rank_parameters("float32_1_pass", micro_steps), expected) < 1e-5
 
 
 def test_the_masks_of_the_compared_batches_fall_unevenly():
@@ -57,12 +57,12 @@ def test_the_masks_of_the_compared_batches_fall_unevenly():
 
 
 def test_a_mean_of_means_would_be_noticed():
-    session = tiny.Session(passes=2, optimizer=tiny.STEADY_LAMB)
+    session = tiny.Session(micro_steps=2, optimizer=tiny.STEADY_LAMB)
     for step in range(cases.NUM_UPDATES):
-        passes = tiny.feeds(tiny.random_batch(step, cases.GLOBAL_BATCH), 2)
-        for feed in passes:
+        micro_batches = tiny.feeds(tiny.random_batch(step, cases.GLOBAL_BATCH), 2)
+        for feed in micro_batches:
             feed["masked_lm_normalizer"] = feed["masked_lm_weights"].sum(keepdims=True)
-        session.update(passes)
+        session.update(micro_batches)
     assert tiny.relative_difference(session.parameters(), one_rank_parameters("float32_1_pass")) > 1e-3
 
 
@@ -77,8 +77,8 @@ def test_ranks_start_and_end_with_the_same_bytes_though_seeded_apart(two_ranks, 
 
 @pytest.mark.thorough
 def test_optimizer_state_has_the_same_names_whatever_the_number_of_ranks(two_ranks):
-    for name, (precision, optimizer, passes) in cases.EQUALITY_CASES.items():
-        here = cases.description(tiny.Session(precision=precision, optimizer=optimizer, passes=passes))
+    for name, (precision, optimizer, micro_steps) in cases.EQUALITY_CASES.items():
+        here = cases.description(tiny.Session(precision=precision, optimizer=optimizer, micro_steps=micro_steps))
         there = results(two_ranks, name)[0]
         for key in ("optimizer_state", "loss_scale", "loss_scale_counters"):
             assert there[key] == here[key], (name, key)

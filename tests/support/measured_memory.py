@@ -50,7 +50,7 @@ def measured_peak(settings: dict, feed: dict[str, np.ndarray]) -> int:
     if pid == 0:
         session = tiny.Session(**settings)
         before = core.host_memory_stat_current_value("Allocated", 0)
-        for _ in range(settings["passes"]):
+        for _ in range(settings["micro_steps"]):
             session.executor.run(session.program.main, feed=feed, scope=session.scope)
         peak = core.host_memory_stat_peak_value("Allocated", 0) - before
         os.write(writer, str(peak).encode())
@@ -74,7 +74,7 @@ def main(num_micro_batches: int, dropout: float) -> None:
             attention_probs_dropout_prob=dropout,
         )
     )
-    settings, feed = dict(model=model, passes=num_micro_batches), random_feed()
+    settings, feed = dict(model=model, micro_steps=num_micro_batches), random_feed()
     tiny.join(tiny.ONE_RANK)
     program = tiny.build(  # as tiny.Session does, which then finds it in the cache
         PretrainingObjective(model, False),

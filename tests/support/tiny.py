@@ -1,6 +1,8 @@
-"""A model of sizes that cannot be confused, batches for it, and a session that runs its programs in its own scope."""
+"""A tiny model of sizes that cannot be confused, random batches, and a session that runs its training program.
 
-from dataclasses import dataclass
+`runs` starts whole runs of this model in this process, `tests/faults/trainings.py` the command in processes of its own.
+"""
+
 from functools import lru_cache
 
 import numpy as np
@@ -11,6 +13,8 @@ from bert.model.optimization import Schedule, load_schedule
 from bert.pretraining.config import PretrainingConfig
 from bert.runtime.distributed import Collective, Group, initialize
 from bert.runtime.paddle_api import place_of, read_variable, static, write_variable
+from bert.samples.collation import MicroBatch
+from bert.samples.global_batches import GlobalBatch
 from bert.training.trainer import Device
 from program import TRAINING_METRICS, build_training_program
 
@@ -75,18 +79,18 @@ def random_batch(seed: int, size: int = 13, length: int = 7, masked: tuple[int, 
     }
 
 
-def feeds(batch: dict, num_passes: int = 1, *, num_padding: int = 2) -> list[dict]:
-    """The batch cut into equal passes, as a loader would feed them: `num_padding` masked entries weigh nothing."""
+def feeds(batch: dict, num_micro_batches: int = 1, *, num_padding: int = 2) -> list[dict]:
+    """Equal micro-batches of the batch, as a loader feeds them; `num_padding` masked entries weigh nothing."""
     size, length = batch["input_ids"].shape
-    per_pass = size // num_passes
-    assert per_pass * num_passes == size
-    normalizer = max(len(batch["rows"]) / num_passes, 1.0)
+    per_micro_batch = size // num_micro_batches
+    assert per_micro_batch * num_micro_batches == size
+    normalizer = max(len(batch["rows"]) / num_micro_batches, 1.0)
     result = []
-    for start in range(0, size, per_pass):
-        chosen = (batch["rows"] >= start) & (batch["rows"] < start + per_pass)
+    for start in range(0, size, per_micro_batch):
+        chosen = (batch["rows"] >= start) & (batch["rows"] < start + per_micro_batch)
         rows, columns = batch["rows"][chosen] - start, batch["columns"][chosen]
         feed = {
-            name: batch[name][start : start + per_pass]
+            name: batch[name][start : start + per_micro_batch]
             for name in ("input_ids", "token_type_ids", "attention_mask", "next_sentence_labels")
         }
         feed["masked_lm_positions"] = np.pad(rows * length + columns, (0, num_padding))
@@ -98,7 +102,7 @@ def feeds(batch: dict, num_passes: int = 1, *, num_padding: int = 2) -> list[dic
 
 
 def overflowing(feed: dict) -> dict:
-    """The same pass with an infinite loss, hence gradients that are not finite."""
+    """The same micro-batch with an infinite loss, hence gradients that are not finite."""
     weights = feed["masked_lm_weights"].copy()
     weights[0] = np.inf
     return {**feed, "masked_lm_weights": weights}
@@ -114,7 +118,7 @@ class Session:
         optimizer=LAMB,
         precision=FLOAT32,
         group=ONE_RANK,
-        passes=1,
+        micro_steps=1,
         seed=3,
         num_steps=NUM_STEPS,
         warmup_steps=4,
@@ -126,7 +130,7 @@ class Session:
             optimizer,
             precision,
             group,
-            gradient_accumulation_steps=passes,
+            gradient_accumulation_steps=micro_steps,
             num_scheduled_steps=num_steps,
             seed=seed,
         )
@@ -148,11 +152,11 @@ class Session:
     def device(self) -> Device:
         return Device(self.executor, self.scope, self.place, self.group, Collective(self.group, self.executor), 1.0)
 
-    def update(self, passes: list[dict]) -> dict[str, float]:
-        """All passes of one update -> sums over its passes, by the names of its objective."""
-        assert len(passes) == self.program.gradient_accumulation_steps
+    def update(self, micro_batches: list[dict]) -> dict[str, float]:
+        """All micro-batches of one update -> sums over them, by the names of its objective."""
+        assert len(micro_batches) == self.program.gradient_accumulation_steps
         self.write(TRAINING_METRICS, np.zeros(len(self.program.objective.metric_names)))
-        for feed in passes:
+        for feed in micro_batches:
             self.executor.run(self.program.main, feed=feed, scope=self.scope)
         return dict(zip(self.program.objective.metric_names, self.read(TRAINING_METRICS).tolist(), strict=True))
 
@@ -172,7 +176,7 @@ class Session:
         return {key: self.read(name) for key, name in self.program.optimizer_state.items()}
 
     def persistables(self) -> dict[str, np.ndarray]:
-        """Everything that outlives a pass, whoever made it."""
+        """Everything that outlives a micro-step, whoever made it."""
         names = {v.name for v in self.program.main.list_vars() if v.persistable}
         return {name: self.read(name) for name in sorted(names) if name not in ("feed", "fetch")}
 
@@ -199,35 +203,16 @@ def assert_identical(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) 
     assert not different, different
 
 
-@dataclass(frozen=True)
-class Pass:
-    """What the trainer reads of a micro-batch."""
-
-    feed: dict
-    num_sequences: int
-    num_tokens: int
-    num_padded_tokens: int
-    num_masked: int
-
-
-@dataclass(frozen=True)
-class Update:
-    """What the trainer reads of a global batch."""
-
-    epoch: int
-    micro_batches: list[Pass]
-
-
-def as_pass(feed: dict) -> Pass:
+def micro_batch(feed: dict) -> MicroBatch:
     mask = feed["attention_mask"]
-    return Pass(feed, len(mask), int(mask.sum()), mask.size, int(np.isfinite(feed["masked_lm_weights"]).sum()))
+    return MicroBatch(feed, len(mask), int(mask.sum()), mask.size, int(np.isfinite(feed["masked_lm_weights"]).sum()))
 
 
-def updates(start_step: int, passes: int = 1, size: int = 12, change=lambda step, feeds: feeds):
+def updates(start_step: int, micro_steps: int = 1, size: int = 12, change=lambda step, feeds: feeds):
     """Batches from `start_step` on, each a function of its step; `change(step, feeds)` may damage them."""
     step = start_step
     while True:
-        yield Update(0, [as_pass(feed) for feed in change(step, feeds(random_batch(step, size), passes))])
+        yield GlobalBatch(step, 0, map(micro_batch, change(step, feeds(random_batch(step, size), micro_steps))))
         step += 1
 
 

@@ -70,7 +70,7 @@ def test_a_killed_run_logs_and_counts_what_it_would_have(tmp_path):
 
 
 def test_logged_metrics_do_not_depend_on_how_often_they_are_logged(tmp_path):
-    """Means over the interval, not the last pass: two rows of one step average to one row of two."""
+    """Means over the interval, not the last micro-step: two rows of one step average to one row of two."""
     often, seldom = (tiny.pretraining_config(tmp_path / str(n), log_freq=n) for n in self_made(tmp_path, 1, 2))
     logged_run(often, 2)
     logged_run(seldom, 2)
@@ -166,16 +166,18 @@ def test_dropout_is_drawn_anew_for_each_pass_and_step(tmp_path):
     options = dict(model=tiny.MODEL_WITH_DROPOUT, max_steps=4, learning_rate=1e-12)
     (fixed,) = tiny.feeds(tiny.random_batch(0, 6))
     losses = []
-    for seed, passes in ((1, 2), (1, 2), (2, 2), (1, 1)):
+    for seed, micro_steps in ((1, 2), (1, 2), (2, 2), (1, 1)):
         directory = tmp_path / str(len(losses))
         directory.mkdir()
-        config = tiny.pretraining_config(directory, seed=seed, batch_size=6, gradient_merge_steps=passes, **options)
-        logged_run(config, 4, change=lambda step, feeds, passes=passes: [fixed] * passes)
+        config = tiny.pretraining_config(
+            directory, seed=seed, batch_size=6, gradient_merge_steps=micro_steps, **options
+        )
+        logged_run(config, 4, change=lambda step, feeds, micro_steps=micro_steps: [fixed] * micro_steps)
         losses.append([row["loss"] for row in rows(config)])
     assert len(set(losses[0])) == 4
     assert losses[0] == losses[1]
     assert not set(losses[0]) & set(losses[2]), "another seed, other masks"
-    assert not set(losses[0]) & set(losses[3]), "the second pass has masks of its own, so the mean is another"
+    assert not set(losses[0]) & set(losses[3]), "the second micro-batch has masks of its own, so the mean is another"
 
 
 def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
@@ -191,13 +193,16 @@ def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
     batch = tiny.random_batch(0, 12)
     results = []
     with static.scope_guard(session.scope):
-        for passes in (1, 2, 4):
-            feeds = tiny.feeds(batch, passes)
+        for micro_steps in (1, 2, 4):
+            feeds = tiny.feeds(batch, micro_steps)
             for feed in feeds:  # a loader of held-out data normalises each batch by its own masked tokens
                 feed["masked_lm_normalizer"] = np.maximum(feed["masked_lm_weights"].sum(keepdims=True), 1.0)
             results.append(
                 evaluate_pretraining(
-                    session.executor, evaluation, map(tiny.as_pass, feeds), Collective(tiny.ONE_RANK, session.executor)
+                    session.executor,
+                    evaluation,
+                    map(tiny.micro_batch, feeds),
+                    Collective(tiny.ONE_RANK, session.executor),
                 )
             )
     assert results[0]["eval_sequences"] == 12
