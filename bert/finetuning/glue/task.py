@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PreparedFile:
-    """A file's features. `targets` are int64 classes or float32 numbers [n], None where it has none."""
+    """A file's features. `targets`: int64 classes or float32 numbers [n]; None without labels."""
 
     table: FeatureTable
     targets: np.ndarray | None
@@ -97,7 +97,7 @@ def read_data(config: GlueConfig) -> FineTuningData:
 
 
 class _Reader:
-    """Files -> features, by way of the cache."""
+    """Builds features of files, or reads them from the cache."""
 
     def __init__(self, config: GlueConfig) -> None:
         self._config = config
@@ -113,7 +113,7 @@ class _Reader:
         labels: tuple[str, ...] | None,
         max_bad_line_fraction: float = 0.0,
     ) -> PreparedFile:
-        """`labels` None: those that the file has."""
+        """`labels`: the classes; None: those of the file."""
         data = self._config.data
         rule = LabelRule(labels, task.value_range, task.no_label)
         key = self._cache.key(

@@ -1,4 +1,4 @@
-"""Named entities for `bert.finetuning.run`: files of tagged words -> features, outputs -> spans, scores and files."""
+"""Named-entity recognition as a fine-tuning task: tagged words -> features, outputs -> spans, scores and files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PreparedText:
-    """A file and its windows; word_indices int32 [T] is the word that is predicted at each token, or NO_WORD."""
+    """A file and its windows; word_indices int32 [T] is the word predicted at each token, or NO_WORD."""
 
     text: TaggedText
     table: FeatureTable
@@ -95,7 +95,7 @@ def _read(path: Path, layout: ConllFormat, types: Sequence[str] | None) -> Tagge
 
 
 class _Reader:
-    """Texts -> windows, by way of the cache."""
+    """Builds windows of texts, or reads them from the cache."""
 
     def __init__(self, config: TaggingConfig) -> None:
         self._config = config
@@ -104,7 +104,7 @@ class _Reader:
         self._cache = FeatureCache(config.data.cache_dir)
 
     def prepare(self, text: TaggedText, labels: Sequence[str] | None = None) -> PreparedText:
-        """`labels` are the classes of a text to train on."""
+        """`labels`: the classes, for a text to train on."""
         data = self._config.data
         key = self._cache.key(
             f"ner-{readable(text.source.stem)}",

@@ -1,4 +1,4 @@
-"""Question answering as a fine-tuning task: files -> windows -> the model's logits -> answers, scores, files."""
+"""Question answering as a fine-tuning task: files -> windows, logits -> answers, scores and files."""
 
 import json
 import logging
@@ -33,7 +33,7 @@ def open_task(config: SquadConfig, group: Group) -> FineTuning:
 
 
 def read_data(config: SquadConfig) -> FineTuningData:
-    """Read the files that the settings name; `report` takes what was left out.
+    """Read the files that the settings name; what was left out is logged.
 
     Raises:
         ValueError: a file that is damaged, not of its form, or without what was asked for.
@@ -74,7 +74,7 @@ def _features(
     training: bool,
     examples: SquadExamples | None = None,
 ) -> tuple[SquadFeatures, FeatureCounts]:
-    """The windows of a file, from the cache if they are there; the file is read only if they are not."""
+    """The windows of a file, from the cache if possible; otherwise the file is read."""
     data = config.data
     settings = {"windows": vars(data.windows()), "training": training, "version_2": data.version_2_with_negative}
     key = cache.key(
@@ -95,7 +95,7 @@ def _features(
 
 
 def table_of(features: SquadFeatures, vocabulary: Vocabulary, labelled: bool) -> FeatureTable:
-    """What the loaders read."""
+    """The windows as a table of features."""
     labels = (
         {
             "start_positions": features.start_positions.astype(np.int64),
@@ -110,17 +110,17 @@ def table_of(features: SquadFeatures, vocabulary: Vocabulary, labelled: bool) ->
 
 
 def describe(path: Path, counts: FeatureCounts) -> list[str]:
-    """Lines for the log: what became of the questions, nothing left out in silence."""
+    """Lines for the log: how many questions were used, truncated or skipped, and why."""
     lines = [
         f"{path}: {counts.questions:,} questions in {counts.windows:,} windows, {counts.long_paragraph:,} "
-        f"questions with a paragraph of several windows, {counts.truncated_questions:,} questions cut short"
+        f"questions with a paragraph of several windows, {counts.truncated_questions:,} questions truncated"
     ]
     if counts.skipped():
         reasons = ("misplaced_answer", "answer_without_token", "empty_paragraph", "empty_question")
         named = ", ".join(
             f"{getattr(counts, name):,} {name.replace('_', ' ')}" for name in reasons if getattr(counts, name)
         )
-        lines.append(f"{path}: {counts.skipped():,} questions are not learned from: {named}")
+        lines.append(f"{path}: {counts.skipped():,} questions are not used for training: {named}")
     return lines
 
 
@@ -160,12 +160,12 @@ def _predicted_set(config: SquadConfig, vocabulary: Vocabulary, cache: FeatureCa
 
 
 def flat(logits: np.ndarray, features: SquadFeatures) -> np.ndarray:
-    """float32 [T] of the windows' own tokens from float32 [n, longest]."""
+    """Logits of the windows' own tokens, float32 [T], from padded ones, float32 [n, longest]."""
     return logits[np.arange(logits.shape[1]) < features.lengths()[:, None]]
 
 
 def scores(examples: SquadExamples, predictions: Predictions, version_2: bool) -> dict[str, float]:
-    """The official scores, percentages; for SQuAD 2.0 also those of the best threshold, from answers before any."""
+    """The official scores in percent; for SQuAD 2.0 also those at the best null threshold."""
     answers = answers_of(examples)
     if not version_2:
         return {f"eval_{name}": value for name, value in score_squad_1(answers, predictions.answers).items()}
@@ -176,7 +176,7 @@ def scores(examples: SquadExamples, predictions: Predictions, version_2: bool) -
 
 
 def write_predictions(predictions: Predictions, directory: Path, version_2: bool) -> None:
-    """predictions.json, nbest_predictions.json and, in version 2, null_odds.json, each whole or not at all."""
+    """predictions.json, nbest_predictions.json and, in version 2, null_odds.json, each written atomically."""
     directory.mkdir(parents=True, exist_ok=True)
     contents = {"predictions.json": predictions.answers, "nbest_predictions.json": n_best_as_json(predictions)}
     if version_2:
