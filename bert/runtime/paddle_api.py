@@ -40,12 +40,16 @@ if "MALLOC_ARENA_MAX" not in os.environ:
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
+_handlers = logging.getLogger().handlers[:]
+
 import numpy as np  # noqa: E402
 import paddle  # noqa: E402
 from paddle import nn, static  # noqa: E402
 from paddle.base import core, framework, unique_name  # noqa: E402
 from paddle.distributed.fleet.meta_optimizers.common import CollectiveHelper  # noqa: E402
 
+# Importing Paddle gives the root logger a handler, which would show every message of a run a second time.
+logging.getLogger().handlers[:] = _handlers
 paddle.enable_static()
 if not paddle.is_compiled_with_cuda():
     # Paddle warns about float16 "on current GPU" even on a CPU; the run itself warns once.

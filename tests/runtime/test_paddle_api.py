@@ -75,6 +75,17 @@ def test_mixed_precision_on_a_cpu_is_not_told_of_in_terms_of_a_gpu():
     assert run.returncode == 0 and "On current" not in run.stderr + run.stdout, run.stderr[-2000:]
 
 
+def test_loading_paddle_leaves_the_root_logger_as_it_was():
+    """Its handler would show every message of a run twice."""
+    code = (
+        "import logging, bert; from bert.runtime.paddle_api import paddle; "
+        "paddle.distributed.fleet.DistributedStrategy(); assert not logging.getLogger().handlers; "
+        "logging.getLogger('bert.x').warning('once')"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0 and "once" not in run.stderr + run.stdout, run.stderr[-2000:]
+
+
 ARENAS = """
 import ctypes, threading
 import bert.runtime.paddle_api
