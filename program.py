@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
-from bert.config.base import OptimizerSettings, PrecisionSettings
+from bert.config.training_settings import OptimizerSettings, PrecisionSettings
 from bert.model.objectives import Objective
 from bert.model.optimization import create_optimizer
 from bert.randomness import stream_key

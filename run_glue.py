@@ -12,7 +12,7 @@ def main(argv: list[str] | None = None) -> int:
         config.check_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
         from bert.finetuning.glue.task import open_task
-        from bert.training.run import run
+        from bert.training.training_run import run
 
         return run(config, open_task)
 

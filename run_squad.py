@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
 
             return answer_from_terminal(config)
         from bert.finetuning.squad.task import open_task
-        from bert.training.run import run
+        from bert.training.training_run import run
 
         return run(config, open_task)
 

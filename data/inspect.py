@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from bert.command_errors import command
+from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
-from bert.samples.table import SampleTable
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from data.preprocessing.statistics import ShardStatistics, statistics_of
 

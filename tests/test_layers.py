@@ -50,7 +50,7 @@ ORDER = (
 PADDLE_FREE = ("bert.arrays", "bert.config", "bert.reporting", "bert.tokenization", "bert.samples", "bert.planning",
                "bert.conversion", "bert.doctor", "bert.launching", "data")  # fmt: skip
 PADDLE_FREE_MODULES = (
-    "bert.checkpoints.files",
+    "bert.checkpoints.directories",
     "bert.checkpoints.writer",
     "bert.exit_codes",
     "bert.finetuning.config",
@@ -73,7 +73,7 @@ PADDLE_FREE_MODULES = (
     "bert.pretraining.entry",
     "bert.runtime.topology",
     "bert.training.interruption",
-    "bert.training.loss_spikes",
+    "bert.training.spike_detection",
     "bert.training.watchdog",
     "run_convert",
     "run_export",

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.config.base import OptimizerSettings, PrecisionSettings
+from bert.config.training_settings import OptimizerSettings, PrecisionSettings
 from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import COUNTERS, LEARNING_RATE
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import paddle
-from bert.training.divergence import TrainingDiverged
+from bert.training.health_checks import TrainingDiverged
 from bert.training.interruption import StopRequest
 from bert.training.saving import NoCheckpoints
 from bert.training.trainer import Trainer

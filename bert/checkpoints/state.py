@@ -11,8 +11,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from bert.checkpoints import files as checkpoint_files
-from bert.checkpoints.files import CheckpointError, VerifiedCheckpoint
+from bert.checkpoints import directories as checkpoint_files
+from bert.checkpoints.directories import CheckpointError, VerifiedCheckpoint
 from bert.model.optimization import COUNTERS
 from bert.runtime.paddle_api import read_variable, write_variable
 from program import TrainingProgram

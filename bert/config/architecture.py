@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from bert.config.errors import explain, suggest
-from bert.config.settings import Settings
+from bert.config.setting_errors import explain, suggest
+from bert.config.settings_base import Settings
 
 # Other libraries' keys that do not change the network that is pre-trained here.
 _IGNORED_JSON_KEYS = frozenset(

@@ -11,9 +11,9 @@ from typing import Any
 from bert import exit_codes
 from bert.command_errors import command
 from bert.config.entry_point import EntryPoint
-from bert.config.errors import explain, suggest
 from bert.config.flags import Formatter, Parser, add_flag, flat_fields, value_flags
-from bert.config.layers import dump_yaml, resolve_config
+from bert.config.setting_errors import explain, suggest
+from bert.config.setting_sources import dump_yaml, resolve_config
 
 
 def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bert.config.base import TrainingConfig
+from bert.config.training_settings import TrainingConfig
 
 
 @dataclass(frozen=True)

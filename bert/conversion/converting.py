@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from bert.conversion import downloading, vocabularies, writing
-from bert.conversion.our_names import with_question_answering_head
-from bert.conversion.raw import ConversionError
+from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import PretrainedWeights, read_pretrained
 from bert.conversion.shapes import heads_of
+from bert.conversion.tensor_names import with_question_answering_head
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import warnings
 from pathlib import Path
 
 from bert.conversion.locating import is_there
-from bert.conversion.raw import ConversionError
+from bert.conversion.raw_tensors import ConversionError
 
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILES = (["model_state.pdparams"], ["config.json", "model_config.json"], ["vocab.txt"])

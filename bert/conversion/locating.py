@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.checkpoints import files as checkpoint_files
-from bert.checkpoints.files import VerifiedCheckpoint
+from bert.checkpoints import directories as checkpoint_files
+from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.conversion.model_description import CONFIG_FILES
-from bert.conversion.raw import ConversionError, regular_file
+from bert.conversion.raw_tensors import ConversionError, regular_file
 
 VOCABULARY_FILE = "vocab.txt"
 _OPTIMIZER = "_optimizer.safetensors"

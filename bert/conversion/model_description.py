@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bert.config.architecture import BertConfig
-from bert.conversion.raw import ConversionError, read_json
+from bert.conversion.raw_tensors import ConversionError, read_json
 
 LABELS_FILE = "labels.json"
 CONFIG_FILES = ("bert_config.json", "config.json", "model_config.json")

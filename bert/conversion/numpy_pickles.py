@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bert.conversion.pickle_machine import Builders, Built
-from bert.conversion.raw import ConversionError, count_elements
+from bert.conversion.raw_tensors import ConversionError, count_elements
 
 # Kinds of plain numbers, by numpy's own short names. Never "O": objects would have to be unpickled.
 _DTYPES = frozenset(("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"))

@@ -7,7 +7,7 @@ import numpy as np
 
 from bert.conversion.numpy_pickles import BUILDERS, PickledArray
 from bert.conversion.pickle_machine import PickleMachine
-from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, check_volume, count_elements, map_file
+from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, check_volume, count_elements, map_file
 
 _NAME_TABLE = "StructuredToParameterName@@"
 _SPLIT_TABLE = "UnpackBigParamInfor@@"  # arrays above 1 GB, written in slices by protocols 2 and 3

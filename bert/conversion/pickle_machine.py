@@ -11,7 +11,7 @@ import pickletools
 from collections.abc import Callable
 from typing import Any
 
-from bert.conversion.raw import ConversionError
+from bert.conversion.raw_tensors import ConversionError
 
 # (module, name) -> a function that takes the arguments of the call and returns the value.
 Builders = dict[tuple[str, str], Callable[..., Any]]

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.checkpoints.files import VerifiedCheckpoint
+from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.config.architecture import BertConfig
-from bert.conversion import layout, locating, our_names
+from bert.conversion import locating, tensor_layout, tensor_names
 from bert.conversion.model_description import read_description, read_labels
 from bert.conversion.paddle_file import read_pdparams
-from bert.conversion.raw import ConversionError, RawTensors
+from bert.conversion.raw_tensors import ConversionError, RawTensors
 from bert.conversion.safetensors_file import read_safetensors
 from bert.conversion.shapes import check_complete, check_sizes, heads_of
 from bert.conversion.shards import read_shards
@@ -58,13 +58,13 @@ def read_pretrained(
             description of another model. Nothing in the file is ever executed.
     """
     located = locating.locate(source)
-    mapped = layout.to_ours(_read(located), fused_qkv)
+    mapped = tensor_layout.to_ours(_read(located), fused_qkv)
     _check_known(mapped.unknown, located.weights, allow_unknown)
     notes = [*located.notes, *mapped.notes, *(f"left out: {name}, unknown" for name in mapped.unknown)]
     parameters = mapped.parameters
     check_complete(parameters, mapped.num_layers)
-    if absent := our_names.HEADS.keys() - heads_of(parameters):
-        notes.append(f"not there: {', '.join(head for head in our_names.HEADS if head in absent)}")
+    if absent := tensor_names.HEADS.keys() - heads_of(parameters):
+        notes.append(f"not there: {', '.join(head for head in tensor_names.HEADS if head in absent)}")
     description_file = config_file or located.description
     config: BertConfig | None = None
     if description_file is not None:
@@ -76,11 +76,11 @@ def read_pretrained(
     else:
         config, task, labels = None, None, None
         notes.append(f"no model description ({', '.join(locating.CONFIG_FILES)}) lies beside {located.weights}")
-        rows = len(parameters[our_names.WORD_EMBEDDINGS])
+        rows = len(parameters[tensor_names.WORD_EMBEDDINGS])
         padded = -(-rows // 8) * 8
-    parameters = layout.pad_vocabulary(parameters, rows, padded, notes)
+    parameters = tensor_layout.pad_vocabulary(parameters, rows, padded, notes)
     if mapped.dialect == "paddlenlp" and task == "question-answering":
-        parameters = our_names.with_question_answering_head(parameters)
+        parameters = tensor_names.with_question_answering_head(parameters)
     folder = located.weights.parent
     return PretrainedWeights(
         parameters,

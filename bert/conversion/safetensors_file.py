@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, deserialize
 
-from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, regular_file
+from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, regular_file
 
 _FLOATS: dict[str, str | np.dtype] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BFLOAT16}
 _INTEGERS = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}

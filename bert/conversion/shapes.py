@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from bert.config.architecture import BertConfig
-from bert.conversion import our_names
-from bert.conversion.raw import ConversionError
+from bert.conversion import tensor_names
+from bert.conversion.raw_tensors import ConversionError
 
 Shape = tuple[int | None, ...]  # None: any size
 
 
 def expected_shape(name: str, vocab: int, hidden: int, inner: int) -> Shape:
     """Shape of one of our parameters; None where any size will do."""
-    if name == our_names.DECODER_BIAS:
+    if name == tensor_names.DECODER_BIAS:
         return (vocab,)
-    if name == our_names.WORD_EMBEDDINGS:
+    if name == tensor_names.WORD_EMBEDDINGS:
         return (vocab, hidden)
     if name.endswith("_embeddings.weight"):
         return (None, hidden)
@@ -26,7 +26,7 @@ def expected_shape(name: str, vocab: int, hidden: int, inner: int) -> Shape:
         return (hidden, outputs) if name.endswith(".weight") else (outputs,)
     if "intermediate" in name:
         return (hidden, inner) if name.endswith(".weight") else (inner,)
-    if our_names.is_linear(name):
+    if tensor_names.is_linear(name):
         return (inner, hidden) if re.search(r"layer\.\d+\.output\.dense", name) else (hidden, hidden)
     return (hidden,)
 
@@ -52,7 +52,7 @@ def check_sizes(parameters: Mapping[str, np.ndarray], num_layers: int, config: B
     wrong = []
     if num_layers != config.num_hidden_layers:
         wrong.append(f"{num_layers} layers, num_hidden_layers is {config.num_hidden_layers}")
-    vocab = len(parameters[our_names.WORD_EMBEDDINGS])
+    vocab = len(parameters[tensor_names.WORD_EMBEDDINGS])
     rows = {
         "bert.embeddings.position_embeddings.weight": config.max_position_embeddings,
         "bert.embeddings.token_type_embeddings.weight": config.type_vocab_size,
@@ -68,8 +68,8 @@ def check_sizes(parameters: Mapping[str, np.ndarray], num_layers: int, config: B
 
 
 def heads_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """The heads that are there, keys of our_names.HEADS."""
-    return tuple(head for head, names in our_names.HEADS.items() if any(name in parameters for name in names))
+    """The heads that are there, keys of tensor_names.HEADS."""
+    return tuple(head for head, names in tensor_names.HEADS.items() if any(name in parameters for name in names))
 
 
 def check_complete(parameters: Mapping[str, np.ndarray], num_layers: int) -> None:
@@ -78,15 +78,15 @@ def check_complete(parameters: Mapping[str, np.ndarray], num_layers: int) -> Non
     Raises:
         ConversionError: with each missing tensor in a line.
     """
-    heads = [name for head in heads_of(parameters) for name in our_names.HEADS[head]]
-    needed = [*our_names.encoder_names(num_layers), *heads]
+    heads = [name for head in heads_of(parameters) for name in tensor_names.HEADS[head]]
+    needed = [*tensor_names.encoder_names(num_layers), *heads]
     if lacking := [name for name in needed if name not in parameters]:
         raise ConversionError("the model is there in part only:\n  " + "\n  ".join(_missing(lacking, parameters)))
 
 
 def _missing(names: list[str], parameters: Mapping[str, np.ndarray]) -> list[str]:
     """A line for each, with the shape it should have where that follows from the others."""
-    words = parameters.get(our_names.WORD_EMBEDDINGS)
+    words = parameters.get(tensor_names.WORD_EMBEDDINGS)
     inner = next((value for name, value in parameters.items() if "intermediate.dense.weight" in name), None)
     if words is None or inner is None or words.ndim != 2 or inner.ndim != 2:
         return [f"missing: {name}" for name in names]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.conversion.raw import ConversionError, RawTensors, read_json
+from bert.conversion.raw_tensors import ConversionError, RawTensors, read_json
 
 
 def read_shards(index: Path, read: Callable[[Path], RawTensors]) -> RawTensors:

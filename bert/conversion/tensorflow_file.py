@@ -10,8 +10,8 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
-from bert.conversion.our_names import TENSORFLOW_TRAINING
-from bert.conversion.raw import (
+from bert.conversion.leveldb_table import masked_crc32c, read_table
+from bert.conversion.raw_tensors import (
     BFLOAT16,
     ConversionError,
     RawTensors,
@@ -20,7 +20,7 @@ from bert.conversion.raw import (
     map_file,
     regular_file,
 )
-from bert.conversion.sorted_table import masked_crc32c, read_table
+from bert.conversion.tensor_names import TENSORFLOW_TRAINING
 
 _DTYPES = {number: np.dtype(name) for number, name in ((1, "<f4"), (2, "<f8"), (3, "<i4"), (9, "<i8"), (19, "<f2"))}
 _DTYPES[14] = BFLOAT16

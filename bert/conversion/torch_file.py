@@ -16,7 +16,7 @@ import numpy as np
 
 from bert.conversion.numpy_pickles import ordered_dict
 from bert.conversion.pickle_machine import Builders, PickleMachine
-from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, check_volume, count_elements, map_file
+from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, check_volume, count_elements, map_file
 
 _STORAGES: dict[str, np.dtype] = {
     "FloatStorage": np.dtype("<f4"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
-from bert.conversion.raw import ConversionError, read_json, write_json
+from bert.conversion.raw_tensors import ConversionError, read_json, write_json
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.config.architecture import BertConfig
-from bert.conversion import layout, our_names
+from bert.conversion import tensor_layout, tensor_names
 from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, describe
-from bert.conversion.raw import ConversionError, write_json
+from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
 from bert.files import sync
 
 REPORT_FILE = "conversion.json"
-# Heads (keys of our_names.HEADS) that a task needs, and those it also takes.
+# Heads (keys of tensor_names.HEADS) that a task needs, and those it also takes.
 _NEEDS = {
     "pretraining": ("pooler", "masked-LM head", "next-sentence head"),
     "masked-lm": ("masked-LM head",),
@@ -58,7 +58,7 @@ class Model:
             padded = self.config.padded_vocab_size()
             notes.append(f"padding of the vocabulary kept: vocab_size is {padded}")
             return dict(self.parameters), self.config.model_copy(update={"vocab_size": padded})
-        return layout.strip_vocabulary(self.parameters, self.config.vocab_size, notes), self.config
+        return tensor_layout.strip_vocabulary(self.parameters, self.config.vocab_size, notes), self.config
 
     def num_outputs(self) -> int | None:
         """Classes of the classifier; None without one."""
@@ -124,7 +124,7 @@ def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[
     """The encoder and the task's heads; other heads are left out, each with a note."""
     wanted = (*_NEEDS[task], *_TAKES.get(task, ()))
     result = dict(parameters)
-    for head, names in our_names.HEADS.items():
+    for head, names in tensor_names.HEADS.items():
         if head not in wanted and any(name in result for name in names):
             notes.append(f"left out: {head}, of no use to {task}")
             result = {name: value for name, value in result.items() if name not in names}
@@ -180,7 +180,7 @@ def write_hugging_face(folder: Path, model: Model, notes: list[str]) -> None:
     """config.json, model.safetensors and the tokenizer's files."""
     parameters, config = model.unpadded(notes)
     tensors = {
-        model.name_without_prefix(name): np.ascontiguousarray(array.T if our_names.is_linear(name) else array)
+        model.name_without_prefix(name): np.ascontiguousarray(array.T if tensor_names.is_linear(name) else array)
         for name, array in parameters.items()
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -202,11 +202,11 @@ def write_paddlenlp(folder: Path, model: Model, notes: list[str]) -> None:
         )
     parameters, config = model.unpadded(notes)
     tensors = {
-        model.name_without_prefix(our_names.paddlenlp_name(name)): np.ascontiguousarray(array)
+        model.name_without_prefix(tensor_names.paddlenlp_name(name)): np.ascontiguousarray(array)
         for name, array in parameters.items()
     }
-    if our_names.DECODER_BIAS in parameters:  # PaddleNLP keeps the tied decoder under its own names too
-        tensors["cls.predictions.decoder.weight"] = tensors[our_names.WORD_EMBEDDINGS]
+    if tensor_names.DECODER_BIAS in parameters:  # PaddleNLP keeps the tied decoder under its own names too
+        tensors["cls.predictions.decoder.weight"] = tensors[tensor_names.WORD_EMBEDDINGS]
         tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.decoder_bias"]
     with open(folder / "model_state.pdparams", "wb") as file:
         pickle.dump(tensors, file, protocol=4)  # the highest that Paddle reads

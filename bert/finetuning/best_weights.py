@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.writer import SaveFailed
 from bert.finetuning.config import FineTuningConfig

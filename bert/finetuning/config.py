@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bert.checkpoints.files import weights_folder
-from bert.config.base import (
+from bert.checkpoints.directories import weights_folder
+from bert.config.training_settings import (
     AnyConfig,
     BatchSettings,
     OptimizerSettings,

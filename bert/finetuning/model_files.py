@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoints.files import weights_folder
-from bert.config.base import InitializationSettings
+from bert.checkpoints.directories import weights_folder
+from bert.config.training_settings import InitializationSettings
 from bert.conversion.locating import VOCABULARY_FILE, is_there
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
-from bert.conversion.raw import ConversionError
+from bert.conversion.raw_tensors import ConversionError
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bert.checkpoints.state import VOCABULARY_FILE
-from bert.config.base import derive
+from bert.config.training_settings import derive
 from bert.finetuning.best_weights import BestWeights
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader

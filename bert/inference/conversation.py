@@ -6,7 +6,7 @@ from typing import IO
 
 from bert.finetuning.squad.config import SquadConfig
 from bert.inference.question_answering import AnsweredQuestion, QuestionAnswerer
-from bert.training.run import choose_device
+from bert.training.training_run import choose_device
 
 _SHOWN = 5  # candidates of each answer
 

@@ -8,7 +8,7 @@ from typing import Any
 from bert.conversion import writing
 from bert.conversion.command_line import source_parser
 from bert.conversion.converting import Request, convert, read
-from bert.conversion.raw import write_json
+from bert.conversion.raw_tensors import write_json
 from bert.inference.onnx_graph import write_onnx
 from bert.inference.serving import DESCRIPTION_FILE, INPUTS, outputs_of
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig
-from bert.conversion import layout
-from bert.conversion.raw import ConversionError
+from bert.conversion import tensor_layout
+from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.writing import Model
 from bert.inference.serving import INPUTS, outputs_of
 
@@ -124,7 +124,7 @@ def write_onnx(folder: Path, model: Model) -> None:
         import onnx
     except ImportError:
         raise ConversionError("--format onnx needs the onnx package; install requirements-export.txt") from None
-    parameters = layout.strip_vocabulary(model.parameters, model.config.vocab_size, [])
+    parameters = tensor_layout.strip_vocabulary(model.parameters, model.config.vocab_size, [])
     if sum(array.nbytes for array in parameters.values()) > _LARGEST:
         raise ConversionError("the model has more than 2 GB, which one ONNX file cannot hold; use paddle-inference")
     graph = _Graph(parameters, model.config, onnx)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert.checkpoints import state as checkpoint
-from bert.checkpoints.files import weights_folder
+from bert.checkpoints.directories import weights_folder
 from bert.checkpoints.state import CheckpointError
 from bert.config.architecture import BertConfig
 from bert.finetuning.model_files import VOCABULARY_FILE, implied_by_weights

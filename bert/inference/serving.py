@@ -1,6 +1,6 @@
 """The inputs and outputs of an exported model, which serving.json beside it describes."""
 
-from bert.conversion.raw import ConversionError
+from bert.conversion.raw_tensors import ConversionError
 
 DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights

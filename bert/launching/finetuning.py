@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert import REPOSITORY
-from bert.config.base import derive
 from bert.config.command_line import EntryPoint, dump_yaml, settings_or_answers, usage_errors
+from bert.config.training_settings import derive
 from bert.finetuning.config import FineTuningConfig
-from bert.launching.launch import launch
 from bert.launching.previous_run import read_json
+from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks, num_gpus, read_ranks
-from bert.launching.runner import Runner
+from bert.launching.start_training import launch
 
 Row = tuple[str, str, str]  # title, key of summary.json, format
 _THROUGHPUT: list[Row] = [

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoints.files import weights_folder
+from bert.checkpoints.directories import weights_folder
 from bert.config.command_line import EntryPoint
+from bert.launching.process_runner import module_command, repository_environment
 from bert.launching.ranks import quickstart_processes
-from bert.launching.runner import module_command, repository_environment
 from bert.pretraining.recipes.quickstart import QUICKSTART_DIR
 
 QUICKSTART_OUTPUT = Path("results/glue_quickstart")

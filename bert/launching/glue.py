@@ -10,7 +10,7 @@ from typing import Any
 
 from bert.config.command_line import parse_flags
 from bert.finetuning.glue.config import ENTRY
-from bert.finetuning.glue.tasks import find_task
+from bert.finetuning.glue.task_table import find_task
 from bert.launching import finetuning, ner
 from bert.launching.arguments import LauncherParser, split_positional
 from bert.launching.finetuning import FineTuningPlan, make_plan

@@ -10,7 +10,7 @@ from typing import Any
 
 from bert.launching.pretraining_plan import LaunchPlan
 from bert.launching.previous_run import read_json
-from bert.launching.runner import module_command
+from bert.launching.process_runner import module_command
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME, is_unfinished
 

@@ -9,14 +9,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-from bert.config.base import derive
 from bert.config.command_line import dump_yaml, usage_errors
+from bert.config.training_settings import derive
 from bert.launching import pretraining_quickstart, pretraining_report
-from bert.launching.launch import explain_exit, launch
 from bert.launching.preparation import prepare_shards
 from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
 from bert.launching.previous_run import is_done, refuse_other_run
-from bert.launching.runner import Runner
+from bert.launching.process_runner import Runner
+from bert.launching.start_training import explain_exit, launch
 from bert.planning.flags import planned
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.dry_run import dry_run_report

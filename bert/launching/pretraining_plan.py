@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
-from bert.config.base import derive
 from bert.config.command_line import parse_flags, resolve_config, suggest
+from bert.config.training_settings import derive
 from bert.launching.arguments import (
     PRECISIONS,
     LauncherParser,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bert.files import lock
 from bert.launching.preparation import Run, Steps, preprocessing_command
-from bert.launching.runner import module_command
+from bert.launching.process_runner import module_command
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from bert.checkpoints.files import list_steps
-from bert.config.base import AnyConfig, TrainingConfig, derive
+from bert.checkpoints.directories import list_steps
+from bert.config.training_settings import AnyConfig, TrainingConfig, derive
 
 # A run may be continued with other values of these: they do not decide what is learned from which samples. That the
 # global batch, the seed and the data are those of the checkpoint is checked when it is loaded (check_continues).

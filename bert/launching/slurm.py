@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert.checkpoints.files import list_steps
+from bert.checkpoints.directories import list_steps
 from bert.config.command_line import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED
 from bert.launching.arguments import PRECISIONS, one_of
@@ -20,7 +20,7 @@ from bert.launching.pretraining import main as pretraining
 from bert.launching.pretraining import prepare_data
 from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
 from bert.launching.previous_run import is_done, read_json
-from bert.launching.runner import Runner
+from bert.launching.process_runner import Runner
 from bert.samples.manifest import UNFINISHED_NAME
 
 MAX_RUNS_WITHOUT_PROGRESS = 3

@@ -8,7 +8,7 @@ layers are [in, out], as in Paddle.
 import math
 
 from bert.config.architecture import FusedKernels
-from bert.config.base import BertConfig
+from bert.config.training_settings import BertConfig
 from bert.runtime.paddle_api import core, nn, paddle
 
 F = nn.functional

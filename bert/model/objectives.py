@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bert.config.architecture import FusedKernels
-from bert.config.base import BertConfig
+from bert.config.training_settings import BertConfig
 from bert.model.losses import (
     answer_span_loss,
     classification_loss,

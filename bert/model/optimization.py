@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.config.base import OptimizerSettings
+from bert.config.training_settings import OptimizerSettings
 from bert.runtime.paddle_api import paddle, static, write_variable
 
 LEARNING_RATE = "learning_rate"

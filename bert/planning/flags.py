@@ -13,14 +13,14 @@ from bert.reporting.logs import duration
 _VALUES = {  # name -> (metavar, help)
     "hardware": (
         "[NODES x GPUS x] PART",
-        "with --plan: such as 8xA100-80GB or 4x8xA100-80GB, of the parts in bert/planning/parts.yaml",
+        "with --plan: such as 8xA100-80GB or 4x8xA100-80GB, of the parts in bert/planning/hardware_parts.yaml",
     ),
     "price_per_hour": ("PRICE", "with --plan: of one node"),
     "mean_padded_length": (
         "TOKENS",
         "with --plan: mean length of a padded sequence, where bins make it shorter than --max-seq-length",
     ),
-    "parts": ("FILE", "with --plan: another table than bert/planning/parts.yaml"),
+    "parts": ("FILE", "with --plan: another table than bert/planning/hardware_parts.yaml"),
 }
 PLAN_FLAGS = ("plan", *_VALUES)
 

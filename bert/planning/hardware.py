@@ -1,4 +1,4 @@
-"""Hardware by name (`4x8xA100-80GB`) from the editable table parts.yaml."""
+"""Hardware by name (`4x8xA100-80GB`) from the editable table hardware_parts.yaml."""
 
 import dataclasses
 import difflib
@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError
 
-from bert.config.base import PrecisionSettings
-from bert.config.settings import Settings
+from bert.config.settings_base import Settings
+from bert.config.training_settings import PrecisionSettings
 
-PARTS_FILE = Path(__file__).with_name("parts.yaml")
+PARTS_FILE = Path(__file__).with_name("hardware_parts.yaml")
 
 
 class Peaks(Settings):
@@ -33,7 +33,7 @@ class Efficiency(Settings):
 
 
 class Part(Settings):
-    """One device: a GPU, or a CPU core. Units as in parts.yaml."""
+    """One device: a GPU, or a CPU core. Units as in hardware_parts.yaml."""
 
     tflops: Peaks
     memory_gb: float = Field(gt=0)

@@ -5,8 +5,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from bert.config.base import InitializationSettings, RunSettings, TrainingConfig, check_vocabulary_file, unset_variable
 from bert.config.flags import ValueFlags
+from bert.config.training_settings import (
+    InitializationSettings,
+    RunSettings,
+    TrainingConfig,
+    check_vocabulary_file,
+    unset_variable,
+)
 from bert.samples.settings import LoaderSettings
 
 

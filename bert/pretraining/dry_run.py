@@ -3,8 +3,8 @@
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from bert.config.base import PrecisionSettings
 from bert.config.entry_point import Inquiry
+from bert.config.training_settings import PrecisionSettings
 from bert.planning.estimates import checkpoint_bytes, memory_per_rank, training_flops_per_sequence
 from bert.pretraining.config import PretrainingConfig
 

@@ -7,7 +7,7 @@ import numpy as np
 from bert.arrays.compiled import compiled
 from bert.arrays.ragged import ragged_indices
 from bert.samples.masking import MaskingRule, choose_positions, corrupt
-from bert.samples.table import SampleTable
+from bert.samples.sample_table import SampleTable
 
 MASKED_PADDING_MULTIPLE = 8
 

@@ -21,9 +21,9 @@ from bert.samples.global_batches import GlobalBatchLoader
 from bert.samples.masking import MaskingRule
 from bert.samples.order import SampleOrder
 from bert.samples.prefetching import prefetched
+from bert.samples.sample_table import SampleTable
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
-from bert.samples.table import SampleTable
 from bert.samples.table_cache import TableCache, gather
 from bert.tokenization.vocabulary import Vocabulary
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from bert.config.settings import Settings
+from bert.config.settings_base import Settings
 
 
 class LoaderSettings(Settings):

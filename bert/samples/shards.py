@@ -13,7 +13,7 @@ from bert.files import checksum_of
 from bert.samples.formats import arrow, hdf5, parquet
 from bert.samples.listing import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
 from bert.samples.manifest import Manifest, read_manifest
-from bert.samples.table import SampleTable
+from bert.samples.sample_table import SampleTable
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 

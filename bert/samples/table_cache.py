@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from bert.samples.table import SampleTable, concatenate
+from bert.samples.sample_table import SampleTable, concatenate
 
 
 class TableCache:

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from bert.config.base import TrainingConfig
+from bert.config.training_settings import TrainingConfig
 from bert.runtime.distributed import Collective, Group, initialize
 from bert.runtime.hardware import peak_tflops, use_cores
 from bert.runtime.paddle_api import default_device, place_of, static

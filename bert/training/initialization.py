@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
-from bert.checkpoints.files import VerifiedCheckpoint
+from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.state import CheckpointError, Progress
-from bert.config.base import BertConfig, TrainingConfig
+from bert.config.training_settings import BertConfig, TrainingConfig
 from bert.conversion.reading import read_pretrained
 from bert.training.trainer import Device
 from program import TrainingProgram

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.state import Progress
 from bert.checkpoints.writer import CheckpointWriter, SaveTimes
-from bert.config.base import TrainingConfig
+from bert.config.training_settings import TrainingConfig
 from bert.runtime.distributed import Group
 from bert.training.devices import Device
 from program import TrainingProgram

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from bert.checkpoints.state import Progress
 from bert.reporting.logs import Log
-from bert.training.divergence import TrainingDiverged
+from bert.training.health_checks import TrainingDiverged
 from bert.training.interval_metrics import IntervalMetrics
-from bert.training.loss_spikes import SpikeGuard
+from bert.training.spike_detection import SpikeGuard
 
 logger = logging.getLogger(__name__)
 MAX_ROLL_BACKS = 5  # of one leg of a run

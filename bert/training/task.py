@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert.checkpoints.state import Progress
-from bert.config.base import TrainingConfig
+from bert.config.training_settings import TrainingConfig
 from bert.model.objectives import Objective
 from bert.reporting.logs import Log
 from bert.training.devices import Device

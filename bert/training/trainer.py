@@ -5,17 +5,17 @@ from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from bert.config.base import TrainingConfig
+from bert.config.training_settings import TrainingConfig
 from bert.model.optimization import SKIPPED_UPDATES
 from bert.randomness import stream_key
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import paddle, read_variable, write_variable
 from bert.training.devices import Device
-from bert.training.divergence import check_finite, check_ranks
+from bert.training.health_checks import check_finite, check_ranks
 from bert.training.interruption import StopRequest
 from bert.training.interval_metrics import collect
-from bert.training.loss_spikes import SpikeGuard
 from bert.training.saving import NoCheckpoints
+from bert.training.spike_detection import SpikeGuard
 from bert.training.spike_recovery import SpikeRecovery
 from bert.training.throughput import Throughput, Totals
 from bert.training.watchdog import Watchdog

@@ -17,7 +17,7 @@ from bert.arrays.compiled import compiled
 from bert.arrays.ragged import ragged_indices
 from bert.randomness import integers_below, permutation, stream_key, uniform
 from bert.samples.mask_loops import below_at, uniform_at
-from bert.samples.table import SampleTable, join_pairs
+from bert.samples.sample_table import SampleTable, join_pairs
 from bert.tokenization.vocabulary import Vocabulary
 from data.text.sentences import TokenizedDocuments
 

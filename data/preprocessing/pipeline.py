@@ -23,7 +23,7 @@ from bert.arrays.ragged import offsets_of
 from bert.files import atomic_path, checksum_of_file, sha256_of, write_atomically
 from bert.randomness import stream_key, uniform
 from bert.samples.formats.arrow import arrow_columns
-from bert.samples.formats.writer import ShardWriter
+from bert.samples.formats.shard_writer import ShardWriter
 from bert.samples.manifest import MANIFEST_NAME, UNFINISHED_NAME, ShardRecord
 from bert.samples.masking import MaskingRule
 from bert.tokenization.fast_tokenizer import FastTokenizer

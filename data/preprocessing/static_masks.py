@@ -11,7 +11,7 @@ from bert.arrays.ragged import offsets_of
 from bert.randomness import hash64
 from bert.samples.mask_loops import choose_in_pairs
 from bert.samples.masking import MaskingRule, choose_words, corrupt_with
-from bert.samples.table import SampleTable, StaticMasks
+from bert.samples.sample_table import SampleTable, StaticMasks
 from data.preprocessing.pairs import Spans
 
 _ROWS_AT_ONCE = 512  # of whole-word masks, so that the matrices stay in the processor's cache

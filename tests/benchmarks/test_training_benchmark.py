@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert import REPOSITORY
-from bert.config.base import BertConfig
+from bert.config.training_settings import BertConfig
 from bert.planning.estimates import training_flops_per_sequence
 from tests.benchmarks.compare_training import OURS, check_same_model, figures, table, write_task
 from tests.benchmarks.measuring import decays, read_task

@@ -11,7 +11,7 @@ SEED = 12
 def main(task: Task, write_weights: bool) -> None:
     import numpy as np
 
-    from bert.config.base import BertConfig, OptimizerSettings, PrecisionSettings
+    from bert.config.training_settings import BertConfig, OptimizerSettings, PrecisionSettings
     from bert.model.objectives import PretrainingObjective
     from bert.model.optimization import Schedule, load_schedule
     from bert.runtime.distributed import Group, initialize

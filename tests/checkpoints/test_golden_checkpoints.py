@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bert import REPOSITORY
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
-from bert.config.base import derive
+from bert.config.training_settings import derive
 from tests.support import runs, tiny
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "checkpoints"

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.state import CheckpointError, differences, load, load_parameters
-from bert.config.base import derive
+from bert.config.training_settings import derive
 from tests.support import runs, tiny
 
 FLOAT16 = {"amp": True, "scale_loss": 1024.0, "loss_scale_growth_interval": 4}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bert.config.base import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, parse_arguments, parse_flags, parser_of, resolve_config
 from bert.config.flags import flat_fields
+from bert.config.training_settings import BUILT_IN_MODELS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES

@@ -10,11 +10,11 @@ from safetensors.numpy import load_file, save_file
 
 from bert import REPOSITORY
 from bert.conversion import downloading
-from bert.conversion.layout import PADDED_BIAS
-from bert.conversion.raw import ConversionError
+from bert.conversion.leveldb_table import masked_crc32c
+from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.shapes import heads_of
-from bert.conversion.sorted_table import masked_crc32c
+from bert.conversion.tensor_layout import PADDED_BIAS
 from bert.conversion.tensorflow_file import BundleEntry, read_tensor
 from tests.support import foreign
 
@@ -297,7 +297,7 @@ def test_names_that_paddlenlp_knows_are_fetched_through_it(tmp_path, monkeypatch
 
 
 def test_a_folder_of_steps_gives_the_newest_valid_one(tmp_path):
-    from bert.checkpoints.files import write_checkpoint
+    from bert.checkpoints.directories import write_checkpoint
 
     def write(folder: Path) -> None:
         (folder / "bert_config.json").write_text(json.dumps(foreign.CONFIG))

@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 
 import run_convert
 from bert import REPOSITORY
-from bert.conversion.raw import ConversionError
+from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from tests.support import foreign
 

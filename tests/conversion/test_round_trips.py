@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
 import run_convert
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.conversion.reading import read_pretrained
 from bert.conversion.shapes import heads_of
 from tests.support import foreign

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import run_convert
-from bert.checkpoints.files import CheckpointError, list_steps, step_directory
+from bert.checkpoints.directories import CheckpointError, list_steps, step_directory
 from tests.support import runs, tiny
 
 

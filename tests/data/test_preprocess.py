@@ -19,8 +19,8 @@ import data.train_vocabulary
 from bert import REPOSITORY
 from bert.files import write_atomically
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
+from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
-from bert.samples.table import SampleTable
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import Vocabulary
 from data import balance_shards, preprocess_bert_pretrain

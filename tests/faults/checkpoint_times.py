@@ -13,7 +13,7 @@ import bert  # noqa: F401 - before Paddle, whichever module loads it
 from bert.checkpoints.writer import CheckpointWriter
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.model.objectives import PretrainingObjective
-from bert.training import run as running
+from bert.training import training_run as running
 from bert.training.saving import Checkpoints
 from tests.support import tiny
 from tests.support.runs import fresh_progress

@@ -15,13 +15,13 @@ from typing import Any
 
 import bert  # noqa: F401 - before Paddle, whichever module loads it
 import run_pretraining
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining import task as pretraining
 from bert.runtime import distributed
-from bert.training import run as runs
 from bert.training import trainer as training
+from bert.training import training_run as runs
 from tests.faults import sabotage
 from tests.faults.boundaries import Boundaries, signals_at
 

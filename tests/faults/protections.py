@@ -22,7 +22,7 @@ def does_nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def accept_checkpoints() -> list[Replacement]:
-    from bert.checkpoints import files
+    from bert.checkpoints import directories as files
 
     def verify(checkpoint):
         known = isinstance(checkpoint, files.VerifiedCheckpoint)
@@ -32,7 +32,7 @@ def accept_checkpoints() -> list[Replacement]:
 
 
 def write_in_place() -> list[Replacement]:
-    from bert.checkpoints import files
+    from bert.checkpoints import directories as files
 
     def write_checkpoint(parent, step, write_files):
         final = files.step_directory(parent, step)
@@ -45,7 +45,7 @@ def write_in_place() -> list[Replacement]:
 
 
 def ignore_disk_errors() -> list[Replacement]:
-    from bert.checkpoints import files
+    from bert.checkpoints import directories as files
 
     real = files.write_checkpoint
 
@@ -62,7 +62,7 @@ def ignore_disk_errors() -> list[Replacement]:
 
 
 def no_lock() -> list[Replacement]:
-    from bert.checkpoints import files
+    from bert.checkpoints import directories as files
 
     @contextlib.contextmanager
     def run_lock(parent):
@@ -73,7 +73,7 @@ def no_lock() -> list[Replacement]:
 
 
 def prune_everything() -> list[Replacement]:
-    from bert.checkpoints import files
+    from bert.checkpoints import directories as files
 
     def prune(parent, keep):
         import shutil
@@ -85,7 +85,7 @@ def prune_everything() -> list[Replacement]:
 
 
 def newest_by_clock() -> list[Replacement]:
-    from bert.checkpoints import files
+    from bert.checkpoints import directories as files
 
     def newest_valid(parent, *args):
         steps = [files.step_directory(parent, step) for step in files.list_steps(parent)]
@@ -146,7 +146,7 @@ def no_overflow_guard() -> list[Replacement]:
 
 
 def overlook_spikes() -> list[Replacement]:
-    from bert.training.loss_spikes import SpikeGuard
+    from bert.training.spike_detection import SpikeGuard
 
     return [Replacement(SpikeGuard, SpikeGuard.observe, does_nothing)]
 
@@ -154,7 +154,7 @@ def overlook_spikes() -> list[Replacement]:
 def constant_checksums() -> list[Replacement]:
     from types import SimpleNamespace
 
-    from bert.training import divergence
+    from bert.training import health_checks as divergence
 
     return [Replacement(divergence, divergence.zlib, SimpleNamespace(crc32=lambda data: 7))]
 
@@ -266,7 +266,7 @@ def accept_downloads() -> list[Replacement]:
 
 
 def accept_batch_sizes() -> list[Replacement]:
-    from bert.config.base import BatchSettings
+    from bert.config.training_settings import BatchSettings
 
     real = BatchSettings.gradient_accumulation_steps
     return [Replacement(BatchSettings, real, lambda self, world_size: 1)]

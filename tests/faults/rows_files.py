@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from bert.checkpoints import files as checkpoint_files
-from bert.checkpoints.files import MANIFEST, CheckpointError, newest_valid, verify
+from bert.checkpoints import directories as checkpoint_files
+from bert.checkpoints.directories import MANIFEST, CheckpointError, newest_valid, verify
 from tests.faults.harness import Row, Trials
 from tests.support.messages import messages
 

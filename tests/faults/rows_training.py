@@ -86,7 +86,7 @@ def workers_that_fail(trials: Trials) -> None:
 
 def overflows(trials: Trials) -> None:
     """NaN or Inf in one micro-step of an update, in float32, bfloat16 and float16: no variable of the model moves."""
-    from bert.config.base import PrecisionSettings
+    from bert.config.training_settings import PrecisionSettings
     from tests.support import tiny
 
     precisions = [
@@ -119,8 +119,8 @@ def overflows(trials: Trials) -> None:
 
 
 def _persistent_overflow(trials: Trials) -> None:
-    from bert.checkpoints.files import list_steps
-    from bert.training.divergence import TrainingDiverged
+    from bert.checkpoints.directories import list_steps
+    from bert.training.health_checks import TrainingDiverged
     from tests.support import runs, tiny
 
     folder = trials.folder / "persistent"
@@ -212,7 +212,7 @@ class _TwoRanks:
 
 def drifting_ranks(trials: Trials) -> None:
     """One bit of one parameter of another rank: the comparison names it."""
-    from bert.training.divergence import RanksDiffer, check_ranks
+    from bert.training.health_checks import RanksDiffer, check_ranks
     from tests.support import tiny
 
     mine, other = tiny.Session(), tiny.Session()

@@ -70,7 +70,7 @@ def checkpoints(output: Path) -> Path:
 
 def newest_step(output: Path) -> int:
     """Of the newest checkpoint that verifies; 0 without any."""
-    from bert.checkpoints.files import newest_valid
+    from bert.checkpoints.directories import newest_valid
 
     newest = newest_valid(checkpoints(output))
     return int(newest.directory.name) if newest else 0

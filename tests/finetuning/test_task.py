@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert.arrays.ragged import offsets_of
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import usage_errors
 from bert.exit_codes import INTERRUPTED, NOT_SAVED
@@ -26,7 +26,7 @@ from bert.model.objectives import (
     TokenClassificationObjective,
 )
 from bert.runtime.paddle_api import static
-from bert.training import run as training_run
+from bert.training import training_run
 from tests.support import tiny
 
 

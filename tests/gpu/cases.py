@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
-from bert.config.base import OptimizerSettings, PrecisionSettings, derive
+from bert.config.training_settings import OptimizerSettings, PrecisionSettings, derive
 from bert.finetuning.config import FineTuningOptimizerSettings
 from bert.finetuning.glue.recipes import GLUE_RECIPES
 from bert.finetuning.squad.recipes import RECIPES as SQUAD_RECIPES

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from bert.config.architecture import FusedKernels
-from bert.config.base import HardwareSettings, derive
+from bert.config.training_settings import HardwareSettings, derive
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.recipes import RECIPES
-from bert.training import run as runs
+from bert.training import training_run as runs
 from tests.gpu.cases import all_cases, distinct
 from tests.gpu.recipe_records import GOLDEN, record_of, table
 from tests.support import tiny

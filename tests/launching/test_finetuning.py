@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert.config.base import derive
+from bert.config.training_settings import derive
 from bert.launching import finetuning
 from bert.launching import ranks as launch_ranks
 from bert.launching.finetuning import result_lines, trained_model

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from bert import REPOSITORY
-from bert.config.base import derive
+from bert.config.training_settings import derive
 from bert.launching.pretraining import first_start
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.previous_run import continued

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.config.base import BUILT_IN_MODELS, derive
+from bert.config.training_settings import BUILT_IN_MODELS, derive
 from bert.launching.__main__ import main
 from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
 from bert.launching.ranks import quickstart_processes

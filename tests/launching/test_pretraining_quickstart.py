@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from bert import REPOSITORY
-from bert.config.base import derive
+from bert.config.training_settings import derive
 from bert.launching import pretraining_quickstart as quickstart
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.pretraining.recipes import RECIPES
@@ -14,7 +14,7 @@ from bert.pretraining.recipes import RECIPES
 SECOND_START = """
 import sys
 from pathlib import Path
-from bert.config.base import derive
+from bert.config.training_settings import derive
 from bert.launching import pretraining_quickstart as quickstart
 from bert.pretraining.recipes import RECIPES
 config = derive(RECIPES["quickstart_phase1"](), vocab_file=Path(sys.argv[1]) / "vocab.txt")

@@ -1,6 +1,6 @@
 """The summary of both phases."""
 
-from bert.config.base import derive
+from bert.config.training_settings import derive
 from bert.launching import pretraining_report
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.reporting.report_reading import read_run

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from bert.config.base import derive
 from bert.config.command_line import dump_yaml
 from bert.config.flags import flat_fields
+from bert.config.training_settings import derive
 from bert.finetuning.glue.config import GlueConfig
 from bert.finetuning.ner.config import TaggingConfig
 from bert.finetuning.squad.config import SquadConfig

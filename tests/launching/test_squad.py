@@ -7,7 +7,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.finetuning.squad.recipes import RECIPES
-from bert.launching import runner
+from bert.launching import process_runner as runner
 from bert.launching.squad import main, plan, result_lines
 
 

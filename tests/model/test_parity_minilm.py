@@ -18,7 +18,7 @@ from safetensors.numpy import load
 from tokenizers import Tokenizer
 
 from bert import REPOSITORY
-from bert.config.base import BertConfig
+from bert.config.training_settings import BertConfig
 from bert.model.modeling import BertModel
 from bert.runtime.paddle_api import paddle, static, unique_name, write_variable
 from tests.support import tiny

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert import REPOSITORY
-from bert.config.base import BUILT_IN_MODELS, BertConfig, derive
+from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, derive
 from bert.planning.estimates import (
     checkpoint_bytes,
     forward_flops_per_sequence,

@@ -3,8 +3,8 @@
 import pytest
 
 from bert import REPOSITORY
-from bert.config.base import BUILT_IN_MODELS, BertConfig, derive
 from bert.config.command_line import parse_arguments
+from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, derive
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.planning.estimates import forward_flops_per_sequence
 from bert.planning.flags import planned

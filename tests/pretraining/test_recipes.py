@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.config.base import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, resolve_config
+from bert.config.training_settings import BUILT_IN_MODELS
 from bert.pretraining.dry_run import dry_run_report
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.recipes import PRESETS, RECIPES

@@ -17,13 +17,13 @@ import zlib
 import numpy as np
 from tests.support import tiny
 
-from bert.config.base import OptimizerSettings, PrecisionSettings
+from bert.config.training_settings import OptimizerSettings, PrecisionSettings
 from bert.runtime.distributed import finalize, group_from_environment
 from bert.samples.global_batches import GlobalBatch
 from bert.training.interruption import StopRequest
 from bert.reporting.logs import Log, RunLog
 from bert.model.optimization import COUNTERS
-from bert.training.divergence import RanksDiffer, check_ranks
+from bert.training.health_checks import RanksDiffer, check_ranks
 from bert.training.saving import NoCheckpoints
 from bert.training.trainer import Trainer
 

@@ -11,8 +11,8 @@ import pytest
 
 from bert.samples.formats.arrow import arrow_columns, columns_to_arrow
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, read_manifest, write_manifest
+from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
-from bert.samples.table import SampleTable
 from bert.tokenization.token_strings import TokenStrings
 from data.balance_shards import balance
 from tests.support.corpora import random_table, table_to_arrow, table_to_parquet, vocabulary, write_shards

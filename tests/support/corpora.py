@@ -11,9 +11,9 @@ from bert.arrays.arrow import arrow_array
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.files import checksum_of
 from bert.samples.formats.arrow import arrow_columns, columns_to_arrow
-from bert.samples.formats.writer import ShardWriter
+from bert.samples.formats.shard_writer import ShardWriter
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
-from bert.samples.table import SampleTable, StaticMasks, join_pairs
+from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs
 from bert.tokenization.token_strings import TokenStrings, encode_positions
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 

@@ -16,7 +16,7 @@ if __name__ == "__main__":
 import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
 from tests.support import tiny
 from tests.support.messages import messages
-from bert.training import initialization, run as training_run
+from bert.training import initialization, training_run
 from bert.checkpoints.state import Progress
 from bert.checkpoints.writer import CheckpointWriter
 from bert.model.objectives import PretrainingObjective

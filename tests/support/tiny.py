@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bert.config.base import BertConfig, OptimizerSettings, PrecisionSettings
+from bert.config.training_settings import BertConfig, OptimizerSettings, PrecisionSettings
 from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import Schedule, load_schedule
 from bert.pretraining.config import PretrainingConfig
@@ -218,7 +218,7 @@ def updates(start_step: int, micro_steps: int = 1, size: int = 12, change=lambda
 
 def pretraining_config(directory, **changes) -> PretrainingConfig:
     """Settings of a run of the tiny model under `directory`; `changes` are flat names, `model` a BertConfig."""
-    from bert.config.base import derive
+    from bert.config.training_settings import derive
 
     vocabulary = directory / "vocab.txt"
     if not vocabulary.exists():

@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from bert.checkpoints.files import list_steps, remove_step
+from bert.checkpoints.directories import list_steps, remove_step
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.reporting.logs import RunLog
 from bert.runtime.paddle_api import write_variable
-from bert.training.divergence import TrainingDiverged, check_finite
+from bert.training.health_checks import TrainingDiverged, check_finite
 from bert.training.interruption import StopRequest
 from tests.support import runs, tiny
 

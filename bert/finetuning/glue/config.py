@@ -8,7 +8,7 @@ from bert.config.command_line import EntryPoint
 from bert.finetuning.config import FineTuningConfig, TaskDataSettings
 from bert.finetuning.glue.reading import MAX_BAD_LINE_FRACTION
 from bert.finetuning.glue.recipes import GLUE_RECIPES
-from bert.finetuning.glue.tasks import TASKS, GlueTask, custom_task, find_task
+from bert.finetuning.glue.task_table import TASKS, GlueTask, custom_task, find_task
 from bert.finetuning.model_files import implied_by_weights
 from bert.planning.flags import PLAN
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert.arrays.ragged import ragged_indices
 from bert.finetuning.sequences import single_sequences
-from bert.samples.table import join_pairs
+from bert.samples.sample_table import join_pairs
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.finetuning.glue.tasks import Column, Split
+from bert.finetuning.glue.task_table import Column, Split
 from bert.finetuning.text_files import DataError, decoded_text
 
 MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from bert import REPOSITORY
-from bert.finetuning.glue.tasks import TASKS
+from bert.finetuning.glue.task_table import TASKS
 
 _EXAMPLES = REPOSITORY / "data" / "examples"
 Settings = dict[str, Any]

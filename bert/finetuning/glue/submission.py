@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.files import write_atomically
-from bert.finetuning.glue.tasks import GlueTask
+from bert.finetuning.glue.task_table import GlueTask
 
 
 def prediction_texts(task: GlueTask, labels: Sequence[str] | None, predictions: np.ndarray) -> list[str]:

@@ -18,7 +18,7 @@ from bert.finetuning.glue.config import GlueConfig
 from bert.finetuning.glue.metrics import scores
 from bert.finetuning.glue.reading import LabelRule, discover_labels, find_file, read_examples
 from bert.finetuning.glue.submission import prediction_texts, write_predictions
-from bert.finetuning.glue.tasks import GlueTask, Split
+from bert.finetuning.glue.task_table import GlueTask, Split
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, texts_to_keep
 from bert.finetuning.task import FineTuning, FineTuningData, Outputs, PredictedSet

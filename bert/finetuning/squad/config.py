@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from bert.config.base import BUILT_IN_MODELS, unset_variable
 from bert.config.command_line import EntryPoint
+from bert.config.training_settings import BUILT_IN_MODELS, unset_variable
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings
 from bert.finetuning.model_files import implied_by_weights, named_weights
 from bert.finetuning.squad.features import WindowSettings

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.finetuning.squad.examples import SquadExamples
-from bert.samples.table import join_pairs
+from bert.samples.sample_table import join_pairs
 from bert.tokenization.offsets import OffsetTokenizer, TokenizedTexts
 from bert.tokenization.vocabulary import Vocabulary
 

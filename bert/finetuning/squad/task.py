@@ -20,7 +20,7 @@ from bert.finetuning.squad.predictions import Predictions, n_best_as_json, predi
 from bert.finetuning.task import FineTuning, FineTuningData, Outputs, PredictedSet
 from bert.model.objectives import QuestionAnsweringObjective
 from bert.runtime.distributed import Group
-from bert.samples import table as samples
+from bert.samples import sample_table as samples
 from bert.tokenization import fast_tokenizer
 from bert.tokenization import offsets as token_offsets
 from bert.tokenization.vocabulary import Vocabulary

@@ -6,7 +6,7 @@ Data is read from $BERT_PREP_WORKING_DIR.
 
 from pathlib import Path
 
-from bert.config.base import BUILT_IN_MODELS, BatchSettings, OptimizerSettings, PrecisionSettings, derive
+from bert.config.training_settings import BUILT_IN_MODELS, BatchSettings, OptimizerSettings, PrecisionSettings, derive
 from bert.pretraining.config import DataSettings, PretrainingConfig, PretrainingRunSettings
 
 _SHARDS = Path("$BERT_PREP_WORKING_DIR/pretrain")

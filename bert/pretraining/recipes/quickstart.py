@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bert.config.base import BUILT_IN_MODELS, BatchSettings, OptimizerSettings, derive
+from bert.config.training_settings import BUILT_IN_MODELS, BatchSettings, OptimizerSettings, derive
 from bert.pretraining.config import DataSettings, PretrainingConfig, PretrainingRunSettings
 
 QUICKSTART_DIR = Path("results/quickstart")

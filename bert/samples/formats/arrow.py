@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from bert.arrays.arrow import arrow_array, numpy_array
-from bert.samples.formats.checks import MASK_COLUMNS, Description, check_mask_counts, check_positions
-from bert.samples.table import SampleTable, StaticMasks
+from bert.samples.formats.shard_checks import MASK_COLUMNS, Description, check_mask_counts, check_positions
+from bert.samples.sample_table import SampleTable, StaticMasks
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 

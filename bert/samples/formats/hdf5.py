@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from bert.arrays.ragged import offsets_of
-from bert.samples.formats.checks import Description
-from bert.samples.table import SampleTable, StaticMasks
+from bert.samples.formats.shard_checks import Description
+from bert.samples.sample_table import SampleTable, StaticMasks
 from bert.tokenization.token_strings import TokenStrings
 
 _ROW_DATASETS = ("input_ids", "input_mask", "segment_ids")  # [n, s]

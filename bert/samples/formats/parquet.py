@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert.arrays.arrow import numpy_array
-from bert.samples.formats.checks import MASK_COLUMNS, Description, check_mask_counts, check_positions
-from bert.samples.table import SampleTable, StaticMasks, join_pairs
+from bert.samples.formats.shard_checks import MASK_COLUMNS, Description, check_mask_counts, check_positions
+from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs
 from bert.tokenization.token_strings import TokenStrings, decode_positions
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from bert.finetuning.glue.features import pair_lengths, sentence_features
 from bert.finetuning.glue.submission import prediction_texts, write_predictions
-from bert.finetuning.glue.tasks import TASKS
+from bert.finetuning.glue.task_table import TASKS
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 

@@ -10,7 +10,7 @@ from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
 from bert.finetuning.glue.config import ENTRY
 from bert.finetuning.glue.task import read_data
-from bert.finetuning.glue.tasks import TASKS
+from bert.finetuning.glue.task_table import TASKS
 from bert.finetuning.model_files import labels_beside, labels_of_the_weights
 from bert.runtime.paddle_api import static
 from bert.tokenization.vocabulary import SPECIAL_TOKENS

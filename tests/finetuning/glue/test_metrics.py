@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert.finetuning.glue.metrics import METRICS, scores
-from bert.finetuning.glue.tasks import TASKS, custom_task
+from bert.finetuning.glue.task_table import TASKS, custom_task
 
 
 def accuracy(predictions, labels):

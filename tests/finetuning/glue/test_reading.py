@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert.finetuning.glue.reading import LabelRule, discover_labels, find_file, read_examples
-from bert.finetuning.glue.tasks import TASKS, custom_task, find_task
+from bert.finetuning.glue.task_table import TASKS, custom_task, find_task
 from bert.finetuning.text_files import DataError
 
 BOM = "\ufeff"

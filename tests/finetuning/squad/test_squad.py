@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import run_squad
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.finetuning.config import with_steps
 from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.config import SquadConfig
@@ -17,7 +17,7 @@ from bert.finetuning.squad.metrics import answers_of, score_squad_2
 from bert.inference.conversation import converse
 from bert.inference.question_answering import QuestionAnswerer
 from bert.runtime.paddle_api import static
-from bert.training import run as training_run
+from bert.training import training_run
 from tests.finetuning.squad.test_features import VOCABULARY
 from tests.support import launching, tiny
 from tests.support.squad_files import file_of, paragraph, question

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow
 from crc32c import crc32c
 
-from bert.conversion.raw import ConversionError
+from bert.conversion.raw_tensors import ConversionError
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bert.exit_codes import INTERRUPTED
-from bert.launching.runner import Runner, ranks_of
+from bert.launching.process_runner import Runner, ranks_of
 from tests.support.waiting import wait_until
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.checkpoints import files as checkpoint_files
-from bert.checkpoints.files import (
+from bert.checkpoints import directories as checkpoint_files
+from bert.checkpoints.directories import (
     MANIFEST,
     CheckpointError,
     list_steps,
@@ -336,7 +336,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from bert.checkpoints.files import run_lock
+from bert.checkpoints.directories import run_lock
 with run_lock(Path(sys.argv[2])):
     print("held", flush=True)
     time.sleep(60)

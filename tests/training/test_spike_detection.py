@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bert.training.loss_spikes import LEAST, WINDOW, SpikeGuard
+from bert.training.spike_detection import LEAST, WINDOW, SpikeGuard
 
 
 def feed(guard: SpikeGuard, losses, first: int = 0, size: int = 10):

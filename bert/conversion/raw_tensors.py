@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.checkpoints.files import CheckpointError
+from bert.checkpoints.directories import CheckpointError
 
 
 class ConversionError(CheckpointError):

@@ -10,7 +10,7 @@ import pytest
 
 from bert.config.command_line import resolve_config
 from bert.finetuning.glue.config import ENTRY
-from bert.launching import launch as launching
+from bert.launching import start_training as launching
 from bert.launching.ranks import Ranks
 
 SCRIPT = Path("run_numbers.py")

@@ -10,8 +10,8 @@ import re
 
 import numpy as np
 
-from bert.conversion import our_names
-from bert.conversion.raw import ConversionError, RawTensors
+from bert.conversion import tensor_names
+from bert.conversion.raw_tensors import ConversionError, RawTensors
 from bert.conversion.shapes import difference, expected_shape
 
 IS_FLAT = re.compile(r"(embedding|linear|layer_norm)_(\d{1,6})\.([wb])_0")
@@ -54,13 +54,13 @@ def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.nda
             raise ConversionError(
                 f"{raw.source} has the masked-LM head's normalisation but not its bias; the file is incomplete"
             )
-        found[our_names.DECODER_BIAS] = bias
+        found[tensor_names.DECODER_BIAS] = bias
     if fused:
         _split_fused(found, layers, fused_qkv, raw)
     _check_shapes(found, raw)
     notes = [f"left out: {training} tensors of the optimizer"] if training else []
     if "classifier.weight" in found and found["classifier.weight"].shape[1] == 2:
-        found = our_names.with_question_answering_head(found)
+        found = tensor_names.with_question_answering_head(found)
         notes.append(
             "the classifier of two outputs is taken for the question-answering head, the only one that "
             "NVIDIA's Paddle BERT has"
@@ -148,7 +148,7 @@ def _split_fused(found: dict[str, np.ndarray], layers: int, layout: str | None, 
 
 
 def _check_shapes(found: dict[str, np.ndarray], raw: RawTensors) -> None:
-    vocab, hidden = found[our_names.WORD_EMBEDDINGS].shape
+    vocab, hidden = found[tensor_names.WORD_EMBEDDINGS].shape
     inner = found["bert.encoder.layer.0.intermediate.dense.weight"].shape[-1]
     for name, array in found.items():
         if problem := difference(array, expected_shape(name, vocab, hidden, inner)):

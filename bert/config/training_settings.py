@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
-from bert.config.settings import Settings
+from bert.config.settings_base import Settings
 
 
 class BatchSettings(Settings):

@@ -9,10 +9,10 @@ import yaml
 from pydantic import BaseModel
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig
-from bert.config.base import TrainingConfig
 from bert.config.entry_point import EntryPoint
-from bert.config.errors import suggest
 from bert.config.flags import flat_fields, is_optional, members
+from bert.config.setting_errors import suggest
+from bert.config.training_settings import TrainingConfig
 
 _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a parent, and the model's JSON
 

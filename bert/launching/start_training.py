@@ -10,9 +10,9 @@ from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import write_atomically
 from bert.finetuning.config import FineTuningConfig
 from bert.launching.previous_run import continued, refuse_other_run, settings_asked_for, trains
+from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks, training_command
 from bert.launching.rendezvous import launcher_addresses, wait_for_master, without_proxy
-from bert.launching.runner import Runner
 from bert.pretraining.config import PretrainingConfig
 
 Settings = PretrainingConfig | FineTuningConfig

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from bert import exit_codes
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.writer import CheckpointWriter
-from bert.config.base import TrainingConfig
 from bert.config.command_line import dump_yaml
+from bert.config.training_settings import TrainingConfig
 from bert.model.objectives import Objective
 from bert.model.optimization import Schedule, load_schedule
 from bert.reporting.logs import QUIET_STEPS, Log, RunLog, early_messages

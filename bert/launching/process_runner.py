@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from bert import REPOSITORY
-from bert.config.base import TrainingConfig
+from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import INTERRUPTED
 from bert.launching.progress import PhaseProgress, pass_on
 from bert.reporting.logs import QUIET_STEPS

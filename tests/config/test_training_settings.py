@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from bert import REPOSITORY
-from bert.config.base import BUILT_IN_MODELS, BatchSettings, BertConfig, derive
+from bert.config.training_settings import BUILT_IN_MODELS, BatchSettings, BertConfig, derive
 from bert.pretraining.config import PretrainingConfig
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.conversion import flat_names, our_names
-from bert.conversion.our_names import DECODER_BIAS, WORD_EMBEDDINGS
-from bert.conversion.raw import BFLOAT16, ConversionError, RawTensors, widen_bfloat16
+from bert.conversion import nvidia_names, tensor_names
+from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, widen_bfloat16
+from bert.conversion.tensor_names import DECODER_BIAS, WORD_EMBEDDINGS
 
 # A padded token has a row of zeros, and this bias in the masked-LM head. exp(-100) adds nothing to a softmax, so the
 # losses are those of the unpadded model, and no gradient moves the row.
@@ -33,7 +33,7 @@ def recognise_dialect(raw: RawTensors) -> str:
         ConversionError: names of no known BERT, or matrices whose orientation is ambiguous.
     """
     names = raw.tensors.keys()
-    if any(flat_names.IS_FLAT.fullmatch(name) for name in names):
+    if any(nvidia_names.IS_FLAT.fullmatch(name) for name in names):
         return "nvidia-paddle"
     if any("/kernel" in name or "/LayerNorm/gamma" in name for name in names):
         return "tensorflow"
@@ -74,7 +74,7 @@ def to_ours(raw: RawTensors, fused_qkv: str | None = None) -> Mapped:
     """Rename, transpose, convert to float32. Unknown tensors are listed by name and left out.
 
     Args:
-        fused_qkv: order of columns in a fused query-key-value matrix ("blocks" or "heads:NUMBER"), see flat_names.
+        fused_qkv: order of columns in a fused query-key-value matrix ("blocks" or "heads:NUMBER"), see nvidia_names.
     Raises:
         ConversionError: not a BERT, a decoder that is not tied, NaN or infinity among the values.
     """
@@ -82,10 +82,10 @@ def to_ours(raw: RawTensors, fused_qkv: str | None = None) -> Mapped:
     dialect = recognise_dialect(raw)
     notes = list(raw.notes)
     if dialect == "nvidia-paddle":
-        named, num_layers, more = flat_names.structured(raw, fused_qkv)
+        named, num_layers, more = nvidia_names.structured(raw, fused_qkv)
         return Mapped(_as_float32(named, raw, notes), num_layers, dialect, (), (*notes, *more))
-    num_layers = our_names.count_layers(raw.tensors)
-    dictionary = our_names.dictionary(dialect, num_layers)
+    num_layers = tensor_names.count_layers(raw.tensors)
+    dictionary = tensor_names.dictionary(dialect, num_layers)
     parameters: dict[str, np.ndarray] = {}
     unknown, training, buffers, tied = [], 0, [], []
     for name, array in raw.tensors.items():
@@ -96,11 +96,11 @@ def to_ours(raw: RawTensors, fused_qkv: str | None = None) -> Mapped:
                     f"{raw.source} holds {ours} twice, under two spellings ({name} is one); remove one of them"
                 )
             parameters[ours] = array.T if is_transposed and array.ndim == 2 else array
-        elif our_names.BUFFERS.fullmatch(name):
+        elif tensor_names.BUFFERS.fullmatch(name):
             buffers.append(name)
-        elif name.removeprefix("bert.") in our_names.TIED:
+        elif name.removeprefix("bert.") in tensor_names.TIED:
             tied.append(name)
-        elif dialect == "tensorflow" and our_names.TENSORFLOW_TRAINING.fullmatch(name):
+        elif dialect == "tensorflow" and tensor_names.TENSORFLOW_TRAINING.fullmatch(name):
             training += 1
         else:
             unknown.append(f"{name} {list(array.shape)}")
@@ -121,7 +121,7 @@ def _without_wrapping(raw: RawTensors) -> RawTensors:
 
 def _check_tied(raw: RawTensors, tied: list[str], parameters: dict[str, np.ndarray], notes: list[str]) -> None:
     for name in tied:
-        original = our_names.TIED[name.removeprefix("bert.")]
+        original = tensor_names.TIED[name.removeprefix("bert.")]
         array, kept = raw.tensors[name], parameters.get(original)
         if kept is None and original == DECODER_BIAS:
             parameters[original] = array

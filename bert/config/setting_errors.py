@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bert.config.flags import choices_of, field_at, flag_name, value_flags
-from bert.config.settings import Settings
+from bert.config.settings_base import Settings
 
 
 def explain(error: ValueError, source: str | None = None) -> list[str]:
