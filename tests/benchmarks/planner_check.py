@@ -4,9 +4,9 @@
 
 Two constants of hardware_parts.yaml were fitted, each on the row marked so: `gemm` (share of the peak that matrix
 products reach) on NVIDIA's Paddle at length 128 on one GPU, `update_overhead_ms` on its SQuAD row on one GPU, which
-loses more in an update than the roofline has a reason for. No constant was fitted on the other rows. But what each program fuses,
-and that Paddle and PyTorch trained phase 2 on shards in bins (the published gain of bins, 1.73, is an input),
-TensorFlow not, is our reading of what is known of them, made with these figures in sight.
+loses more in an update than the roofline has a reason for. No constant was fitted on the other rows. But what each
+program fuses, and that Paddle and PyTorch trained phase 2 on shards in bins (the published gain of bins, 1.73, is an
+input), TensorFlow not, is our reading of what is known of them, made with these figures in sight.
 """
 
 import dataclasses

@@ -222,7 +222,7 @@ KILLED_WRITER = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from bert.checkpoints import files as checkpoint_files
+from bert.checkpoints import directories as checkpoint_files
 parent, step, boundary = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 seen = 0
 def hook(frame, event, argument):
