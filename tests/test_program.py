@@ -153,6 +153,7 @@ def test_nothing_that_outlives_an_update_is_unknown():
 # Overflow
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("precision,where", [("float32", 0), ("float16", 1), ("bfloat16", 2), ("fixed_scale", 2)])
 def test_one_overflowing_pass_discards_the_update_and_nothing_else(precision, where):
     session = tiny.Session(precision=PRECISIONS[precision], micro_steps=3)
@@ -230,6 +231,7 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
     assert len(saved) and max(saved) <= 7, "checkpoints of unchanged weights before the limit are harmless, none after"
 
 
+@pytest.mark.thorough
 def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
     """2^20 takes 20 halvings: more consecutive skipped updates than the limit, without divergence."""
     session = tiny.Session(precision=tiny.FLOAT16)

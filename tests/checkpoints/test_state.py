@@ -92,6 +92,7 @@ def test_a_process_of_its_own_resumes_the_bytes(tmp_path):
     assert state_of(parent(parts) / "6") == state_of(parent(whole) / "6")
 
 
+@pytest.mark.thorough
 def test_the_comparison_above_notices_dropout(tmp_path):
     """Another seed draws other masks: the exactness is not that of a program without randomness."""
     one, other = (config_of(tmp_path / str(seed)) for seed in (1, 2))
@@ -152,6 +153,7 @@ def trained(tmp_path_factory):
     return config
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes,lines",
     [

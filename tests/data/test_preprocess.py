@@ -81,6 +81,7 @@ def rows(folder: Path) -> list[dict]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "flags",
     [
@@ -118,6 +119,7 @@ def test_shards_of_several_row_groups_do_not_depend_on_which_are_left_to_write(c
     assert hashes(tmp_path / "whole") == hashes(tmp_path / "again") != hashes(tmp_path / "one group")
 
 
+@pytest.mark.thorough
 def test_dask_workers_write_the_same_bytes(corpus, tmp_path):
     pytest.importorskip("distributed", reason="pip install -r requirements-dask.txt")
     flags = ("--num-shards", "3", "--masking", "static", "--bin-size", "32")

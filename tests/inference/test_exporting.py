@@ -25,6 +25,7 @@ def export(checkpoint: Path, target: Path, to_format: str) -> Path:
     return target
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", SERVED)
 def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
     record_property("trials", INPUTS)

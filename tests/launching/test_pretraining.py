@@ -113,6 +113,7 @@ def test_a_phase_continues_itself_else_starts_where_phase_1_ended(tmp_path):
     assert start_of(back, previous=one) == back
 
 
+@pytest.mark.thorough
 def test_phase_2_waits_for_the_whole_of_phase_1(workplace):
     process = start("--seed", "4", "--steps-this-run", "4")
     output, _ = process.communicate(timeout=60)

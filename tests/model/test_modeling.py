@@ -141,6 +141,7 @@ def test_fused_projections_change_nothing_but_the_last_digit(weights):
         np.testing.assert_allclose(fused, ours, rtol=1e-6, atol=5e-6)
 
 
+@pytest.mark.thorough
 def test_fused_projections_train_the_same_parameters_alike():
     sessions = [tiny.Session(fuse_mha=fuse_mha, optimizer=tiny.STEADY_LAMB) for fuse_mha in (False, True)]
     assert sessions[0].program.parameters == sessions[1].program.parameters

@@ -165,6 +165,7 @@ def test_the_logged_gradient_norm_is_that_before_clipping():
     assert rig.read(GRADIENT_NORM)[0] == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["Lamb", "AdamW"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("parameter", SHAPES)

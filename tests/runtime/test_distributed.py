@@ -56,6 +56,7 @@ def test_the_masks_of_the_compared_batches_fall_unevenly():
     assert len({piece["masked_lm_weights"].sum() for piece in pieces}) > 2
 
 
+@pytest.mark.thorough
 def test_a_mean_of_means_would_be_noticed():
     session = tiny.Session(micro_steps=2, optimizer=tiny.STEADY_LAMB)
     for step in range(cases.NUM_UPDATES):

@@ -210,6 +210,7 @@ def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
         assert other == pytest.approx(results[0], rel=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("scale", "stops"), [(8.0, False), (1.0, True), (math.inf, True)])
 def test_an_overflowing_run_is_stopped_once_the_loss_scale_cannot_help(tmp_path, scale, stops):
     """A finite scale above 1 is still falling; an infinite one never comes down."""
