@@ -1,4 +1,4 @@
-"""Arrays: rows of different lengths in flat NumPy arrays, conversion to and from Arrow, and the compiler of loops.
+"""Arrays: rows of different lengths in flat NumPy arrays, conversion to and from Arrow, and Numba's compiler.
 
-What knows of BERT, text or files does not belong here; loops for one purpose stand beside their users.
+Nothing here may depend on BERT, text or files; a loop with a single purpose lives beside its caller.
 """

@@ -1,9 +1,9 @@
-"""Compiled loops, where NumPy would need many passes over the bytes: Numba's decorator, hashing and copying.
+"""Numba decorators, and compiled loops for hashing and copying, where NumPy would read the bytes many times.
 
 The machine code is cached beside the source (or in Numba's folder for the user, or nowhere if neither is writable), so
 a machine compiles once. Compiled code does not check indices: callers must pass arrays that fit together. The hottest
-loops count in uint64: Numba tests a signed index for being negative, which prevents vectorisation. A literal passed to
-an inner function has a type of its own, for which that is compiled again: hence np.int64(0).
+loops count in uint64: Numba tests a signed index for being negative, which prevents vectorisation. Numba gives a
+literal argument its own type and would compile the inner function again for it: hence np.int64(0).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from numba import njit, types
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 
-# Without what these loops do not use, they are compiled in two thirds of the time.
+# These loops need neither C wrappers nor rewrites; without them compilation takes two thirds of the time.
 _SETTINGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "no_rewrites": True}
 _INNER_SETTINGS: dict[str, Any] = {**_SETTINGS, "no_cpython_wrapper": True}
 HASH_START = np.uint64(0xCBF29CE484222325)  # 64-bit FNV-1a
 HASH_PRIME = np.uint64(0x100000001B3)
 SPARE_BYTES = 64  # copied at once; 16 and 32 were slower
 
-_files_of: dict[Any, frozenset[str]] = {}  # compiled function -> the files it and what it calls are written in
+_files_of: dict[Any, frozenset[str]] = {}  # compiled function -> source files of it and of what it calls
 
 
 def _load_numba_without_blas() -> None:
-    """Load Numba without SciPy's linear algebra, which no loop uses: it costs 0.12 s and starts spinning threads."""
+    """Load Numba without SciPy's linear algebra, which no loop uses: it costs 0.12 s and its threads busy-wait."""
     name = "scipy.linalg"
     if name in sys.modules:
         return
@@ -50,7 +50,7 @@ def compiled(function: Callable) -> Any:
     """Decorator: the function is compiled for the types it is called with."""
     try:
         made = njit(cache=True, **_SETTINGS)(function)
-        # Numba notices a change of the function's own file only; what it calls is part of its machine code too.
+        # Numba watches only the function's own file, but the machine code also contains the functions it calls.
         made._cache._cache_file._source_stamp = _digest(_files(function))
     except (RuntimeError, AttributeError, OSError):  # no folder for the machine code, or no source
         made = njit(**_SETTINGS)(function)
@@ -59,7 +59,7 @@ def compiled(function: Callable) -> Any:
 
 
 def inner(function: Callable) -> Any:
-    """As `compiled`, for a function that only compiled ones call; it is part of their machine code."""
+    """Like `compiled`, for a function that only compiled functions call; it becomes part of their machine code."""
     made = njit(**_INNER_SETTINGS)(function)
     _files_of[made] = _files(function)
     return made
@@ -119,8 +119,10 @@ def copied(target: np.ndarray, target_start: int, source: np.ndarray, start: int
 
 @intrinsic
 def _move(typing_context: Any, target: Any, target_start: Any, source: Any, start: Any) -> tuple[Any, Callable]:
-    """target[target_start:][:SPARE_BYTES] = source[start:][:SPARE_BYTES], a load and a store of the machine's widest
-    registers: LLVM makes a loop of single bytes of the same in Python, as the arrays might overlap."""
+    """Numba intrinsic: target[target_start:][:SPARE_BYTES] = source[start:][:SPARE_BYTES] in the widest registers.
+
+    LLVM would compile the same statement in Python to a loop over single bytes, as the arrays might overlap.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         def pointer(kind: Any, array: Any, place: Any) -> Any:
@@ -136,8 +138,11 @@ def _move(typing_context: Any, target: Any, target_start: Any, source: Any, star
 
 @inner
 def copied_wide(target: np.ndarray, target_start: int, source: np.ndarray, start: int, stop: int) -> int:
-    """As `copied`, of bytes, but `SPARE_BYTES` at once, so that what follows in the target is spoilt: copy from left to
-    right, and let both arrays be so much longer than what is used of them. Several times faster for short pieces."""
+    """Like `copied`, for bytes, `SPARE_BYTES` at a time; several times faster for short pieces.
+
+    It overwrites up to `SPARE_BYTES` bytes after the copy. So copy from left to right, and make both arrays longer
+    than their content by that number.
+    """
     while start < stop:
         _move(target, target_start, source, start)  # type: ignore[call-arg]
         size = min(SPARE_BYTES, stop - start)

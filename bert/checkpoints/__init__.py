@@ -1,5 +1,5 @@
-"""Checkpoint directories: written whole or not at all, verified when read, pruned, and restored bit for bit.
+"""Checkpoint directories: written atomically, verified when read, pruned, and restored bit for bit.
 
-Only `state` touches Paddle's variables; when to save is decided in `bert.training`, other libraries' formats are in
-`bert.conversion`.
+Only `state` touches Paddle's variables. `bert.training` decides when to save, and `bert.conversion` reads and writes
+other libraries' formats.
 """

@@ -1,4 +1,4 @@
-"""Checkpoint directories on disk: written whole or not at all, verified when read, pruned to the newest.
+"""Checkpoint directories on disk: written atomically, verified when read, pruned to the newest.
 
     STEP/
         <prefix>.safetensors             parameters by structured name
@@ -39,8 +39,10 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class VerifiedCheckpoint:
-    """A checkpoint directory whose files had the sizes and hashes of its manifest, so that readers need not hash them
-    again. Only `verify` makes one."""
+    """A checkpoint directory whose files matched its manifest, so that readers need not hash them again.
+
+    Only `verify` creates one.
+    """
 
     directory: Path
     manifest: dict[str, Any]
@@ -63,8 +65,8 @@ def list_steps(parent: Path) -> list[int]:
 def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None]) -> Path:
     """Create `parent`/`step` from what `write_files(directory)` puts into a temporary directory.
 
-    A crash at any point leaves either no directory of that step or a whole one. An existing directory of the same step
-    is set aside only once its successor is complete, and `remove_temporaries` puts it back if that did not arrive.
+    After a crash at any point the directory of that step is complete or absent. An existing directory of the same step
+    is renamed only once its successor is complete; if a crash follows, `remove_temporaries` renames it back.
     Call it only while holding the run's lock.
     """
     parent.mkdir(parents=True, exist_ok=True)
@@ -88,10 +90,10 @@ def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None
 
 
 def write_manifest(directory: Path, step: int) -> None:
-    """Flush every file of a directory to the disk; last, write the manifest with their sizes and hashes.
+    """Flush every file of a directory to the disk, then write the manifest with their sizes and hashes.
 
-    The hash is of what was read back after the flush: a file that cannot be written or read fails the save before any
-    older checkpoint is deleted. To verify the saved directory would read the same pages of the system's cache again.
+    Each file is read back after the flush and then hashed: a file that cannot be written or read fails the save before
+    any older checkpoint is deleted. Verifying the saved directory would only read the same cached pages again.
     """
     files = {path.name: _entry(path) for path in sorted(directory.iterdir())}
     manifest = directory / MANIFEST
@@ -101,7 +103,7 @@ def write_manifest(directory: Path, step: int) -> None:
 
 
 def remove_temporaries(parent: Path) -> None:
-    """Clear what interrupted saves left behind; call it only while holding the run's lock."""
+    """Undo interrupted saves: delete partial directories, restore renamed ones. The caller must hold the run's lock."""
     for path in parent.glob(f"{_REPLACED_PREFIX}*"):
         final = step_directory(parent, int(path.name.removeprefix(_REPLACED_PREFIX)))
         if not final.exists():
@@ -111,10 +113,10 @@ def remove_temporaries(parent: Path) -> None:
 
 
 def prune(parent: Path, keep: int) -> None:
-    """Delete all but the newest `keep` steps, oldest first, whichever run wrote them, and all but `keep` set aside."""
+    """Delete all steps but the newest `keep`, oldest first, and all directories set aside but the newest `keep`."""
     for step in list_steps(parent)[:-keep]:
         remove_step(parent, step)
-    aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)  # changed by the renaming
+    aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)  # renaming sets st_ctime
     for path in aside[:-keep]:
         shutil.rmtree(path, ignore_errors=True)
 
@@ -138,7 +140,7 @@ def set_aside_newer(parent: Path, step: int) -> list[Path]:
 
 
 def verify(checkpoint: Path | VerifiedCheckpoint) -> VerifiedCheckpoint:
-    """Check every file of a checkpoint against its manifest, unless that was done.
+    """Check every file of a checkpoint against its manifest, unless `verify` has already done so.
 
     Raises:
         CheckpointError: no manifest, another format version, or files missing, added, truncated or changed.
@@ -174,7 +176,7 @@ def verify(checkpoint: Path | VerifiedCheckpoint) -> VerifiedCheckpoint:
 
 
 def newest_valid(parent: Path, up_to: int | None = None) -> VerifiedCheckpoint | None:
-    """The newest checkpoint of a run (up to a step) that verifies, or None; why newer ones do not is logged."""
+    """The newest valid checkpoint of a run (up to a step), or None; logs why newer ones are not valid."""
     for step in reversed(list_steps(parent)):
         if up_to is not None and step > up_to:
             continue
@@ -186,7 +188,7 @@ def newest_valid(parent: Path, up_to: int | None = None) -> VerifiedCheckpoint |
 
 
 def weights_folder(path: Path) -> Path:
-    """`path`, or the newest step below it where it is the output folder of a run or a folder inside it.
+    """The newest step below `path` if that is a run's output folder or a folder inside one, otherwise `path`.
 
     Phase 2 is preferred to phase 1, and the best weights of a fine-tuning to its newest.
 

@@ -1,4 +1,4 @@
-"""A program's variables <-> a checkpoint directory; errors list every tensor that does not fit."""
+"""Saves a program's variables to a checkpoint directory and restores them; errors list every tensor that differs."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ _OTHER_HEADS = tuple(f"{what}: {head}" for what in ("missing", "unknown") for he
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands at the end of an update; together with the tensors, all that resuming needs.
+    """A run's progress at the end of an update; together with the tensors, all that resuming needs.
 
     Dropout masks, masking and the order of samples are functions of (seed, step), so there is no generator state.
     Gradient-merge buffers are empty between updates, the only place a checkpoint is made.
@@ -50,8 +50,8 @@ class Progress:
 def capture(scope, program: TrainingProgram, before: tuple[dict, dict] = ({}, {})) -> tuple[dict, dict, dict]:
     """(parameters, optimizer state, scalars for `Progress`) copied out of the scope.
 
-    `before` is what an earlier call returned, whose arrays are used again: measured on a busy machine, fresh memory is
-    filled at 0.26 GB/s, memory that was used before at 2.3.
+    `before` is the result of an earlier call, whose arrays are reused: on a busy machine, writing to fresh memory ran
+    at 0.26 GB/s, writing to used memory at 2.3 GB/s.
     """
     parameters = {name: read_variable(scope, name, before[0].get(name)) for name in program.parameters}
     optimizer = {key: read_variable(scope, n, before[1].get(key)) for key, n in program.optimizer_state.items()}
@@ -92,7 +92,7 @@ def save_weights(
     vocab_file: Path,
     texts: Mapping[str, str],
 ) -> Path:
-    """Write weights for use, not for resuming: as `save`, without optimizer state and progress."""
+    """Write weights without optimizer state and progress: for use elsewhere, not for resuming."""
     return _write(
         parent, step, {f"{prefix}.safetensors": parameters}, {**texts, CONFIG_FILE: model_config_json}, vocab_file
     )
@@ -116,8 +116,11 @@ def _write(parent: Path, step: int, tensors: Mapping[str, dict], texts: Mapping[
 
 
 def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
-    """(parameters, optimizer state, progress) of a checkpoint, verified if it was not; CheckpointError if it is not
-    whole."""
+    """Read (parameters, optimizer state, progress) of a checkpoint.
+
+    Raises:
+        CheckpointError: missing, incomplete or damaged. A `Path` is verified first.
+    """
     directory = checkpoint_files.verify(checkpoint).directory
     progress_file = _only(directory, "*_progress.json")
     prefix = progress_file.name.removesuffix("_progress.json")
@@ -150,7 +153,7 @@ def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise CheckpointError(f"{path} is not a whole safetensors file ({error})") from None
+        raise CheckpointError(f"{path} is not a complete safetensors file ({error})") from None
 
 
 def differences(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> list[str]:
@@ -204,14 +207,14 @@ def initialize_from(
     source: Path | VerifiedCheckpoint,
     heads_may_differ: bool,
 ) -> None:
-    """Start from weights alone. Only heads may be missing or unknown, only when allowed, and each is logged."""
+    """Start from weights alone. Only heads may be missing or unknown, and only if allowed; each is logged."""
     current = {name: read_variable(scope, name) for name in program.parameters}
     wrong = differences(parameters, current)
     heads = [line for line in wrong if heads_may_differ and line.startswith(_OTHER_HEADS)]
     if fatal := [line for line in wrong if line not in heads]:
         raise CheckpointError(
-            _list(f"{source} does not fit this model", fatal) + "\nIf its sizes are others, leave "
-            "--bert-model and recipes that name a model out, or give its own sizes: --config-file"
+            _list(f"{source} does not fit this model", fatal) + "\nIf the model has other "
+            "sizes, omit --bert-model and recipes that name a model, or pass its sizes with --config-file"
         )
     for line in heads:
         consequence = "starts from its random initialisation" if line.startswith("missing") else "not used here"
@@ -220,7 +223,7 @@ def initialize_from(
 
 
 def check_continues(progress: Progress, expected: Progress) -> None:
-    """Refuse to resume where the exact next sample would not be the next one."""
+    """Refuse to resume a run whose next samples would differ from those of the uninterrupted run."""
     wrong = [
         f"{name} is {getattr(progress, name)} in the checkpoint, {getattr(expected, name)} in this run"
         for name in ("stage", "seed", "global_batch_size", "data_fingerprint")
@@ -229,7 +232,7 @@ def check_continues(progress: Progress, expected: Progress) -> None:
     if wrong:
         raise CheckpointError(
             _list("this run does not continue the checkpoint", wrong)
-            + "\nGive the run what it was started with, or start a new one from its weights: --from-pretrained-params"
+            + "\nUse the settings and data it was started with, or a new run with --from-pretrained-params"
         )
 
 

@@ -1,8 +1,8 @@
-"""Checkpoints written in the background: training waits for the copy of the state, a thread writes it to the disk.
+"""Writes checkpoints in the background: training waits while the state is copied, a thread writes the copy to disk.
 
 At most one save is in flight and the next one waits for it, so memory and disk stay bounded. An error in the thread is
 raised in the training thread at its next `check`, `save` or `finish`: no save fails silently. The thread ends before
-the process does, so an interruption or the last step leaves a whole checkpoint.
+the process does, so the checkpoint of an interruption or of the last step is complete.
 """
 
 import queue
@@ -54,7 +54,7 @@ class CheckpointWriter:
             print(f"error: {error}", file=sys.stderr)
 
     def save(self, step: int, capture: Callable[[], Callable[[], None]]) -> None:
-        """Copy the state now, write it soon.
+        """Copy the state now; write it in the thread.
 
         Raises:
             SaveFailed: this save, or the one before.
@@ -66,13 +66,13 @@ class CheckpointWriter:
         copied = time.monotonic() - begin - waited
         if not self._asynchronous:
             self._write(step, waited, copied, write)
-            self.finish()  # raises if it failed, and leaves the times to `check`
+            self.finish()  # raises if it failed; `check` returns its times
             return
         self._thread = threading.Thread(target=self._write, args=(step, waited, copied, write), name="checkpoint")
         self._thread.start()
 
     def check(self) -> list[SaveTimes]:
-        """Saves that were finished since the last call.
+        """The times of the saves that finished since the last call.
 
         Raises:
             SaveFailed: one could not be written.
@@ -80,8 +80,8 @@ class CheckpointWriter:
         if self._error is not None:
             (step, error), self._error = self._error, None
             raise SaveFailed(
-                f"the checkpoint of step {step} could not be written ({error}); the ones before it are "
-                "whole: make room or mend the disk, and start again to continue"
+                f"the checkpoint of step {step} could not be written ({error}); earlier checkpoints are "
+                "complete: free space or repair the disk, then start again to resume"
             ) from error
         return [self._finished.get() for _ in range(self._finished.qsize())]
 

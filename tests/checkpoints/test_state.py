@@ -365,7 +365,7 @@ def test_files_of_weights_that_are_none_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match="must hold one file of parameters"):
         load_parameters(tmp_path)
     (tmp_path / "torn.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{}")
-    with pytest.raises(CheckpointError, match="is not a whole safetensors file"):
+    with pytest.raises(CheckpointError, match="is not a complete safetensors file"):
         load_parameters(tmp_path / "torn.safetensors")
 
 
