@@ -1,4 +1,4 @@
-"""Errors of a command become one line on standard error and an exit code, without a traceback."""
+"""Reports the errors of a command as one line on standard error and an exit code, without a traceback."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def command(
     Args:
         place: what the command writes to, for errors that name no path.
         interrupted: the line that a Ctrl-C prints.
-        explain: a ValueError -> its lines.
+        explain: returns the lines to print for a ValueError.
     Raises:
         SystemExit: exit_codes.BAD_INPUT, the code of the `Failure`, or CTRL_C. A closed pipe (`| head`) ends the block
             in silence.
@@ -56,18 +56,18 @@ def command(
 
 
 def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Path) -> str:
-    """The path (`place` where the error names none: a full disk's does not), what is wrong, and the remedy."""
+    """The path (`place` if the error names none, as for a full disk), the problem and the remedy."""
     number = getattr(error, "errno", None)
     if number in (errno.ENOSPC, errno.EDQUOT) or "disk is full" in str(error):
         remedy = "free space there or choose another folder"
     elif number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        remedy = "change who may read and write there, or choose another folder"
-    elif number is None and isinstance(error, OSError):  # one of ours, which says all that
+        remedy = "change the permissions there or choose another folder"
+    elif number is None and isinstance(error, OSError):  # one of our own, whose text is complete
         return str(error)
     elif number in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
         remedy = "check that the path exists and is of the right kind"
     else:
-        remedy = "mend that or choose another path"
+        remedy = "fix that or choose another path"
     path = getattr(error, "filename", None)
     return (
         f"{shown(path if isinstance(path, (str, bytes)) else place)}: "

@@ -1,11 +1,11 @@
-"""How every command ends. From 64 on the numbers are those of sysexits.h."""
+"""Exit codes of all commands. From 64 on the numbers are those of sysexits.h."""
 
 OK = 0
-STUCK = 1  # as STALLED, but the interpreter no longer ran: faulthandler knows no other code
-BAD_INPUT = 2  # settings, files or paths that the user can mend
+STUCK = 1  # like STALLED, but the interpreter no longer ran: faulthandler always exits with 1
+BAD_INPUT = 2  # settings, files or paths that the user can correct
 DIVERGED = 3  # a guard ended the training: gradients not finite, or ranks with different parameters
-STALLED = 70  # nothing moved for --watchdog-seconds; the last checkpoint is whole
-NOT_SAVED = 74  # a checkpoint could not be written; the ones before are whole
+STALLED = 70  # no progress for --watchdog-seconds; the last checkpoint is complete
+NOT_SAVED = 74  # a checkpoint could not be written; earlier ones are complete
 INTERRUPTED = 75  # saved: start again to continue
 CTRL_C = 130  # interrupted where there is nothing to save
 

@@ -1,4 +1,4 @@
 """Settings that every run shares, the sizes of models, and the command line and YAML made from the settings.
 
-Nothing here knows a task: settings and recipes of a task stand with the task.
+Nothing here depends on a task: the settings and recipes of a task are in the task's package.
 """

@@ -25,7 +25,7 @@ _ACTIVATION_TO_JSON = {"gelu_tanh": "gelu_new"}
 class BertConfig(Settings):
     """Architecture of the encoder and its two pre-training heads."""
 
-    vocab_size: int = Field(30522, ge=8, description="tokens in the vocabulary (padded to a multiple of 8 inside)")
+    vocab_size: int = Field(30522, ge=8, description="tokens in the vocabulary (padded internally to a multiple of 8)")
     hidden_size: int = Field(768, ge=1, description="width of the encoder")
     num_hidden_layers: int = Field(12, ge=1, description="Transformer layers")
     num_attention_heads: int = Field(12, ge=1, description="attention heads; must divide the hidden size")
@@ -80,14 +80,14 @@ class BertConfig(Settings):
         return json.dumps({"model_type": "bert", **values}, indent=2) + "\n"
 
     def padded_vocab_size(self) -> int:
-        """Rows of the embedding matrix: the vocabulary rounded up to a multiple of 8, as tensor cores want."""
+        """Rows of the embedding matrix: the vocabulary rounded up to a multiple of 8, as tensor cores need."""
         return -(-self.vocab_size // 8) * 8
 
     def head_size(self) -> int:
         return self.hidden_size // self.num_attention_heads
 
     def num_parameters(self) -> int:
-        """Trainable numbers, with the pooler, both pre-training heads and the decoder tied to the embeddings."""
+        """Number of trainable parameters: encoder, pooler, both pre-training heads (the decoder is tied)."""
         vocab, hidden, inner = self.padded_vocab_size(), self.hidden_size, self.intermediate_size
         layer_norm = 2 * hidden
         dense = hidden * hidden + hidden
@@ -117,7 +117,7 @@ def _known_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FusedKernels:
-    """Kernels that only Paddle's GPU wheel has; without them the same arithmetic runs as operators of their own."""
+    """Kernels that only Paddle's GPU wheel has; without them the same arithmetic runs as separate operators."""
 
     linear: bool = False  # x W + b, and the bias gradient, in the epilogue of the matrix product
     dropout_add: bool = False  # dropout and residual; keeps a seed for the backward pass, not a mask

@@ -40,7 +40,7 @@ def settings_or_answers(flags: dict[str, Any], entry: EntryPoint) -> Any:
 
 
 def parse_flags(argv: Sequence[str] | None, entry: EntryPoint, extra_flags: Iterable[str] = ()) -> dict[str, Any]:
-    """Only the flags that were given, by flat name, their values still strings.
+    """Parse a command line into flat name -> string, for the flags that were given.
 
     Raises:
         ValueError: an unknown flag (extra_flags are further names to suggest), a missing value.
@@ -55,7 +55,7 @@ def parse_flags(argv: Sequence[str] | None, entry: EntryPoint, extra_flags: Iter
 
 
 def usage_errors() -> contextlib.AbstractContextManager[None]:
-    """`command_errors.command`, which explains wrong settings line by line."""
+    """A context in which wrong settings end the command with one line for each mistake."""
     return command(explain=explain)
 
 

@@ -24,7 +24,7 @@ def flat_fields(config_class: type[BaseModel]) -> dict[str, tuple[str, FieldInfo
 
 
 def field_at(config_class: type[BaseModel], place: Sequence[int | str]) -> tuple[str, FieldInfo]:
-    """The name and the field that a pydantic error's `loc` means; the parts below the field do not count."""
+    """The name and the field that a pydantic error's `loc` refers to; parts below the field are ignored."""
     name, field = str(place[0]), config_class.model_fields[str(place[0])]
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) and len(place) > 1:
         return field_at(field.annotation, place[1:])
@@ -43,7 +43,7 @@ class ValueFlags:
 
 
 def value_flags(field: FieldInfo) -> Mapping[Any, tuple[str, str]]:
-    """The flags of a field's `ValueFlags`; empty without."""
+    """The flags of a field's `ValueFlags`; empty if it has none."""
     return next((entry.flags for entry in field.metadata if isinstance(entry, ValueFlags)), {})
 
 
@@ -62,7 +62,7 @@ class Boolean(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         negated = option_string is not None and option_string.startswith("--no-")
         if negated and values is not None:
-            raise ValueError(f"{option_string}={values} must stand without a value; drop {values}")
+            raise ValueError(f"{option_string}={values} takes no value; drop {values}")
         setattr(namespace, self.dest, "false" if negated else "true" if values is None else values)
 
 
@@ -99,7 +99,7 @@ def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (
 
 
 def members(field: FieldInfo) -> tuple[Any, ...]:
-    """The types a field accepts, a union taken apart."""
+    """The types a field accepts: the members of a union, or one type."""
     is_union = typing.get_origin(field.annotation) in (typing.Union, UnionType)
     return typing.get_args(field.annotation) if is_union else (field.annotation,)
 

@@ -39,7 +39,7 @@ def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str |
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
-    """A question after the most similar of the known words; `otherwise` if none is similar."""
+    """`did you mean ...?` with the most similar of the known words; `otherwise` if none is similar."""
     lower = {name.lower(): name for name in known}
     close = difflib.get_close_matches(
         word.lower().replace("_", "-") if word.startswith("--") else word.lower(), list(lower), n=1, cutoff=0.6

@@ -57,7 +57,7 @@ def _load_layer(name_or_file: str, entry: EntryPoint) -> dict[str, Any]:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key given twice, which YAML readers usually let pass."""
+    """Refuses a key given twice, which YAML readers usually accept."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -65,7 +65,7 @@ class _StrictLoader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 raise ValueError(f"line {key.start_mark.line + 1} must be `name: value`; the name is not a word")
             if key.value in seen:
-                raise ValueError(f"{key.value} stands twice (again in line {key.start_mark.line + 1}); remove one")
+                raise ValueError(f"{key.value} is given twice (again in line {key.start_mark.line + 1}); remove one")
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -118,5 +118,5 @@ def _nested(config_class: type[TrainingConfig], values: Mapping[str, Any]) -> Tr
 
 
 def _expanded(path: Any) -> Any:
-    """~ and $VARIABLES filled in; a variable that is not set stays, and check_files() says so."""
+    """Expand ~ and $VARIABLES; a variable that is not set stays as it is, and check_files() reports it."""
     return os.path.expanduser(os.path.expandvars(path)) if isinstance(path, (str, Path)) else path

@@ -13,7 +13,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _no_boolean_for_a_number(cls, values: Any) -> Any:
-        """`batch_size: true` must not become 1, as pydantic's numbers would have it."""
+        """Refuse a boolean for a number: pydantic would turn `batch_size: true` into 1."""
         for name, value in values.items() if isinstance(values, dict) else ():
             if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
                 raise ValueError(f"{name}={str(value).lower()} must not be true or false; give a value")

@@ -126,7 +126,7 @@ class RunSettings(Settings):
         100, ge=0, description="updates between comparisons of the ranks' parameters; 0: only at the start"
     )
     async_checkpoint: bool = Field(
-        True, description="write checkpoints in the background: an update waits for the copy of the state alone"
+        True, description="write checkpoints in the background: an update waits only while the state is copied"
     )
     watchdog_seconds: float = Field(
         1800.0,
@@ -205,7 +205,7 @@ class HardwareSettings(Settings):
     visualdl: bool = Field(True, description="write VisualDL scalars to OUTPUT_DIR/STAGE/visualdl")
 
     def kernels(self, device: str) -> FusedKernels:
-        """The fused kernels of `gpu`; none on `cpu`, which lacks them."""
+        """The fused kernels that are switched on; none on `cpu`, which has no such kernels."""
         if device == "cpu":
             return FusedKernels()
         return FusedKernels(self.fuse_linear, self.fuse_dropout_add, self.fuse_attention)
