@@ -21,7 +21,7 @@ def parse_request(argv: Sequence[str] | None) -> Request:
         "recognised; or a name that PaddleNLP knows",
         task_help="what the model is for, where the source does not say; other heads are left out",
     )
-    parser.add_argument("--to-format", required=True, choices=writing.FORMATS, help="whose format to write")
+    parser.add_argument("--to-format", required=True, choices=writing.FORMATS, help="the format to write")
     parser.add_argument(
         "--fused-qkv",
         metavar="blocks|heads:NUMBER",

@@ -80,7 +80,7 @@ def _model_of(pretrained: PretrainedWeights, request: Request, source: Path, not
     if pretrained.config is None:
         raise ConversionError(
             f"{source} has no model description beside it, and the number of attention heads cannot "
-            "be told from weights; name the bert_config.json: --config-file"
+            "be inferred from weights; name the bert_config.json: --config-file"
         )
     parameters, from_paddlenlp = pretrained.parameters, pretrained.format == "paddlenlp"
     if from_paddlenlp and request.task == "question-answering":
@@ -106,4 +106,4 @@ def table(report: dict[str, Any]) -> str:
         ("parameters", f"{report['parameters']:,}"),
     ]
     lines = [f"{name:<12}{value}" for name, value in rows]
-    return "\n".join([*lines, "what changed on the way:", *(f"  {note}" for note in report["notes"])])
+    return "\n".join([*lines, "changes:", *(f"  {note}" for note in report["notes"])])

@@ -12,7 +12,7 @@ _FILES = (["model_state.pdparams"], ["config.json", "model_config.json"], ["voca
 
 
 def resolve(source: str) -> Path:
-    """The path itself if something is there, else the folder into which PaddleNLP puts the files of that name.
+    """The path if it exists, otherwise the folder to which PaddleNLP downloads the model of that name.
 
     Raises:
         ConversionError: neither a path nor a name that can be fetched.
@@ -32,16 +32,16 @@ def resolve(source: str) -> Path:
             from paddlenlp.utils.download import resolve_file_path  # imports Paddle: only when a name is asked for
     except ImportError:
         raise ConversionError(
-            f"{source} does not exist here, and names of models need PaddleNLP to be fetched; "
+            f"{source} does not exist here, and fetching a model by name needs PaddleNLP; "
             "install paddlenlp==2.8.1, or download the files yourself"
         ) from None
     try:
         files = [resolve_file_path(source, names) for names in _FILES]
-    except Exception as error:  # its own kinds, and those of four libraries for downloading
+    except Exception as error:  # PaddleNLP's own errors, and those of four download libraries
         raise ConversionError(
             f"{source} does not exist here, and PaddleNLP could not fetch a model of that name "
             f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         ) from None
     if not files[0]:
-        raise ConversionError(f"{source} is no path here and no name of a model that PaddleNLP has")
+        raise ConversionError(f"{source} is neither a path here nor the name of a model that PaddleNLP has")
     return Path(files[0]).parent

@@ -30,7 +30,7 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         ConversionError: not such a table, or damaged.
     """
     if len(data) < _FOOTER or int.from_bytes(data[-8:], "little") != _MAGIC:
-        raise ConversionError("it does not end as TensorFlow's index does: truncated, or another kind of file")
+        raise ConversionError("it does not end with the footer of TensorFlow's index: truncated, or not such a file")
     try:
         _, position = _read_handle(data, len(data) - _FOOTER)
         index, _ = _read_handle(data, position)
@@ -74,7 +74,7 @@ def _read_block(data: bytes, handle: tuple[int, int]) -> bytes:
     if compression == 0:
         return block
     if compression != 1:
-        raise ConversionError(f"a block is compressed in the unknown way {compression}")
+        raise ConversionError(f"a block has the unknown compression type {compression}")
     unpacked, _ = _read_varint(block, 0)  # Snappy begins with the length that it unpacks to
     if unpacked > _LARGEST_BLOCK:
         raise ConversionError(f"a block would unpack to {unpacked} bytes: damaged or hostile")

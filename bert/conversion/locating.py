@@ -91,7 +91,7 @@ def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
     if not found:
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:5]) or "nothing"
         raise ConversionError(
-            f"{folder} holds no weights that are known (*.safetensors, pytorch_model.bin, "
+            f"{folder} holds no weights of a known format (*.safetensors, pytorch_model.bin, "
             f"*.pdparams, *.index of TensorFlow; it holds: {names}); name the file itself"
         )
     others = [p.name for p, container in found[1:] if container != found[0][1]]
@@ -123,7 +123,7 @@ def _file(path: Path) -> tuple[Path, str]:
     if len(start) > 8 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") < size:
         return path, "safetensors"
     raise ConversionError(
-        f"{path} is no file of weights that is known (it begins with {start[:8]!r}); name a .safetensors, PyTorch's "
+        f"{path} is not a weights file of a known kind (it begins with {start[:8]!r}); name a .safetensors, PyTorch's "
         ".bin or .pt, Paddle's .pdparams or TensorFlow's .index"
     )
 

@@ -61,7 +61,7 @@ def read_description(path: Path) -> Description:
                 f"{key}={values[key]!r} in {path} must be {json.dumps(value)}; such a network is not built here"
             )
     if "hidden_size" not in values or "num_hidden_layers" not in values:
-        raise ConversionError(f"{path} must give hidden_size and num_hidden_layers; this is no description of a BERT")
+        raise ConversionError(f"{path} must give hidden_size and num_hidden_layers; this does not describe a BERT")
     activation = values.get("hidden_act", "gelu")
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise ConversionError(f"hidden_act={activation!r} in {path} must be one of {', '.join(_ACTIVATIONS)}")

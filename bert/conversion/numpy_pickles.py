@@ -7,7 +7,7 @@ import numpy as np
 from bert.conversion.pickle_machine import Builders, Built
 from bert.conversion.raw_tensors import ConversionError, count_elements
 
-# Kinds of plain numbers, by numpy's own short names. Never "O": objects would have to be unpickled.
+# Dtypes of plain numbers, by numpy's codes. Never "O": objects would have to be unpickled.
 _DTYPES = frozenset(("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"))
 
 
@@ -16,7 +16,7 @@ class PickledDtype(Built):
 
     def __init__(self, name: Any, *_: Any):
         if name not in _DTYPES:
-            raise ConversionError(f"an array of dtype {str(name)[:40]!r}; plain numbers are read")
+            raise ConversionError(f"an array of dtype {str(name)[:40]!r}; only plain numbers are read")
         self.dtype = np.dtype(name)
 
     def build(self, state: Any) -> None:
@@ -82,7 +82,7 @@ def _tuple(items: Any = ()) -> tuple:
 
 
 def ordered_dict(pairs: Any = ()) -> dict:
-    """collections.OrderedDict: its items follow, or come as a list of pairs."""
+    """collections.OrderedDict; its items come as a list of pairs, or later from SETITEMS."""
     if not isinstance(pairs, (list, tuple)) or not all(
         isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], (str, int)) for pair in pairs
     ):

@@ -153,5 +153,5 @@ def _check_shapes(found: dict[str, np.ndarray], raw: RawTensors) -> None:
     for name, array in found.items():
         if problem := difference(array, expected_shape(name, vocab, hidden, inner)):
             raise ConversionError(
-                f"{raw.source}: what should be {name} has shape {problem}; its layers stand in no known order"
+                f"{raw.source}: what should be {name} has shape {problem}; its layers are not in the known order"
             )

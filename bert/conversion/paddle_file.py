@@ -40,7 +40,7 @@ def read_pdparams(path: Path) -> RawTensors:
         if array.dtype == np.uint16:  # Paddle's bfloat16
             tensors[name] = np.ascontiguousarray(array).view(BFLOAT16)
     check_volume(tensors, path, len(data))
-    notes = (f"{path.name}: left out, no tensors: {', '.join(others[:5])}",) if others else ()
+    notes = (f"{path.name}: left out, not tensors: {', '.join(others[:5])}",) if others else ()
     return RawTensors(tensors, path, "paddle", {"format": "pd"}, notes)
 
 

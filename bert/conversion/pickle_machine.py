@@ -64,7 +64,7 @@ class PickleMachine:
             raise ConversionError(f"{self.source}: {error}") from None
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
             raise ConversionError(
-                f"{self.source} is damaged, or no pickle of tensors ({type(error).__name__}: "
+                f"{self.source} is damaged, or not a pickle of tensors ({type(error).__name__}: "
                 f"{str(error)[:200]}); fetch or make it again"
             ) from None
         raise ConversionError(f"{self.source} ends in the middle of a pickle; fetch or make it again")
@@ -134,7 +134,7 @@ class PickleMachine:
             raise ConversionError(f"the pickle sets items of a {type(self.stack[-1]).__name__}")
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not isinstance(key, (str, int)):  # tuples of tuples of ... take for ever to hash
-                raise ConversionError(f"the pickle has a {type(key).__name__} for a key, must be a name or a number")
+                raise ConversionError(f"the pickle has a {type(key).__name__} for a key; it must be a name or a number")
             self.stack[-1][key] = value
 
     def _mention(self, module: Any, name: Any) -> None:

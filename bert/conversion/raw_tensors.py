@@ -1,4 +1,4 @@
-"""What all formats share: the tensors that a reader returns, the error, and safe access to untrusted files."""
+"""Shared by all formats: the tensors that a reader returns, the error, and safe access to untrusted files."""
 
 import json
 import mmap
@@ -89,10 +89,10 @@ def widen_bfloat16(raw: np.ndarray) -> np.ndarray:
 
 
 def check_volume(tensors: Mapping[str, np.ndarray], path: Path, file_bytes: int) -> None:
-    """Refuse tensors that overlap so much that copying them would fill the memory. A tied decoder stands twice."""
+    """Refuse tensors that overlap so much that copying them would fill the memory. A tied decoder may appear twice."""
     total = sum(array.nbytes for array in tensors.values())
     if total > 3 * file_bytes:
         raise ConversionError(
-            f"{path} has {file_bytes} bytes and tensors of {total}: they overlap, as in no "
-            "checkpoint; it is damaged or hostile"
+            f"{path} has {file_bytes} bytes and tensors of {total}: they overlap, which no "
+            "checkpoint needs; it is damaged or hostile"
         )

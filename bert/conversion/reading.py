@@ -51,7 +51,7 @@ def read_pretrained(
 
     Args:
         config_file: the model's description; by default the one beside the weights, if there is one.
-        fused_qkv: for NVIDIA's Paddle checkpoints trained with --fuse-mha, see `flat_names.structured`.
+        fused_qkv: for NVIDIA's Paddle checkpoints trained with --fuse-mha, see `nvidia_names.structured`.
         allow_unknown: list tensors that no BERT has, instead of refusing the file.
     Raises:
         ConversionError, CheckpointError (both ValueError): missing, damaged or hostile; not a BERT; incomplete; a model
@@ -100,7 +100,7 @@ def _read(located: locating.Located) -> RawTensors:
         return read_shards(located.weights, read) if locating.is_index(located.weights) else read(located.weights)
     except MemoryError:
         raise ConversionError(
-            f"{located.weights} asks for more memory than there is; it is damaged, or not made for this machine"
+            f"{located.weights} needs more memory than is available; it is damaged, or not made for this machine"
         ) from None
 
 

@@ -24,15 +24,15 @@ def read_safetensors(path: Path) -> RawTensors:
     try:
         entries = deserialize(data)
     except (SafetensorError, ValueError, OverflowError) as error:
-        raise ConversionError(f"{path} is not a whole safetensors file ({error}); fetch or make it again") from None
+        raise ConversionError(f"{path} is not a complete safetensors file ({error}); fetch or make it again") from None
     tensors = {}
     for name, entry in entries:
         if entry["dtype"] not in _DTYPES:
             raise ConversionError(
-                f"{path}: {name} has dtype {entry['dtype']}; float32, float16 and bfloat16 are read: "
+                f"{path}: {name} has dtype {entry['dtype']}; only float32, float16 and bfloat16 are read: "
                 "save the model in one of them"
             )
         tensors[name] = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
-    length = int.from_bytes(data[:8], "little")  # of the header, which `deserialize` has accepted
+    length = int.from_bytes(data[:8], "little")  # length of the header, which `deserialize` has checked
     metadata = json.loads(data[8 : 8 + length]).get("__metadata__")
     return RawTensors(tensors, path, "safetensors", dict(metadata or {}))

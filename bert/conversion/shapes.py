@@ -44,7 +44,7 @@ def difference(array: np.ndarray, wanted: Shape) -> str | None:
 
 
 def check_sizes(parameters: Mapping[str, np.ndarray], num_layers: int, config: BertConfig, source: Path) -> None:
-    """Check every shape against the description, except the number of tokens, which `layout.pad_vocabulary` checks.
+    """Check every shape against the description; `tensor_layout.pad_vocabulary` checks the number of tokens.
 
     Raises:
         ConversionError: with each difference in a line.
@@ -81,7 +81,7 @@ def check_complete(parameters: Mapping[str, np.ndarray], num_layers: int) -> Non
     heads = [name for head in heads_of(parameters) for name in tensor_names.HEADS[head]]
     needed = [*tensor_names.encoder_names(num_layers), *heads]
     if lacking := [name for name in needed if name not in parameters]:
-        raise ConversionError("the model is there in part only:\n  " + "\n  ".join(_missing(lacking, parameters)))
+        raise ConversionError("the model is incomplete:\n  " + "\n  ".join(_missing(lacking, parameters)))
 
 
 def _missing(names: list[str], parameters: Mapping[str, np.ndarray]) -> list[str]:

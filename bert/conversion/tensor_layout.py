@@ -27,7 +27,7 @@ class Mapped:
 
 
 def recognise_dialect(raw: RawTensors) -> str:
-    """Which library's names these are.
+    """The library whose names the tensors have.
 
     Raises:
         ConversionError: names of no known BERT, or matrices whose orientation is ambiguous.
@@ -52,7 +52,7 @@ _FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dens
 
 
 def _lies_as_ours(raw: RawTensors) -> bool:
-    """Whether matrices are [in, out]: the shape of the feed-forward block tells, or if it is square the metadata."""
+    """Whether matrices are [in, out], inferred from the feed-forward block, or from the metadata if it is square."""
     name = next((n for n in raw.tensors if n.endswith(_FEED_FORWARD)), None)
     query = next(n for n in raw.tensors if n.endswith("attention.self.query.weight"))
     if name is not None and raw.tensors[name].ndim == 2 and raw.tensors[query].ndim == 2:
@@ -64,7 +64,7 @@ def _lies_as_ours(raw: RawTensors) -> bool:
     if by_metadata is None:
         raise ConversionError(
             f"{raw.source}: its feed-forward block is square and the file does not say which library "
-            "wrote it, so [in, out] and [out, in] cannot be told apart; save it with the metadata "
+            "wrote it, so [in, out] and [out, in] cannot be distinguished; save it with the metadata "
             "format=pt (PyTorch) or format=pd (Paddle)"
         )
     return by_metadata
@@ -115,7 +115,8 @@ def _without_wrapping(raw: RawTensors) -> RawTensors:
     """Drop `module.` of data-parallel training, where every name has it."""
     if raw.tensors and all(name.startswith("module.") for name in raw.tensors):
         bare = {name.removeprefix("module."): array for name, array in raw.tensors.items()}
-        return RawTensors(bare, raw.source, raw.container, raw.metadata, (*raw.notes, "names stood below `module.`"))
+        notes = (*raw.notes, "removed the prefix `module.` from all names")
+        return RawTensors(bare, raw.source, raw.container, raw.metadata, notes)
     return raw
 
 
@@ -144,7 +145,7 @@ def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: li
             converted["bfloat16"] += 1
         if array.dtype.kind != "f":
             raise ConversionError(
-                f"{raw.source}: {name} is {array.dtype}, must be a float; this is no parameter of a BERT"
+                f"{raw.source}: {name} is {array.dtype}, must be a float; this is not a parameter of a BERT"
             )
         if array.ndim == 0:
             raise ConversionError(f"{raw.source}: {name} is a single number, must be an array; the file is damaged")

@@ -118,7 +118,7 @@ def paddlenlp_name(name: str) -> str:
 
 
 def paddlenlp_names(name: str) -> Iterator[str]:
-    if name.startswith("qa_outputs."):  # its name is `classifier` there; reading.py tells the two apart
+    if name.startswith("qa_outputs."):  # its name is `classifier` there; reading.py distinguishes the two
         return
     theirs = paddlenlp_name(name)
     yield theirs

@@ -75,7 +75,7 @@ def read_tensorflow(index: Path) -> RawTensors:
         raise ConversionError(f"{index}: {error}; fetch it again") from None
     if _KERAS in entries:
         raise ConversionError(
-            f"{index} is a checkpoint of TensorFlow 2's objects, whose tensors have no names of a "
+            f"{index} is a checkpoint of TensorFlow 2's objects, whose tensors are not named as in a "
             "BERT; export it with tf.compat.v1.train.Saver, or to Hugging Face's format first"
         )
     wanted = {name: entry for name, entry in parsed.items() if not TENSORFLOW_TRAINING.fullmatch(name)}
@@ -107,7 +107,7 @@ def read_tensor(entry: Any, shard: memoryview) -> np.ndarray:
     if entry.slices:
         raise ConversionError("it is kept in slices, as by partitioned variables, which are not read")
     if entry.dtype not in _DTYPES:
-        raise ConversionError(f"its dtype (number {entry.dtype} of TensorFlow) is not one of numbers that are read")
+        raise ConversionError(f"its dtype (TensorFlow's number {entry.dtype}) is not supported")
     dtype, shape = _DTYPES[entry.dtype], tuple(dimension.size for dimension in entry.shape.dim)
     if count_elements(shape) * dtype.itemsize != entry.size:
         raise ConversionError(f"shape {list(shape)} does not take {entry.size} bytes")

@@ -71,13 +71,13 @@ def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any
     count_elements(shape)
     are_numbers = isinstance(strides, tuple) and all(type(number) is int for number in (offset, *strides))
     if not isinstance(storage, Storage) or not are_numbers or offset < 0 or len(strides) != len(shape):
-        raise ConversionError("a tensor that is no strided view of a storage")
+        raise ConversionError("a tensor that is not a strided view of a storage")
     return TorchTensor(storage, offset, shape, strides)
 
 
 def _rebuild_parameter(data: Any, *_: Any) -> TorchTensor:
     if not isinstance(data, TorchTensor):
-        raise ConversionError("a parameter that is no tensor")
+        raise ConversionError("a parameter that is not a tensor")
     return data
 
 
@@ -114,7 +114,7 @@ def read_torch(path: Path) -> RawTensors:
     tensors: dict[str, np.ndarray] = {}
     for name, item in value.items():
         if not isinstance(item, TorchTensor) or not isinstance(name, str):
-            notes.append(f"{path.name}: left out, no tensor: {str(name)[:60]}")
+            notes.append(f"{path.name}: left out, not a tensor: {str(name)[:60]}")
             continue
         try:
             tensors[name] = item.array(numbers_of(item.storage))
@@ -127,7 +127,7 @@ def read_torch(path: Path) -> RawTensors:
 def _storage_of(identity: Any) -> Storage:
     """('storage', torch.FloatStorage, key, device, number of elements[, a view's place]) of a persistent id."""
     if not isinstance(identity, tuple) or len(identity) not in (5, 6) or identity[0] != "storage":
-        raise ConversionError("the pickle refers to something that is no storage")
+        raise ConversionError("the pickle refers to something that is not a storage")
     _, kind, key, _, count = identity[:5]
     name = kind[1] if isinstance(kind, tuple) and len(kind) == 2 else None
     is_view = len(identity) == 6 and identity[5] is not None
@@ -146,7 +146,7 @@ def _read_zip(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], np.
             entries = {entry.filename: entry for entry in archive.infolist()}
             pickles = [name for name in entries if name == "data.pkl" or name.endswith("/data.pkl")]
             if len(pickles) != 1:
-                raise ConversionError(f"{path} is a zip archive without one data.pkl; it is no file of torch.save")
+                raise ConversionError(f"{path} is a zip archive without one data.pkl; it was not written by torch.save")
             folder = pickles[0].removesuffix("data.pkl")
             start, size = _place(path, data, entries[pickles[0]])
             if order := entries.get(f"{folder}byteorder"):
@@ -203,7 +203,7 @@ def _read_legacy(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], 
     machine = PickleMachine(str(path), _BUILDERS, remember)
     magic, version, system = (machine.load(data) for _ in range(3))
     if magic != _LEGACY_MAGIC or version != 1001 or not isinstance(system, dict) or not system.get("little_endian"):
-        raise ConversionError(f"{path} is no file of torch.save for a little-endian machine")
+        raise ConversionError(f"{path} was not written by torch.save on a little-endian machine")
     value, keys = machine.load(data), machine.load(data)
     if not isinstance(keys, list):
         raise ConversionError(f"{path} does not list its storages; it is damaged")

@@ -49,8 +49,8 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
         lowercase = not any("A" <= letter <= "Z" for token in words for letter in token)
         kind = "has no" if lowercase else "has"
         notes.append(
-            f"do_lower_case={str(lowercase).lower()}: nothing says it, but the vocabulary {kind} capitals; "
-            "--do-lower-case and --no-do-lower-case say otherwise"
+            f"do_lower_case={str(lowercase).lower()}: inferred, because the vocabulary {kind} capitals; "
+            "override it with --do-lower-case or --no-do-lower-case"
         )
     return Tokens(vocabulary, lowercase)
 
@@ -68,12 +68,13 @@ def _from_tokenizer_json(path: Path) -> Vocabulary:
         if [by_token[token] for token in tokens] != list(range(len(tokens))):
             raise ConversionError(f"{path}: the ids of its tokens do not run from 0 without gaps; pass a vocab.txt")
     except (KeyError, TypeError, AttributeError) as error:
-        raise ConversionError(f"{path} is no WordPiece tokenizer ({type(error).__name__}); pass a vocab.txt") from None
+        kind = type(error).__name__
+        raise ConversionError(f"{path} is not a WordPiece tokenizer ({kind}); pass a vocab.txt") from None
     return Vocabulary(tuple(tokens), str(path))
 
 
 def _said_lowercase(folder: Path) -> bool | None:
-    """do_lower_case in the tokenizer's settings, in those of the run, or in those of question answering, else None."""
+    """do_lower_case in the tokenizer's settings, the run's or those of question answering (in this order), or None."""
     places = (
         ("tokenizer_config.json", ("do_lower_case",)),
         ("*_progress.json", ("settings", "data", "do_lower_case")),

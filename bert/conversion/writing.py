@@ -126,7 +126,7 @@ def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[
     result = dict(parameters)
     for head, names in tensor_names.HEADS.items():
         if head not in wanted and any(name in result for name in names):
-            notes.append(f"left out: {head}, of no use to {task}")
+            notes.append(f"left out: {head}, not used by {task}")
             result = {name: value for name, value in result.items() if name not in names}
     return result
 
@@ -197,8 +197,8 @@ def write_paddlenlp(folder: Path, model: Model, notes: list[str]) -> None:
     """
     if model.config.hidden_act == "gelu_tanh":
         raise ConversionError(
-            "hidden_act=gelu_tanh: PaddleNLP's BERT knows gelu and relu only, so its outputs would "
-            "be others; use --to-format hf, or train with --hidden-act gelu"
+            "hidden_act=gelu_tanh: PaddleNLP's BERT has only gelu and relu, so its outputs would "
+            "differ; use --to-format hf, or train with --hidden-act gelu"
         )
     parameters, config = model.unpadded(notes)
     tensors = {
@@ -217,8 +217,8 @@ def write_paddlenlp(folder: Path, model: Model, notes: list[str]) -> None:
 
 def _note_absent_pooler(model: Model, library: str, has_one: bool, notes: list[str]) -> None:
     if has_one and not model.has_pooler():
-        use = "its pooled output means nothing" if model.task == "encoder" else f"{model.task} does not use it"
-        notes.append(f"no pooler: {library} will say that it starts one at random; {use}")
+        use = "its pooled output is meaningless" if model.task == "encoder" else f"{model.task} does not use it"
+        notes.append(f"no pooler: {library} will log that it initialises one at random; {use}")
 
 
 WRITERS: dict[str, Callable[[Path, Model, list[str]], None]] = {

@@ -132,7 +132,7 @@ def test_a_training_checkpoint_in_bfloat16():
     found = read_pretrained(GOLDEN / "torch_training.pt", config_file=GOLDEN / "torch/config.json")
     assert_is_the_model(found.parameters, rtol=2**-8, atol=0)
     assert "torch_training.pt: read 'model'; left out beside it: epoch" in found.notes
-    assert "names stood below `module.`" in found.notes
+    assert "removed the prefix `module.` from all names" in found.notes
     assert any(note.endswith("tensors in bfloat16, converted to float32") for note in found.notes)
 
 
@@ -264,7 +264,7 @@ def test_fused_attention_needs_its_layout_named(tmp_path, fuse, layout):
 def test_structure_that_is_not_nvidias_is_refused(tmp_path):
     swapped = nvidia_names(EXPECTED)
     swapped["linear_4.w_0"], swapped["linear_5.w_0"] = swapped["linear_5.w_0"], swapped["linear_4.w_0"]
-    with pytest.raises(ConversionError, match="its layers stand in no known order"):
+    with pytest.raises(ConversionError, match="its layers are not in the known order"):
         read_pretrained(nvidia_file(tmp_path / "swapped", swapped))
     fewer = {name: array for name, array in nvidia_names(EXPECTED).items() if not name.startswith("linear_14.")}
     with pytest.raises(ConversionError, match="14 linear layers do not make a BERT of 2 layers"):

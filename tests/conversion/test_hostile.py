@@ -158,7 +158,7 @@ def huge_vocabulary(folder: Path) -> Path:
 HUGE_STRING = b"\x8d" + struct.pack("<Q", 1 << 62)
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "os.system": (lambda f: pdparams(f, Calls(os.system, command(f))), r"refers to posix.system"),
-    "protocol 0": (lambda f: pdparams(f, Calls(os.system, command(f)), 0), "is no file of weights"),
+    "protocol 0": (lambda f: pdparams(f, Calls(os.system, command(f)), 0), "is not a weights file"),
     "eval inside a dictionary": (lambda f: pdparams(f, {"bert": [Calls(eval, "1+1")]}), r"refers to builtins.eval"),
     "nested calls": (lambda f: pdparams(f, Calls(getattr, Calls(__import__, "os"), "system")), "refers to builtins"),
     "subprocess": (lambda f: pdparams(f, Calls(subprocess.Popen, command(f))), "refers to subprocess.Popen"),
@@ -179,7 +179,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a string of 4 exabytes": (lambda f: raw(f, "m.pdparams", b"\x80\x04" + HUGE_STRING + b"x"), "damaged"),
     "a memo of 2 billion": (lambda f: raw(f, "m.pdparams", b"\x80\x02Nr\xff\xff\xff\x7f."), "must hold a dictionary"),
     "a shape of exabytes": (numpy_shape_bomb, "bytes; they must agree"),
-    "one array, 5,000 names": (overlapping, "they overlap, as in no checkpoint"),
+    "one array, 5,000 names": (overlapping, "they overlap, which no checkpoint needs"),
     "an unfinished pickle": (
         lambda f: raw(f, "m.pdparams", b"\x80\x04}(X\x01\x00\x00\x00a"),
         "damaged|ends in the middle",
@@ -223,7 +223,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "an index cut short": (
         lambda f: tensorflow(f, lambda index, data: (index[:-60], data)),
-        "does not end as TensorFlow",
+        "does not end with the footer of TensorFlow",
     ),
     "data cut short": (
         lambda f: tensorflow(f, lambda index, data: (index, data[:-60])),
@@ -238,10 +238,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
         "checksum it was written with",
     ),
     "a shard elsewhere": (linked_shards, "shards must lie beside their index"),
-    "a header of exabytes": (lambda f: raw(f, "model.safetensors", b"\xff" * 7 + b"\x7f{}"), "is no file of weights"),
+    "a header of exabytes": (lambda f: raw(f, "model.safetensors", b"\xff" * 7 + b"\x7f{}"), "is not a weights file"),
     "a torn header": (
         lambda f: raw(f, "model.safetensors", struct.pack("<Q", 2) + b"{}" + b"x"),
-        "not a whole safetensors",
+        "not a complete safetensors",
     ),
     "JSON of 100,000 levels": (deep_json, "must be JSON with the model's sizes"),
     "a thousand million layers": (huge_layers, "2 layers, num_hidden_layers is 1000000000"),

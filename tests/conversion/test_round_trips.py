@@ -114,7 +114,7 @@ def test_the_report_lists_everything_on_paper_and_on_screen(tmp_path, capsys):
     assert (report["source_format"], report["to_format"], report["task"]) == ("native", "hf", "pretraining")
     assert report["tensors"] == len(foreign.shapes()) and all(note in shown for note in report["notes"])
     assert "padding of the vocabulary removed: cls.predictions.bias from 32 to 29 rows" in report["notes"]
-    assert any(note.startswith("do_lower_case=true: nothing says it") for note in report["notes"])
+    assert any(note.startswith("do_lower_case=true: inferred") for note in report["notes"])
 
 
 def test_heads_that_the_task_does_not_use_are_left_out_by_name(tmp_path, capsys):
@@ -122,8 +122,8 @@ def test_heads_that_the_task_does_not_use_are_left_out_by_name(tmp_path, capsys)
     there = convert(source, tmp_path / "hf", "hf", "--task", "encoder")
     assert not any(name.startswith("cls.") for name in load_file(there / "model.safetensors"))
     shown = capsys.readouterr().out
-    assert "left out: masked-LM head, of no use to encoder" in shown
-    assert "left out: next-sentence head, of no use to encoder" in shown
+    assert "left out: masked-LM head, not used by encoder" in shown
+    assert "left out: next-sentence head, not used by encoder" in shown
     message = refusal(
         capsys, "--from", str(source), "--to", str(tmp_path / "qa"), "--to-format", "hf", "--task", "question-answering"
     )
@@ -191,7 +191,7 @@ def test_an_activation_that_paddlenlp_lacks_is_refused(tmp_path, capsys):
     save_file(foreign.parameters(("pooler",)), source / "m.safetensors", metadata={"format": "pd"})
     (source / "bert_config.json").write_text(json.dumps({**foreign.CONFIG, "hidden_act": "gelu_new"}))
     message = refusal(capsys, "--from", str(source), "--to", str(tmp_path / "x"), "--to-format", "paddlenlp")
-    assert "hidden_act=gelu_tanh: PaddleNLP's BERT knows gelu and relu only" in message
+    assert "hidden_act=gelu_tanh: PaddleNLP's BERT has only gelu and relu" in message
     assert json.loads((convert(source, tmp_path / "hf", "hf") / "config.json").read_text())["hidden_act"] == "gelu_new"
 
 
