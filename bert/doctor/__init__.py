@@ -1,4 +1,4 @@
-"""Checks whether this machine can train, and says what to do if not: `python -m bert.doctor`.
+"""Checks whether this machine can train, and prints a remedy for each problem: `python -m bert.doctor`.
 
-It changes nothing; `requirements` needs the standard library only, because it runs before anything is installed.
+It changes nothing. `requirements` uses only the standard library, because it runs before anything is installed.
 """

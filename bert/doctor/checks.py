@@ -1,4 +1,4 @@
-"""Judges the facts about this machine: `python -m bert.doctor [--output-dir DIR] [--json]`.
+"""Checks the facts about this machine: `python -m bert.doctor [--output-dir DIR] [--json]`.
 
 Each check is a function of the facts (bert.doctor.facts) and gives a finding: ok, a warning (slower, or a risk), or a
 failure (training would not start, or would give wrong results). Exit code 0 without failures, 1 with.
@@ -29,7 +29,7 @@ class Finding:
     advice: str = ""
 
 
-Problem = tuple[bool, str, str]  # whether it is there, level, advice
+Problem = tuple[bool, str, str]  # whether it applies, level, advice
 
 
 def fails(holds: bool, advice: str) -> Problem:
@@ -41,7 +41,7 @@ def warns(holds: bool, advice: str) -> Problem:
 
 
 def judged(name: str, found: str, *problems: Problem) -> Finding:
-    """The first problem that holds, else ok."""
+    """The finding for the first problem that applies, otherwise ok."""
     for holds, level, advice in problems:
         if holds:
             return Finding(level, name, found, advice)
@@ -78,7 +78,7 @@ def paddle(facts: Facts) -> Finding:
     return judged(
         "Paddle",
         f"{found}: {built['error']}" if "error" in built else found,
-        fails("error" in built, "Paddle loads and cannot compute; see the lines on GPU and driver"),
+        fails("error" in built, "Paddle loads but cannot compute; see the lines on GPU and driver"),
         fails(
             built.get("product") != 64.0**3,
             "a product of ones is wrong: the build does not fit this processor; install the wheel of the requirements",
@@ -261,7 +261,7 @@ def output(facts: Facts) -> Finding:
         ),
         warns(
             system in ("tmpfs", "ramfs", "overlay"),
-            "what is written there is gone with the machine or container: mount a disk for --output-dir",
+            "files there are lost with the machine or container: mount a disk for --output-dir",
         ),
         warns(free < 16 * GIB, "BERT-large keeps three checkpoints of 4 GiB: enough for smaller models"),
     )

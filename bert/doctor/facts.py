@@ -23,7 +23,7 @@ from bert.doctor import requirements as environment
 from bert.files import lock
 from bert.runtime import topology
 
-# Runs in a process of its own, because Paddle may crash. The matrix product is real work on the device.
+# Runs in a separate process, because Paddle may crash. The matrix product tests that the device computes.
 _ASK_PADDLE = """
 import faulthandler
 import json
@@ -62,7 +62,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts that the checks of bert.doctor.checks judge."""
+    """The input of the checks in bert.doctor.checks."""
 
     python: str = "3.11.0"
     requirement_differences: tuple[str, ...] = ()

@@ -1,9 +1,7 @@
-"""`python -m bert.doctor.requirements FILE ...`: does this Python have what the requirements files pin?
+"""Checks that this Python has the packages that requirements files pin: `python -m bert.doctor.requirements FILE ...`.
 
-Standard library only.
-
-Exit code 0 if so; otherwise 1, with the differences on standard error. scripts/setup.sh asks before it makes an
-environment of its own.
+Uses only the standard library. Exit code 0 if all are there; otherwise 1, with the differences on standard error.
+scripts/setup.sh runs it to decide whether to create an environment.
 """
 
 import importlib.metadata
@@ -35,7 +33,7 @@ def differences(wanted: dict[str, str]) -> list[str]:
         except importlib.metadata.PackageNotFoundError:
             installed = "missing"
         if package == "setuptools" and installed != "missing" and int(installed.split(".")[0]) < 81:
-            continue  # images come with one of their own, and any that has pkg_resources will do
+            continue  # images bring their own; every version with pkg_resources is good enough
         if installed != version:
             lines.append(f"{package} is {installed}, wanted {version}")
     return lines

@@ -111,7 +111,7 @@ def test_healthy_machines_have_no_findings(facts):
             changed(HEALTHY, output_file_system="overlay"),
             "output folder",
             WARNING,
-            "gone with the machine or container",
+            "lost with the machine or container",
         ),
         (changed(HEALTHY, ports_free=False), "network", FAILURE, "check the firewall"),
         (changed(HEALTHY, proxies=("http_proxy",)), "network", WARNING, "add the nodes to no_proxy"),
