@@ -29,7 +29,7 @@ class BestWeights:
         self._config, self._metric, self._texts, self._parent = config, metric, texts, config.best_dir()
 
     def set_aside_newer(self, step: int) -> None:
-        """Rename those of a run that is not continued, which would seem better than any of this run's."""
+        """Rename best weights from later steps than this run starts at, which could otherwise win over this run's."""
         for path in checkpoint_files.set_aside_newer(self._parent, step):
             logger.info(f"the best weights of a run that is not continued are now {path}")
 
@@ -59,8 +59,8 @@ class BestWeights:
                     checkpoint_files.remove_step(self._parent, other)
         except (OSError, ValueError) as error:
             raise SaveFailed(
-                f"the best weights, those of step {step}, could not be kept ({error}); those before and "
-                "the checkpoints are whole: make room, and start again to continue"
+                f"the best weights, those of step {step}, could not be kept ({error}); earlier ones and "
+                "the checkpoints are complete: free some space, then start again to resume"
             ) from error
         logger.info(
             f"best so far: {self._metric.removeprefix('eval_')} {metrics[self._metric]:.4f} at step {step}, "
@@ -68,11 +68,11 @@ class BestWeights:
         )
 
     def use(self, device: Device, last_step: int) -> int:
-        """Put the best weights into the scope of every rank; returns their step, 0 if none are whole."""
+        """Put the best weights into the scope of every rank; returns their step, 0 if there are none."""
         best = self._best() if device.group.is_main else None
         step = int(device.collective.sum(np.array([best[0] if best else 0], "int64"))[0])
         if step == 0:
-            logger.info(f"no best weights are whole in {self._parent}: using those of the last step")
+            logger.info(f"no complete best weights in {self._parent}: using those of the last step")
         elif step != last_step:
             path = checkpoint_files.step_directory(self._parent, step)
             checkpoint.write_parameters(device.scope, device.place, checkpoint.load_parameters(path))

@@ -33,7 +33,7 @@ from bert.tokenization.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 Arrays = dict[str, np.ndarray]
-Notes = dict[str, Any]  # what JSON holds: counts of what was truncated, skipped ...
+Notes = dict[str, Any]  # values for JSON: counts of truncated and skipped examples ...
 
 _FORMAT_VERSION = 1
 
@@ -50,7 +50,7 @@ class CacheKey:
 
 
 class FeatureCache:
-    """A folder of entries; without a folder nothing is kept.
+    """A folder of entries; without a folder nothing is cached.
 
     Args:
         directory: made when the first entry is written; None: build every time.
@@ -71,9 +71,9 @@ class FeatureCache:
         """The key of features built from `files` by the modules in `code`.
 
         Args:
-            name: for the eyes, e.g. "squad-train"; letters, digits, dots, dashes and underscores.
-            settings: whatever else the features depend on; what JSON can hold.
-            code: the modules that build them: a changed program must not read features of the old one.
+            name: for readers, e.g. "squad-train"; letters, digits, dots, dashes and underscores.
+            settings: everything else that the features depend on, as values for JSON.
+            code: the modules that build the features; a changed program must not read features of the old one.
         """
         if not name or not all(character.isalnum() or character in "-_." for character in name):
             raise ValueError(f"cache entry name {name!r} must be letters, digits, dots, dashes and underscores")
@@ -89,10 +89,10 @@ class FeatureCache:
         return CacheKey(name, digest.hexdigest())
 
     def get_or_build(self, key: CacheKey, build: Callable[[], tuple[Arrays, Notes]]) -> tuple[Arrays, Notes]:
-        """The arrays and notes of the entry; built and kept if there is no good one.
+        """The arrays and notes of the entry; built and written if there is no valid entry.
 
-        Ranks and runs that ask at the same time wait for the first to build. A folder that cannot be written costs
-        time, not the run: the features are built and not kept.
+        Ranks and runs that ask at the same time wait for the first to build. If the
+        folder cannot be written, the run continues with features that are built and not cached.
         """
         if self.directory is None:
             return build()
@@ -135,7 +135,7 @@ class FeatureCache:
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
-        """One builder an entry on this machine; where files cannot be locked, several build the same."""
+        """Let one process of this machine build an entry; where files cannot be locked, several may build the same."""
         descriptor = None
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,12 +149,12 @@ class FeatureCache:
 
 
 def readable(text: str) -> str:
-    """What of a user's file name can stand in a key's name: other characters become dashes."""
+    """A user's file name as part of a key's name: characters that are not allowed there become dashes."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:
-    """sha256 of features: the same for a set built anew, another for another set or other settings."""
+    """sha256 of features: equal for a set that is built again, different for another set or other settings."""
     return _digest(arrays, "")
 
 

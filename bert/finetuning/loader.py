@@ -29,7 +29,7 @@ class FeatureTable:
         first_lengths: integers [n]: tokens of type 0; those after them have type 1.
         labels: name of the program's input -> int64 or float32 [n].
         token_labels: int64 [T], UNLABELLED where a token has none; None in tasks that label sequences.
-        pad_id: what shorter sequences are filled up with.
+        pad_id: the token that pads shorter sequences.
     """
 
     input_ids: np.ndarray

@@ -1,6 +1,6 @@
-"""The files beside a model's weights: what they say about the model, and those that fine-tuning adds.
+"""Infers settings from the files beside a model's weights, and makes the files that fine-tuning adds to them.
 
-`bert.conversion` reads model descriptions and labels; here is what fine-tuning concludes from them.
+`bert.conversion` reads model descriptions and labels.
 """
 
 import json
@@ -54,7 +54,7 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     description = description_file(path)
     if description is not None and "hidden_size" not in values:
         found |= read_description(description).config.model_dump()
-        if "bert_model" not in values:  # the default name stands for other sizes
+        if "bert_model" not in values:  # the default name means other sizes
             found["bert_model"] = _name_of(folder)
     if (folder / VOCABULARY_FILE).is_file():
         found["vocab_file"] = folder / VOCABULARY_FILE
@@ -123,7 +123,7 @@ def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str,
     if expected is None:
         if found is None:
             raise ValueError(
-                f"nothing says the classes of {weights or 'random weights'}: there is no {LABELS_FILE}. "
+                f"the classes of {weights or 'random weights'} are unknown: there is no {LABELS_FILE}. "
                 "Train with --do-train, pass --from-pretrained-params with a fine-tuned model, or write "
                 'that file: a JSON list of the classes, in order, e.g. ["no", "yes"]'
             )

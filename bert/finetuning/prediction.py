@@ -1,4 +1,4 @@
-"""A prediction program over a table of features -> outputs on the host."""
+"""Runs a prediction program over a table of features and gathers the outputs on the host."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ def predict(
 
     Returns:
         by the objective's names, float32 [n, ...] in the order of the table. Outputs of tokens are [n, longest, ...]
-        where `longest` is the longest sequence; what lies behind a sequence's own tokens is 0.
+        where `longest` is the longest sequence; values at padding are 0.
     """
     tokens = (int(table.lengths().max()) if len(table) else 0,) if program.objective.outputs_per_token else ()
     found = {}

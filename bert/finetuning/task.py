@@ -50,7 +50,7 @@ class FineTuningData:
     """What a task's module makes of its files.
 
     Attributes:
-        fingerprint: changes when the training features do; a checkpoint is continued only with the same.
+        fingerprint: changes when the training features do; a checkpoint is resumed only with an equal one.
         best_metric: the evaluation metric that decides which weights are best; larger is better.
         texts: files to keep in checkpoints, name -> content: what is needed to use the model (labels, settings).
         summary_names: further names of metrics in the summary: metric -> name.
@@ -187,7 +187,7 @@ class FineTuning(Task):
 
 
 def _with_lasting_vocabulary(config: FineTuningConfig, is_main: bool) -> FineTuningConfig:
-    """A copy of a vocabulary that lies beside weights of this run, which are deleted when better or newer ones come."""
+    """Use a copy of the vocabulary if it lies beside weights of this run, which may be pruned."""
     source, lasting = config.vocabulary_file(), config.stage_dir() / VOCABULARY_FILE
     if config.run.output_dir.resolve() not in source.resolve().parents:
         return config

@@ -275,7 +275,7 @@ def test_best_weights_that_were_damaged_meanwhile_are_not_used(tmp_path, capsys,
 
     monkeypatch.setattr(FineTuning, "finish", damaging)
     assert run(config) == 0
-    assert "no best weights are whole" in capsys.readouterr().out
+    assert "no complete best weights" in capsys.readouterr().out
     assert (config.stage_dir() / "logits.npy").exists()
 
 

@@ -1,4 +1,4 @@
-"""GLUE's tasks, and a user's own like them: files -> features, outputs -> scores and prediction files."""
+"""GLUE and users' own sentence tasks as fine-tuning tasks: files -> features, outputs -> scores and predictions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_data(config: GlueConfig) -> FineTuningData:
     """Read, check and tokenise every file that the settings need.
 
     Raises:
-        ValueError: a file that cannot be used, or classes that nothing says.
+        ValueError: a file that cannot be used, or classes that no file names.
     """
     reader = _Reader(config)
     task = config.task()
@@ -71,7 +71,7 @@ def read_data(config: GlueConfig) -> FineTuningData:
     task = config.task(len(labels or ()))
     evaluation = []
     for name, split in task.dev.items() if config.run.do_eval else ():
-        # QQP's published files have broken lines; of the leaderboard's, none may be left out.
+        # QQP's published files have broken lines; in a leaderboard file every line is needed.
         part = reader.prepare(
             _path(config, config.data.eval_file, split), task, split, labels, config.data.max_bad_line_fraction
         )
@@ -189,7 +189,7 @@ def predicted_values(outputs: Outputs, is_regression: bool) -> np.ndarray:
     """int64 classes or float32 numbers [n].
 
     Raises:
-        ValueError: the model puts out NaN or infinities.
+        ValueError: the model's outputs are not finite.
     """
     logits = outputs["logits"]
     if not np.isfinite(logits).all():

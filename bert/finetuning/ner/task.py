@@ -47,7 +47,7 @@ def read_data(config: TaggingConfig) -> FineTuningData:
     """Read, check and tokenise every file that the settings need.
 
     Raises:
-        ValueError: a file that cannot be used, or classes that nothing says.
+        ValueError: a file that cannot be used, or classes that no file names.
     """
     data, run = config.data, config.run
     train_text = None
@@ -156,7 +156,7 @@ def predicted_spans(part: PreparedText, labels: Sequence[str], outputs: Outputs)
     Args:
         outputs: logits float32 [windows, longest, classes].
     Raises:
-        ValueError: the model puts out NaN or infinities.
+        ValueError: the model's outputs are not finite.
     """
     logits = outputs["logits"]
     if not np.isfinite(logits).all():
