@@ -1,4 +1,4 @@
-"""Trained models in use: exported programs, prediction through Paddle Inference, question answering.
+"""Use of trained models: export, prediction through Paddle Inference, question answering.
 
-Nothing here trains, or reads a format itself: weights come through `bert.conversion`.
+Nothing here trains. Weights are read through `bert.conversion`.
 """

@@ -21,7 +21,7 @@ def parse_request(argv: Sequence[str] | None) -> Request:
         "run_export.py",
         "Export a BERT for serving: Paddle Inference or ONNX, or as Hugging Face's and PaddleNLP's own checkpoint.",
         source="--checkpoint",
-        source_help="a checkpoint of any format that run_convert.py reads; of a folder of steps the newest",
+        source_help="a checkpoint of any format that run_convert.py reads; for a folder of steps, its newest",
         task_help="whose outputs to serve; by default those of the model's "
         "head, and the encoder's hidden states of a model with pre-training heads",
     )

@@ -123,7 +123,7 @@ def _own_device(device: str) -> Device:
 
 
 def _settings(folder: Path, lowercase: bool, most: int) -> tuple[WindowSettings, AnswerSettings]:
-    """The settings of the training, if they lie beside the weights, else the defaults."""
+    """The settings of the training if they are beside the weights, otherwise the defaults."""
     path = (folder if folder.is_dir() else folder.parent) / SETTINGS_FILE
     if path.is_file():
         return read_reader_settings(path)

@@ -1,4 +1,4 @@
-"""Behind scripts/run_*.sh: from arguments to plans, prepared data and processes, on one node, several, or under Slurm.
+"""The launchers of scripts/run_*.sh: arguments -> plan -> data and processes, on one or several nodes, or in Slurm.
 
-No training happens here and Paddle is not imported; no other package imports this one.
+No training happens here and Paddle is not imported. No other package imports this one.
 """

@@ -50,7 +50,7 @@ class LauncherParser(Parser):
 
 
 def split_positional(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words before the first flag, and the others. `-` and negative numbers are no flags."""
+    """The words before the first flag, and the others. `-` and negative numbers are not flags."""
     first = next((index for index, word in enumerate(words) if word.startswith("--") or word == "-h"), len(words))
     return list(words[:first]), list(words[first:])
 

@@ -1,4 +1,4 @@
-"""What the launchers of all fine-tuning tasks share: settings, ranks, start, and the lines that show the results."""
+"""Shared by the launchers of all fine-tuning tasks: settings, ranks, start, and the table of results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ _THROUGHPUT: list[Row] = [
 
 
 class FineTuningPlan(NamedTuple):
-    """What a command line asks for."""
+    """The settings and ranks that a command line asks for."""
 
     launcher: dict[str, Any]  # the flags of the launcher
     entry: EntryPoint
@@ -49,7 +49,7 @@ def finetune(
 def make_plan(
     entry: EntryPoint, launcher: dict[str, Any], defaults: Mapping[str, Any], flags: Mapping[str, Any]
 ) -> FineTuningPlan:
-    """The settings that `flags` make over `defaults`; without --num-gpus a rank for each GPU, or one.
+    """The plan from `flags` laid over `defaults`; without --num-gpus it has a rank for each GPU, or one rank.
 
     Raises:
         ValueError: with value, rule and remedy.
@@ -62,7 +62,7 @@ def make_plan(
 
 
 def with_global_batch(config: FineTuningConfig, world_size: int) -> FineTuningConfig:
-    """The same global batch on any number of ranks, in micro-batches that divide a rank's share and are not larger."""
+    """Keep the global batch on any number of ranks: micro-batches divide a rank's share and never grow."""
     total = config.batch.global_batch_size
     if total is None or total % world_size or total % (config.batch.batch_size * world_size) == 0:
         return config
@@ -72,7 +72,7 @@ def with_global_batch(config: FineTuningConfig, world_size: int) -> FineTuningCo
 
 
 def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], list[Row]], to_use: str) -> list[str]:
-    """A table of the scores and the throughput, as far as summary.json has them; where the results are.
+    """A table of the scores and the throughput, as far as summary.json has them, and where the results are.
 
     Args:
         to_use: flags of the script that use the trained model.

@@ -1,4 +1,4 @@
-"""What the quickstarts of fine-tuning share: output folders, initial weights, and a vocabulary where there is none."""
+"""Shared by the quickstarts of fine-tuning: output folders, initial weights, and a vocabulary if there is none."""
 
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ VOCABULARY_SIZE = 1024  # of GLUE and NER, only where no checkpoint brings a voc
 def recipe_settings(
     recipe: str | None, entry: EntryPoint, launcher: dict[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings that a recipe of GLUE or NER stands for; those of a quickstart are made here.
+    """The settings of a recipe of GLUE or NER; a quickstart's also have output folders and initial weights.
 
     Args:
         launcher: the launcher's flags; a quickstart adds its number of ranks.
@@ -40,12 +40,12 @@ def _lines_of(file: Path) -> list[str]:
 def quickstart_settings(
     output_dir: Path, flags: Mapping[str, Any], lines: Callable[[], Iterable[str]], vocab_size: int
 ) -> dict[str, Any]:
-    """Settings of a quickstart that leaves all its files in `output_dir`.
+    """Settings of a quickstart that writes all its files to `output_dir`.
 
     Args:
-        flags: the settings that were given; weights among them are taken, else those that the quickstart of
-            pre-training left, else random ones.
-        lines: text (a name and a text each) to make a vocabulary of `vocab_size` of, where there are no weights.
+        flags: the settings that were given. The first of these sets the initial weights: flags, the result of the
+            pre-training quickstart, random numbers.
+        lines: text (a name and a text each) from which a vocabulary of `vocab_size` is made if there are no weights.
     """
     settings = {
         "output_dir": output_dir,
@@ -58,10 +58,10 @@ def quickstart_settings(
 
 
 def _pretrained_settings() -> dict[str, Any]:
-    """The model that the quickstart of pre-training left; empty where there is none."""
+    """The model of the pre-training quickstart; empty if there is none."""
     folder = QUICKSTART_DIR / "bert-quickstart"
     if folder.is_dir() and weights_folder(folder) != folder:
-        print(f"starting from what pre-training left in {weights_folder(folder)}", flush=True)
+        print(f"starting from the pre-trained weights in {weights_folder(folder)}", flush=True)
         return {"from_pretrained_params": weights_folder(folder)}
     print(
         f"There is no pre-trained model in {folder}, so the weights are random, and the scores will be near those of "

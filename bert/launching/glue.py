@@ -1,7 +1,7 @@
 """`bash scripts/run_glue.sh`: fine-tunes BERT on a task of GLUE, or on sentences of your own, and scores it.
 
-Three forms: nothing at all (the quickstart), a task, the folder of its files and a checkpoint, or a recipe with
---config, and flags. The recipes of entities are accepted too, and started as scripts/run_ner.sh does.
+Three forms, each with optional flags: no arguments (the quickstart); a task, the folder of its files and a checkpoint;
+a recipe with --config. NER recipes are accepted too, and started as scripts/run_ner.sh does.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def plan(words: Sequence[str]) -> FineTuningPlan:
-    """Raises ValueError with value, rule and remedy."""
+    """The plan of a command line; raises ValueError with value, rule and remedy."""
     positional, words = split_positional(words)
     parser = _parser()
     launcher, rest = parser.read(words)
@@ -72,5 +72,5 @@ def _parser() -> LauncherParser:
         "Without arguments: the quickstart, on sentences of this project.\n\n"
         f"Recipes of --config: {', '.join([*ENTRY.recipes, *ner.ENTRY.recipes])}.",
         epilog="Further flags are those of `python run_glue.py --help` (of run_ner.py with its recipes). The same "
-        "command continues what was stopped.",
+        "command resumes a stopped run.",
     )

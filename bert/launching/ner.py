@@ -1,6 +1,6 @@
 """`bash scripts/run_ner.sh`: fine-tunes BERT to find named entities, or other spans of words, and scores it.
 
-Without a recipe (--config) and without files it is the quickstart, on sentences of this project.
+Without a recipe (--config) and without files it runs the quickstart on sentences of this project.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def plan(words: Sequence[str]) -> FineTuningPlan:
-    """Raises ValueError with value, rule and remedy."""
+    """The plan of a command line; raises ValueError with value, rule and remedy."""
     positional, words = split_positional(words)
     if positional:
         raise ValueError(f"{' '.join(positional)} must be a flag, there are no positional arguments; see --help")
@@ -31,7 +31,7 @@ def plan(words: Sequence[str]) -> FineTuningPlan:
 
 
 def plan_of(launcher: dict[str, Any], words: Sequence[str], launcher_flags: Iterable[str]) -> FineTuningPlan:
-    """The plan of the launcher's flags, which are read, and of the other words."""
+    """The plan from the launcher's parsed flags and the remaining words."""
     flags = parse_flags(words, ENTRY, launcher_flags)
     has_files = flags.keys() & {"train_file", "eval_file", "predict_file"}
     recipe = launcher.get("config", None if has_files else QUICKSTART)
@@ -48,5 +48,5 @@ def _parser() -> LauncherParser:
         usage="%(prog)s [--config NAME] [flags]",
         description="Fine-tune BERT to find named entities, and score it. Without arguments: the quickstart, on "
         f"sentences of this project.\n\nRecipes of --config: {', '.join(ENTRY.recipes)}.",
-        epilog="Further flags are those of `python run_ner.py --help`. The same command continues what was stopped.",
+        epilog="Further flags are those of `python run_ner.py --help`. The same command resumes a stopped run.",
     )

@@ -1,4 +1,4 @@
-"""Shards on demand: starts the commands of data/ that make what a run lacks."""
+"""Makes missing shards by running the commands of data/."""
 
 import itertools
 import json
@@ -20,10 +20,10 @@ Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
 def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_this_node: bool = False) -> int:
     """Make the shards of one phase from the Wikipedia text if their folder is missing or empty.
 
-    Of several nodes none makes them, unless it is the only one that was asked (`only_this_node`).
+    With several nodes they must exist, unless `only_this_node` is set: then this node makes them for all.
 
     Raises:
-        ValueError: there is no text either.
+        ValueError: no shards, and no text or several nodes.
     """
     folder, source = config.data.input_dir, plan.preparation.wikipedia_source
     if _has_files(folder) and not is_unfinished(folder):
@@ -69,9 +69,9 @@ def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str
 
 
 class Steps:
-    """Commands in order, not repeated once they succeeded with the same words while their product is still there.
+    """Runs commands in order and skips those that succeeded before with the same arguments and whose product exists.
 
-    What was made after a product that is made again is made again too; a folder of shards is emptied first.
+    If a product is made again, all later products are made again too. A folder of shards is emptied first.
     """
 
     def __init__(self, record_file: Path, run: Run) -> None:

@@ -61,7 +61,7 @@ def _run(plan: LaunchPlan, runner: Runner) -> int:
 
 
 def prepare_data(plan: LaunchPlan, config: PretrainingConfig, runner: Runner, only_this_node: bool = False) -> int:
-    """Make the phase's data if it is missing; exit code of the command that did."""
+    """Make the phase's data if it is missing; returns the exit code of the command that made it."""
     with usage_errors():
         if plan.name == "quickstart":
             with pretraining_quickstart.data_lock(config):
@@ -90,7 +90,7 @@ def _train(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> int:
 def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> PretrainingConfig:
     """The settings of a phase that has no checkpoint yet: phase 2 starts from the weights of phase 1.
 
-    A start that was given for both phases is that of phase 1; one that was given for phase 2 alone is kept.
+    Initial weights given for both phases are for phase 1 only; those given for phase 2 alone are kept.
     """
     start, start_before = config.initialization, previous.initialization
     if config.run.benchmark or config.run.phase == 1 or previous.run.phase == 2 or start.from_phase1_final_params:

@@ -1,7 +1,7 @@
 """The arguments of scripts/run_pretraining.sh -> a plan: which phases, on which ranks, with which data.
 
-Three forms: nothing at all (the quickstart), the 32 positional arguments that users of NVIDIA's scripts know, or a
-preset or recipe with --config, and flags. `--phase1-NAME VALUE` changes a flag in one phase only.
+Three forms, each with optional flags: no arguments (the quickstart); the 32 positional arguments of NVIDIA's scripts;
+a preset or recipe with --config. `--phase1-NAME VALUE` changes a flag in one phase only.
 """
 
 import dataclasses
@@ -118,7 +118,7 @@ class LaunchPlan:
 
 
 def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
-    """Raises ValueError with value, rule and remedy."""
+    """The plan of a command line; raises ValueError with value, rule and remedy."""
     positional, words = split_positional(argv)
     parser = _parser()
     launcher, rest = parser.read(words)
@@ -201,7 +201,7 @@ def _settings_of_one_phase(name: str, common: Mapping[str, Any]) -> dict[int, di
 
 
 def _refuse_own_data(phases: Sequence[PretrainingConfig], launcher: Mapping[str, Any]) -> None:
-    """The quickstart's data is always the same, and is never made where a user keeps other data."""
+    """Refuse flags that would change the quickstart's data or make it in a folder of other data."""
     for config in phases:
         recipe = RECIPES[f"quickstart_phase{config.run.phase}"]().data
         for name in ("input_dir", "eval_dir", "vocab_file"):
@@ -272,7 +272,7 @@ def _parser() -> LauncherParser:
     add("--num-shards-per-worker", metavar="N", help="shards for each reader of each rank")
     add("--sample-ratio", metavar="R", help="share of the documents to use")
     for phase in (1, 2):
-        add(f"--phase{phase}-bin-size", metavar="|".join(BIN_SIZES), help="tokens a bin of the phase's shards spans")
+        add(f"--phase{phase}-bin-size", metavar="|".join(BIN_SIZES), help="width of the phase's bins, in tokens")
     add("--dry-run", action="store_true", help="print the plan and stop")
     add_plan_flags(parser)
     return parser

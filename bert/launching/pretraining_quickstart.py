@@ -12,10 +12,10 @@ from bert.launching.process_runner import module_command
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME
 
-BIN_SIZES = {1: None, 2: 32}  # tokens a bin of each phase's shards spans
+BIN_SIZES = {1: None, 2: 32}  # width in tokens of the bins of each phase's shards
 NUM_SHARDS = 8
 HELD_OUT_FRACTION = "0.08"
-DUPLICATE_FACTOR = 5  # pairs of each sentence: with fewer, the model learns the pairs by heart
+DUPLICATE_FACTOR = 5  # pairs of each sentence: with fewer, the model memorises the pairs
 SEED = 42  # of the data, whatever the seed of the training, so that runs with different seeds share the shards
 
 
@@ -30,7 +30,7 @@ def prepare(config: PretrainingConfig, run: Run) -> int:
 
 @contextlib.contextmanager
 def data_lock(config: PretrainingConfig) -> Iterator[None]:
-    """Lock the data's folder while the data are made: a second start waits, and then finds them made."""
+    """Lock the data's folder while the data are made: a second start waits, and then finds them complete."""
     _home(config).mkdir(parents=True, exist_ok=True)
     with open(_home(config) / ".lock", "w") as file:
         try:

@@ -69,7 +69,7 @@ def next_commands(plan: LaunchPlan) -> list[str]:
 
 
 def draw(picture: Path, runs: Sequence[RunRecord], max_steps: Sequence[int]) -> None:
-    """Masked-LM loss over the updates of all phases: training, held out, and the unigram entropy to be below."""
+    """Masked-LM loss over the updates of all phases: training, held out, and the unigram entropy."""
     import matplotlib
 
     matplotlib.use("Agg")

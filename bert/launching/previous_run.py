@@ -1,4 +1,4 @@
-"""What an earlier start left in the output folder: whether it is another run, is done, or is continued."""
+"""Examines the earlier run in the output folder: whether it is another run, is finished, or can be resumed."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ import yaml
 from bert.checkpoints.directories import list_steps
 from bert.config.training_settings import AnyConfig, TrainingConfig, derive
 
-# A run may be continued with other values of these: they do not decide what is learned from which samples. That the
-# global batch, the seed and the data are those of the checkpoint is checked when it is loaded (check_continues).
+# A run may be resumed with other values of these settings: they do not decide what is learned from which samples.
+# `check_continues` checks that global batch, seed and data equal those of the checkpoint when it is loaded.
 MAY_DIFFER_SECTIONS = ("batch", "initialization", "hardware")
 MAY_DIFFER = frozenset(
     "async_checkpoint benchmark benchmark_steps benchmark_warmup_steps cache_dir do_eval do_predict do_train eval_dir "
@@ -21,7 +21,7 @@ MAY_DIFFER = frozenset(
 
 
 def settings_asked_for(config: TrainingConfig) -> Path:
-    """The file of the settings that the user asked for; launch.yaml in the stage's folder also has where it starts."""
+    """The file of the settings that the user asked for; launch.yaml in the stage's folder also names the start."""
     return config.run.output_dir / f"{config.stage()}.yaml"
 
 

@@ -74,7 +74,7 @@ class Runner:
 
 
 def _ignore_usr1() -> None:
-    """Slurm sends USR1 to every process of a step. Paddle's launcher would die of it; `Runner` passes it on."""
+    """Ignore USR1, which Slurm sends to all processes: it would kill Paddle's launcher. `Runner` passes it on."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 

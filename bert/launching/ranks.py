@@ -13,7 +13,7 @@ from bert.launching.arguments import whole_number
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where the processes of a run are."""
+    """The number of processes of a run and the nodes they run on."""
 
     num_processes: int = 1  # on each node
     num_nodes: int = 1
@@ -49,7 +49,7 @@ class Ranks:
 
 
 def read_ranks(flags: Mapping[str, str], num_processes: int, num_nodes: int = 1) -> Ranks:
-    """The ranks that a launcher's flags say; the other arguments are the defaults."""
+    """The ranks that a launcher's flags ask for; the other arguments are the defaults."""
     return Ranks(
         whole_number("num_gpus", flags.get("num_gpus", str(num_processes))),
         whole_number("num_nodes", flags.get("num_nodes", str(num_nodes))),

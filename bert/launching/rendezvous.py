@@ -1,4 +1,4 @@
-"""Where the nodes of a run meet: addresses as Paddle's launcher needs them.
+"""Resolves the addresses at which the nodes of a run meet, in the form that Paddle's launcher needs.
 
 Paddle's launcher serves the meeting point only where the text of --master's host equals the node's own address, which
 it takes from the node's name (127.0.1.1 on Debian); otherwise every node waits for ever, silently. So names become

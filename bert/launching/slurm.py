@@ -48,7 +48,7 @@ OF_A_PHASE = {
     "EVAL_DIR": Variable("--eval-dir", "held-out shards"),
     "BIN_SIZE": Variable(
         "--bin-size",
-        "tokens a bin of the shards spans, or none; names their folder below "
+        "width in tokens of the shards' bins, or none; names their folder below "
         "BERT_PREP_WORKING_DIR unless INPUT_DIR does",
     ),
 }
@@ -139,7 +139,7 @@ def _precision(given: Mapping[str, str]) -> list[str]:
 
 
 def _start(given: Mapping[str, str], phase: str) -> list[str]:
-    """Where the first phase starts, until it has a checkpoint of its own in OUTPUT_DIR."""
+    """Where the first phase starts as long as it has no checkpoint in OUTPUT_DIR."""
     checkpoint = given.get("INIT_CHECKPOINT", "none")
     if phase != "2":
         return (
@@ -194,7 +194,7 @@ def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:
 
 
 def _state(plan: LaunchPlan) -> list[list[str]]:
-    """Of each phase the checkpoints, and the number of files of shards: they change if a run makes progress."""
+    """The checkpoints of each phase and the number of its shard files, which change if a run makes progress."""
     folders = []
     for config in plan.phases:
         num_parts = sum(

@@ -1,7 +1,7 @@
 """`bash scripts/run_squad.sh`: fine-tunes BERT on SQuAD and scores it.
 
-Three forms: nothing, or weights alone (both ask questions of this project), the 18 positional arguments that users of
-NVIDIA's script know, or a recipe or preset with --config, and flags.
+Three forms, each with optional flags: no arguments or weights alone (both use questions of this project); the 18
+positional arguments of NVIDIA's script; a recipe or preset with --config.
 """
 
 import json
@@ -73,7 +73,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def plan(words: Sequence[str]) -> FineTuningPlan:
-    """Raises ValueError with value, rule and remedy."""
+    """The plan of a command line; raises ValueError with value, rule and remedy."""
     positional, words = split_positional(words)
     parser = _parser()
     launcher, rest = parser.read(words)
@@ -98,7 +98,7 @@ def plan(words: Sequence[str]) -> FineTuningPlan:
 
 
 def _positional_settings(values: dict[str, str]) -> dict[str, Any]:
-    """The settings that the positional arguments stand for, where the launcher's are taken out."""
+    """The settings of the positional arguments, without those of the launcher."""
     settings: dict[str, Any] = {
         "config": "squad",
         **PRECISIONS[one_of("precision", values.pop("precision"), PRECISIONS)],
@@ -115,7 +115,7 @@ def _positional_settings(values: dict[str, str]) -> dict[str, Any]:
 
 
 def _files_and_modes(launcher: Mapping[str, str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that --mode and --squad-dir stand for; without --mode and --do-... everything is done."""
+    """The settings that follow from --mode and --squad-dir; without --mode and --do-... all modes are on."""
     settings: dict[str, Any] = {}
     some_are_given = any(flags.get(name, "false") != "false" for name in MODES["train_eval"])
     if "mode" in launcher or not some_are_given:
@@ -134,7 +134,7 @@ def _files_and_modes(launcher: Mapping[str, str], flags: Mapping[str, Any]) -> d
 
 
 def _quickstart_settings(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Data of this project; the model that the pre-training quickstart left, unless other weights are given."""
+    """Data of this project, and the model of the pre-training quickstart unless other weights are given."""
     output_dir = Path(flags.get("output_dir", f"results/{name}"))
     data = output_dir / "data"
     run_module("data.examples.sample_questions", output_dir=data)
@@ -162,7 +162,7 @@ def _parser() -> LauncherParser:
         usage="%(prog)s [18 positional arguments | --config NAME] [flags]",
         description="Fine-tune BERT on SQuAD and score it. Without arguments: the quickstart, on questions of this "
         "project.\n\nPresets of --config: " + ", ".join(PRESETS) + f".\nRecipes: {', '.join(ENTRY.recipes)}.",
-        epilog="Further flags are those of `python run_squad.py --help`. The same command continues what was stopped."
+        epilog="Further flags are those of `python run_squad.py --help`. The same command resumes a stopped run."
         f"\n\n{positional_help(POSITIONAL)}",
     )
     parser.add_argument("--squad-dir", metavar="DIR", help="folder of SQuAD's files; v2.0 in its name means version 2")

@@ -1,4 +1,4 @@
-"""Starts one training on the ranks of this node, so that the same command continues it: one way for every task."""
+"""Starts the training of any task on the ranks of this node; the same command resumes it."""
 
 import os
 import signal
@@ -70,9 +70,9 @@ def _write_settings(config: Settings, started: Settings) -> Path:
 
 
 def _meeting_point(ranks: Ranks, runner: Runner) -> tuple[str, str] | None:
-    """Of several nodes, the address of the first, once it answers, and this node's own.
+    """The address of the first node, once it answers, and of this node; None if there is only one node.
 
-    Paddle's launcher would wait for the first node without an end and without a message.
+    Paddle's launcher would wait for the first node for ever, without a message.
     """
     if ranks.num_nodes == 1:
         return None

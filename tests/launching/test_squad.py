@@ -143,7 +143,7 @@ def test_the_quickstart_starts_from_what_pre_training_left(capsys):
     (step / "vocab.txt").write_text("[PAD]\n")
     _, config, _ = settings()
     assert config.initialization.from_pretrained_params == step and config.data.vocab_file == step / "vocab.txt"
-    assert f"starting from what pre-training left in {step}" in capsys.readouterr().out
+    assert f"starting from the pre-trained weights in {step}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
