@@ -1,7 +1,7 @@
 """Losses of pre-training and fine-tuning, and the counts behind their metrics, computed in float32.
 
-Mixed precision casts the inputs of the operators in `program.AMP_BLACK_LIST`, once for all readers. A cast written here
-would make a second copy of the logits, the largest tensor of all.
+Mixed precision casts the inputs of the operators in `program.AMP_BLACK_LIST`, once for all operators that read
+them. A cast written here would make a second copy of the logits, the largest tensor of all.
 """
 
 from bert.runtime.paddle_api import nn, paddle

@@ -101,7 +101,7 @@ def load_parts(path: Path = PARTS_FILE) -> dict[str, Part]:
         return {name: _part(name, {**defaults, **values}, defaults) for name, values in parts.items()}
     except (OSError, yaml.YAMLError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"parts={path} must be a YAML table with `defaults` and `parts`, as {PARTS_FILE} is; reading "
+            f"parts={path} must be a YAML table with `defaults` and `parts`, like {PARTS_FILE}; reading "
             f"it failed: {' '.join(str(error).split())}"
         ) from None
 

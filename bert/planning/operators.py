@@ -52,7 +52,7 @@ def operators(work: MicroBatch) -> list[Operator]:
 def _product(
     name: str, work: MicroBatch, rows: float, inner: float, columns: float, count: float = 1, resident: bool = False
 ) -> Operator:
-    """rows x inner times inner x columns, `count` times; backward are two products of the same size.
+    """[rows, inner] x [inner, columns], `count` times; the backward pass has two products of the same size.
 
     resident: the square matrix of scores stays on the chip (fused attention), so that two of [rows, inner] remain.
     """
@@ -86,7 +86,7 @@ def _layer_pointwise(work: MicroBatch) -> list[Operator]:
     hidden_dropout = dropout if model.hidden_dropout_prob > 0 else 0.0
     scores_dropout = dropout if model.attention_probs_dropout_prob > 0 else 0.0
     rows: list[tuple[str, float, float, Fusion | None]] = [  # name, width, numbers, what removes it
-        ("heads apart and together", 4 * hidden, 2 + 2, "attention"),
+        ("splitting and merging heads", 4 * hidden, 2 + 2, "attention"),
         ("scaling of queries", hidden, 2 + 2, "attention"),
         ("attention mask", scores, 2 + 0, "attention"),
         ("softmax", scores, 2 + 3, "attention"),

@@ -179,7 +179,7 @@ def _fit(plan: Plan) -> str:
     largest = (
         f"the largest micro-batch that fits and divides the global batch is --batch-size {plan.largest_batch_size}"
     )
-    return f"yes, {room}; {largest}" if plan.fits else f"no, {room}; {largest}, planned so below"
+    return f"yes, {room}; {largest}" if plan.fits else f"no, {room}; {largest}, used below"
 
 
 def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
@@ -193,7 +193,7 @@ def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
         "speed": f"{plan.sequences_per_second():,.0f} sequences/s on all devices, "
         f"model FLOPs utilisation {plan.mfu:.0%}",
         "time": f"{steps:,} updates: {duration(steps * update.total())} (without start, evaluation and checkpoints)"
-        f"{'' if plan.max_steps else '; --max-steps tells how many'}",
+        f"{'' if plan.max_steps else '; set the number with --max-steps'}",
     }
 
 

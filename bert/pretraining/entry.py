@@ -1,4 +1,4 @@
-"""run_pretraining.py as its user sees it."""
+"""The entry point of run_pretraining.py: its settings, recipes and inquiries."""
 
 from bert.config.entry_point import EntryPoint
 from bert.planning.flags import PLAN

@@ -13,8 +13,8 @@ def evaluate_pretraining(
 ) -> dict[str, float]:
     """Held-out masked-LM loss and accuracy and next-sentence accuracy, over the batches of all ranks together.
 
-    `program` is a `program.EvaluationProgram`. Losses are means over masked tokens and over sequences, in nats, however
-    the sequences fall on batches and ranks.
+    `program` is a `program.EvaluationProgram`. Losses are means over masked tokens and over sequences, in nats,
+    whatever the division into batches and ranks.
     """
     sums = np.zeros(6)  # masked-LM loss, correct, tokens; next-sentence loss, correct, sequences
     for batch in batches:

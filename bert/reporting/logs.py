@@ -26,7 +26,7 @@ CONSOLE_METRICS = (("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_s
 
 
 class Sink:
-    """Calls that may fail without taking the run with them."""
+    """Calls functions that write logs; the first error is reported, and later calls do nothing."""
 
     def __init__(self, name: str):
         self._name = name
@@ -37,7 +37,7 @@ class Sink:
             return
         try:
             action()
-        except Exception as error:  # whatever a log sink raises, the run is worth more
+        except Exception as error:  # no error of a log sink may stop the run
             self._broken = True
             try:
                 print(f"warning: {self._name} failed and is switched off: {error}", file=sys.stderr)
@@ -83,7 +83,7 @@ class Log:
         """Figures of the whole run, at its end."""
 
     def close(self) -> None:
-        """Nothing is logged after it."""
+        """End the log; nothing may be logged after it."""
 
 
 class _Messages(logging.Handler):
@@ -222,7 +222,7 @@ class RunLog(Log):
         self._rows(lambda: append(self.directory / "metrics.jsonl", to_json(values) + "\n"))
 
     def _scalars(self, step: int, metrics: dict[str, float]) -> None:
-        """Before the row is written: a continued run's curves begin with the rows of metrics.jsonl."""
+        """Add scalars to VisualDL, before the row is written: resumed curves begin with the rows of metrics.jsonl."""
         self._last_step = step
         if (curves := self._curves) is not None:
             self._visualdl(lambda: curves.add(step, metrics, self.first_step))
@@ -247,14 +247,14 @@ def to_json(values: Any, indent: int | None = None) -> str:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Readers see the old text or the new one, never a part."""
+    """Replace a file atomically: readers see the old text or the new one."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text + "\n")
     temporary.replace(path)
 
 
 def append(path: Path, text: str) -> None:
-    """Add whole lines; a line that a full disk has cut off is ended first, so that it takes no other with it."""
+    """Append complete lines; a line that a full disk has cut off is ended first, so that the next one stays valid."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab+") as file:
         if file.tell() and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":

@@ -12,7 +12,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class _Lines:
-    """What tqdm writes to: each state of the bar becomes a line of standard error."""
+    """The stream that tqdm writes to: each state of the bar becomes a line of standard error."""
 
     def write(self, text: str) -> None:
         if line := text.strip():
@@ -23,8 +23,9 @@ class _Lines:
 
 
 def progress(what: str, total: int | None, unit: str = "B", items: Iterable | None = None, done: int = 0) -> tqdm:
-    """The items, which are counted as they are taken; without items the caller counts: `with progress(...) as meter:
-    meter.update(n)`. Work of less than ten seconds writes nothing to a log.
+    """A progress meter over `items`; without items the caller counts: `with progress(...) as meter: meter.update(n)`.
+
+    Work of less than ten seconds writes nothing to a log.
 
     Args:
         total: None if it is unknown.

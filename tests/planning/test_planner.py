@@ -179,7 +179,7 @@ def test_a_batch_that_does_not_fit_is_planned_with_the_largest_that_does():
     assert smaller.fits and smaller.memory.total() < 14e9
     assert (
         f"no, 14.0 GB usable; the largest micro-batch that fits and divides the global batch is --batch-size "
-        f"{plan.batch_size}, planned so below" in plan_report(plan, "x")
+        f"{plan.batch_size}, used below" in plan_report(plan, "x")
     )
 
 
@@ -245,7 +245,7 @@ def test_steps_that_the_data_decides_are_planned_by_the_thousand():
     by_epochs = config.model_copy(update={"run": config.run.model_copy(update={"max_steps": -1})})
     plan = make_plan(by_epochs, parse_hardware("8xA100-80GB"), price_per_hour=1)
     assert plan.seconds() is None and plan.cost() is None
-    assert "1,000 updates" in plan_report(plan, "x") and "--max-steps tells how many" in plan_report(plan, "x")
+    assert "1,000 updates" in plan_report(plan, "x") and "set the number with --max-steps" in plan_report(plan, "x")
 
 
 # The command line

@@ -111,7 +111,7 @@ def phase1_base_adamw() -> PretrainingConfig:
 
 
 def phase2_base_adamw() -> PretrainingConfig:
-    """The last tenth of the updates, at length 512: the decay goes on to zero without a second warm-up."""
+    """The last tenth of the updates, at length 512: the decay continues to zero without a second warm-up."""
     return derive(
         phase2_base(),
         optimizer="AdamW",
