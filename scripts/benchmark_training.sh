@@ -5,7 +5,7 @@
 #
 # Arguments go to tests/benchmarks/compare_training.py (--help lists them). Settings are environment variables:
 #   BERT_TORCH_VENV   PyTorch's own environment, made if it is not there (.venv-torch)
-#   BERT_TORCH_WHEELS a folder with PyTorch's wheel, looked into before the package index (/opt/wheels)
+#   BERT_TORCH_WHEELS a folder with PyTorch's wheel, looked into before the package index
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
@@ -16,7 +16,7 @@ venv=${BERT_TORCH_VENV:-.venv-torch}
 if [[ ! -e "$venv/.complete" ]]; then
   echo "Installing PyTorch and transformers into $venv (once, some minutes)" >&2
   "$PYTHON" -m venv "$venv"
-  "$venv/bin/pip" install --quiet --find-links "${BERT_TORCH_WHEELS:-/opt/wheels}" \
+  "$venv/bin/pip" install --quiet ${BERT_TORCH_WHEELS:+--find-links "${BERT_TORCH_WHEELS}"} \
     -r tests/benchmarks/requirements-torch.txt
   touch "$venv/.complete"
 fi

@@ -216,20 +216,6 @@ def test_the_entry_point_becomes_the_command_and_refuses_results_it_cannot_write
     assert list((tmp_path / "results").iterdir()) == []
 
 
-@pytest.mark.parametrize("script", sorted((REPOSITORY / "scripts/docker").glob("*.sh")), ids=lambda path: path.name)
-def test_scripts_are_clean(script):
-    shellcheck = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(Path(sys.executable).parent))
-    if shellcheck is None:
-        pytest.skip("shellcheck not found: pip install -r requirements-test.txt")
-    done = subprocess.run(
-        [shellcheck, "--external-sources", str(script), str(REPOSITORY / "run.sub")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-
-
 # ---- the packages ----------------------------------------------------------------------------------------------------
 
 
