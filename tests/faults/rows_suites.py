@@ -202,7 +202,11 @@ ROWS = [
         28,
         "settings: misspelt, wrong types, impossible",
         "refused before data loads",
-        suite("config/test_command_line.py", "config/test_training_settings.py", only="mistakes or impossible or wrong or refused"),
+        suite(
+            "config/test_command_line.py",
+            "config/test_training_settings.py",
+            only="mistakes or impossible or wrong or refused",
+        ),
         30,
         30,
         ("settings are not checked",),
