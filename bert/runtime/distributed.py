@@ -88,7 +88,7 @@ def interface_of(endpoints: str, rank: int) -> str:
         return found[addresses[rank]]
     has = ", ".join(f"{address} on {name}" for address, name in found.items())
     raise ValueError(
-        f"rank {rank} should be at {addresses[rank]}, which is none of this host's addresses ({has}); "
+        f"rank {rank} should be at {addresses[rank]}, which is not an address of this host ({has}); "
         "pass one of these to paddle.distributed.launch with --host"
     )
 

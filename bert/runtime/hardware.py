@@ -1,4 +1,4 @@
-"""The device of a rank: CPU cores and threads, and peak rate of matrix products."""
+"""Assigns CPU cores and threads to a rank, and finds the peak rate of its device."""
 
 import os
 import re

@@ -1,7 +1,7 @@
 """Assign CPU cores to ranks: physical cores, on one memory node, near the rank's GPU; and read container limits.
 
 Everything is read below `root`, which is "/" except in tests. If a machine does not describe its topology (containers,
-other architectures), every processor counts as a core of its own on a single node.
+other architectures), every processor counts as one core on a single node.
 """
 
 import os
@@ -101,7 +101,7 @@ def gpu_local_processors(root: Path = ROOT) -> list[list[int]]:
     )
     found = []
     for bus_id in listed.stdout.split() if listed.returncode == 0 else ():
-        domain, rest = bus_id.lower().split(":", 1)  # 00000000:07:00.0 where Linux has 0000:07:00.0
+        domain, rest = bus_id.lower().split(":", 1)  # the driver's 00000000:07:00.0 is Linux's 0000:07:00.0
         found.append(parse_list(_read(root / f"sys/bus/pci/devices/{domain[-4:]}:{rest}/local_cpulist")))
     return found if all(found) else []
 

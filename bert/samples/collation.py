@@ -1,4 +1,4 @@
-"""Rows of a sample table -> the padded arrays that the training program is fed."""
+"""Turns rows of a sample table into the padded arrays of a micro-batch, the feed of the training program."""
 
 from dataclasses import dataclass
 
@@ -21,8 +21,8 @@ class MicroBatch:
             input_ids, token_type_ids, attention_mask: int64 [b, s]; attention_mask is 1 for tokens, 0 for padding.
             masked_lm_positions: int64 [n], indices into the flattened [b * s].
             masked_lm_labels: int64 [n]; masked_lm_weights: float32 [n], 1 for a prediction. n is a multiple of 8;
-                the entries that fill it up have position, label and weight 0.
-            next_sentence_labels: int64 [b], 1 for a random next.
+                the padding entries have position, label and weight 0.
+            next_sentence_labels: int64 [b], 1 for a random next sentence.
             masked_lm_normalizer: float32 [1], predictions of the global batch, divided by its number of micro-batches.
         num_sequences: b.
         num_tokens: tokens without padding.
@@ -41,7 +41,7 @@ class MicroBatch:
 class CollationRule:
     """How samples become batches: vocabulary facts and limits, and the masking rule.
 
-    dynamic: draw masks anew from `key`; otherwise the sample's own masks are used.
+    dynamic: draw masks from `key`; otherwise the sample's static masks are used.
     """
 
     max_seq_length: int
@@ -114,7 +114,7 @@ def padded_width(lengths: np.ndarray, multiple: int, most: int) -> int:
 
 @compiled
 def _fill(token_ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, input_ids: np.ndarray) -> None:
-    """Put the tokens from starts[r] on, lengths[r] of them, into row r."""
+    """Copy lengths[r] tokens from starts[r] on into row r."""
     for row in range(len(starts)):
         start = np.uint64(starts[row])
         for column in range(np.uint64(lengths[row])):

@@ -1,4 +1,4 @@
-"""Global batches, dealt to ranks in micro-batches that threads prepare ahead."""
+"""Divides global batches among ranks in micro-batches, which threads prepare ahead."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -11,8 +11,13 @@ from bert.samples.prefetching import prefetched
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """One optimizer update: its index since the start of training, the epoch of its first sample, and this rank's
-    micro-batches, made lazily."""
+    """The data of one optimizer update on one rank.
+
+    Attributes:
+        index: counted from the start of training.
+        epoch: of its first sample.
+        micro_batches: this rank's, made lazily.
+    """
 
     index: int
     epoch: int
@@ -28,7 +33,7 @@ class GlobalBatchLoader(ABC):
         rank, world_size: this rank among all; micro-batch m of rank r has the samples [(m * world_size + r) * b : + b].
         num_workers: threads that prepare micro-batches ahead; 0: the caller prepares them.
     Raises:
-        ValueError: the global batch cannot be divided so.
+        ValueError: the global batch cannot be divided into equal micro-batches.
     """
 
     def __init__(
@@ -65,7 +70,7 @@ class GlobalBatchLoader(ABC):
             for index in itertools.count(start):
                 micro_batches = self._of_one_update(results)
                 yield GlobalBatch(index, self.epoch(index), micro_batches)
-                for _ in micro_batches:  # those the caller left, so that the next batch starts with its own first
+                for _ in micro_batches:  # discard unused ones, so that the next global batch starts with its first
                     pass
         finally:
             results.close()

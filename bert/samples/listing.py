@@ -1,4 +1,4 @@
-"""The shards of a directory by their names and records, and checks of the set as a whole."""
+"""Lists the shards of a directory by their names and records, and checks that the set is complete."""
 
 import hashlib
 import json
@@ -65,7 +65,7 @@ def list_shards(directory: Path) -> list[Shard]:
 
 
 def recorded_counts(directory: Path, manifest: Manifest | None) -> dict[str, dict[str, int]]:
-    """Number of samples by the records beside the shards: name of the record -> file name -> number."""
+    """Numbers of samples in the records beside the shards: name of the record -> file name -> number."""
     records = {}
     if manifest:
         records[MANIFEST_NAME] = {name: record.num_samples for name, record in manifest.shards.items()}
@@ -130,7 +130,7 @@ def check_agreement(directory: Path, shards: tuple[Shard, ...]) -> None:
 
 
 def check_duplicates(shards: tuple[Shard, ...]) -> None:
-    """ValueError if two shards have the same bytes. Files of one size and equal footers are compared whole."""
+    """ValueError if two shards have the same bytes. Files of equal size and footer are compared in full."""
     seen: dict[tuple[int, bytes], Shard] = {}
     for shard in shards:
         if shard.num_samples == 0:

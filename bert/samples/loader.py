@@ -1,4 +1,4 @@
-"""Batches for pre-training from checked shards, starting at any global batch.
+"""Loads batches for pre-training from checked shards, starting at any global batch.
 
 The samples of global batch i, their order and their masks are a function of (data, seed, global batch size, i). World
 size, micro-batch size and number of threads only decide which rank and thread reads which samples.
@@ -27,15 +27,15 @@ from bert.samples.shards import ShardDirectory
 from bert.samples.table_cache import TableCache, gather
 from bert.tokenization.vocabulary import Vocabulary
 
-SHUFFLE_WINDOW_SAMPLES = 1 << 18  # at most so many samples are shuffled together; two such windows per bin in memory
+SHUFFLE_WINDOW_SAMPLES = 1 << 18  # samples that are shuffled together, at most; two such windows per bin in memory
 
 
 class PretrainingDataset:
     """The checked shards of one directory and the rule that turns their samples into batches.
 
     Raises:
-        FileNotFoundError, ValueError: as `ShardDirectory`; static masks wanted but not in the shards; dynamic masks of
-            whole words wanted, whose places the shards do not hold.
+        FileNotFoundError, ValueError: as `ShardDirectory`; static masks are asked for and not in the shards; dynamic
+            whole-word masks are asked for and the shards do not record the words.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ def evaluation_batches(
     """Batches in a fixed order with fixed masks; rank r takes batches r, r + world_size, ...; the last may be small.
 
     Args:
-        max_samples: use only so many samples, spread evenly over all.
+        max_samples: use only this many samples, spread evenly over all.
     """
     if micro_batch_size < 1:
         raise ValueError(f"micro_batch_size={micro_batch_size} must be at least 1")

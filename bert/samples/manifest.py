@@ -51,7 +51,7 @@ def shard_totals(shards: dict[str, ShardRecord]) -> dict[str, Any]:
 
 
 def write_manifest(directory: str | Path, manifest: Manifest) -> None:
-    """Write manifest.json and LDDL's .num_samples.json; the manifest last: it means that all else was written."""
+    """Write LDDL's .num_samples.json, then manifest.json, whose presence means that everything else was written."""
     counts = {name: record.num_samples for name, record in sorted(manifest.shards.items())}
     write_atomically(Path(directory) / NUM_SAMPLES_NAME, json.dumps(counts).encode())
     content = {"format": MANIFEST_FORMAT, "version": MANIFEST_VERSION, **asdict(manifest)}
@@ -59,7 +59,7 @@ def write_manifest(directory: str | Path, manifest: Manifest) -> None:
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Whether the shards of a directory are still being made, or the run that made them was stopped before its end."""
+    """Whether a directory's shards are still being made, or the run that made them was stopped."""
     return (directory / UNFINISHED_NAME).exists() and not (directory / MANIFEST_NAME).exists()
 
 

@@ -1,4 +1,4 @@
-"""The compiled loops of `bert.samples.masking`: the numbers are those of `bert.randomness.hash64`."""
+"""The compiled loops of `bert.samples.masking`; their random numbers equal those of `bert.randomness`."""
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def choose_in_rows(
     rows: np.ndarray,
     columns: np.ndarray,
 ) -> int:
-    """Draw counts[r] places of each row that hold no separator, from left to right; returns how many.
+    """Draw counts[r] positions of each row, never a separator, sorted from left to right; returns their number.
 
     Args:
         keys: uint64 [b]; separators: bool [vocabulary size]; input_ids: integers [b, s]; lengths, counts: int64 [b].
@@ -70,7 +70,7 @@ def choose_in_pairs(
     positions: np.ndarray,
     offsets: np.ndarray,
 ) -> None:
-    """As `choose_in_rows`, for pairs [CLS] A [SEP] B [SEP] whose A ends before place first_lengths - 1.
+    """Like `choose_in_rows`, for pairs [CLS] A [SEP] B [SEP] whose A ends before place first_lengths - 1.
 
     Args:
         positions: int64 [one more than the sum of counts], filled; offsets: int64 [b + 1], filled: where each row's
@@ -92,10 +92,11 @@ def choose_in_pairs(
 
 @inner
 def _choose(key: np.uint64, barred: np.ndarray, count: int, taken: np.ndarray, columns: np.ndarray) -> int:
-    """One row: places are drawn until `count` different ones are found, or those to leave out if they are fewer.
+    """Choose positions in one row: draw until `count` different ones are found, or the ones to leave out if fewer.
 
     Args:
-        taken: bool [at least as long as `barred`], False, and again afterwards; columns: room for one more than count.
+        taken: bool [at least as long as `barred`], all False before and after.
+        columns: filled, with room for count + 1.
     """
     length, allowed = np.uint64(len(barred)), 0
     for column in range(length):
@@ -111,7 +112,7 @@ def _choose(key: np.uint64, barred: np.ndarray, count: int, taken: np.ndarray, c
             missing -= 1
     found = 0
     for column in range(length):
-        columns[found] = column  # stays if the place is chosen
+        columns[found] = column  # overwritten unless the position is chosen
         found += (taken[column] != leave_out) & (not barred[column])
         taken[column] = False
     return found

@@ -135,7 +135,7 @@ def choose_words(
     np.put_along_axis(picked, order, taken, axis=1)
     rows, columns = np.nonzero(~barred & np.take_along_axis(picked, np.maximum(word_of, 0), axis=1))
     rank_in_row = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    within = rank_in_row < counts[rows]  # cuts only a word that was taken although it is longer than that
+    within = rank_in_row < counts[rows]  # cuts only a word that is longer than the whole count
     return rows[within], columns[within]
 
 
@@ -154,7 +154,7 @@ def _take_while_fitting(sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _take_a_shortest_word(taken: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> None:
-    """Where every word is longer than the number of predictions, take the shortest: no sample is without a mask."""
+    """Take the shortest word where every word is longer than the number of predictions: each sample gets a mask."""
     empty = np.flatnonzero(~taken.any(axis=1) & (counts > 0))
     if len(empty):
         candidates = np.where(sizes[empty] > 0, sizes[empty], np.iinfo(np.int64).max)
@@ -176,7 +176,7 @@ def corrupt(
 
 
 def corrupt_with(rule: MaskingRule, keys: np.ndarray, columns: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """As `corrupt`, with the key of each mask's sample, uint64 [n]."""
+    """Like `corrupt`, with the key of each mask's sample, uint64 [n]."""
     shown = np.empty(len(labels), np.int64)
     # Its positions beyond 2**32 keep these draws apart from those that chose the positions.
     corrupt_all(keys, columns, labels, rule.mask_id, rule.replacements, _MASK_SHARE, _MASK_SHARE + _RANDOM_SHARE, shown)

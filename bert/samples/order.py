@@ -1,4 +1,4 @@
-"""The samples of every global batch: a function of (seed, epoch, counts) with random access.
+"""The order of samples: which samples a global batch has, as a function of (seed, epoch, counts), at any position.
 
 Every epoch permutes the shards of each bin, cuts them into windows that fit into memory and permutes the samples of
 each window. A global batch takes its samples from one bin; the leftovers of the bins form mixed batches at the end
@@ -22,7 +22,7 @@ _SMALL_WINDOWS = 4
 
 @dataclass(frozen=True)
 class Window:
-    """Shards (indices, rising) that are in memory together, and where their samples stand in the bin's epoch."""
+    """Shards (ascending indices) that are in memory together, and the range of their samples in the bin's epoch."""
 
     shards: tuple[int, ...]
     start: int

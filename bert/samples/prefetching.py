@@ -1,4 +1,4 @@
-"""Results of a function that threads compute ahead, in the order of their tasks."""
+"""Computes the results of tasks ahead in threads and yields them in the order of the tasks."""
 
 import itertools
 from collections import deque

@@ -1,4 +1,4 @@
-"""A directory of shards, checked before anything is trained on it, and read one shard at a time.
+"""A directory of shards: checked before training starts, and read one shard at a time.
 
 Reads LDDL's parquet files (balanced or not, with or without bins), our own Arrow files and older HDF5 files.
 """
@@ -18,7 +18,7 @@ from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 
 _FORMATS = {"parquet": parquet, "arrow": arrow, "hdf5": hdf5}
-# What the libraries raise at damaged bytes; KeyError and RuntimeError are h5py's.
+# The libraries' errors for damaged bytes; KeyError and RuntimeError come from h5py.
 _DAMAGE = (OSError, pa.ArrowException, ValueError, KeyError, AttributeError, RuntimeError)
 
 

@@ -11,7 +11,7 @@ from bert.samples.sample_table import SampleTable, concatenate
 
 
 class TableCache:
-    """Decoded groups of shards, the least recently used are dropped; thread-safe.
+    """Caches decoded groups of shards and drops the least recently used; thread-safe.
 
     Args:
         load_shard: reads and decodes one shard.
@@ -60,7 +60,7 @@ class TableCache:
 def gather(
     groups: Iterable[tuple[SampleTable, np.ndarray, np.ndarray]], start: int, stop: int
 ) -> tuple[SampleTable, np.ndarray]:
-    """The table and rows of the samples at places start..stop-1; places rise within each group."""
+    """The table and rows of the samples at positions start..stop-1; positions ascend within each group."""
     tables, places_of, rows_of = [], [], []
     for table, places, rows in groups:
         low, high = np.searchsorted(places, (start, stop))

@@ -1,4 +1,4 @@
-"""Shards in our own Arrow schema: token ids in an uncompressed file, read without decoding."""
+"""Reads and writes shards in our own Arrow schema: token ids in an uncompressed file, read without decoding."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def _to_table(source: pa.Buffer) -> SampleTable:
     """ArrowInvalid or ValueError if the file's structure is damaged; `check_values` checks the values."""
     table = read_arrow(pa.BufferReader(source))
     _check_arrow_schema(table.schema)
-    table.validate(full=True)  # a damaged file could lead outside of its buffers
+    table.validate(full=True)  # offsets of a damaged file could point outside of its buffers
     table = table.combine_chunks()
     columns = {
         name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
@@ -133,5 +133,5 @@ def _check_arrow_schema(schema: pa.Schema) -> None:
             found = schema.field(name).type if name in schema.names else "missing"
             raise ValueError(
                 f"column {name!r} is {found}, it must be {' or '.join(map(str, kinds))}; the shard is "
-                "damaged or of another program: make it with data.preprocess_bert_pretrain"
+                "damaged or written by another program: make it with data.preprocess_bert_pretrain"
             )

@@ -1,4 +1,4 @@
-"""Older HDF5 shards: padded matrices with static masks. They have no checksums, so every value is checked."""
+"""Reads older HDF5 shards: padded matrices with static masks. They lack checksums, so every value is checked."""
 
 import io
 from pathlib import Path
@@ -15,7 +15,7 @@ _ROW_DATASETS = ("input_ids", "input_mask", "segment_ids")  # [n, s]
 _MASK_DATASETS = ("masked_lm_positions", "masked_lm_ids")  # [n, p]
 _LABELS = "next_sentence_labels"  # [n] or [n, 1]
 _DATASETS = (*_ROW_DATASETS, *_MASK_DATASETS, _LABELS)
-_REMEDY = "the shard is damaged or of another program: make it again"
+_REMEDY = "the shard is damaged or written by another program: make it again"
 
 
 def describe(path: Path) -> Description:
@@ -65,7 +65,7 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
         _in_range(positions, lengths[:, None]),
         positions,
         "masked_lm_positions",
-        "they must be places inside the sample",
+        "they must be positions inside the sample",
     )
     _check(
         masked[:, :-1] | ~masked[:, 1:],
@@ -120,8 +120,7 @@ def _in_range(values: np.ndarray, stop: Any) -> np.ndarray:
 
 
 def _check(good: np.ndarray, values: np.ndarray, name: str, rule: str) -> None:
-    """ValueError that names the first row where `good` [n, ...] is not, and its value (of a matrix, the row's first
-    where it is not)."""
+    """Raise a ValueError that names the first value, in row order, where `good` [n, ...] is False."""
     if good.all():
         return
     place = np.unravel_index(int(np.argmin(good)), good.shape)

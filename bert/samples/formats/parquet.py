@@ -1,4 +1,4 @@
-"""Shards in LDDL's parquet schema: tokens as text, masks as packed positions."""
+"""Reads shards in LDDL's parquet schema: tokens as text, masks as packed positions."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def check_parquet_schema(schema: pa.Schema) -> bool:
                 f"column {name!r} is {schema.field(name).type}, it must be {kind}: make the shard with "
                 "data.preprocess_bert_pretrain"
             )
-        if not schema.field(name).nullable:  # LDDL's all are; by one flipped bit of a footer values would be misread
+        if not schema.field(name).nullable:  # LDDL's all are; a flipped bit of the footer would cause misread values
             raise ValueError(
                 f"column {name!r} is required, in LDDL's schema it is optional; the footer is damaged: "
                 "copy the shard again or make it again"

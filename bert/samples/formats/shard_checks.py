@@ -1,4 +1,4 @@
-"""Checks of decoded shards and what a shard's file says about it."""
+"""Checks of decoded shards, and the description of a shard from its file's metadata."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a shard without decoding its samples: their number, the longest, whether they are masked."""
+    """The facts of a shard that need no decoding: number of samples, longest sample, whether they are masked."""
 
     num_samples: int
     max_num_tokens: int

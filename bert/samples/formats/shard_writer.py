@@ -17,8 +17,7 @@ _ROW_GROUP_BYTES = 256 << 20
 class ShardWriter:
     """Writes a shard part by part, in LDDL's schema ("parquet") or our own ("arrow").
 
-    A parquet file has one row group, as LDDL's files have, unless it is larger than `row_group_bytes`, which bounds the
-    memory.
+    A parquet file has one row group, like LDDL's files, unless it is larger than `row_group_bytes`, the memory limit.
     """
 
     def __init__(
