@@ -3,8 +3,8 @@
 `reference_tokenizer` is the plain pipeline of the `tokenizers` library. `FastTokenizer` gives the same ids for whole
 blocks of text: BERT's tokenisation never looks across ASCII white space or ASCII punctuation, so each distinct word is
 tokenised once and the rest is array indexing. The whole preprocessing of 42 MB of documentation in which no paragraph
-repeats takes 2.6 CPU seconds with it, 17.8 with the library. Text is never read as a special token: "[MASK]" in a
-document is three words.
+repeats takes 2.6 CPU seconds with it, 17.8 with the library. Special tokens in
+text have no meaning: "[MASK]" in a document is three words.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class FastTokenizer:
         try:
             rows, first_words = self._rows_of(text, boundaries)
         except BaseException:
-            self._forget()  # words may have been added whose tokens were not: a Ctrl-C, no memory
+            self._forget()  # after Ctrl-C or MemoryError, words may be in the cache without their tokens
             raise
         ids = np.empty(count_tokens(rows, self._pieces.lengths), self.vocabulary.id_dtype())
         offsets = np.empty(len(boundaries), np.int64)
@@ -142,7 +142,7 @@ class FastTokenizer:
         return rows[:num_words], first_words
 
     def _make_room(self, num_bytes: int) -> None:
-        """For twice as many words, and for text of so many more bytes."""
+        """Make room for twice as many words and for `num_bytes` more bytes of text."""
         words, size = self._words, 2 * len(self._words.slots)
         offsets, keys = _extended(words.offsets, size), _extended(words.keys, size)
         used = int(offsets[self._num_rows])
@@ -162,7 +162,7 @@ class FastTokenizer:
             self._tokenize_by_library(others[start : start + _WORDS_AT_ONCE])
 
     def _tokenize_by_library(self, rows: np.ndarray) -> None:
-        """Fill in the tokens of some rows: as one text, whose tokens say where in it they come from."""
+        """Fill in the tokens of some rows, tokenised as one text; the offsets of the tokens assign them to rows."""
         found = [
             self._words.text[self._words.offsets[row] : self._words.offsets[row + 1]].tobytes().decode("utf-8")
             for row in rows.tolist()

@@ -59,7 +59,7 @@ class OffsetTokenizer:
         self._pieces = np.zeros((0, 3), np.int32)  # id, first character, one past its last
 
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
-        """The tokens of each text, none special; the texts must be encodable as UTF-8 (no lone surrogates)."""
+        """The tokens of each text without special tokens; the texts must be valid UTF-8 (no lone surrogates)."""
         blocks = [self._encode_block(texts[start:stop]) for start, stop in _blocks(texts)]
         if not blocks:
             blocks = [self._nothing(0)]
@@ -100,7 +100,7 @@ class OffsetTokenizer:
         )
 
     def _word_starts(self, text: np.ndarray, boundaries: np.ndarray) -> np.ndarray:
-        """int64: bytes that words start at; a word's white space behind it is kept with it, and has no token."""
+        """int64: byte positions at which words start; white space belongs to the word before it and has no token."""
         classes = self._classes[text]
         starts = np.empty(len(text), bool)
         starts[0] = True
@@ -119,7 +119,7 @@ class OffsetTokenizer:
         return np.fromiter((self._rows[word] for word in bare), np.int64, len(bare))
 
     def _add(self, words: list[bytes]) -> None:
-        """Tokenise the words as one text: the library says where in it each token comes from."""
+        """Tokenise the words as one text; the offsets of the tokens assign them to words."""
         texts = [word.decode("utf-8") for word in words]
         encoding = self._tokenizer.encode(" ".join(texts), add_special_tokens=False)
         begins = offsets_of([len(text) + 1 for text in texts])
@@ -136,7 +136,7 @@ class OffsetTokenizer:
 def _characters_before(
     text: np.ndarray, boundaries: np.ndarray, starts: np.ndarray, first_word: np.ndarray
 ) -> np.ndarray:
-    """int32 [words]: characters of the word's own text before it."""
+    """int32 [words]: number of characters before each word in its text."""
     text_starts = np.repeat(boundaries[:-1], np.diff(first_word))
     if text.max() >= 128:
         characters = offsets_of((text & 0xC0) != 0x80)  # every byte of UTF-8 but the continuations starts one

@@ -1,4 +1,4 @@
-"""Compiled loops between token ids and texts of tokens joined by one space."""
+"""Compiled loops that convert between token ids and strings of tokens joined by one space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPACES = np.uint64(0x2020202020202020)
 
 @compiled
 def text_offsets(ids: np.ndarray, offsets: np.ndarray, token_offsets: np.ndarray, ends: np.ndarray) -> None:
-    """Fill ends, int64 [n + 1], with where the text of each row ids[offsets[i]:offsets[i + 1]] starts."""
+    """Fill ends, int64 [n + 1], with the start of the text of each row ids[offsets[i]:offsets[i + 1]]."""
     ends[0] = 0
     for row in range(len(offsets) - 1):
         size = max(0, offsets[row + 1] - offsets[row] - 1)  # spaces
@@ -40,7 +40,7 @@ def join_rows(
 
 @compiled
 def spaced_offsets(ids: np.ndarray, token_offsets: np.ndarray, offsets: np.ndarray) -> None:
-    """Fill offsets, int64 [T + 1], with where each token starts if a space follows every one."""
+    """Fill offsets, int64 [T + 1], with the start of each token in a text where a space follows every token."""
     offsets[0] = 0
     for place in range(len(ids)):
         offsets[place + 1] = offsets[place] + token_offsets[ids[place] + 1] - token_offsets[ids[place]] + 1
@@ -48,7 +48,7 @@ def spaced_offsets(ids: np.ndarray, token_offsets: np.ndarray, offsets: np.ndarr
 
 @compiled
 def spaced_text(ids: np.ndarray, token_text: np.ndarray, token_offsets: np.ndarray, text: np.ndarray) -> None:
-    """Fill text (SPARE_BYTES longer) with all tokens, a space behind each."""
+    """Fill text (SPARE_BYTES longer) with all tokens, each followed by a space."""
     end = np.int64(0)
     for token in ids:
         end = copied_wide(text, end, token_text, token_offsets[token], token_offsets[token + 1])
@@ -64,9 +64,9 @@ def split_rows(
 
     Args:
         bounds: [n + 1], the texts are text[bounds[i]:bounds[i + 1]].
-        ids: filled, room for (bytes + n) // 2 + 1; offsets: int64 [n + 1], filled: where the ids of each text start.
+        ids: filled, room for (bytes + n) // 2 + 1; offsets: int64 [n + 1], filled: the start of each text's ids.
     Returns:
-        (-1, 0, 0), or row, start and end of what is no token.
+        (-1, 0, 0), or row, start and end of the first unknown token.
     """
     number = 0
     offsets[0] = 0
@@ -89,7 +89,7 @@ def split_rows(
 
 @inner
 def _short_token(text: np.ndarray, place: int, stop: int, table: TokenTable, short: ShortTokens) -> tuple[int, int]:
-    """(id, end) of the token at `place`; -1 if it is none, has more than 8 bytes, or the text ends too soon to tell."""
+    """(id, end) of the token at `place`; id -1 if it is unknown, longer than 8 bytes or within 8 bytes of the end."""
     if place + 8 > len(text):
         return -1, place
     value = eight_bytes(text, place)
@@ -106,7 +106,7 @@ def _short_token(text: np.ndarray, place: int, stop: int, table: TokenTable, sho
 
 @inner
 def _token(text: np.ndarray, place: int, stop: int, table: TokenTable) -> tuple[int, int]:
-    """(id, end) of the token at `place`; -1 if it is none."""
+    """(id, end) of the token at `place`; id -1 if it is unknown."""
     end, state = place, HASH_START
     while end < stop and text[end] != _SPACE:
         state = (state ^ np.uint64(text[end])) * HASH_PRIME

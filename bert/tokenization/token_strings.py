@@ -33,11 +33,11 @@ class TokenStrings:
 
     @cached_property
     def _short(self) -> ShortTokens:
-        """Only reading needs it."""
+        """The table of short tokens, made on first use: only reading needs it."""
         return short_tokens(self.table)
 
     def spaced(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(text uint8, byte offsets int64 [T + 1]): all tokens, each with a space behind it, and SPARE_BYTES."""
+        """(text uint8, byte offsets int64 [T + 1]): all tokens, each followed by a space, then SPARE_BYTES."""
         offsets = np.empty(len(ids) + 1, np.int64)
         spaced_offsets(ids, self.table.offsets, offsets)
         text = np.empty(offsets[-1] + SPARE_BYTES, np.uint8)
@@ -71,7 +71,7 @@ class TokenStrings:
 
 
 def string_array(offsets: np.ndarray, text: np.ndarray) -> pa.Array:
-    """The texts text[offsets[i]:offsets[i + 1]] as a string array; ValueError if they are more than it can hold."""
+    """The texts text[offsets[i]:offsets[i + 1]] as a string array; ValueError if they are too large for one."""
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ValueError(
             f"the texts of a column come to {offsets[-1]} bytes, a column of a shard holds 2 GiB; use "

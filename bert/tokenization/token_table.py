@@ -20,7 +20,7 @@ class TokenTable(NamedTuple):
 
     Attributes:
         text: uint8, the bytes of all tokens, one after the other, and SPARE_BYTES more.
-        offsets: int64 [V + 1], where each starts.
+        offsets: int64 [V + 1], the start of each token.
         slots: int32 [a power of two], open addressing: the id of a token, or -1.
         longest: bytes of the longest token.
     """
@@ -66,7 +66,7 @@ def find_token(table: TokenTable, state: np.uint64, continues: bool, data: np.nd
         if continues and end - begin > 2 and table.text[begin] == _SHARP and table.text[begin + 1] == _SHARP:
             begin += 2
         elif continues:
-            end = begin  # not this one: what is looked for has a byte at least
+            end = begin  # no match: the token sought has at least one byte
         if end - begin == length and same_bytes(table.text, begin, data, start, length):
             return token
         slot = (slot + 1) & mask
@@ -74,11 +74,11 @@ def find_token(table: TokenTable, state: np.uint64, continues: bool, data: np.nd
 
 
 class ShortTokens(NamedTuple):
-    """The tokens of at most 8 bytes, which are most of any text, found by a number instead of by a loop over bytes.
+    """The tokens of at most 8 bytes, which are most of any text, found by an integer key without a loop over bytes.
 
     Attributes:
-        keys: uint64 [a power of two], open addressing: the bytes of a token, the first one lowest, zeros behind; or 0.
-        ids: int32 [as many], its id.
+        keys: uint64 [a power of two], open addressing: a token's bytes, the first lowest, then zeros; 0: empty.
+        ids: int32 [as many], the token's id.
         shift: 64 less the exponent of that power.
     """
 

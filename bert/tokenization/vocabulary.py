@@ -16,7 +16,7 @@ _WHITE_SPACE_IN_TOKEN = re.compile(r"[ \t\n\r]")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a vocab.txt, their line numbers minus one being their ids; checked when it is made."""
+    """The tokens of a vocab.txt, checked when it is made; a token's id is its line number minus one."""
 
     tokens: tuple[str, ...]
     source: str = "vocabulary"
@@ -45,7 +45,7 @@ class Vocabulary:
             _check_token(token, line, self.source)
             if token in first_line:
                 raise ValueError(
-                    f"{self.source}:{line}: {token!r} stands on line {first_line[token]} already; "
+                    f"{self.source}:{line}: {token!r} is on line {first_line[token]} already; "
                     "a token has one id: remove one of the two lines"
                 )
             first_line[token] = line
@@ -84,7 +84,7 @@ class Vocabulary:
 
     @property
     def sha256(self) -> str:
-        """Of the tokens joined by line feeds, as they stand in the file."""
+        """sha256 of the tokens joined by line feeds, as in the file."""
         return hashlib.sha256("".join(token + "\n" for token in self.tokens).encode()).hexdigest()
 
     def id_dtype(self) -> np.dtype:
@@ -106,7 +106,7 @@ class Vocabulary:
         return np.array([token.startswith(CONTINUATION_PREFIX) for token in self.tokens], bool)
 
     def replacement_ids(self) -> np.ndarray:
-        """int64: ids that may stand in for a masked token, i.e. all but special and [unused...] tokens."""
+        """int64: ids that may replace a masked token, i.e. all but special and [unused...] tokens."""
         ids = [
             index
             for index, token in enumerate(self.tokens)
@@ -132,6 +132,6 @@ def _check_token(token: str, line: int, source: str) -> None:
         )
     if any(character in token for character in " \t\r\n"):
         raise ValueError(
-            f"{source}:{line}: {token!r} holds white space; WordPiece tokens have none: one token per "
+            f"{source}:{line}: {token!r} contains white space; WordPiece tokens have none: one token per "
             "line, without counts or columns"
         )

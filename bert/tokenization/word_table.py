@@ -1,7 +1,7 @@
-"""The distinct words of texts and their tokens: the compiled loops of `bert.tokenization.fast_tokenizer.FastTokenizer`.
+"""Hash table of distinct words and their tokens: compiled loops of `bert.tokenization.fast_tokenizer.FastTokenizer`.
 
-A word ends at ASCII white space, and each mark of ASCII punctuation, each Chinese character and each of the usual
-marks of typography and of Chinese is one by itself: BERT's tokenisation looks at none of these together with others.
+A word ends at ASCII white space. Each ASCII punctuation mark, each Chinese character, and each common typographic or
+Chinese mark is a word by itself: BERT's tokenisation never combines these with their neighbours.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _ROW_BITS = np.uint64(32)
 WHITE_SPACE, LETTER, PUNCTUATION, LONE = 0, 1, 2, 3  # classes of bytes; LONE may start a character that is a word
 _ONE, _EIGHT = np.uint64(1), np.uint64(8)
 _ONES, _HIGHS, _LOWS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
-_CASE = np.uint64(0x20) * _ONES  # what tells a small letter from a capital
+_CASE = np.uint64(0x20) * _ONES  # the bit that distinguishes small letters from capitals
 
 
 def _reaching(first: str) -> np.uint64:
-    """What to add to eight ASCII characters, so that those from `first` on get their highest bit."""
+    """The number to add to eight ASCII characters so that the highest bit is set in those from `first` on."""
     return np.uint64(0x80 - ord(first)) * _ONES
 
 
@@ -34,12 +34,12 @@ with np.errstate(over="ignore"):
 
 
 class Words(NamedTuple):
-    """The words met so far, row by row; arrays with room at their ends.
+    """The distinct words found so far, one per row; the arrays have spare room at their ends.
 
     Attributes:
         slots: uint64 [a power of two], open addressing: half a word's hash and in the low 32 bits its row + 1, or 0.
-        keys: uint64, of a short plain word its bytes as a number, as `_short_word` gives them, of all others 0.
-        text: uint8, the words' bytes; offsets: int64, where each starts.
+        keys: uint64, the key that `_short_word` makes of a short plain word; 0 for all others.
+        text: uint8, the words' bytes; offsets: int64, the start of each.
     """
 
     slots: np.ndarray
@@ -49,7 +49,7 @@ class Words(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """The tokens of the words, those of row i at ids[starts[i]:starts[i] + lengths[i]]; arrays with room at their ends.
+    """The tokens of the words, those of row i at ids[starts[i]:starts[i] + lengths[i]]; arrays have spare room.
 
     Attributes:
         ids: of the vocabulary's id dtype.
@@ -74,7 +74,7 @@ def byte_classes() -> np.ndarray:
 
 @inner
 def is_lone(text: np.ndarray, place: int, stop: int) -> bool:
-    """Whether a character of three bytes stands here that is a word by itself."""
+    """Whether the three bytes at `place` are a character that is a word by itself."""
     if stop - place < 3:
         return False
     first, second, third = np.int64(text[place]), np.int64(text[place + 1]), np.int64(text[place + 2])
@@ -106,7 +106,7 @@ def look_up(
     rows: np.ndarray,
     first_words: np.ndarray,
 ) -> tuple[int, int, int, int]:
-    """Go on through the text from `place` in `segment`, adding new words, until the end or until there is no room.
+    """Scan the text from `place` in `segment` on and add new words, until its end or until there is no room.
 
     Args:
         text: uint8 [n]; boundaries: int64 [m + 1] of its segments.
@@ -114,7 +114,7 @@ def look_up(
         rows: int32 [at least the number of words], filled from num_words on: the row of each word.
         first_words: int64 [m + 1], filled: the first word of each segment.
     Returns:
-        (num_rows, place, segment, num_words) as they are then; place is n at the end.
+        (num_rows, place, segment, num_words) at the stop; place is n at the end of the text.
     """
     mask = len(words.slots) - 1
     case = _CASE if lower[65] != 65 else np.uint64(0)
@@ -162,8 +162,11 @@ def look_up(
 
 @inner
 def _short_word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, case: np.uint64) -> tuple[np.uint64, int]:
-    """(key, end) of the word at `place` if it has at most 7 bytes and is a mark or all letters and digits of ASCII; its
-    key is its bytes, those of `case` set in capitals, the first one lowest, zeros behind. (0, place) if it is not."""
+    """(key, end) of the word at `place` if it has at most 7 bytes and is a mark or ASCII letters and digits.
+
+    The key is the word's bytes with the bits of `case` set in capitals, the first byte lowest, padded with zeros.
+    (0, place) for all other words.
+    """
     if classes[text[place]] == PUNCTUATION:
         return np.uint64(text[place]), place + 1
     value = _eight_bytes_at_most(text, place)
@@ -175,9 +178,9 @@ def _short_word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, ca
         ends |= np.uint64(0x80) << np.uint64(8 * (stop - place))
     if ends == 0:
         return np.uint64(0), place
-    before = ((ends & (~ends + _ONE)) >> np.uint64(7)) - _ONE  # all bits of the bytes before the first that ends it
+    before = ((ends & (~ends + _ONE)) >> np.uint64(7)) - _ONE  # all bits of the bytes before the word's end
     end = place + int(np.int64(((before & _ONES) * _ONES) >> np.uint64(56)))
-    if end == place or (end < stop and classes[text[end]] & 1):  # not a word's end, but a part of it of another kind
+    if end == place or (end < stop and classes[text[end]] & 1):  # the word continues with a byte of another kind
         return np.uint64(0), place
     capitals = (ascii_only + _FROM_CAPITAL_A) ^ (ascii_only + _BEYOND_CAPITAL_Z)
     return (value | ((capitals & _HIGHS) >> np.uint64(2) & case)) & before, end
@@ -185,7 +188,7 @@ def _short_word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, ca
 
 @inner
 def _eight_bytes_at_most(text: np.ndarray, place: int) -> np.uint64:
-    """As `eight_bytes`, zeros behind the end of the text."""
+    """Like `eight_bytes`, with zeros after the end of the text."""
     if place + 8 <= len(text):
         return eight_bytes(text, place)
     found = np.uint64(0)
@@ -196,7 +199,7 @@ def _eight_bytes_at_most(text: np.ndarray, place: int) -> np.uint64:
 
 @inner
 def _word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, lower: np.ndarray) -> tuple[int, np.uint64]:
-    """(end, hash) of the word that starts at `place` and is no short one."""
+    """(end, hash) of a word at `place` that `_short_word` does not take."""
     kind = classes[text[place]]
     end = place + 1
     state = (HASH_START ^ np.uint64(lower[text[place]])) * HASH_PRIME
@@ -254,10 +257,10 @@ def word_pieces(
     """Greedy longest-match-first WordPiece of the rows from first_row on that are printable ASCII.
 
     Args:
-        unknown: id of [UNK], which a word is that has other parts, or over 100 characters.
-        pieces: filled, its ids from num_pieces on; room for a piece per byte. The length of a row not ASCII becomes -1.
+        unknown: id of [UNK], for words with unknown parts and words of over 100 characters.
+        pieces: filled, its ids from num_pieces on, with room for a piece per byte; rows not in ASCII get length -1.
     Returns:
-        num_pieces as it is then.
+        the new num_pieces.
     """
     for row in range(first_row, num_rows):
         start, stop = words.offsets[row], words.offsets[row + 1]
@@ -312,7 +315,7 @@ def count_tokens(rows: np.ndarray, lengths: np.ndarray) -> int:
 
 @compiled
 def spell_out(rows: np.ndarray, first_words: np.ndarray, pieces: Pieces, ids: np.ndarray, offsets: np.ndarray) -> None:
-    """Fill ids with the tokens of all words, offsets with where those of each segment start."""
+    """Fill ids with the tokens of all words, and offsets with the start of each segment's tokens."""
     end = np.int64(0)
     for segment in range(len(first_words) - 1):
         offsets[segment] = end
