@@ -1,4 +1,4 @@
-"""The device of a rank: which one, how it computes, and how the ranks meet."""
+"""Opens the device of a rank: chooses it, sets its precision and threads, and joins the other ranks."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Device:
-    """Where the programs of a rank run."""
+    """The executor, scope and communication with which a rank runs its programs."""
 
     executor: Any
     scope: Any
@@ -26,7 +26,7 @@ class Device:
 
 
 def choose_device(config: TrainingConfig) -> str:
-    """`cpu` or `gpu`.
+    """The device of the run: `cpu` or `gpu`.
 
     Raises:
         ValueError: the device that was asked for is not here, or cannot compute in the precision.

@@ -1,4 +1,4 @@
-"""What ends a run before it does harm: updates that are not finite, ranks that drifted apart."""
+"""Checks that end an unhealthy run: updates that are not finite, ranks whose parameters differ."""
 
 import zlib
 from typing import Any

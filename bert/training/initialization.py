@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 def initialize_weights(
     config: TrainingConfig, program: TrainingProgram, device: Device, progress: Progress
 ) -> Progress:
-    """Continue a checkpoint, or start from given or random weights; returns where the run stands.
+    """Resume from a checkpoint, or start from given or random weights; returns the run's progress.
 
     Every rank reads the same files, so all start from the same bytes (and `Trainer.check_ranks` compares them).
 
@@ -58,7 +58,7 @@ def initialize_weights(
 
 
 def load_weights_to_use(config: TrainingConfig, names: tuple[str, ...], device: Device) -> None:
-    """Weights for a program that is not trained: none may be missing.
+    """Load the weights of a program that is not trained: none may be missing.
 
     Raises:
         CheckpointError: none were named; they are missing, damaged, of another shape or without the task's head.
@@ -87,7 +87,7 @@ def pretrained_parameters(path: Path | VerifiedCheckpoint, model: BertConfig) ->
     """Weights of any known format for `model`; tensors left out or filled in are logged.
 
     Raises:
-        CheckpointError: unreadable, or made for a network whose shapes are the same and whose outputs are not.
+        CheckpointError: unreadable, or made for another network whose tensors have the same shapes.
     """
     pretrained = read_pretrained(path)
     for line in pretrained.notes:
@@ -109,7 +109,7 @@ def pretrained_parameters(path: Path | VerifiedCheckpoint, model: BertConfig) ->
 
 
 def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:
-    """The checkpoint named by --from-checkpoint; None only with `auto` and nothing there yet."""
+    """The checkpoint named by --from-checkpoint; None only with `auto` before the first checkpoint."""
     assert config.initialization.from_checkpoint is not None
     source, step = config.initialization.from_checkpoint, config.initialization.last_step_of_checkpoint
     if isinstance(step, int):
@@ -132,7 +132,7 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
 
 
 def _is_own(source: Path, config: TrainingConfig) -> bool:
-    """Whether a folder is where this run itself saves: only there may `auto` find nothing."""
+    """Whether this run saves its checkpoints in the folder: only there may `auto` find none."""
     return source.resolve() in {
         parent.resolve() for parent in (config.run.output_dir, config.checkpoint_dir(), config.checkpoint_dir().parent)
     }
@@ -158,7 +158,7 @@ def _newest(source: Path, config: TrainingConfig, stage: str) -> VerifiedCheckpo
 
 
 def _parents(source: Path, config: TrainingConfig, stage: str) -> list[Path]:
-    """Where STEP folders may be: in the folder itself, or in that of the stage below it or below the model's."""
+    """Folders that may hold STEP folders: the given one, its folder of the stage, or that below the model's folder."""
     return [source, source / stage, source / config.run.bert_model / stage]
 
 

@@ -11,17 +11,17 @@ from bert.exit_codes import INTERRUPTED
 
 logger = logging.getLogger(__name__)
 STOP_FILE = "STOP"  # in the output folder
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm sends USR1 ahead of a limit, if asked to
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm can send USR1 before a time limit
 
 
 class StopRequest:
-    """Set by a signal once `install` was called, or by a file once `watch` was; more of them change nothing.
+    """A flag set by a signal after `install`, or by a file after `watch`; further signals change nothing.
 
-    The flag is only read between updates, so no save is torn, however many signals arrive during one.
+    The flag is read only between updates, so signals during a save cannot interrupt it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.signal_name: str | None = None  # or what else asked
+        self.signal_name: str | None = None  # the signal or the file that asked
         self._file: Path | None = None
         self._clock, self._looked_at = clock, float("-inf")
         self._made = time.time()
@@ -36,10 +36,10 @@ class StopRequest:
         return self
 
     def leave_at_once(self) -> None:
-        """All that is to be saved is saved: from now on a signal, also one that came before, ends the process.
+        """Let signals end the process from now on, as everything is saved; an earlier signal ends it at once.
 
         Raises:
-            SystemExit: INTERRUPTED; from within whatever runs when a signal comes.
+            SystemExit: INTERRUPTED, from any code that runs when a signal arrives.
         """
         for number in SIGNALS:
             signal.signal(number, self._leave)
@@ -47,17 +47,16 @@ class StopRequest:
             raise SystemExit(INTERRUPTED)
 
     def watch(self, folder: Path) -> None:
-        """Stop when `folder`/STOP appears, which is removed then; one rank watches.
+        """Stop when the file `folder`/STOP appears, and remove it; one rank watches.
 
-        A file that is older than this process was meant for a run that has ended. It would stop every restart, so it
-        is removed too.
+        A file older than this process was meant for an earlier run. It would stop every restart, so it is removed too.
         """
         self._file = folder / STOP_FILE
         if self._is_old() and self._take():
             logger.info(f"{self._file} was left from an earlier run; removed")
 
     def _look(self) -> None:
-        """At most once a second: on a network file system a look costs a round trip."""
+        """Look for the file, at most once a second: on a network file system this costs a round trip."""
         if self._file is None or self.signal_name is not None or self._clock() - self._looked_at < 1.0:
             return
         self._looked_at = self._clock()
@@ -77,7 +76,7 @@ class StopRequest:
             self._file.unlink()
         except FileNotFoundError:
             return False
-        except OSError:  # a folder of that name, or not ours to remove: it asks all the same
+        except OSError:  # a folder, or no permission to remove it: the request counts all the same
             return self._file.exists()
         return True
 

@@ -13,9 +13,11 @@ from program import TRAINING_METRICS, TrainingProgram
 
 @dataclass(frozen=True)
 class IntervalMetrics:
-    """Attributes:
-    metrics: by the names that are logged.
-    loss_sum, micro_steps: the mean loss's numerator and denominator.
+    """The metrics of one interval over all ranks.
+
+    Attributes:
+        metrics: by the names that are logged.
+        loss_sum, micro_steps: numerator and denominator of the mean loss.
     """
 
     metrics: dict[str, float]
@@ -26,7 +28,7 @@ class IntervalMetrics:
 def collect(
     program: TrainingProgram, device: Device, throughput: Throughput, sequences_per_update: int
 ) -> IntervalMetrics:
-    """End the interval: sums over the ranks, the counters of the device, the rates. Every rank must call it."""
+    """End the interval and collect sums over the ranks, device counters and rates. Every rank must call it."""
     interval = throughput.interval()
     local = read_variable(device.scope, TRAINING_METRICS)
     write_variable(device.scope, TRAINING_METRICS, np.zeros_like(local), device.place)

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: written while it runs, pruned to the newest, brought back for a roll back."""
+"""Checkpoints of a training run: written while it runs, pruned to the newest, restored for a roll back."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def progress_at_start(config: TrainingConfig, data_fingerprint: str, group: Group) -> Progress:
-    """The progress of a run before its first update; a checkpoint must agree with it to be continued."""
+    """The progress of a run before its first update; a checkpoint must agree with it to be resumed."""
     return Progress(
         stage=config.stage(),
         step=0,
@@ -52,7 +52,7 @@ class NoCheckpoints:
 
 
 class Checkpoints(NoCheckpoints):
-    """Writes a run's checkpoints and brings them back.
+    """Writes a run's checkpoints and restores them.
 
     Args:
         start: the run's progress before its first update.
@@ -70,7 +70,7 @@ class Checkpoints(NoCheckpoints):
     ) -> None:
         self._config, self._device, self._start, self._writer = config, device, start, writer
         self._program, self._texts = program, texts or {}
-        self._arrays: tuple[dict, dict] = ({}, {})  # of the last save, whose memory the next one uses again
+        self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
 
     def save(self, step: int, epoch: int, carried: dict) -> None:
         """Rank 0 copies the state and writes it, in the background if the writer does; the others continue.
@@ -82,15 +82,15 @@ class Checkpoints(NoCheckpoints):
             self._writer.save(step, lambda: self._capture(step, epoch, carried))
 
     def saved(self) -> list[SaveTimes]:
-        """Saves that were finished since the last call. Raises SaveFailed if one could not be."""
+        """Times of the saves that finished since the last call. Raises SaveFailed if one failed."""
         return self._writer.check()
 
     def finish(self) -> None:
-        """Wait for the save in flight. Raises SaveFailed if it could not be finished."""
+        """Wait for the save in flight. Raises SaveFailed if it failed."""
         self._writer.finish()
 
     def restore(self, step: int) -> Progress | None:
-        """Bring back the newest valid checkpoint up to `step` on every rank; None if there is none."""
+        """Restore the newest valid checkpoint up to `step` on every rank; None if there is none."""
         self._writer.finish()
         parent, newest, found = self._config.checkpoint_dir(), None, 0
         collective, is_main = self._device.collective, self._device.group.is_main

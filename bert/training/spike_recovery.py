@@ -17,10 +17,10 @@ class SpikeRecovery:
     """Watches the mean loss of each interval.
 
     Args:
-        guard: what was carried over from the checkpoint that is continued.
+        guard: the spike detection, with the state of the checkpoint that is resumed.
         step: where the leg starts.
-        restore: step -> Progress of the newest valid checkpoint up to it, brought back; None if there is none.
-        rolls_back: otherwise a spike is only reported.
+        restore: restores the newest valid checkpoint up to a step -> its Progress; None if there is none.
+        rolls_back: roll back after a spike; otherwise only log it.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class SpikeRecovery:
         self._interval_start, self._roll_backs = step, 0
 
     def observe(self, step: int, epoch: int, found: IntervalMetrics, complete: bool, log: Log) -> Progress | None:
-        """Take in the interval that ends at `step` -> Progress of the checkpoint that was rolled back to.
+        """Check the interval that ends at `step` -> Progress of the checkpoint if the run was rolled back, else None.
 
         Args:
             complete: whether a whole interval ends here, or only a leg of the run.

@@ -1,4 +1,4 @@
-"""What a task gives to a training run: data, an objective, evaluation, figures for the summary."""
+"""The interface between a task and a training run: data, objective, evaluation, figures for the summary."""
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Task:
     Attributes:
         config: the settings, completed by what the data says.
         objective: the network, its inputs, its loss and its metrics.
-        fingerprint: of the training data; a checkpoint is continued only with the same.
+        fingerprint: of the training data; a checkpoint is resumed only with an equal one.
         trains: whether there is training to do.
         evaluates: whether `evaluate` has anything to evaluate.
         finishes: whether `finish` has work to do after training.
@@ -69,5 +69,5 @@ class Task:
         return {}
 
     def figures(self) -> dict[str, Any]:
-        """What the summary begins with."""
+        """The first figures of the summary."""
         return {}

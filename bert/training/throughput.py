@@ -12,7 +12,7 @@ from bert.runtime.distributed import Collective
 
 @dataclasses.dataclass
 class Counts:
-    """What one rank did; `seconds` leave evaluations and checkpoints out."""
+    """Work of one rank; `seconds` exclude evaluations and checkpoints."""
 
     updates: int = 0
     sequences: int = 0
@@ -78,16 +78,16 @@ class Throughput:
         return counts
 
     def forget(self) -> None:
-        """Count from here: a benchmark's warm-up is over."""
+        """Reset all counts at the end of a benchmark's warm-up."""
         self._leg = Counts()
 
     def seconds_left(self, updates: int) -> float:
-        """At the mean speed of this leg; infinite before the first update."""
+        """Time for `updates` more updates at the mean speed of this leg; infinite before the first update."""
         done = self._leg.updates + self._interval.updates
         return updates * (self._leg.seconds + self._elapsed()) / done if done else float("inf")
 
     def totals(self, collective: Collective, world_size: int) -> Totals:
-        """Every rank must call it."""
+        """Totals of the run including this leg. Every rank must call it."""
         leg, before = self._leg, self._before
         sums = collective.sum(np.array([leg.sequences, leg.tokens, leg.flops], "float64"))
         times = [leg.seconds, leg.seconds * world_size, time.perf_counter() - self._begin]

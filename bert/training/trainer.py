@@ -1,4 +1,4 @@
-"""The training loop: a program and batches -> updates, with logs, evaluations and checkpoints in between."""
+"""The training loop: runs updates of a program on batches, with logs, evaluations and checkpoints in between."""
 
 import logging
 from collections.abc import Callable, Generator
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a leg of a run ended."""
+    """The end of a leg, that is one start of a run."""
 
     step: int
     epoch: int
@@ -80,11 +80,11 @@ class Trainer:
     def run(
         self, open_batches: Callable[[int], Generator], start_step: int, last_step: int, carried: dict | None = None
     ) -> Outcome:
-        """Updates from `start_step` to `last_step`, or fewer if asked to stop.
+        """Run the updates from `start_step` to `last_step`, or fewer if asked to stop.
 
         Args:
             open_batches: step -> generator of global batches from there on.
-            carried: `Progress.carried` of the checkpoint that is continued.
+            carried: `Progress.carried` of the checkpoint that is resumed.
         Raises:
             TrainingDiverged, RanksDiffer: before anything is saved.
             SaveFailed: a checkpoint could not be written.
@@ -140,14 +140,14 @@ class Trainer:
     # ---- position ----------------------------------------------------------------------------------------------------
 
     def _is_every(self, frequency: int | None) -> bool:
-        """Whether something is due that is done every so many steps; never in a benchmark."""
+        """Whether the current step is a multiple of `frequency`; never in a benchmark."""
         return bool(frequency) and not self._config.run.benchmark and self._step % (frequency or 1) == 0
 
     def _is_ending(self) -> bool:
         return self._interrupted or self._step == self._last_step
 
     def _is_due_to_log(self) -> bool:
-        """A save ends an interval: the sums since the last log line lie on the device, not in checkpoints."""
+        """Whether the interval ends here. A save ends it too, as checkpoints lack the interval's sums on the device."""
         run = self._config.run
         ends = self._is_ending() or self._step == self._warmup_end or self._is_every(run.num_steps_per_checkpoint)
         return ends or self._step % run.log_freq == 0
@@ -190,7 +190,7 @@ class Trainer:
         complete = self._step % self._config.run.log_freq == 0
         progress = self._spikes.observe(self._step, self._epoch, found, complete, self._log)
         if progress is not None:
-            self._step, self._interrupted = progress.step, False  # a stop is asked again after the next update
+            self._step, self._interrupted = progress.step, False  # a stop request is read again after the next update
         return progress
 
     def _check_finite(self) -> None:
@@ -208,7 +208,7 @@ class Trainer:
         )
 
     def _log_saves(self) -> None:
-        """Log what finished saves have cost. Raises SaveFailed if one could not be finished."""
+        """Log the times of finished saves. Raises SaveFailed if one failed."""
         for times in self._checkpoints.saved():
             costs = {
                 "checkpoint_wait_seconds": times.wait_seconds,

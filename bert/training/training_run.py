@@ -1,6 +1,6 @@
-"""A training run put together: a task -> program, weights, training with evaluations and checkpoints, summary.
+"""Runs any task: builds its program, loads weights, trains with evaluations and checkpoints, writes the summary.
 
-The same for every task: pre-training and each fine-tuning give a `bert.training.task.Task`.
+Pre-training and every fine-tuning task supply a `bert.training.task.Task`.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
-    """Do what the settings say; returns the exit code: 0, or INTERRUPTED when the run was stopped and saved.
+    """Train, evaluate or predict as the settings ask; returns 0, or INTERRUPTED if the run was stopped and saved.
 
     Args:
         open_task: (settings, ranks) -> the task, its data opened and checked.
@@ -42,7 +42,7 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
         ValueError: settings, data or weights that do not fit.
         Failure: a guard ended the training, or a checkpoint could not be written.
     """
-    stop = StopRequest()  # first: a STOP file made from now on is meant for this run
+    stop = StopRequest()  # first, because a STOP file made from now on is meant for this run
     group = group_from_environment(choose_device(config))
     with contextlib.ExitStack() as stack:
         if group.is_main:

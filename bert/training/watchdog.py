@@ -1,8 +1,8 @@
-"""The watchdog ends a run in which nothing moves, after it has written the stacks of all threads of all ranks.
+"""The watchdog: ends a run that makes no progress, after it has written the stacks of all threads of all ranks.
 
-Each rank is watched by a thread of its own: Paddle's executor releases the interpreter lock while it computes, so the
+A thread watches each rank: Paddle's executor releases the interpreter lock while it computes, so the
 stacks of a rank that waits for another can be written. The first rank that stalls leaves a file in the folder that all
-ranks share; the others see it and write their stacks too, before the launcher ends them. Where foreign code holds the
+ranks share; the others see it and write their stacks too, before the launcher ends them. If native code holds the
 interpreter lock, no Python thread runs: faulthandler, which needs no lock, writes the stacks and exits with code 1.
 """
 
@@ -18,7 +18,7 @@ from typing import IO
 
 from bert.exit_codes import STALLED
 
-_REQUEST = ".stalled"  # in the shared folder, while a run is being given up
+_REQUEST = ".stalled"  # in the shared folder, while a stalled run is being ended
 
 
 class Watchdog:
@@ -44,7 +44,7 @@ class Watchdog:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._left_behind = self._request_written()
             if self._rank == 0:
-                self._request.unlink(missing_ok=True)  # of a run that was given up
+                self._request.unlink(missing_ok=True)  # of a run that was ended
             self._stream = open(self._file, "a")
             self.beat("starting")
             self._arm(self._seconds + 2 * self._grace)
@@ -65,12 +65,12 @@ class Watchdog:
                     self._file.parent.rmdir()
 
     def beat(self, what: str) -> None:
-        """Something was finished; `what` begins."""
+        """Record progress: the previous work is finished and `what` begins."""
         self._what, self._beat = what, time.monotonic()
 
     @contextmanager
     def paused(self, what: str) -> Iterator[None]:
-        """What may take as long as it takes: reading a large checkpoint, evaluating a whole set."""
+        """Suspend the time limit during `what`, such as reading a large checkpoint or evaluating a whole set."""
         self.beat(what)
         self._pauses += 1
         try:
@@ -104,9 +104,9 @@ class Watchdog:
         faulthandler.dump_traceback_later(seconds, exit=True, file=self._stream)
 
     def _asked(self) -> str:
-        """What another rank says, if one has given up since this run began."""
+        """The reason another rank gave if it has stalled since this run began, otherwise empty."""
         written = self._request_written()
-        if written in (None, self._left_behind):  # rank 0 removes what was left, perhaps later than this rank looks
+        if written in (None, self._left_behind):  # rank 0 removes an old request, perhaps after this check
             return ""
         try:
             return self._request.read_text().strip() or "another rank stalled"
@@ -114,7 +114,7 @@ class Watchdog:
             return ""
 
     def _request_written(self) -> int | None:
-        """When (ns) the request was written, by the clock of whoever wrote it; None if there is none."""
+        """Modification time (ns) of the request, by the clock of its writer; None if there is none."""
         try:
             return self._request.stat().st_mtime_ns
         except OSError:
