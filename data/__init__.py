@@ -1,4 +1,4 @@
 """Commands that download, import, preprocess and inspect text; README.md lists them.
 
-A module directly in this folder is a command, the packages below do the work; Paddle is not imported.
+Each module directly in this folder is a command; the packages below do the work. Paddle is not imported.
 """

@@ -2,8 +2,8 @@
 
     python -m data.balance_shards --indir PARTS --outdir SHARDS --num-shards 64
 
-For part.N.parquet files, LDDL's or ours (data.preprocess_bert_pretrain --num-shards balances at once). The input is
-never changed or deleted.
+It reads part.N.parquet files, LDDL's or ours (data.preprocess_bert_pretrain --num-shards balances at once). The input
+is never changed or deleted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
     Raises:
         FileNotFoundError: no shards in indir.
         ValueError: outdir is indir, a file or not empty; num_shards exceeds the samples of a bin; a file is missing,
-            doubled, damaged or not LDDL's; the manifest of indir and its files disagree.
+            duplicated, damaged or not LDDL's; the manifest of indir and its files disagree.
     """
     if num_shards < 1:
         raise ValueError(f"num_shards={num_shards} must be at least 1")
@@ -51,7 +51,7 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
     parts = _list_parts(indir, source)
     kept = [
         bin_id for bin_id, some in parts.items() if any(part.num_samples for part in some)
-    ]  # LDDL's loader fails at a bin of none
+    ]  # LDDL's loader fails at an empty bin
     tasks = [
         task
         for number, bin_id in enumerate(kept)
@@ -91,7 +91,7 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
 
 
 def check_outdir(indir: Path, outdir: Path) -> None:
-    """ValueError unless shards may be written there: to a folder that is missing, empty or left by a stopped run."""
+    """Raise ValueError unless the folder is missing, empty or left by a stopped run of this command."""
     if outdir.exists() and not outdir.is_dir():
         raise ValueError(f"{outdir}: is a file; balanced shards go to an empty directory of their own: name another")
     begun = (outdir / UNFINISHED_NAME).is_file()  # of a stopped preprocessing it is a folder
@@ -100,7 +100,7 @@ def check_outdir(indir: Path, outdir: Path) -> None:
 
 
 def _begin(outdir: Path) -> None:
-    """Make the folder, without what a stopped run left there."""
+    """Make the folder, and remove the files of a stopped run."""
     outdir.mkdir(parents=True, exist_ok=True)
     if (outdir / UNFINISHED_NAME).exists():
         for path in (
@@ -123,13 +123,15 @@ def _manifest(source: Manifest | None, shards: dict[str, ShardRecord], settings:
 
 
 def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[Shard]]:
-    """The files of each bin (None without bins), by number, checked by the loader's rules, as a missing or duplicate
-    file could not be noticed in the output."""
+    """The files of each bin (None without bins), by number.
+
+    They are checked by the loader's rules, as nobody could notice a missing or duplicate file in the output.
+    """
     shards = list_shards(indir)
     other = next((shard for shard in shards if shard.kind != "parquet"), None)
     if other is not None:
         raise ValueError(
-            f"{other.path}: is no parquet file; only part.N.parquet and shard-N.parquet can be cut anew: "
+            f"{other.path}: is not a parquet file; only part.N.parquet and shard-N.parquet can be balanced: "
             "remove it, or make as many shards as you want with data.preprocess_bert_pretrain "
             "--num-shards"
         )

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All the data of pre-training and SQuAD, from the internet to shards. See `bash data/create_datasets_from_start.sh --help`.
+# Makes all data of pre-training and SQuAD, from downloads to shards. See `bash data/create_datasets_from_start.sh --help`.
 set -euo pipefail
 
 STEPS=(wikipedia books vocabulary phase1 phase2 squad glue)
@@ -8,7 +8,7 @@ usage() {
   cat <<HELP
 usage: BERT_PREP_WORKING_DIR=DIR bash data/create_datasets_from_start.sh [options]
 
-Makes, below \$BERT_PREP_WORKING_DIR, what the recipes for BERT-large look for:
+Makes, below \$BERT_PREP_WORKING_DIR, the data that the recipes for BERT-large read:
   wikipedia   wikipedia/source/LANG/N.txt          the articles' text, from a verified dump
   books       books/source/LANG/N.txt              only with --books-list
   vocabulary  vocab/NAME-vocab.txt
@@ -16,7 +16,7 @@ Makes, below \$BERT_PREP_WORKING_DIR, what the recipes for BERT-large look for:
   phase2      pretrain/phase2/bin_size_64/parquet  shards of sequences of 512, in bins of 64
   squad       download/squad/v1.1
   glue        download/glue                        only with --only glue
-Every step finds what it finished before and goes on from there, so start the same command again after an interruption.
+Every step resumes its earlier work: after an interruption, start the same command again.
 
   --only STEP            run this step alone; may be repeated
   --skip STEP            leave this step out; may be repeated
@@ -43,7 +43,7 @@ stop() {
 }
 
 is_step() {
-  [[ " ${STEPS[*]} " == *" $1 "* ]] || stop "step '$1' is none of: ${STEPS[*]}"
+  [[ " ${STEPS[*]} " == *" $1 "* ]] || stop "step '$1' is not one of: ${STEPS[*]}"
 }
 
 language=en dump_date='' local_dump='' books_list='' vocabulary=bert-large-uncased vocab_file=''

@@ -3,14 +3,14 @@
     python -m data.download_books --outdir D --url-list LIST.txt [--lang en]
     python -m data.download_books --outdir D --local-books DIR_OR_FILES...
 
-LIST.txt has one address per line (# begins a comment); after it may stand a checksum, sha256:... Give the addresses of
+LIST.txt has one address per line (# begins a comment), optionally followed by a checksum, sha256:... Give addresses of
 plain text, e.g. of books that you chose at one of the mirrors of Project Gutenberg listed at
-https://www.gutenberg.org/MIRRORS.ALL (its own site does not want programs). The books go to D/source/<lang>/N.txt, the
-files as they came to D/download/, and D/report.json tells what was dropped and why.
+https://www.gutenberg.org/MIRRORS.ALL (its own site forbids downloads by programs). The books go to
+D/source/<lang>/N.txt, the downloaded files to D/download/, and D/report.json lists what was dropped and why.
 
 BookCorpus, the 11,038 books that BERT was trained on, is gone: there is no official copy of it any more, and the
-authors of the books, which came from smashwords.com, never agreed to one. This program has no address of it. Wikipedia
-alone, or with other books, is the usual replacement; text of your own comes in with `python -m data.import_text`.
+authors of the books, which came from smashwords.com, never agreed to one. This program does not know where to get it.
+Wikipedia alone, or with other books, is the usual replacement; `python -m data.import_text` reads your own text.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_list(path: Path) -> list[Book]:
     """The books of a list of addresses, without repetitions.
 
     Raises:
-        ValueError: a line is no address; it is named by its number.
+        ValueError: a line is not an address; the message names its number.
     """
     if not path.is_file():
         raise ValueError(f"url_list={path}: no such file; write one address per line into it")
@@ -105,10 +105,10 @@ def download_books(books: list[Book], folder: Path, patience: Patience = PATIENT
 def write_books(
     files: list[Path], optional: set[Path], output: Path, language: str, failures: list[str], counts: Counter
 ) -> dict:
-    """The books' text below output/source/<language>, and the report; failures and counts are of the steps before.
+    """Write the books' text below output/source/<language>, and the report; failures and counts are of earlier steps.
 
     Raises:
-        ValueError: no file holds a book, one that is not optional holds no text, or the output holds other text.
+        ValueError: no file contains a book, a required file contains no text, or the output contains other text.
     """
     final = output / "source" / check_language(language)
     settings = {

@@ -3,7 +3,7 @@
     python -m data.download_glue --outdir D/download/glue [--task MRPC SST-2 ...]
 
 Each task becomes a folder with train.tsv, dev.tsv and test.tsv, as it is in its archive; MRPC's are made from the
-corpus that Microsoft published and GLUE's list of the pairs held out. A folder appears when all of it is there.
+corpus that Microsoft published and GLUE's list of the pairs held out. A folder appears when it is complete.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def download_task(task: str, folder: Path, mirrors: list[str] | None = None, pat
 
 
 def _write_mrpc(folder: Path, train_path: Path, test_path: Path, held_out_path: Path) -> None:
-    """GLUE's three files. Its dev part is the pairs of its list; its test part has row numbers instead of labels."""
+    """Write GLUE's three files. The pairs of the list become dev.tsv; test.tsv has row numbers instead of labels."""
     held_out = {tuple(line.split("\t")) for line in _lines(held_out_path)}
     header, *rows = _lines(train_path)
     dev = [row for row in rows if tuple(row.split("\t")[1:3]) in held_out]

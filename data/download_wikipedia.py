@@ -2,8 +2,8 @@
 
     python -m data.download_wikipedia --outdir D [--lang en] [--dump-date YYYYMMDD] [--local-dump FILE.xml.bz2]
 
-The text goes to D/source/<lang>/N.txt, one article per line, its id first; D/report.json tells what was dropped and
-why. Start the same command again after an interruption: the download and the extraction continue where they were.
+The text goes to D/source/<lang>/N.txt, one article per line, its id first; D/report.json lists what was dropped and
+why. After an interruption, start the same command again: it resumes the download and the extraction.
 
 Wikimedia keeps a dump for some months only, so the default for English is the dump of 2020-01-01, which the Internet
 Archive has and whose checksum is known. For newer ones and for other languages see https://dumps.wikimedia.org.

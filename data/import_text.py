@@ -4,8 +4,8 @@
 
 Reads txt, jsonl and parquet, also as .gz, .bz2, .zst and .xz, in any encoding and language, and writes
 D/source/<lang>/N.txt, or with --held-out-fraction D/train/... and D/held_out/..., one document per line, its id first.
-D/report.json and the last lines printed list what was read and dropped, and why. A killed run leaves no text; start
-it again.
+D/report.json and the last lines printed list what was read and dropped, and why. A killed run leaves no text:
+start it again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from data.text.source_writer import (
 )
 
 REPORT_NAME = "report.json"
-_SPOOL_BYTES = 8 << 20  # a longer document is kept on the disk until it is known whether it is a duplicate
+_SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates
 _LARGE_BYTES = 50 << 20
 _COPY_BYTES = 1 << 20
 _MAX_EXAMPLES = 20
@@ -144,7 +144,7 @@ def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> di
             document.close()
         for writer in writers.values():
             writer.close()
-    except BaseException:  # Ctrl-C too; the files are not closed, which would finish them, and might raise again
+    except BaseException:  # Ctrl-C too; closing the files would finish them, and might raise again
         shutil.rmtree(work, ignore_errors=True)
         raise
     finally:
@@ -218,8 +218,8 @@ def _grown(document: _Document | None, piece: Piece, near: bool, work: Path) -> 
 def _warn_if_large(source: Input, document: _Document, settings: ImportSettings) -> None:
     if source.kind == "txt" and settings.reading.separator == "file" and document.num_bytes > _LARGE_BYTES:
         print(
-            f"{shown(source.path)}: one document of {megabytes(document.num_bytes)}; if it holds many, name what "
-            "separates them: --document-separator line or blank-line",
+            f"{shown(source.path)}: one document of {megabytes(document.num_bytes)}; if it holds several, name their "
+            "separator: --document-separator line or blank-line",
             file=sys.stderr,
             flush=True,
         )
@@ -233,7 +233,7 @@ def _place(
     writers: dict[str, SourceWriter],
     duplicates: list[str],
 ) -> None:
-    """Write the document where it belongs, or count why not."""
+    """Write the document to its part, or count the reason for dropping it."""
     counts = findings.counts
     counts["documents read"] += 1
     if document.characters < max(1, settings.min_characters):
@@ -286,7 +286,7 @@ def _parser() -> argparse.ArgumentParser:
         "--document-separator",
         choices=SEPARATORS,
         default="file",
-        help="of txt: a document is a file (default), a line, or what stands between blank lines",
+        help="of txt: a document is a file (default), a line, or the text between blank lines",
     )
     parser.add_argument("--encoding", default="auto", help="of txt and jsonl (default: detected, file by file)")
     parser.add_argument("--text-field", default="text", help="of jsonl and parquet")

@@ -2,8 +2,8 @@
 
     python -m data.inspect DIR --vocab-file vocab.txt [--samples 3] [--png lengths.png]
 
-Prints counts, bins, a histogram of lengths, masking and vocabulary figures, samples drawn at random and all problems
-found; ends with status 1 if there are any.
+Prints counts, bins, a histogram of lengths, masking and vocabulary figures, random samples and all problems found. The
+exit code is 1 if there are any.
 """
 
 from __future__ import annotations

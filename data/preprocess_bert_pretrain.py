@@ -3,7 +3,7 @@
     python -m data.preprocess_bert_pretrain --wikipedia D/wikipedia/source --sink OUT --vocab-file vocab.txt \\
         --target-seq-length 128 --num-shards 64
 
-The shards depend on the source, the settings and the seed alone, not on the number of workers or their speed.
+The shards depend only on the source, the settings and the seed, not on the number of workers or their speed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     folder.mkdir(parents=True, exist_ok=True)
     light = job.without_source()
     tasks = [(light, folder, block) for block in job.blocks]
-    make_block(*tasks[0])  # here, so that forked processes share the compiled loops and the cached words
+    make_block(*tasks[0])  # in this process, so that forked processes share the compiled loops and the cached words
     results = list(progress("samples", len(tasks), "blocks", run(make_block, tasks)))
     counts: Counter = Counter()
     for result in results:
@@ -233,8 +233,8 @@ def job_of(arguments: argparse.Namespace) -> Job:
     total = sum(source.num_bytes for source in sources)
     if arguments.num_blocks and arguments.block_size:
         raise ValueError(
-            f"--num-blocks={arguments.num_blocks} and --block-size={arguments.block_size} both say how "
-            "large blocks are; give one of them"
+            f"--num-blocks={arguments.num_blocks} and --block-size={arguments.block_size} both set the "
+            "size of blocks; give one of them"
         )
     block_bytes = arguments.block_size or _DEFAULT_BLOCK_BYTES
     if arguments.num_blocks:

@@ -36,12 +36,12 @@ def train_vocabulary(
 ) -> Vocabulary:
     """A vocabulary of at most vocab_size tokens, the special ones first.
 
-    The library's trainer breaks ties by the order in which it happens to meet the characters; giving it all of them
-    beforehand, sorted, makes its result a function of the text. With sample_megabytes it is trained on about so much
-    of the text, in blocks spread evenly over all of it.
+    The library's trainer breaks ties by the order in which it reads the characters. It is given all of them in sorted
+    order first, so its result is a function of the text. With sample_megabytes it is trained on about that much of the
+    text, in blocks spread evenly over all of it.
 
     Raises:
-        ValueError: no text, nothing to sample, or a size that does not even hold the characters.
+        ValueError: no text, nothing to sample, or a size smaller than the number of characters.
     """
     blocks = _spread(plan_blocks(list_sources(folders), _BLOCK_BYTES), sample_megabytes)
     alphabet, continuations = _characters(blocks, lowercase)
@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--sample-megabytes",
         type=float,
-        help="train on about so much of the text, spread evenly over "
+        help="train on about this much of the text, spread evenly over "
         "it (default: all of it, over 6 minutes a gigabyte)",
     )
     arguments = parser.parse_args(argv)

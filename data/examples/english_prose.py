@@ -37,8 +37,7 @@ def clean_markup(text: str) -> str:
 
 
 def is_prose(paragraph: str) -> bool:
-    """True if one line of text reads like English sentences: it starts and ends like one, with enough common words
-    and few signs of code."""
+    """Whether a line of text reads as English prose: the form of sentences, many common words, few signs of code."""
     words = _WORD.findall(paragraph)
     if len(paragraph) < _MIN_CHARACTERS or len(words) < _MIN_WORDS:
         return False

@@ -3,8 +3,8 @@
     python -m data.examples.sample_corpus --output-dir D [--max-megabytes N] [--held-out-fraction 0.05]
 
 Docstrings are read from source files with `ast`; no package is imported or run. Each module is one document, in LDDL's
-source layout: D/train/source/en/N.txt and D/held_out/source/en/N.txt. A document belongs to the held-out part if the
-hash of its id says so; no paragraph occurs twice, and no sentence of the held-out part occurs in the training part.
+source layout: D/train/source/en/N.txt and D/held_out/source/en/N.txt. The hash of its id decides
+whether a document is held out. No paragraph occurs twice, and no held-out sentence occurs in the training part.
 """
 
 from __future__ import annotations
@@ -117,13 +117,13 @@ def without_duplicates(documents: Iterable[Document], counts: Counter) -> list[D
 
 
 def _sentences(paragraph: str) -> list[str]:
-    """Rough sentences, lower case: enough to find the same one in both parts."""
+    """Approximate sentences in lower case, good enough to find those that occur in both parts."""
     pieces = paragraph.lower().replace("! ", ". ").replace("? ", ". ").split(". ")
     return [piece.strip(" .!?") for piece in pieces if len(piece) >= _MIN_LEAK_CHARACTERS]
 
 
 def split_parts(documents: list[Document], fraction: float, counts: Counter) -> dict[str, list[Document]]:
-    """{"train", "held_out"}: by the hash of the id; held-out paragraphs with a sentence of the training part go."""
+    """{"train", "held_out"}, split by the hash of the id; drops held-out paragraphs with a training sentence."""
     threshold = int(fraction * 2**64)
     parts: dict[str, list[Document]] = {"train": [], "held_out": []}
     for document in sorted(documents, key=lambda document: (document.hash(), document.id)):

@@ -1,10 +1,10 @@
-"""A small set of questions about texts of this project's own, in SQuAD 2.0's form, with a held-out part.
+"""Write a small set of questions about texts of this project, in SQuAD 2.0's form, split in training and held-out.
 
     python -m data.examples.sample_questions --output-dir D
 
-writes D/train.json and D/held_out.json from data/sample_questions.txt, and the same without the questions that have no
-answer, as in SQuAD 1.1, in D/train-answerable.json and D/held_out-answerable.json. The split is by paragraph: no
-held-out question is about a text that was trained on.
+It makes D/train.json and D/held_out.json from data/examples/sample_questions.txt, and D/train-answerable.json and
+D/held_out-answerable.json without unanswerable questions, as in SQuAD 1.1. The split is by paragraph: no held-out
+question is about a training text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_source(path: Path = SOURCE) -> list[dict[str, Any]]:
     """Paragraphs in SQuAD's form.
 
     Raises:
-        ValueError: a line of no known form, or an answer that does not stand in its paragraph; with the line number.
+        ValueError: a line of no known form, or an answer that is not in its paragraph; with the line number.
     """
     paragraphs: list[dict[str, Any]] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -43,7 +43,7 @@ def _question(line: str, context: str, place: str) -> dict[str, Any]:
     answers = [answer.strip() for answer in right.split(" / ") if answer.strip()]
     for answer in answers:
         if answer not in context:
-            raise ValueError(f"{place}: {answer!r} does not stand in the paragraph")
+            raise ValueError(f"{place}: {answer!r} is not in the paragraph")
     return {
         "id": f"sample-{place.rpartition(':')[2]}",
         "question": text.strip(),

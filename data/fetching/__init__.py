@@ -1,4 +1,4 @@
 """Downloads: resumed, verified, unpacked safely, and under their final name only when complete.
 
-Nothing here knows what is downloaded.
+Nothing here depends on what is downloaded.
 """

@@ -32,11 +32,11 @@ def extract_zip(archive: Path, folder: Path, *, max_bytes: int = 4 << 30, max_fi
             entries = _checked(content.infolist(), archive, max_bytes, max_files)
             for name, entry in entries.items():
                 _write(content, entry, temporary / name, archive)
-        os.chmod(temporary, 0o755)  # mkdtemp's is for the user alone
+        os.chmod(temporary, 0o755)  # mkdtemp's folders are private to the user
         os.rename(temporary, folder)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zipfile.LargeZipFile, zlib.error) as error:
         raise ValueError(
-            f"{archive}: is not a whole, plain zip file ({error}); remove it and download it again"
+            f"{archive}: is not a complete, plain zip file ({error}); remove it and download it again"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -86,7 +86,7 @@ def _safe_name(entry: zipfile.ZipInfo, archive: Path) -> str:
         or any(ord(character) < 32 for character in name)
     ):
         raise ValueError(
-            f"{archive}: {name!r} leads out of the folder or is no name for a file; do not use this archive"
+            f"{archive}: {name!r} leads out of the folder or is not a valid file name; do not use this archive"
         )
     return str(path)
 

@@ -88,7 +88,7 @@ def fetch(remote: Remote, target: Path, patience: Patience = PATIENT) -> Fetched
     raise DownloadError(
         f"{target.name}: could not be downloaded:\n  "
         + "\n  ".join(reasons)
-        + "\nCheck the network and the addresses; the same command continues where it stopped"
+        + "\nCheck the network and the addresses; the same command resumes the download"
     )
 
 
@@ -118,8 +118,8 @@ def _recorded(folder: Path) -> dict[str, dict[str, Any]]:
             check_checksum("sha256:" + record["sha256"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DownloadError(
-            f"{path}: is damaged ({error}); it holds the checksums of the files beside it: remove it "
-            "to have it made anew"
+            f"{path}: is damaged ({error}); it holds the checksums of the files beside it: remove it; "
+            "it is then made again"
         ) from error
     return content
 

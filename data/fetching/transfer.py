@@ -1,8 +1,7 @@
-"""One transfer over HTTP that survives dropped connections and killed processes.
+"""Resumable transfer of one file over HTTP: survives dropped connections and killed processes.
 
-What was received is in `.NAME.part`; the next attempt asks for the rest, on condition that the file there is still the
-same (If-Range with its ETag or date). A server that ignores this sends everything, and the transfer starts again from
-its first byte.
+The bytes received are in `.NAME.part`. The next attempt asks for the rest, on condition that the server's file is still
+the same (If-Range with its ETag or date). If the server ignores this, the transfer starts again from the first byte.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from bert.reporting.progress import megabytes, progress
 
 _CHUNK_BYTES = 1 << 18
 _DIGESTS = {"sha256": 64, "sha1": 40, "md5": 32}
-_SPARE_BYTES = 64 << 20  # of the disk, left alone
+_SPARE_BYTES = 64 << 20  # of the disk, kept free
 _TRANSIENT = frozenset((408, 425, 429, 500, 502, 503, 504))
 
 
 class DownloadError(ValueError):
-    """A file could not be had; the message says why, and what to do."""
+    """A file could not be downloaded; the message gives the reason and the remedy."""
 
 
 class _Dropped(Exception):
@@ -40,19 +39,19 @@ class _Dropped(Exception):
 
 
 class Refused(Exception):
-    """What this address has is not what is wanted; another address may have it."""
+    """This address does not have the wanted file; another address may have it."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file out there.
+    """A file on the internet.
 
     Attributes:
         urls: addresses of the same file, tried in order.
         checksum: "sha256:..." (or sha1, md5), None if nobody published one.
         num_bytes: its size, if known.
         max_bytes: a larger answer is refused.
-        is_page: an HTML page is what is wanted; otherwise one is refused, since it is some server's way to say no.
+        is_page: the file is an HTML page; otherwise HTML is refused, as some servers send it instead of an error.
     """
 
     urls: tuple[str, ...]
@@ -71,7 +70,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Patience:
-    """attempts: in a row that brought no new byte; waits double from first_wait_seconds to 60 s."""
+    """Limits of retries: `attempts` in a row without a new byte; waits double from first_wait_seconds to 60 s."""
 
     attempts: int = 6
     timeout_seconds: float = 60.0
@@ -94,7 +93,7 @@ def check_checksum(checksum: str) -> tuple[str, str]:
 
 
 class Partial:
-    """What was received so far, locked against a second process; its address, validator and whole size beside it."""
+    """The partial file, locked against other processes, and a file beside it with address, validator and size."""
 
     def __init__(self, target: Path) -> None:
         self.path = target.with_name(f".{target.name}.part")
@@ -126,7 +125,7 @@ class Partial:
         return content if isinstance(content, dict) else {}
 
     def begin(self, url: str, validator: str | None, total: int | None, have: int) -> None:
-        """Go on after `have` bytes of the file at url."""
+        """Resume after `have` bytes of the file at url."""
         self.resumed = have > 0
         self.file.truncate(have)
         self.file.seek(have)
@@ -185,14 +184,14 @@ def _attempt(session: requests.Session, url: str, remote: Remote, partial: Parti
         room = shutil.disk_usage(partial.path.parent).free - _SPARE_BYTES
         if total is not None and total - have > room:
             raise DownloadError(
-                f"{partial.path.parent}: {megabytes(total - have)} are still to come, and the disk has "
+                f"{partial.path.parent}: {megabytes(total - have)} are missing, and the disk has "
                 f"room for {megabytes(max(0, room))}; free some, or choose another folder"
             )
         _receive(response, url, total, have, remote, partial)
 
 
 def _condition(url: str, remote: Remote, partial: Partial) -> dict[str, str]:
-    """The Range headers for what is missing; none if what is there cannot be trusted to belong to the same file."""
+    """The Range headers for the missing bytes; empty if the partial file may belong to another version of the file."""
     have, state = partial.size(), partial.state()
     validator = state.get("validator") if state.get("url") == url else None
     strong = validator if validator and not validator.startswith("W/") else None
@@ -203,7 +202,7 @@ def _condition(url: str, remote: Remote, partial: Partial) -> dict[str, str]:
 
 def _check_status(response: requests.Response, url: str, remote: Remote, partial: Partial) -> None:
     if urlsplit(url).scheme == "https" and urlsplit(response.url).scheme != "https":
-        raise Refused(f"redirected from https to {response.url}, which anyone on the way can change")
+        raise Refused(f"redirected from https to {response.url}, which anyone on the network can change")
     status = response.status_code
     if status in _TRANSIENT:
         raise _Dropped(f"the server answered {status} {response.reason}")
@@ -215,13 +214,13 @@ def _check_status(response: requests.Response, url: str, remote: Remote, partial
     if kind in ("text/html", "application/xhtml+xml") and not remote.is_page:
         raise Refused("the server sent an HTML page instead of the file (a notice or a login, say)")
     encoding = response.headers.get("Content-Encoding", "identity").lower()
-    packed = encoding in ("gzip", "x-gzip") and urlsplit(url).path.endswith(".gz")  # the file itself, so labelled
+    packed = encoding in ("gzip", "x-gzip") and urlsplit(url).path.endswith(".gz")  # the file is a gzip file
     if encoding not in ("", "identity") and not packed:
         raise Refused(f"the server sent Content-Encoding {encoding}, which was not asked for")
 
 
 def _extent(response: requests.Response, remote: Remote, partial: Partial) -> tuple[int | None, int | None]:
-    """(bytes that stay, whole size if known); (None, size) if nothing is missing."""
+    """(bytes to keep, total size if known); (None, size) if nothing is missing."""
     have = partial.size()
     if response.status_code == 416:
         known = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", ""))

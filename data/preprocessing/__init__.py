@@ -1,4 +1,4 @@
-"""From source text to shards: sentence pairs, static masks and shards, in blocks that any process can work on.
+"""Preprocessing: makes sentence pairs, static masks and shards from source text, in independent blocks.
 
 Reading a user's files is in `data.text`; the shard formats and the masking rule are in `bert.samples`.
 """

@@ -1,7 +1,7 @@
-"""The intermediate file of a block: its tokens, and which ranges of them are pairs.
+"""Reads and writes the intermediate file of a block: its tokens, and the ranges of tokens that are pairs.
 
-Shards of either format are cut from it. It takes about half the space of the source, and a little more for each use of
-the documents (--duplicate-factor).
+Shards of either format are cut from it. It takes about half the space of the source, and a little more for each
+repetition of the documents (--duplicate-factor).
 """
 
 from __future__ import annotations

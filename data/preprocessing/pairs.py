@@ -28,8 +28,14 @@ _ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 
 @dataclass(frozen=True)
 class PairSettings:
-    """target_seq_length: tokens of the longest pair, special ones counted; short_seq_prob: share of chunks with a
-    random shorter target; duplicate_factor: how often each document is walked through; seed."""
+    """Settings of pairs.
+
+    Attributes:
+        target_seq_length: tokens of the longest pair, special ones included.
+        short_seq_prob: share of chunks with a random shorter target.
+        duplicate_factor: number of times that each document is used.
+        seed: of all random choices.
+    """
 
     target_seq_length: int
     short_seq_prob: float = 0.1
@@ -53,7 +59,7 @@ class PairSettings:
             raise ValueError(f"duplicate_factor={self.duplicate_factor} must be at least 1")
 
     def longest_sentence(self) -> int:
-        """Tokens of the longest sentences of which two fit into a sample; of longer ones truncation would lose most."""
+        """Tokens of the longest sentence of which two fit into a sample; truncation would lose most of longer ones."""
         return (self.target_seq_length - 3) // 2
 
 
@@ -83,7 +89,7 @@ class Spans:
         return self.first_lengths() + self.second_stop - self.second_start + 1
 
     def tokens_at(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """int64: where in the block's tokens the `positions` of `rows` are, which are neither [CLS] nor [SEP]."""
+        """int64: indices in the block's tokens of the `positions` of `rows`, none of which is [CLS] or [SEP]."""
         first = self.first_lengths()[rows]
         return np.where(positions < first, self.first_start[rows] - 1, self.second_start[rows] - first) + positions
 
@@ -125,7 +131,7 @@ def draw_pairs(documents: TokenizedDocuments, settings: PairSettings, block: int
 
 
 def spans_to_table(token_ids: np.ndarray, spans: Spans, vocabulary: Vocabulary) -> SampleTable:
-    """The token ids of pairs of a block with these tokens."""
+    """The sample table of pairs from the tokens of their block."""
     first, second = spans.first_stop - spans.first_start, spans.second_stop - spans.second_start
     ids, offsets = join_pairs(
         token_ids[ragged_indices(spans.first_start, first)],
@@ -159,7 +165,7 @@ def _share_of_random_next(
 
 
 def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float) -> _Chunks:
-    """One walk, in which `share` of the chunks of several sentences get a random next sentence."""
+    """The chunks of one walk; `share` of those with several sentences get a random next sentence."""
     room = len(documents.sentence_offsets) - 1
     chunks = _Chunks(*(np.empty(room, np.bool_ if name == "is_random_next" else np.int64) for name in _Chunks._fields))
     number = _walk(
@@ -209,7 +215,7 @@ def _walk(
 def _round(
     documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float, counts: Counter
 ) -> Spans:
-    """One walk through all documents."""
+    """The pairs of one walk through all documents."""
     tokens, num_documents = documents.sentence_offsets, len(documents.document_offsets) - 1
     chunks = _chunks(documents, settings, key, share)
     usable = np.flatnonzero((num_documents > 1) | ~chunks.is_single())
@@ -240,7 +246,7 @@ def _sentences_until(tokens: np.ndarray, starts: np.ndarray, wanted: np.ndarray,
 
 
 def _other_document(own: np.ndarray, num_documents: int, random: np.ndarray) -> np.ndarray:
-    """A document drawn uniformly from all others (the own one if there is no other)."""
+    """A document drawn uniformly from all others (the same one if there is no other)."""
     if num_documents < 2:
         return own
     drawn = np.minimum((random * (num_documents - 1)).astype(np.int64), num_documents - 2)

@@ -2,7 +2,7 @@
 
 Both are pure functions of their arguments, so any process of any machine may run them. The first writes the samples of
 a block, by bin, to an uncompressed Arrow file below the sink; the second cuts shards from these files. Every file is
-written atomically, and an existing one is not made again, so the command that was killed resumes when repeated.
+written atomically, and an existing one is not made again, so repeating a killed command resumes it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FORMATS = ("parquet", "arrow")
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)\d+\.(?:parquet|arrow)(?:_\d+)?")
 _ROWS_AT_ONCE = 8192
 _ROW_GROUP_BYTES = 256 << 20  # of all the shards together that a process writes at a time
-_VERSION = 3  # of the samples that the same settings give, so that no run is finished with those of another version
+_VERSION = 3  # version of the algorithm: a run must not continue with the samples of another version
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """A shard to write: its file name, its number among those of its bin (None without bins), the rows it is made of.
+    """A shard to write: its file name, its number among the shards of its bin (None without bins), and its rows.
 
-    Shards of one number are cut from much the same blocks.
+    Shards of the same number are cut from nearly the same blocks.
     """
 
     name: str
@@ -104,7 +104,7 @@ class ShardPlan:
 
 @dataclass(frozen=True)
 class _Tools:
-    """Objects that a process makes once; the tokenizer caches words of earlier blocks, which changes no result."""
+    """Objects that a process makes once; the tokenizer's cache of words does not change results."""
 
     tokenizer: FastTokenizer
     strings: TokenStrings
@@ -190,7 +190,7 @@ def _text(path: Path, strings: TokenStrings) -> BlockText:
 
 
 def make_shards(job: Job, folder: Path, plans: tuple[ShardPlan, ...]) -> list[dict]:
-    """Write shards that are cut from much the same blocks, so that each block is read once; existing ones are kept.
+    """Write shards that are cut from nearly the same blocks, so that each block is read once; existing ones are kept.
 
     Returns:
         For each plan {"plan": its key, "shard": fields of its record, "masked tokens": their number}.
@@ -279,7 +279,7 @@ def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
     names = {plan.name for plan in plans}
     others = [path for path in Path(job.sink).iterdir() if _SHARD_NAME.fullmatch(path.name) and path.name not in names]
     if others:
-        Path(job.sink, MANIFEST_NAME).unlink(missing_ok=True)  # first, as it lists them
+        Path(job.sink, MANIFEST_NAME).unlink(missing_ok=True)  # first, because it lists the shards
     for path in others:
         path.unlink()
 
@@ -288,8 +288,8 @@ def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, 
     """The shards to write from the numbers of samples per block and bin.
 
     Without num_shards, one part per block and bin that is not empty; otherwise num_shards per bin (fewer where a bin
-    has fewer samples), whose sizes differ by at most one. LDDL's loader wants bins numbered from 0 without gaps, and
-    none without samples: should no sample have the lengths of a bin, those above it move down by one.
+    has fewer samples), whose sizes differ by at most one. LDDL's loader wants bins numbered from 0 without gaps and
+    without empty ones: if a bin has no samples, the bins above it move down by one.
     """
     plans: list[ShardPlan] = []
     number_of_bin = -1
@@ -322,7 +322,7 @@ def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, 
 
 
 def _shifted(pieces: tuple[Piece, ...], samples: list[list[int]], bin_id: int) -> tuple[Piece, ...]:
-    """Rows of a bin -> rows of the block, whose file holds its bins one after the other."""
+    """Convert rows of a bin to rows of the block, whose file contains its bins one after the other."""
     shifts = [sum(samples[piece.block][:bin_id]) for piece in pieces]
     return tuple(
         Piece(piece.block, piece.start + shift, piece.stop + shift) for piece, shift in zip(pieces, shifts, strict=True)

@@ -1,4 +1,4 @@
-"""Schedulers of preprocessing tasks: processes of this machine, or Dask workers on one or several machines.
+"""Schedulers for preprocessing tasks: processes on this machine, or Dask workers on one or several machines.
 
 The scheduler does not change the bytes: tasks are pure functions, each writes its own file, and results are in order.
 Dask is imported only when it is used (requirements-dask.txt).
@@ -7,7 +7,7 @@ Dask is imported only when it is used (requirements-dask.txt).
     --scheduler dask --scheduler-address tcp://host:8786   a cluster that runs already
     --scheduler slurm                         as many Slurm jobs of one worker each, from dask-jobqueue
 
-Slurm's account, partition, memory and time limit stand in ~/.config/dask/jobqueue.yaml (jobqueue.slurm, see
+Slurm's account, partition, memory and time limit are set in ~/.config/dask/jobqueue.yaml (jobqueue.slurm, see
 https://jobqueue.dask.org); at least `cores: 1` and `memory: 4GB` are needed. Sources, vocabulary, sink and this
 repository must lie where every node sees them under the same path.
 """
@@ -27,7 +27,7 @@ Run = Callable[[Callable[..., Any], list], Iterator]
 
 @contextmanager
 def scheduler(name: str, num_workers: int, address: str | None = None) -> Iterator[Run]:
-    """run(function, tasks): function(*task) for every task, in order.
+    """Gives a function run(function, tasks), which yields function(*task) for every task, in order.
 
     Raises:
         ValueError: an address without Dask; Dask or dask-jobqueue is not installed, or not configured.

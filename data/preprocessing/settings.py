@@ -42,7 +42,7 @@ class SampleSettings:
         if not _LANGUAGE.fullmatch(self.language):
             raise ValueError(
                 f"language={self.language!r} must be a code of ISO 639 in small letters, as 'en' or 'de', "
-                "whose rules for sentences are used (those of most languages if there are none)"
+                "which selects the rules for sentences (general rules if it has none)"
             )
         if self.masking not in ("static", "dynamic"):
             raise ValueError(f"masking={self.masking!r} must be 'static' or 'dynamic'")
@@ -58,7 +58,7 @@ class SampleSettings:
             if not self.whole_word_masking:
                 raise ValueError(
                     f"word_segmenter={self.word_segmenter!r} finds the words for static masks of whole "
-                    "words (shards keep no place for them, so dynamic masks cannot use them): add "
+                    "words (shards do not record them, so dynamic masks cannot use them): add "
                     "--masking static --whole-word-masking, or leave it out"
                 )
 

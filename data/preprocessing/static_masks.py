@@ -1,4 +1,4 @@
-"""Static masks, drawn once during preprocessing by the same rule as dynamic ones."""
+"""Draws static masks during preprocessing, by the same rule as dynamic masks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class DrawnMasks:
 
     Attributes:
         offsets: int64 [n + 1].
-        positions: int64 [P], the place in the pair ([CLS] is 0).
-        tokens: int64 [P], the place in the block's tokens.
-        labels: [P], the true token ids; shown: int64 [P], what the model is shown.
+        positions: int64 [P], position in the pair ([CLS] is 0).
+        tokens: int64 [P], index in the block's tokens.
+        labels: [P], the true token ids.
+        shown: int64 [P], the token ids that the model reads.
     """
 
     offsets: np.ndarray

@@ -28,7 +28,7 @@ class ShardStatistics:
     Attributes:
         lengths: number of tokens -> samples; lengths_of_bins: the same for each bin (None without bins).
         tokens: int64 [vocabulary size], how often each occurs, masks undone.
-        counts: "samples", "random next", "masks" and how they are shown, "duplicates", what should not be there.
+        counts: "samples", "random next", "masks" and their kinds, "duplicates", and violations of rules.
         shard_sizes: bin -> samples of each shard.
         problems: sentences for the user.
     """

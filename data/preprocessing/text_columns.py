@@ -1,7 +1,7 @@
-"""The pairs of a block as the columns of LDDL's parquet schema.
+"""Makes the columns of LDDL's parquet schema from the pairs of a block.
 
-The tokens of a block are joined to one text once. A and B are copied from slices of that text, with the replacement
-where a token is masked, which is much faster than looking up the string of every token of every sample.
+The tokens of a block are joined once into one text. A and B are copied from slices of that text, with masked tokens
+replaced. This is much faster than looking up the string of every token of every sample.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def text_columns(text: BlockText, spans: Spans, masks: DrawnMasks | None, string
 
 @compiled
 def _find_second(positions: np.ndarray, offsets: np.ndarray, first_lengths: np.ndarray, found: np.ndarray) -> None:
-    """Fill found with the first mask of each row that is not in A."""
+    """Fill found with the index of each row's first mask that is not in A."""
     for row in range(len(found)):
         place = offsets[row]
         while place < offsets[row + 1] and positions[place] < first_lengths[row]:

@@ -1,9 +1,9 @@
-"""Runs tasks on several processes of this machine and yields their results in order.
+"""Runs tasks in several processes on this machine and yields their results in order.
 
-concurrent.futures.ProcessPoolExecutor with forkserver was tried in its place: killed workers left half a result in the
-pipe that all share, and the pool hung at the first of 1,500 failures with Paddle loaded. Left to finish their tasks
-instead, workers outlived a killed parent, a Ctrl-C during start-up printed tracebacks, and a start took about a second.
-Here every process has its own pipe, so the end of a process is the end of its pipe.
+concurrent.futures.ProcessPoolExecutor with forkserver was tried instead: killed workers left a partial result in the
+shared pipe, and the pool hung at the first of 1,500 failures with Paddle loaded. When workers were left to finish their
+tasks, they outlived a killed parent, a Ctrl-C during start-up printed tracebacks, and a start took about a second.
+Here every process has its own pipe, which closes when the process ends.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # of Linux
-_PATIENCE = 10.0  # seconds for a process that has nothing left to do
+_PATIENCE = 10.0  # seconds to wait for a process without tasks to end
 
 
 def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> Iterator:
     """Yields function(*task) for every task, in order, from `num_workers` processes (from this one if 1).
 
     The first task that fails ends the other processes at once, so tasks must write their files atomically. They may
-    not start processes. Use it from one thread, the main one if a Ctrl-C is to end it.
+    not start processes. Call it from one thread only: the main thread, if a Ctrl-C is to end it.
 
     Raises:
         ChildProcessError: a process was killed or crashed.
@@ -95,7 +95,7 @@ class _Workers:
             assert isinstance(connection, Connection)
             try:
                 answer = connection.recv_bytes()
-            except (EOFError, OSError):  # nothing more, or half a result
+            except (EOFError, OSError):  # the end of the pipe, or a partial result
                 raise _lost(self._busy[connection]) from None
             number, result, failure = pickle.loads(answer)
             if failure is not None:
@@ -106,7 +106,7 @@ class _Workers:
 
     def end(self) -> None:
         for process in self._busy.values():
-            process.kill()  # no handler that the caller has set may keep them
+            process.kill()  # cannot be blocked by the caller's signal handlers
         for process in (*self._busy.values(), *self._ending):
             _join(process)
         for connection in self._busy:
@@ -115,7 +115,7 @@ class _Workers:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Delay a Ctrl-C to the end of the block: during a fork Python would drop it, or a child would die of it."""
+    """Delay a Ctrl-C to the end of the block: during a fork Python would drop it, or it would end a child."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
@@ -140,7 +140,7 @@ def _lost(process: BaseProcess) -> ChildProcessError:
     code = process.exitcode or 0
     cause = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with status {code}"
     remedy = "as the system does when memory runs out: use fewer workers, " if code == -signal.SIGKILL else ""
-    return ChildProcessError(f"a worker process ended {cause}, {remedy}and start again: what is finished is kept")
+    return ChildProcessError(f"a worker process ended {cause}, {remedy}and start again: finished work is kept")
 
 
 def _work(

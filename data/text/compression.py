@@ -18,7 +18,7 @@ from bert.files import shown
 
 COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
 CHUNK_BYTES = 1 << 20
-_ZSTD_INPUT_BYTES = 1 << 10  # so that the most densely packed input still comes out in pieces of some megabytes
+_ZSTD_INPUT_BYTES = 1 << 10  # small, so that even highly compressed input gives pieces of a few megabytes
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def read_chunks(path: Path, compression: str) -> Iterator[bytes]:
 
 
 def _zstd_chunks(path: Path) -> Iterator[bytes]:
-    """As read_chunks, for zstd; the library's own reader does not notice a truncated file."""
+    """Like read_chunks, for zstd; the library's own reader does not notice a truncated file."""
     with open(path, "rb") as file:
         data = file.read(_ZSTD_INPUT_BYTES)
         while data:

@@ -91,7 +91,7 @@ class SeenDocuments:
         self._path.unlink(missing_ok=True)
 
     def earlier(self, identifier: str, digest: TextDigest) -> tuple[str, str] | None:
-        """("exact" or "near", id of the earlier document), or None, and the document is remembered."""
+        """("exact" or "near", id of the earlier document); None if there is none, and the document is added."""
         sha256 = digest.sha256()
         found = self._database.execute("SELECT id FROM texts WHERE sha256 = ?", (sha256,)).fetchone()
         if found:

@@ -90,7 +90,7 @@ class Encoding:
 
 
 def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en") -> Encoding:
-    """The encoding of a file in that language, of which open_chunks gives the bytes from the first.
+    """Detect the encoding of a file in that language; each call of open_chunks reads its bytes from the start.
 
     UTF-8 if all of it is valid, or nearly all and it has many multi-byte characters; otherwise charset-normalizer's
     guess on 64 KiB around the first byte that is not UTF-8.
@@ -113,7 +113,7 @@ def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en") -> 
 
 
 def _guess(sample: bytes, language: str) -> str | None:
-    """charset-normalizer's guess; among code pages that it finds equally good, the one for the language."""
+    """charset-normalizer's guess; among equally likely code pages, the one for the language."""
     matches = from_bytes(sample)
     best = matches.best()
     if best is None or best.encoding in ("utf_8", "ascii"):
@@ -127,7 +127,7 @@ def _guess(sample: bytes, language: str) -> str | None:
 
 
 def _wide_without_mark(sample: bytes) -> str | None:
-    """The byte order of UTF-16 without a mark, None if the sample is something else.
+    """The codec of UTF-16 without a byte order mark; None if the sample is something else.
 
     UTF-16 has NUL in every other byte, or control bytes that are plausible in one byte order only: Cyrillic has 0x04
     there, though it is also valid UTF-8, and Chinese low bytes of all values. A sample that is plausible in both orders
@@ -213,7 +213,7 @@ def check_magic(head: bytes) -> None:
 
 
 def only_text(pieces: Iterator[str]) -> Iterator[str]:
-    """The pieces; NotTextError if too much of their beginning is undecodable or control characters."""
+    """Yield the pieces; NotTextError if too many of the first characters are undecodable or control characters."""
     held = []
     for piece in pieces:
         held.append(piece)
@@ -234,7 +234,7 @@ def only_text(pieces: Iterator[str]) -> Iterator[str]:
 def decoded(
     open_chunks: Callable[[], Iterable[bytes]], told: str, language: str, counts: Counter, check: bool = True
 ) -> tuple[Encoding, Iterator[str]]:
-    """The encoding (`told`, or detected if that is "auto") and the text; with `check` NotTextError for other files."""
+    """The encoding (`told`, or detected if that is "auto") and the text; with `check`, NotTextError for other files."""
     if check:
         check_magic(next(iter(open_chunks()), b""))
     encoding = detect(open_chunks, language) if told == "auto" else Encoding(told, 0, "as told")

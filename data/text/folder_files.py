@@ -18,7 +18,7 @@ def files_below(folder: Path, counts: Counter, hidden: bool = True) -> list[Path
     files: list[Path] = []
     seen: set[str] = set()
     waiting = [folder]
-    while waiting:  # a folder's own place comes before links to it
+    while waiting:  # a folder is visited before links to it
         for root, names, others in os.walk(waiting.pop(0), onerror=_raise):
             if not hidden:
                 names[:], others = ([name for name in found if not name.startswith(".")] for found in (names, others))

@@ -25,7 +25,7 @@ def book_of(text: str) -> tuple[str, bool]:
     lines = text.split("\n")
     start = next((number + 1 for number, line in enumerate(lines) if _START.search(line) or _OLD_START.search(line)), 0)
     while start and start < len(lines) and lines[start].strip() and "***" in lines[start]:
-        start += 1  # the second line of a mark that is too long for one
+        start += 1  # the second line of a long mark
     end = next((number for number in range(start, len(lines)) if _END.search(lines[number])), len(lines))
     found = start > 0 or end < len(lines)
     return (_without_credits("\n".join(lines[start:end])) if found else text), found

@@ -36,7 +36,7 @@ _MAX_PROBLEMS = 50
 
 @dataclass(frozen=True)
 class Input:
-    """A file, its name in document ids, format and compression ("" or a suffix); named: itself, not its folder."""
+    """A file: its path, its name in document ids, format and compression ("" or a suffix); named: given itself."""
 
     path: Path
     name: str
@@ -104,10 +104,10 @@ def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[In
     if not inputs:
         raise ValueError(
             f"input={' '.join(map(shown, paths))}: no file to read; names must end in "
-            f"{' '.join(_SUFFIXES)}, perhaps with {' '.join(COMPRESSIONS)}, or tell the --format"
+            f"{' '.join(_SUFFIXES)}, perhaps with {' '.join(COMPRESSIONS)}, or pass --format"
         )
     once: dict[Path, Input] = {}
-    for found in sorted(inputs, key=lambda found: found.path.is_symlink()):  # the file itself, if it is there too
+    for found in sorted(inputs, key=lambda found: found.path.is_symlink()):  # files come before links to them
         once.setdefault(found.path.resolve(), found)
     kept = [found for found in inputs if once[found.path.resolve()] is found]
     if len(kept) < len(inputs):
@@ -122,7 +122,7 @@ def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | None
     if found is None:
         return None
     if found == "parquet":
-        compression = ""  # parquet is compressed inside
+        compression = ""  # parquet is compressed internally
     for suffix in (compression, bare.suffix if bare.suffix.lower() in _SUFFIXES else ""):
         name = name[: len(name) - len(suffix)]
     return Input(path, shown(name), found, compression, named)

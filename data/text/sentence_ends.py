@@ -1,10 +1,10 @@
-"""English sentence boundaries: sentencex decides once for each distinct word before a full stop.
+"""Finds English sentence boundaries: sentencex decides once for each distinct word before a full stop.
 
 Whether a mark ends a sentence depends on the word before it (an abbreviation? an initial?) and on what follows, and the
 same few thousand words precede nearly all marks. A compiled loop finds the marks and their words; sentencex is called
-once per word. It is not called on the text itself because it ends no sentence between two quotation marks or brackets,
-of which one without its partner joins pages to one sentence: 27,118 instead of 22,979 sentences of 42 MB were too long
-for half a sample. Speed is no reason: the whole preprocessing takes 3.0 CPU seconds with sentencex, 2.6 with this.
+once per word. It is not called on the text itself, because it ends no sentence between two quotation marks or brackets:
+one unpaired mark joins pages into one sentence. In 42 MB, 27,118 instead of 22,979 sentences were then too long for
+half a sample. Speed is not the reason: the whole preprocessing takes 3.0 CPU seconds with sentencex, 2.6 with this.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import sentencex
 from bert.arrays.compiled import HASH_PRIME, HASH_START, compiled, hash_of, inner
 
 _LOWER, _DIGIT, _OTHER, _BEYOND_ASCII = 0, 1, 2, 3
-_NEUTRAL = ("then", "3", "Lee")  # a word of each kind that makes no abbreviation more or less likely to end a sentence
-_SURE_LETTERS = 7  # no abbreviation ends in so many small letters
+_NEUTRAL = ("then", "3", "Lee")  # a following word of each kind that does not affect the decision
+_SURE_LETTERS = 7  # no abbreviation ends in this many small letters
 _MAX_WORD_BYTES = 40
 _MAX_MARK_BYTES = 8
 _SPACE, _DOT = 32, 46
@@ -26,14 +26,14 @@ _BEFORE, _AFTER = "They saw ", " ended there."
 
 
 def sentence_ends(text: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Where sentences end in documents of English.
+    """Find the ends of sentences in English documents.
 
     Args:
         text: uint8 [n], valid UTF-8.
         documents: int64 [D + 1], ascending from 0 to n: document i is text[documents[i]:documents[i + 1]].
     Returns:
-        int64 [m], ascending: where a sentence starts after another one of its document; the white space between them
-        belongs to the first.
+        int64 [m], ascending: the start of each sentence but the first of its document; white space belongs to the
+        sentence before it.
     """
     room = len(text) // 2 + 1
     ends, hashes, marks = np.empty(room, np.int64), np.empty(room, np.uint64), np.empty((room, 5), np.int64)
@@ -50,7 +50,7 @@ def sentence_ends(text: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def _ends_before(word: bytes, after: bytes, kind: int) -> bool:
-    """Whether a word ends a sentence before this text, for a word that does not end one before every text."""
+    """Whether an ambiguous word ends a sentence when this text follows."""
     following = after.decode("utf-8", "ignore").split(None, 1)
     if kind == _LOWER or kind == _DIGIT or not following:
         return False
@@ -62,7 +62,7 @@ def _ends_before(word: bytes, after: bytes, kind: int) -> bool:
 
 @lru_cache(maxsize=1 << 18)
 def _ends(word: bytes, kind: int) -> bool:
-    """Whether a word with its marks ends a sentence before any word of that kind."""
+    """Whether a word with its marks ends a sentence when a word of that kind follows."""
     return kind != _BEYOND_ASCII and _verdict(word, _NEUTRAL[kind])
 
 
@@ -82,7 +82,7 @@ def segmented(language: str, text: str) -> list[str] | None:
     try:
         return sentencex.segment(language, text)
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of Rust, which is no Exception
+        if type(error).__name__ != "PanicException":  # Rust's panic, which is not an Exception
             raise
         return None
 
@@ -94,11 +94,11 @@ def _find_marks(
     """Find the marks that may end a sentence and are followed by text; returns their number.
 
     Args:
-        ends: filled: where the next sentence would start.
-        marks: filled: start and stop of the word before the mark, with it, the start being -1 where a sentence ends for
-            sure; the kind of the word that follows, behind quotation marks and brackets, where it starts, and where it
-            or the document ends at the latest.
-        hashes: filled: 64 bits of the word before the mark, with it, and of the kind.
+        ends: filled with the start of the next sentence.
+        marks: filled with start and stop of the word before the mark, including the mark (start -1: a sentence
+            certainly ends here); the kind of the word that follows after quotation marks and brackets, its start, and
+            the latest possible end of it.
+        hashes: filled with 64-bit hashes of the word before the mark, the mark and the kind.
     """
     found, closing, opening = 0, np.bool_(True), np.bool_(False)
     for document in range(len(documents) - 1):
@@ -142,7 +142,7 @@ def _find_marks(
 
 @inner
 def _behind_quotes(text: np.ndarray, place: int, end: int, closing: bool) -> int:
-    """Where the closing or the opening quotation marks and brackets end that stand here."""
+    """The end of the closing, or opening, quotation marks and brackets at `place`."""
     size = _quote(text, place, end, closing)
     while size != 0:
         place += size
@@ -152,7 +152,7 @@ def _behind_quotes(text: np.ndarray, place: int, end: int, closing: bool) -> int
 
 @inner
 def _behind_notes(text: np.ndarray, place: int, end: int) -> int:
-    """Where the numbers in brackets end that stand here, [1][23]."""
+    """The end of the numbers in brackets at `place`, such as [1][23]."""
     while place < end and text[place] == 91:
         stop = place + 1
         while stop < end and text[stop] >= 48 and text[stop] <= 57:
@@ -165,7 +165,7 @@ def _behind_notes(text: np.ndarray, place: int, end: int) -> int:
 
 @inner
 def _white_space(text: np.ndarray, place: int, end: int) -> int:
-    """Bytes of the white space that stands here, 0 if there is none."""
+    """Number of bytes of the white space at `place`; 0 if there is none."""
     if place >= end:
         return 0
     byte = text[place]
@@ -183,7 +183,7 @@ def _white_space(text: np.ndarray, place: int, end: int) -> int:
 
 @inner
 def _mark(text: np.ndarray, place: int, end: int) -> int:
-    """Bytes of the mark that stands here, 0 if there is none, negative for one that needs no space behind it."""
+    """Number of bytes of the mark at `place`; 0 if there is none, negative for a mark that needs no space after it."""
     if place >= end:
         return 0
     byte = text[place]
@@ -201,7 +201,7 @@ def _mark(text: np.ndarray, place: int, end: int) -> int:
 
 @inner
 def _quote(text: np.ndarray, place: int, end: int, closing: bool) -> int:
-    """Bytes of the quotation mark or bracket that stands here, a closing or an opening one; 0 if there is none."""
+    """Number of bytes of the closing, or opening, quotation mark or bracket at `place`; 0 if there is none."""
     if place >= end:
         return 0
     byte = text[place]
@@ -225,7 +225,7 @@ def _quote(text: np.ndarray, place: int, end: int, closing: bool) -> int:
 
 @inner
 def _word_before(text: np.ndarray, start: int, place: int) -> int:
-    """Where the word starts that ends at `place`; -1 if it ends a sentence for sure: none there, or a long one."""
+    """The start of the word that ends at `place`; -1 if it certainly ends a sentence: no word, or a long one."""
     word = place
     while word > start and text[word - 1] >= 97 and text[word - 1] <= 122:
         word -= 1
@@ -235,7 +235,7 @@ def _word_before(text: np.ndarray, start: int, place: int) -> int:
         byte = text[word - 1]
         if byte <= _SPACE or byte == 34 or byte == 40 or byte == 41 or byte == 91 or byte == 93:
             break
-        if byte == 39 and (word - 1 == start or not _is_letter(text[word - 2])):  # not that of can't
+        if byte == 39 and (word - 1 == start or not _is_letter(text[word - 2])):  # not the apostrophe of can't
             break
         word -= 1
         if place - word > _MAX_WORD_BYTES:

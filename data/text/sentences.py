@@ -1,4 +1,4 @@
-"""Splits documents into sentences and tokenizes these, a block of documents at a time."""
+"""Splits documents into sentences and tokenizes the sentences, one block of documents at a time."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def tokenize_documents(
 
 
 def _sentences_of(texts: list[str], language: str, counts: Counter) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(all texts as UTF-8, uint8 [n]; int64 [m + 1], where the sentences start; int64 [m], the text of each)."""
+    """(all texts as UTF-8, uint8 [n]; int64 [m + 1], the starts of the sentences; int64 [m], the text of each)."""
     encoded = [text.encode() for text in texts]
     text = np.frombuffer(b"".join(encoded), np.uint8)
     documents = offsets_of([len(part) for part in encoded])
@@ -123,8 +123,8 @@ def _cut_long(offsets: np.ndarray, continues: np.ndarray, limit: int) -> tuple[n
 
 @compiled
 def _fill_parts(offsets: np.ndarray, continues: np.ndarray, limit: int, cut: np.ndarray, parts: np.ndarray) -> int:
-    """Fill in the offsets and parts of `_cut_long`; returns the number of offsets. A part is at least half as long as
-    an equal share, thus a quarter of the limit, so as not to cut a word."""
+    """Fill in the offsets and parts of `_cut_long`; returns the number of offsets. A part may be as short
+    as half of an equal share, that is a quarter of the limit, so that no word is cut."""
     end = 0
     for sentence in range(len(parts)):
         place, stop = offsets[sentence], offsets[sentence + 1]
@@ -146,11 +146,11 @@ def _fill_parts(offsets: np.ndarray, continues: np.ndarray, limit: int, cut: np.
 
 
 def split_sentences(text: str, language: str, counts: Counter) -> list[str]:
-    """The sentences of a text, white space included, so that they join to the text.
+    """The sentences of a text, with their white space, so that joining them gives the text.
 
-    sentencex lets no sentence end between two quotation marks or brackets, however far apart: one mark without its
-    partner joined 600 kB into a sentence and made it several times slower. So it is given a page at a time, cut where
-    a sentence surely ends.
+    sentencex ends no sentence between two quotation marks or brackets, however far apart: one unpaired mark joined
+    600 kB into a sentence and made it several times slower. So it gets one page at a time, cut where a sentence
+    certainly ends.
     """
     sentences: list[str] = []
     start = 0
@@ -170,7 +170,7 @@ def _segment(language: str, page: str, counts: Counter) -> list[str]:
 
 
 def _cut(text: str, low: int, high: int) -> int:
-    """The last place between low and high that starts a sentence, or failing that a word.
+    """The last position between low and high at which a sentence starts, or if there is none, a word.
 
     A full stop may belong to an abbreviation or an initial, but not between a longer word and a capital letter.
     """

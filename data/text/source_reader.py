@@ -1,7 +1,7 @@
 """Reads source text in LDDL's layout: one document per line, its first token the document's id.
 
-The files are read as one long text that is cut into blocks by position; a block owns the lines that start in it. So
-blocks are independent, and cost the same for large and small files and for long and short lines.
+The files are treated as one long text that is cut into blocks by position; a block owns the lines that start in it. So
+blocks are independent, and take the same time for large and small files and for long and short lines.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def list_sources(folders: Sequence[str | Path]) -> tuple[SourceFile, ...]:
 
 
 def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...], int]:
-    """All *.txt files below the folders, by folder and name, and how many other files lie there.
+    """All *.txt files below the folders, by folder and name, and the number of other files there.
 
-    Of a corpus folder only what is below its `source`. What is hidden, or below a hidden folder, is left out and not
-    counted: unfinished downloads, checkpoints of notebooks.
+    In a corpus folder only its `source` is searched. Hidden files and folders, such as unfinished downloads and
+    checkpoints of notebooks, are left out and not counted.
 
     Raises:
         ValueError: a folder is missing or has no text, holds a held-out part beside the training part, or a file is
@@ -151,8 +151,8 @@ def numbered_documents(block: Block, counts: Counter) -> Iterator[tuple[int, str
 class _Range:
     """The lines that start in bytes [start, stop) of a file, where blocks end every `step` bytes from `stop` on.
 
-    A line that began more than MAX_DOCUMENT_BYTES before the end of a block is cut there, or rather at the next white
-    space, and what follows belongs to the next block as if a line began. So the longest line is shared out as well.
+    A line that began more than MAX_DOCUMENT_BYTES before the end of a block is cut at the next white space after that
+    end, and the rest belongs to the next block as if a line began there. So very long lines are divided as well.
     """
 
     def __init__(self, file: BinaryIO, start: int, stop: int, step: int) -> None:
@@ -172,7 +172,7 @@ class _Range:
             is_piece = False
 
     def _first(self) -> tuple[int, bool]:
-        """Where the first line or piece starts, and whether it is a piece; `stop` if there is none."""
+        """The start of the first line or piece (`stop` if there is none), and whether it is a piece."""
         if self._start == 0:
             return len(_BYTE_ORDER_MARK) * (self._file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK), False
         begin = self._line_start(self._start)
@@ -205,9 +205,9 @@ class _Range:
         return 0 if place <= MAX_DOCUMENT_BYTES else None
 
     def _cut(self, place: int) -> int:
-        """Where a long line is cut: the first place from `place` on that follows white space or starts a character.
+        """The cut of a long line: the first position from `place` on that follows white space or starts a character.
 
-        All places up to the one returned have that one too, so that every block agrees on it.
+        All positions up to the one returned give the same cut, so every block agrees on it.
         """
         self._file.seek(place - 1)
         data = self._file.read(_READ_BYTES)
@@ -242,7 +242,7 @@ class _Range:
 
 
 def _cut_inside(line: bytes) -> int:
-    """Where to cut a long line: after its last space in the second half, or else between two characters."""
+    """The cut of a long line: after its last space in the second half, otherwise between two characters."""
     cut = line.rfind(b" ", len(line) // 2) + 1
     if cut:
         return cut

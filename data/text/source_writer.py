@@ -21,7 +21,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
 
 
 def check_language(language: str) -> str:
-    """The language, which becomes the name of a folder; ValueError if it cannot."""
+    """Return the language; ValueError if it cannot be the name of a folder."""
     if not _LANGUAGE.fullmatch(language):
         raise ValueError(f"lang={language!r} must be a language code such as en, de or zh-min-nan")
     return language
@@ -71,7 +71,7 @@ class SourceWriter:
         self.close()
 
     def write(self, line: bytes | memoryview, is_start: bool = True, is_end: bool = True) -> None:
-        """A line, or a part of one."""
+        """Write a line, or a part of one."""
         if self._file is None:
             self._file = open(self._folder / f"{self._prefix}{len(self.files)}.txt{PART_SUFFIX}", "wb")
         self._file.write(line)
@@ -81,7 +81,7 @@ class SourceWriter:
             self.close()
 
     def close(self) -> None:
-        """Finish the current file, on the disk."""
+        """Finish the current file and flush it to the disk."""
         if self._file is None:
             return
         self._file.close()
@@ -111,13 +111,13 @@ def check_free(final: Path) -> None:
     """ValueError if the folder exists and is not empty."""
     if final.exists() and any(final.iterdir()):
         raise ValueError(
-            f"{final}: holds other text already, e.g. {sorted(path.name for path in final.iterdir())[0]}; "
+            f"{final}: contains other text already, e.g. {sorted(path.name for path in final.iterdir())[0]}; "
             "choose another folder, or remove it"
         )
 
 
 def fresh_folder(folder: Path) -> Path:
-    """Make the folder anew, without what an earlier run left in it."""
+    """Make an empty folder, removing the files of an earlier run."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

@@ -21,7 +21,7 @@ from bert.tokenization.fast_tokenizer import FastTokenizer
 SEGMENTERS = ("jieba",)
 _CHINESE = "\u3400-\u4dbf\u4e00-\u9fff"
 _IS_CHINESE = re.compile(f"[{_CHINESE}]")
-# What BERT's tokenisation keeps apart from its neighbours: beside it a text can be cut without changing a token.
+# Characters that BERT's tokenisation separates from their neighbours: cutting a text beside one changes no token.
 _APART = re.compile(
     f"[ \t\n\r!-/:-@\\[-`{{-~\u2010-\u2027\u2030-\u203e\u3000-\u3002\uff01\uff0c\uff1a\uff1b\uff1f{_CHINESE}]"
 )
@@ -52,16 +52,16 @@ class WordSegmenter:
 
     def __init__(self) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # jieba imports setuptools' pkg_resources, which tells of its end
+            warnings.simplefilter("ignore")  # jieba imports setuptools' pkg_resources, which is deprecated
             import jieba
 
         self._jieba: Any = jieba.Tokenizer()
-        # jieba would keep its dictionary in a file of the common temporary folder, and believe what it finds there.
+        # jieba would cache its dictionary in the shared temporary folder, and trust any file that it finds there.
         self._jieba.FREQ, self._jieba.total = self._jieba.gen_pfdict(self._jieba.get_dict_file())
         self._jieba.initialized = True
 
     def parts(self, text: str) -> list[str]:
-        """The text in parts, of which those with odd indices are words of several characters, some of them Chinese.
+        """Split the text in parts; those with odd indices are words of several characters, some of them Chinese.
 
         A part never ends inside a unit of BERT's tokenisation; so a word that ends in the middle of a run of letters is
         cut to its Chinese characters.

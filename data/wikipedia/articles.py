@@ -93,7 +93,7 @@ def extract(job: Extraction, num_workers: int) -> dict:
     site = Site.of(read_namespaces(job.dump))
     folder = job.work_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    extract_span(job, site, folder, spans[-1])  # first, for a dump that was cut off shows it there
+    extract_span(job, site, folder, spans[-1])  # first, because a truncated dump fails there
     counts: Counter = Counter()
     files: list[WrittenFile] = []
     tail, last_page = "", "missing"
@@ -106,7 +106,7 @@ def extract(job: Extraction, num_workers: int) -> dict:
             meter.update(span.stop - span.start)
     check_end(job.dump, tail.encode("latin-1"), last_page)
     if not counts["pages"]:
-        raise DumpError(f"{job.dump}: holds no page; an empty dump gives no corpus: download it again")
+        raise DumpError(f"{job.dump}: holds no page; the dump is empty or incomplete: download it again")
     if not files:
         raise DumpError(
             f"{job.dump}: none of its {counts['pages']} pages is an article with sentences "

@@ -4,8 +4,8 @@ A multistream dump is a sequence of bzip2 streams of a hundred pages. The compre
 alone; a span owns the streams that start in it and the pages that start in these. So spans can be read in any order and
 by any process. A dump that is a single stream belongs to one span.
 
-Each page is cut out by its tags and parsed on its own. A document type with entities, which expansion attacks need, can
-only stand before the first page, where it is refused.
+Each page is cut out by its tags and parsed on its own. A document type with entities, which expansion attacks need, is
+possible only before the first page, where it is refused.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SpanReader:
         """The XML of each page that begins in the span's streams; None for one longer than max_page_bytes.
 
         Raises:
-            DumpError: the data is damaged or ends too early; the message tells where and names the last page.
+            DumpError: the data is damaged or ends too early; the message gives the place and names the last page.
         """
         splitter = _Splitter(self._max_page_bytes)
         try:
@@ -172,7 +172,7 @@ class _Splitter:
 
     Attributes:
         inside: a page has begun and not ended.
-        only_pending: no page may begin any more; one that has begun, if only by the first letters of its tag, may end.
+        only_pending: no further page may begin; one of whose tag at least the first letter was read may end.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -209,7 +209,7 @@ class _Splitter:
                 self._buffer.clear()
 
     def _enter(self) -> bool:
-        """Go to the next page that may begin; False if there is none yet."""
+        """Advance to the next page that may begin; False if there is none yet."""
         if self.inside:
             return True
         start = self._buffer.find(_BEGIN)
@@ -249,7 +249,7 @@ def _streams(file: BinaryIO, path: Path, start: int, stop: int) -> Iterator[tupl
         if not data:
             return
         if not _STREAM.match(data):
-            raise DumpError(f"{path}: the bytes from {position} on are no bzip2 stream")
+            raise DumpError(f"{path}: the bytes from {position} on are not a bzip2 stream")
         decompressor = bz2.BZ2Decompressor()
         while not decompressor.eof:
             if decompressor.needs_input and not data:

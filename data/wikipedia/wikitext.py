@@ -31,7 +31,7 @@ class Site:
         return cls(_CANONICAL_FILES | local(-2, 6), _CANONICAL_CATEGORIES | local(14))
 
 
-# What stands between <nowiki> and </nowiki> is text; its marks are hidden behind noncharacters, which no text has.
+# The content of <nowiki> is plain text: its marks are replaced by noncharacters, which do not occur in text.
 _MARKS = "{}[]|<>'*#:;=!&_-"
 _HIDDEN = {ord(mark): 0xFDD0 + place for place, mark in enumerate(_MARKS)}
 _SHOWN = {hidden: chr(mark) for mark, hidden in _HIDDEN.items()}
@@ -59,7 +59,7 @@ def _without_comments(text: str) -> str:
         pieces.append(text[position:start])
         end = text.find("-->", start + 4)
         if end < 0:
-            return "".join(pieces)  # as in MediaWiki, a comment that is not closed runs to the end
+            return "".join(pieces)  # as in MediaWiki, an unclosed comment extends to the end
         position = end + 3
     pieces.append(text[position:])
     return "".join(pieces)
@@ -99,9 +99,9 @@ class _Frame:
 
 
 def _without_nesting(text: str, site: Site) -> str:
-    """Replace templates, links and tables, also nested ones, by the text that a reader sees in a sentence.
+    """Replace templates, links and tables, also nested ones, with the text that a reader sees in a sentence.
 
-    A closing mark ends the innermost construct of its kind; what is still open inside it is text.
+    A closing mark ends the innermost construct of its kind; constructs still open inside it become text.
     """
     stack = [_Frame("page")]
     num_open = dict.fromkeys(_CLOSERS.values(), 0)
@@ -150,7 +150,7 @@ _MEDIA_NAME = re.compile(r"\.(?:jpe?g|png|svg|gif|tiff?|webp|og[agv]|webm|mp[34]
 
 
 def _link_text(content: str, site: Site) -> str:
-    """What a reader sees of [[content]]: nothing of files, categories and links to the page in other languages."""
+    """The visible text of [[content]]; empty for files, categories and links to the page in other languages."""
     target, bar, label = content.partition("|")
     target = target.strip()
     prefix, colon, name = target.partition(":")
@@ -228,11 +228,11 @@ _KEPT_TEMPLATES: dict[str, Callable[[list[str]], str]] = {
     "=": lambda values: "=",
     "!": lambda values: "",
     "nbsp": lambda values: " ",
-}  # English Wikipedia's; a template that is not here leaves nothing
+}  # English Wikipedia's; all other templates are removed
 
 
 def _template_text(content: str) -> str:
-    """The text of the few templates that stand inside sentences; "" for all others."""
+    """The text of the few templates that occur inside sentences; "" for all others."""
     head, _, rest = content.partition("|")
     name = head.strip().lower().replace("_", " ")
     if name.startswith("formatnum:"):
@@ -281,7 +281,7 @@ _NO_PROSE = frozenset("*#:;|!=")
 
 
 def _paragraphs(text: str) -> list[list[str]]:
-    """The lines of each paragraph; list items, headings, rules and what is left of tables are none."""
+    """The lines of each paragraph; list items, headings, rules and remains of tables are left out."""
     groups: list[list[str]] = [[]]
     for line in text.split("\n"):
         bare = line.strip()
@@ -300,7 +300,7 @@ _TWO_COMMAS = re.compile(r",(?: ?,)+")
 
 
 def _tidy(lines: list[str]) -> str:
-    """One line, without the holes that removed templates leave: "( ; )", " ," and the like."""
+    """Join the lines and remove the gaps left by removed templates: "( ; )", " ," and similar."""
     text = " ".join(" ".join(lines).translate(_UNSEEN).split())
     text = _EMPTY_BRACKETS.sub("", text)
     text = _AFTER_BRACKET.sub(r"\1", text)
@@ -315,13 +315,13 @@ _SENTENCE_END = re.compile(
     rf"[{re.escape(_STOPS)}][{re.escape(_CLOSING)}]*(?=\s|$)"
     rf"|[{_WIDE_STOPS}][{re.escape(_CLOSING)}]*"
 )
-_MIN_CUT_CHARACTERS = 40  # shorter beginnings of a paragraph without an end are headings with an abbreviation
+_MIN_CUT_CHARACTERS = 40  # shorter paragraphs without a final sentence end are headings with an abbreviation
 _LANGUAGES_WITHOUT_STOPS = frozenset(("th", "lo", "km", "my", "bo", "dz"))
 _MIN_UNSTOPPED_CHARACTERS = 60
 
 
 def _sentences(paragraph: str, language: str) -> str:
-    """The paragraph up to the end of its last sentence, "" if it holds none."""
+    """The paragraph up to the end of its last sentence; "" if it has none."""
     bare = paragraph.rstrip(_CLOSING)
     if bare and bare[-1] in _STOPS:
         return paragraph

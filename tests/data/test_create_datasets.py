@@ -81,7 +81,7 @@ def test_help_names_every_step_and_needs_nothing():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--skip", "lunch"], "step 'lunch' is none of"),
+        (["--skip", "lunch"], "step 'lunch' is not one of"),
         (["--lunch", "1"], "option '--lunch' is not known"),
         (["lunch"], "argument 'lunch' is not understood"),
         (["--seed"], "--seed needs a value"),

@@ -169,7 +169,7 @@ def test_other_text_in_files_of_the_same_names_is_not_taken_for_done(tmp_path):
         (tmp_path / name / "a.txt").write_text(text)
     command = ["--outdir", str(tmp_path / "out"), "--local-books"]
     download_books.main([*command, str(tmp_path / "d1")])
-    with refused("source/en: holds other text already.*choose another folder"):
+    with refused("source/en: contains other text already.*choose another folder"):
         download_books.main([*command, str(tmp_path / "d2")])
     download_books.main([*command, str(tmp_path / "d3")])  # the same text: nothing is left to do
     assert lines(tmp_path / "out") == ["book-a.txt " + one_line(BODY)]

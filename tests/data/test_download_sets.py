@@ -72,9 +72,9 @@ DEVICE = (stat.S_IFCHR | 0o777) << 16
         (zipped({"a": b"1", "A": b"2"}), "twice"),
         (zipped({"bomb": b"\0" * 2_000_000}), "would unpack to"),
         (zipped({str(number): b"" for number in range(200)}), "would unpack to"),
-        (b"<html>not found", "not a whole, plain zip file"),
-        (b"", "not a whole, plain zip file"),
-        (zipped({"a": b"x" * 1000})[:-30], "not a whole, plain zip file"),
+        (b"<html>not found", "not a complete, plain zip file"),
+        (b"", "not a complete, plain zip file"),
+        (zipped({"a": b"x" * 1000})[:-30], "not a complete, plain zip file"),
         (flipped(zipped({"a": bytes(range(256)) * 9}), 60), "not a whole"),
         (zipped({"a": b"x"}).replace(b"\x00\x00\x08\x00", b"\x01\x00\x08\x00"), "not a whole"),  # encrypted, it says
     ],

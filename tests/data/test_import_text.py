@@ -384,7 +384,7 @@ def test_errors_name_the_value_and_the_remedy(tmp_path, monkeypatch, arguments, 
 def test_other_text_is_not_overwritten(tmp_path):
     (tmp_path / "a.txt").write_text("Some text.")
     run(tmp_path / "out", "--input", tmp_path / "a.txt")
-    with refused("holds other text already"):
+    with refused("contains other text already"):
         run(tmp_path / "out", "--input", tmp_path / "a.txt")
 
 

@@ -40,7 +40,7 @@ def test_the_answerable_ones_alone_are_squad_1(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("= A sea.\n? What? | lake\n", "s.txt:2: 'lake' does not stand in the paragraph"),
+        ("= A sea.\n? What? | lake\n", "s.txt:2: 'lake' is not in the paragraph"),
         ("= A sea.\nWhat?\n", "s.txt:2: 'What.' must begin with"),
         ("? What? | sea\n", "s.txt:1: .* must begin with"),
     ],

@@ -142,7 +142,7 @@ def test_a_server_that_is_not_there_is_named_with_the_remedy(tmp_path):
     with serving({}) as url:
         pass
     waits = Waits()
-    with pytest.raises(DownloadError, match="continues where it stopped"):
+    with pytest.raises(DownloadError, match="the same command resumes the download"):
         fetch(Remote((f"{url}/file.bin",)), tmp_path / "file.bin", waits.patience())
     assert waits == [1.0, 2.0, 4.0] and names(tmp_path) == set()
 

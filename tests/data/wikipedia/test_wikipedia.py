@@ -112,7 +112,7 @@ def test_a_finished_extraction_is_not_repeated_and_other_text_not_touched(dump, 
     first = extract(job(dump, tmp_path), 1)
     monkeypatch.setattr(wikipedia_text, "extract_span", None)
     assert extract(job(dump, tmp_path), 1) == first
-    with pytest.raises(ValueError, match="holds other text already"):
+    with pytest.raises(ValueError, match="contains other text already"):
         extract(job(dump, tmp_path, min_characters=5), 1)
 
 
@@ -262,7 +262,7 @@ def test_a_flipped_bit_is_never_read_as_text(tmp_path):
 def test_bytes_after_the_streams_are_an_error(tmp_path):
     path = tmp_path / "x.xml.bz2"
     path.write_bytes(b"".join(streams(pages(12))) + b"garbage after it")
-    with pytest.raises(DumpError, match="are no bzip2 stream"):
+    with pytest.raises(DumpError, match="are not a bzip2 stream"):
         extract(job(path, tmp_path / "out"), 1)
 
 
