@@ -11,7 +11,7 @@ ARG PADDLE=base
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 USER 0
 
-# Steps that change least come first: each is built again only when its own files change.
+# Steps that change least come first, so that a change of later files does not build them again.
 COPY scripts/docker/install_python.sh /opt/bert/
 RUN bash /opt/bert/install_python.sh "${PADDLE}" /opt/venv
 
@@ -21,7 +21,7 @@ COPY constraints.txt requirements*.txt /opt/bert/
 RUN case "${PADDLE}" in base) file=requirements-base.txt ;; gpu) file=requirements-gpu.txt ;; *) file=requirements.txt ;; esac \
     && python -m pip install --no-cache-dir --requirement "/opt/bert/${file}" --requirement /opt/bert/requirements-dask.txt
 
-# Any user may run it (launch.sh passes the caller's, so that results belong to the caller); none is root.
+# Any user may run it. launch.sh passes the caller's id, so that results belong to the caller; the default is not root.
 RUN useradd --create-home --uid 10001 bert && chmod 1777 /home/bert \
     && install --directory --mode=1777 /workspace/bert/results /data
 WORKDIR /workspace/bert

@@ -47,7 +47,11 @@ class TrainingProgram:
 
 @dataclass(frozen=True)
 class EvaluationProgram:
-    """Forward only, dropout off; `metrics` fetches float64 [len(objective.metric_names)] of one micro-batch."""
+    """The program of an evaluation: forward only, without dropout.
+
+    Attributes:
+        metrics: the variable to fetch, float64 [len(objective.metric_names)] of one micro-batch.
+    """
 
     main: static.Program
     metrics: str
@@ -55,7 +59,11 @@ class EvaluationProgram:
 
 @dataclass(frozen=True)
 class PredictionProgram:
-    """Forward only, dropout off, no labels; `outputs` are the variables to fetch, by the objective's names."""
+    """The program of a prediction: forward only, without dropout or labels.
+
+    Attributes:
+        outputs: the variables to fetch, by the objective's names.
+    """
 
     objective: Objective
     main: static.Program
@@ -169,7 +177,7 @@ def _decorate(inner, precision: PrecisionSettings):
         level=level,
         dtype=precision.amp_dtype,
         master_weight=level == "O2",
-        use_promote=level == "O2",  # or the losses would be added in float16
+        use_promote=level == "O2",  # otherwise the losses would be added in float16
         init_loss_scaling=precision.scale_loss if precision.amp_dtype == "float16" else 1.0,
         use_dynamic_loss_scaling=dynamic,
         incr_every_n_steps=precision.loss_scale_growth_interval,
@@ -191,7 +199,7 @@ def _optimizer_state(optimizer) -> dict[str, str]:
 
 
 def _loss_scale_variables(main: static.Program) -> dict:
-    """Names of the loss scale and its counters, if an operator uses them (bfloat16 has a scale that none reads)."""
+    """Names of the loss scale and its counters, if an operator uses them (none does with bfloat16)."""
     if not any(operator.type == "check_finite_and_unscale" for block in main.blocks for operator in block.ops):
         return {}
     persistables = [variable.name for variable in main.list_vars() if variable.persistable]

@@ -1,4 +1,4 @@
-"""Pre-train BERT, one phase per run: parse -> check -> build -> load -> loop. See `--help` and README.md."""
+"""Pre-train BERT, one phase per run. See `--help` and README.md."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Answer questions about paragraphs: fine-tune, score, predict, talk. See `--help` and README.md."""
+"""Answer questions about paragraphs: fine-tune, evaluate, predict, interactive use. See `--help` and README.md."""
 
 import sys
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# LDDL 0.1.0 and this project's data pipeline side by side: CPU seconds, memory, padding. Some 20 minutes on two cores.
+# Compares LDDL 0.1.0 with this project's data pipeline: CPU seconds, memory, padding. About 20 minutes on two cores.
 #
 #     bash scripts/benchmark_data.sh [--full]
 #
 # --full adds 1 GB to the growth (16, 64 and 256 MB otherwise). Settings are environment variables:
-#   BERT_LDDL_VENV  LDDL's own environment, made if it is not there (.lddl-venv)
+#   BERT_LDDL_VENV  LDDL's own environment, made if it is missing (.lddl-venv)
 #   BERT_BENCHMARK_DIR     corpus, shards, logs (.benchmark); about 4 GB
 #   BERT_BENCHMARK_OUTPUT  results are written to this name with .json and .md (.benchmark/results)
 #   BERT_BENCHMARK_CORPUS  a corpus in LDDL's layout to use instead of the documentation on this machine

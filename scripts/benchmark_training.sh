@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Our training, PaddleNLP's in dygraph and Hugging Face's on PyTorch, on this CPU: same model, batches, optimizer.
+# Compares our training with PaddleNLP's (dygraph) and Hugging Face's (PyTorch) on this CPU: same model, batches, optimizer.
 #
 #     bash scripts/benchmark_training.sh [--model bert-base-uncased --batch-size 8 --steps 6]
 #
 # Arguments go to tests/benchmarks/compare_training.py (--help lists them). Settings are environment variables:
-#   BERT_TORCH_VENV   PyTorch's own environment, made if it is not there (.venv-torch)
-#   BERT_TORCH_WHEELS a folder with PyTorch's wheel, looked into before the package index
+#   BERT_TORCH_VENV   PyTorch's own environment, made if it is missing (.venv-torch)
+#   BERT_TORCH_WHEELS a folder with PyTorch's wheel, searched before the package index
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Injects the faults of the fault matrix and counts what survives: `bash scripts/run_fault_tests.sh --rows 1,2,5`;
-# `--full` tries as many as the project promises (hours), `--broken` takes each protection away and must see rows lose.
+# Injects the faults of the fault matrix and counts the survivors: `bash scripts/run_fault_tests.sh --rows 1,2,5`.
+# `--full` runs as many trials as the project promises (hours); `--broken` disables each protection and expects failures.
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Sourced by the other scripts: `find_python REQUIREMENTS` sets PYTHON to an interpreter that has the packages that the file pins.
-# The python on the PATH is used if it has; otherwise an environment is made once, in BERT_VENV (default: .venv).
-# BERT_PYTHON names an interpreter to use as it is, in a container that brings its own Paddle for example.
+# Sourced by the other scripts: `find_python REQUIREMENTS` sets PYTHON to an interpreter with the pinned packages of the file.
+# This is the python on the PATH if it has them; otherwise an environment is made once, in BERT_VENV (default: .venv).
+# BERT_PYTHON names an interpreter to use as it is, for example in a container with its own Paddle.
 
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
@@ -66,7 +66,7 @@ make_environment() {
   echo "Installing ${requirements} into ${venv} (once, some minutes)" >&2
   mkdir -p "${venv}"
   exec {lock}>"${venv}/setup.lock"
-  if command -v flock >/dev/null; then flock "${lock}"; fi # a second start waits for the first one's work
+  if command -v flock >/dev/null; then flock "${lock}"; fi # a second start waits until the first is finished
   [[ -x "${venv}/bin/python" ]] || "${base}" -m venv "${venv}" \
     || fail "${base} cannot make an environment; install its venv package (Debian: python3-venv)"
   "${venv}/bin/python" -m pip install -qq --disable-pip-version-check \

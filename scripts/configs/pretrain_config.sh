@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Presets as positional arguments of run_pretraining.sh (a - stands for the default):
+# Presets as positional arguments of run_pretraining.sh (- means the default):
 #   bash scripts/run_pretraining.sh $(source scripts/configs/pretrain_config.sh && dgxa100-80g_8gpu_amp)
 # More nodes: bash scripts/run_pretraining.sh --config dgxa100-80g_4x8gpu_amp --master HOST:PORT
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Presets as positional arguments of run_squad.sh (a - stands for the default):
+# Presets as positional arguments of run_squad.sh (- means the default):
 #   bash scripts/run_squad.sh $(source scripts/configs/squad_config.sh && dgxa100-80g_8gpu_amp)
 
 print_squad() {

@@ -3,7 +3,7 @@
 #   ngc   NVIDIA's PaddlePaddle image (default)      BERT_IMAGE   name of the image (default: bert-on-paddle:KIND)
 #   cuda  plain CUDA 11.8 and PyPI's Paddle          BERT_BASE    another base image of the same kind
 #   cpu   no GPU                                     BERT_DOCKER  docker, podman, ... (default: docker)
-# --dry-run prints the command instead.
+# --dry-run prints the command and does not run it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

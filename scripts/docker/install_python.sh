@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Part of the Dockerfile: `install_python.sh base|gpu|cpu VENV` makes VENV with a Python that the pinned packages
-# support, whatever the base image brings. With `base` it also sees the image's own Paddle.
+# Part of the Dockerfile: `install_python.sh base|gpu|cpu VENV` makes VENV with a Python that the pinned packages support,
+# installing one if the base image has none. With `base` the environment also contains the image's own Paddle.
 set -euo pipefail
 
 paddle="$1" venv="$2"
@@ -38,7 +38,7 @@ if [[ -z "${python}" ]]; then
 elif ! "${python}" -c 'import ensurepip' 2>/dev/null; then
   packages+=("$("${python}" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')")
 fi
-if [[ "${paddle}" == cpu ]]; then packages+=(libgomp1); fi # Paddle's wheel expects it of the system
+if [[ "${paddle}" == cpu ]]; then packages+=(libgomp1); fi # Paddle's wheel needs it
 
 apt-get update
 apt-get install --yes --no-install-recommends "${packages[@]}"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Run a command in the container: bash scripts/docker/launch.sh [--dry-run] [COMMAND ...]
 #   bash scripts/docker/launch.sh bash scripts/run_pretraining.sh --config large --dry-run
-# Without a command: a shell on a terminal, else the doctor. As the caller's user, so that results belong to the caller.
+# Without a command it starts a shell on a terminal, otherwise the doctor. It runs as the caller's user, who owns the results.
 #   BERT_DATA         data, seen as /data and BERT_PREP_WORKING_DIR (default: $BERT_PREP_WORKING_DIR, else ./results/data)
 #   BERT_RESULTS      results and checkpoints (default: ./results)
 #   BERT_CHECKPOINTS  checkpoints to start from, read-only, seen as /checkpoints (default: none)
 #   BERT_GPUS         GPUs: all (default where the driver lists some), none, or a list such as 0,1
 #   BERT_IMAGE        image (default: bert-on-paddle:ngc with GPUs, bert-on-paddle:cpu without)
 #   BERT_DOCKER       docker, podman, ... (default: docker)
-# --dry-run prints the command instead.
+# --dry-run prints the command and does not run it.
 set -euo pipefail
 
 dry_run=false
@@ -31,7 +31,7 @@ for folder in "${data}" "${results}" "${BERT_CHECKPOINTS:-}"; do
   fi
 done
 
-# An init reaps what ranks leave; docker stop waits for the checkpoint; the limits are those that NCCL and readers need.
+# An init process reaps orphans of ranks; docker stop waits for the checkpoint; NCCL and readers need these limits.
 command=("${BERT_DOCKER:-docker}" run --rm --init --stop-timeout=120 --user="$(id -u):$(id -g)"
   --shm-size=8g --ulimit=memlock=-1 --ulimit=stack=67108864 --ulimit=nofile=65536:65536
   "--volume=${data}:/data" "--volume=${results}:/workspace/bert/results")
