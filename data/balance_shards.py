@@ -93,10 +93,10 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
 def check_outdir(indir: Path, outdir: Path) -> None:
     """Raise ValueError unless the folder is missing, empty or left by a stopped run of this command."""
     if outdir.exists() and not outdir.is_dir():
-        raise ValueError(f"{outdir}: is a file; balanced shards go to an empty directory of their own: name another")
+        raise ValueError(f"{outdir}: is a file; balanced shards go to a separate, empty directory: name another")
     begun = (outdir / UNFINISHED_NAME).is_file()  # of a stopped preprocessing it is a folder
     if outdir.resolve() == indir.resolve() or (outdir.is_dir() and any(outdir.iterdir()) and not begun):
-        raise ValueError(f"{outdir}: is the input or not empty; balanced shards go to an empty directory of their own")
+        raise ValueError(f"{outdir}: is the input or not empty; balanced shards go to a separate, empty directory")
 
 
 def _begin(outdir: Path) -> None:

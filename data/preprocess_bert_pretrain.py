@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--target-seq-length", type=int, default=128)
     parser.add_argument("--short-seq-prob", type=float, default=0.1)
     parser.add_argument("--block-size", type=int, metavar="BYTES", help="source bytes per block (default: 4 MiB)")
-    parser.add_argument("--num-blocks", type=int, help="instead of --block-size: cut the source into so many blocks")
+    parser.add_argument("--num-blocks", type=int, help="instead of --block-size: cut the source into this many blocks")
     parser.add_argument("--bin-size", type=int, help="bin samples by number of tokens (default: no bins)")
     parser.add_argument("--masking", nargs="?", const="static", default="dynamic", choices=("static", "dynamic"))
     parser.add_argument("--whole-word-masking", action="store_true", help="static masks cover whole words")

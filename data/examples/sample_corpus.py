@@ -226,7 +226,7 @@ def build(
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output-dir", type=Path, required=True)
-    parser.add_argument("--max-megabytes", type=float, help="stop at so many megabytes of text (default: all there is)")
+    parser.add_argument("--max-megabytes", type=float, help="stop at this many megabytes of text (default: all text)")
     parser.add_argument("--held-out-fraction", type=float, default=0.05, help="share of documents held out")
     parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes")
     arguments = parser.parse_args(argv)

@@ -18,7 +18,7 @@ from bert.command_errors import command
 from bert.files import write_atomically
 
 SOURCE = Path(__file__).with_suffix(".txt")
-HELD_OUT_EVERY = 4  # the last of so many paragraphs is held out
+HELD_OUT_EVERY = 4  # the last of each group of this many paragraphs is held out
 
 
 def read_source(path: Path = SOURCE) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ Dask is imported only when it is used (requirements-dask.txt).
 
 Slurm's account, partition, memory and time limit are set in ~/.config/dask/jobqueue.yaml (jobqueue.slurm, see
 https://jobqueue.dask.org); at least `cores: 1` and `memory: 4GB` are needed. Sources, vocabulary, sink and this
-repository must lie where every node sees them under the same path.
+repository must have the same paths on every node.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _text_chunks(source: Input, reading: Reading, findings: Findings) -> Iterato
         )
         findings.encodings[f"{encoding.name} ({encoding.found_by})"] += 1
         yield from chunks
-    except UnicodeError as error:  # utf-16 and utf-32 want a byte order mark
+    except UnicodeError as error:  # utf-16 and utf-32 require a byte order mark
         raise ValueError(
             f"{shown(source.path)}: cannot be read as {reading.encoding} ({error}); use --encoding auto, "
             f"or {reading.encoding}-le or {reading.encoding}-be"

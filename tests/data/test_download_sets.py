@@ -75,8 +75,8 @@ DEVICE = (stat.S_IFCHR | 0o777) << 16
         (b"<html>not found", "not a complete, plain zip file"),
         (b"", "not a complete, plain zip file"),
         (zipped({"a": b"x" * 1000})[:-30], "not a complete, plain zip file"),
-        (flipped(zipped({"a": bytes(range(256)) * 9}), 60), "not a whole"),
-        (zipped({"a": b"x"}).replace(b"\x00\x00\x08\x00", b"\x01\x00\x08\x00"), "not a whole"),  # encrypted, it says
+        (flipped(zipped({"a": bytes(range(256)) * 9}), 60), "not a complete"),
+        (zipped({"a": b"x"}).replace(b"\x00\x00\x08\x00", b"\x01\x00\x08\x00"), "not a complete"),  # encrypted, it says
     ],
 )
 def test_a_hostile_or_damaged_archive_writes_nothing(tmp_path, data, message):

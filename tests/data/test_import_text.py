@@ -575,7 +575,7 @@ def test_errors_of_the_disk_name_the_path_and_the_remedy(tmp_path, monkeypatch):
     for target, name, replacement, message in (
         (source_files.os, "fsync", full, r"/out: No space left on device; free space there"),
         (SeenDocuments, "earlier", database_full, r"/out: database or disk is full; free space there"),
-        (compressed, "open", unreadable, r"/a\.txt: Input/output error; mend that"),
+        (compressed, "open", unreadable, r"/a\.txt: Input/output error; fix that"),
     ):
         with monkeypatch.context() as context, refused(f"^error: .*{message}"):
             context.setattr(target, name, replacement, raising=name != "open")

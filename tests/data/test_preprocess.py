@@ -611,7 +611,7 @@ def test_a_balancing_that_was_stopped_is_simply_started_again(corpus, tmp_path, 
 def test_balancing_refuses_what_it_cannot_do(corpus, tmp_path):
     run(corpus, tmp_path / "parts")
     for outdir, num_shards, rule in (
-        ("parts", 2, "directory of their own"),
+        ("parts", 2, "separate, empty directory"),
         ("new", 0, "num_shards=0"),
         ("new", 10_000, "use at most"),
     ):
