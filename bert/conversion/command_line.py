@@ -17,9 +17,9 @@ def parse_request(argv: Sequence[str] | None) -> Request:
         "run_convert.py",
         _DESCRIPTION,
         source="--from",
-        source_help="a checkpoint directory or a file of weights of any of these formats, which is "
-        "recognised; or a name that PaddleNLP knows",
-        task_help="what the model is for, where the source does not say; other heads are left out",
+        source_help="a checkpoint directory or a file of weights in any of these formats (detected), "
+        "or a name that PaddleNLP knows",
+        task_help="the task of the model, if the source does not name it; other heads are left out",
     )
     parser.add_argument("--to-format", required=True, choices=writing.FORMATS, help="the format to write")
     parser.add_argument(
@@ -50,12 +50,12 @@ def source_parser(program: str, description: str, *, source: str, source_help: s
     parser.add_argument(
         "--config-file",
         type=Path,
-        help="the model's bert_config.json or config.json, where none lies beside the weights",
+        help="the model's bert_config.json or config.json, if none is beside the weights",
     )
-    parser.add_argument("--vocab-file", type=Path, help="the vocab.txt, where none lies beside the weights")
+    parser.add_argument("--vocab-file", type=Path, help="the vocab.txt, if none is beside the weights")
     parser.add_argument(
         "--do-lower-case",
         action=argparse.BooleanOptionalAction,
-        help="whether the vocabulary is of lower-cased text (default: as the source says)",
+        help="whether the vocabulary is of lower-cased text (default: from the source)",
     )
     return parser

@@ -1,4 +1,4 @@
-"""Models that PaddleNLP knows by name (bert-base-uncased), fetched through it into its own cache."""
+"""Downloads models that PaddleNLP knows by name (bert-base-uncased) through PaddleNLP into its cache."""
 
 import re
 import warnings

@@ -43,7 +43,7 @@ class Description:
     """The content of a model's description file."""
 
     config: BertConfig
-    task: str | None  # a key of ARCHITECTURES, None when the file does not say
+    task: str | None  # a key of ARCHITECTURES, None if the file names no task
     labels: tuple[str, ...] | None  # names of a classifier's classes, by index
     notes: tuple[str, ...]
 
@@ -111,7 +111,7 @@ def read_labels(folder: Path) -> tuple[str, ...] | None:
         return None
     labels = read_json(path, "a list of the classes, in order")
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise ConversionError(f"{path} must be JSON with a list of the classes, in order; write it anew")
+        raise ConversionError(f"{path} must be JSON with a list of the classes, in order; correct it")
     return tuple(labels)
 
 

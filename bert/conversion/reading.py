@@ -1,4 +1,4 @@
-"""Reads pretrained weights of any known format as our network wants them.
+"""Reads pretrained weights of any known format and converts them to our names and layout.
 
 pretrained = read_pretrained(Path("bert-base-uncased"))
 pretrained.parameters   our names and layout, float32, vocabulary padded
@@ -31,13 +31,13 @@ class PretrainedWeights:
     """A checkpoint of any known format, in our terms."""
 
     parameters: dict[str, np.ndarray]  # by our structured names; float32; linear weights [in, out]
-    config: BertConfig | None  # None when no model description lies beside the weights
+    config: BertConfig | None  # None without a model description beside the weights
     vocab_file: Path | None  # a vocab.txt beside the weights
     format: str  # "native", "huggingface", "paddlenlp", "nvidia-paddle" or "tensorflow"
     notes: tuple[str, ...]
-    task: str | None  # what it was built for (model_description.ARCHITECTURES), None when nothing says it
+    task: str | None  # a key of model_description.ARCHITECTURES, None if unknown
     labels: tuple[str, ...] | None  # names of a classifier's classes
-    folder: Path  # where the weights lie
+    folder: Path  # of the weights
 
 
 def read_pretrained(
@@ -75,7 +75,7 @@ def read_pretrained(
         rows, padded = config.vocab_size, config.padded_vocab_size()
     else:
         config, task, labels = None, None, None
-        notes.append(f"no model description ({', '.join(locating.CONFIG_FILES)}) lies beside {located.weights}")
+        notes.append(f"no model description ({', '.join(locating.CONFIG_FILES)}) is beside {located.weights}")
         rows = len(parameters[tensor_names.WORD_EMBEDDINGS])
         padded = -(-rows // 8) * 8
     parameters = tensor_layout.pad_vocabulary(parameters, rows, padded, notes)

@@ -15,7 +15,7 @@ def read_shards(index: Path, read: Callable[[Path], RawTensors]) -> RawTensors:
     for part in map(read, _shards_of(index)):
         if twice := sorted(tensors.keys() & part.tensors.keys()):
             raise ConversionError(
-                f"{part.source} holds {twice[0]} again, which an earlier shard has; fetch the shards anew"
+                f"{part.source} holds {twice[0]} again, which an earlier shard has; fetch the shards again"
             )
         tensors.update(part.tensors)
         notes += part.notes
@@ -35,7 +35,7 @@ def _shards_of(index: Path) -> list[Path]:
     names = sorted(set(weight_map.values()))
     for name in names:
         if Path(name).name != name or name in ("", ".", ".."):
-            raise ConversionError(f"{index} names the shard {name!r}; shards must lie beside their index")
+            raise ConversionError(f"{index} names the shard {name!r}; shards must be in the folder of their index")
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
         raise ConversionError(f"{index} names {', '.join(missing)}, which {index.parent} does not hold; fetch them")

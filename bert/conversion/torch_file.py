@@ -152,7 +152,7 @@ def _read_zip(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], np.
             if order := entries.get(f"{folder}byteorder"):
                 at, length = _place(path, data, order)
                 if data[at : at + min(length, 16)] != b"little":
-                    raise ConversionError(f"{path} was saved on a big-endian machine; save it anew on another")
+                    raise ConversionError(f"{path} was saved on a big-endian machine; save it on a little-endian one")
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
         if isinstance(error, ConversionError):
             raise

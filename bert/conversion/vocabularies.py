@@ -111,7 +111,7 @@ def write_vocabulary(folder: Path, tokens: Tokens) -> None:
 
 
 def write_tokenizer(folder: Path, tokens: Tokens, max_length: int) -> None:
-    """vocab.txt, tokenizer.json, tokenizer_config.json and special_tokens_map.json, as AutoTokenizer wants them."""
+    """Write vocab.txt, tokenizer.json, tokenizer_config.json and special_tokens_map.json for AutoTokenizer."""
     write_vocabulary(folder, tokens)
     vocabulary = tokens.vocabulary
     tokenizer = reference_tokenizer(vocabulary, tokens.lowercase)

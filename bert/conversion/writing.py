@@ -42,7 +42,7 @@ TASKS = tuple(ARCHITECTURES)
 
 @dataclass(frozen=True)
 class Model:
-    """What is written: tensors by our names, the task they are for, and the files beside them."""
+    """A model to write: tensors by our names, their task, and the files beside them."""
 
     parameters: Mapping[str, np.ndarray]
     config: BertConfig
@@ -114,7 +114,7 @@ def choose_task(
         )
     if len(found) != 1:
         raise ConversionError(
-            f"the source has {', '.join(heads)} and does not say what it is for; say it: --task "
+            f"the source has {', '.join(heads)} and does not name its task; pass --task "
             f"{' or '.join(found or TASKS)}"
         )
     return found[0]

@@ -237,7 +237,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda f: tensorflow(f, lambda i, d: (i, flip(d, 300))),
         "checksum it was written with",
     ),
-    "a shard elsewhere": (linked_shards, "shards must lie beside their index"),
+    "a shard elsewhere": (linked_shards, "shards must be in the folder of their index"),
     "a header of exabytes": (lambda f: raw(f, "model.safetensors", b"\xff" * 7 + b"\x7f{}"), "is not a weights file"),
     "a torn header": (
         lambda f: raw(f, "model.safetensors", struct.pack("<Q", 2) + b"{}" + b"x"),

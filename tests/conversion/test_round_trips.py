@@ -137,7 +137,7 @@ def test_a_classifier_that_could_be_several_things_must_be_named(tmp_path, capsy
     tensors = foreign.paddlenlp(foreign.parameters(("pooler", "classifier"), num_labels=2))
     (folder / "model_state.pdparams").write_bytes(pickle.dumps(tensors, protocol=4))
     start = ["--from", str(folder), "--to-format", "native", "--to"]
-    assert "say it: --task" in refusal(capsys, *start, str(tmp_path / "x"))
+    assert "pass --task" in refusal(capsys, *start, str(tmp_path / "x"))
     for task, head in (("question-answering", "qa_outputs"), ("token-classification", "classifier")):
         assert run_convert.main([*start, str(tmp_path / task), "--task", task]) == 0
         assert f"{head}.weight" in read_pretrained(tmp_path / task).parameters
