@@ -44,7 +44,7 @@ class Progress:
     loss_scale: float | None
     loss_scale_counters: dict[str, int]
     settings: dict  # the resolved configuration, for comparison and for people
-    carried: dict = field(default_factory=dict)  # what the loop remembers: recent losses, batches to skip, totals
+    carried: dict = field(default_factory=dict)  # further state of the loop: recent losses, batches to skip, totals
 
 
 def capture(scope, program: TrainingProgram, before: tuple[dict, dict] = ({}, {})) -> tuple[dict, dict, dict]:

@@ -13,8 +13,8 @@ class Inquiry:
 
     Attributes:
         add_flags: adds them to an argparse group.
-        take: removes them from the flags that were given -> what was asked, None if nothing.
-        answer: (settings of runs that follow each other, what was asked) -> text.
+        take: removes them from the given flags -> the question, None if there is none.
+        answer: (settings of consecutive runs, the question) -> text.
     """
 
     add_flags: Callable[[Any], None]

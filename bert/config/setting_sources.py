@@ -18,7 +18,7 @@ _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a
 
 
 def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
-    """Lay flags (flat names, strings or values) over the YAML file or recipe named by `config`, and check the whole.
+    """Lay flags (flat names, strings or values) over the YAML file or recipe named by `config`, and check the result.
 
     Raises:
         ValueError: an unknown key or recipe, a value of the wrong type or out of range, a contradiction.

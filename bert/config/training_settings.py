@@ -102,7 +102,7 @@ class PrecisionSettings(Settings):
 
 class RunSettings(Settings):
     max_steps: int = Field(ge=1, description="updates of the whole run; the learning rate ends there")
-    steps_this_run: int | None = Field(None, ge=1, description="save and stop after so many updates; none: no limit")
+    steps_this_run: int | None = Field(None, ge=1, description="save and stop after this many updates; none: no limit")
     seed: int = Field(42, ge=0, lt=2**31, description="decides initial weights, order of samples and dropout")
     output_dir: Path = Field(Path("./results"), description="checkpoints go to OUTPUT_DIR/BERT_MODEL/STAGE/STEP")
     bert_model: str = Field(
@@ -121,7 +121,7 @@ class RunSettings(Settings):
     benchmark: bool = Field(False, description="measure throughput for a few updates, save nothing")
     benchmark_steps: int = Field(20, ge=1, description="updates that --benchmark measures")
     benchmark_warmup_steps: int = Field(20, ge=0, description="updates before --benchmark measures")
-    max_consecutive_skipped_steps: int = Field(10, ge=1, description="stop after so many non-finite updates in a row")
+    max_consecutive_skipped_steps: int = Field(10, ge=1, description="stop after this many non-finite updates in a row")
     rank_check_freq: int = Field(
         100, ge=0, description="updates between comparisons of the ranks' parameters; 0: only at the start"
     )
@@ -135,9 +135,7 @@ class RunSettings(Settings):
         "OUTPUT_DIR/STAGE/stacks; 0: off",
     )
     loss_spike_factor: float = Field(
-        3.0,
-        ge=0,
-        description="report a loss of a log interval that is so many times the median of the 20 before; 0: off",
+        3.0, ge=0, description="report a log interval whose loss is above this multiple of the last 20's median; 0: off"
     )
     loss_spike_action: Literal["alert", "rollback"] = Field(
         "alert",

@@ -210,7 +210,7 @@ def memory(facts: Facts) -> Finding:
         "memory",
         f"{size / GIB:.1f} GiB available",
         fails(size < GIB, "the quickstart alone needs about 1 GiB a rank: free some"),
-        warns(size < 4 * GIB, "enough for the quickstart; --dry-run says what others need"),
+        warns(size < 4 * GIB, "enough for the quickstart; --dry-run prints the needs of other runs"),
     )
 
 

@@ -156,7 +156,7 @@ def prediction_batches(
     sequence_length_multiple: int = 8,
     max_seq_length: int = 512,
 ) -> Iterator[PredictionBatch]:
-    """This rank's batches of the whole table, the longest sequences first and like lengths together: little padding."""
+    """This rank's batches of the whole table, sorted by length (longest first), which needs little padding."""
     order = np.argsort(-table.lengths(), kind="stable")
     for start in range(rank * batch_size, len(order), batch_size * world_size):
         rows = order[start : start + batch_size]

@@ -47,7 +47,7 @@ class PredictedSet:
 
 @dataclass(frozen=True)
 class FineTuningData:
-    """What a task's module makes of its files.
+    """The feature tables and functions that a task makes from its files.
 
     Attributes:
         fingerprint: changes when the training features do; a checkpoint is resumed only with an equal one.
@@ -129,7 +129,7 @@ class FineTuning(Task):
         return {"stage": self.config.stage()}
 
     def finish(self, last_step: int | None) -> dict[str, Any]:
-        """Score and write what was asked for, with the best weights."""
+        """Evaluate and predict as the settings ask, with the best weights."""
         run, figures = self.config.run, dict[str, Any]()
         if run.benchmark:
             for part in [*self._data.evaluation, *self._data.prediction][:1]:

@@ -56,7 +56,7 @@ def split_positional(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def read_positional(words: Sequence[str], table: PositionalTable, given: Mapping[str, Any]) -> dict[str, str]:
-    """The values of positional arguments by name. A missing, empty or `-` word stands for the default.
+    """The values of positional arguments by name. A missing, empty or `-` word means the default.
 
     Args:
         given: the launcher's flags; --config contradicts positional arguments.
@@ -81,7 +81,7 @@ def read_positional(words: Sequence[str], table: PositionalTable, given: Mapping
 
 def positional_help(table: PositionalTable) -> str:
     rows = (f"  {number:2} {name:30} {default}" for number, (name, default) in enumerate(table, 1))
-    return "\n".join(["Positional arguments and their defaults, which a - also stands for:", *rows])
+    return "\n".join(["Positional arguments and their defaults (- means the default):", *rows])
 
 
 def one_of(name: str, value: str, choices: Collection[str]) -> str:

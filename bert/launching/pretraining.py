@@ -1,6 +1,6 @@
 """`bash scripts/run_pretraining.sh`: makes missing data, trains the phases, shows the results.
 
-Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the same command continues; anything else is
+Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the same command resumes; anything else is
 the code of the process that failed.
 """
 

@@ -162,7 +162,7 @@ def _split_phases(words: Sequence[str], launcher_flags: Iterable[str]) -> tuple[
 
 
 def _positional_settings(values: Mapping[str, str], phase: int) -> dict[str, Any]:
-    """The settings of one phase that the positional arguments stand for."""
+    """The settings of one phase from the positional arguments."""
     results = Path(values["code_dir"]) / "results"
     settings: dict[str, Any] = {
         "config": f"phase{phase}_large",

@@ -38,7 +38,7 @@ class Runner:
         progress = None
         if training is not None and sys.stdout.isatty():
             progress = PhaseProgress(training.stage_dir(), training.stage())
-        # A session of its own: Ctrl-C in the terminal reaches only this process, which passes it on once.
+        # A separate session: Ctrl-C in the terminal reaches only this process, which passes it on once.
         self._process = subprocess.Popen(
             command,
             start_new_session=True,

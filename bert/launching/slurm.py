@@ -77,7 +77,7 @@ SPECIAL = {
 
 
 def launch_arguments(environment: Mapping[str, str]) -> list[str]:
-    """The flags of scripts/run_pretraining.sh that the variables stand for.
+    """The flags of scripts/run_pretraining.sh that correspond to the variables.
 
     Raises:
         ValueError: a variable with a value that it cannot have.

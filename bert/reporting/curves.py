@@ -54,7 +54,7 @@ class Curves:
         self._writer.close()
 
     def _check_thread(self) -> None:
-        """VisualDL writes in a thread that ends when the disk is full; later calls would then block for ever."""
+        """Raise OSError if VisualDL's thread has ended, as it does on a full disk: later calls would block for ever."""
         worker = self._writer
         for name in ("_file_writer", "_async_writer", "_worker"):
             worker = getattr(worker, name, None)

@@ -104,7 +104,7 @@ def draw(name: str, runs: Sequence[RunRecord]) -> Picture | None:
     curves = [(label, curve[:: max(1, -(-len(curve) // _MOST_POINTS))]) for label, curve in curves if curve]
     if not curves:
         return None
-    from matplotlib.figure import Figure  # slow to import; a figure of its own needs no display
+    from matplotlib.figure import Figure  # slow to import; a Figure without pyplot needs no display
 
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()

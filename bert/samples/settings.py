@@ -11,7 +11,7 @@ class LoaderSettings(Settings):
     max_seq_length: int = Field(512, ge=8, description="longest sequence of the shards, in tokens")
     max_predictions_per_seq: int = Field(80, ge=1, description="most masked positions in one sequence")
     masking: Literal["static", "dynamic"] = Field(
-        "static", description="static: masked when the shards were made; dynamic: masked anew at each reading"
+        "static", description="static: masked when the shards were made; dynamic: new masks at each reading"
     )
     whole_word_masking: bool = Field(False, description="dynamic masking hides whole words, not word pieces")
     masked_lm_ratio: float = Field(0.15, gt=0, lt=1, description="share of tokens that dynamic masking predicts")

@@ -1,4 +1,4 @@
-"""Metrics of the updates since the last log line, brought from the devices of all ranks."""
+"""Collects the metrics of the updates since the last log line from the devices of all ranks."""
 
 from dataclasses import dataclass
 

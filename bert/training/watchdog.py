@@ -77,7 +77,7 @@ class Watchdog:
             yield
         finally:
             self._pauses -= 1
-            self.beat("going on after " + what)
+            self.beat("continuing after " + what)
 
     def _watch(self) -> None:
         interval = min(1.0, self._seconds / 4)

@@ -101,7 +101,7 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of windows and answers that fine-tuning left beside the weights."""
+    """The settings of windows and answers that fine-tuning saved beside the weights."""
     folder = named_weights(values)
     if folder is None or not (folder / SETTINGS_FILE).is_file():
         return {}

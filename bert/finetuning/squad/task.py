@@ -33,10 +33,10 @@ def open_task(config: SquadConfig, group: Group) -> FineTuning:
 
 
 def read_data(config: SquadConfig) -> FineTuningData:
-    """Read the files that the settings name; what was left out is logged.
+    """Read the files that the settings name, and log what was left out.
 
     Raises:
-        ValueError: a file that is damaged, not of its form, or without what was asked for.
+        ValueError: a file is damaged, in another form, or lacks answers that are needed.
     """
     data, run = config.data, config.run
     vocabulary = Vocabulary.from_file(data.vocab_file)

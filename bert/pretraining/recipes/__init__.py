@@ -1,6 +1,6 @@
 """Recipes by name: one phase each in RECIPES, both phases and the machines in PRESETS.
 
-A recipe is settings and nothing else: it says what differs from its parent, and where that was published.
+A recipe contains only settings. Its docstring names its differences from its parent and their source.
 """
 
 from bert.pretraining.recipes.presets import PRESETS, Preset, Recipe
