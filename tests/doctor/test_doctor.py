@@ -92,7 +92,7 @@ def test_healthy_machines_have_no_findings(facts):
         (changed(HEALTHY, cpu_quota=2.0), "cores", WARNING, "docker --cpus"),
         (changed(HEALTHY, usable_cores=1, usable_processors=1), "cores", WARNING, "srun --cpu-bind=none"),
         (changed(HEALTHY, memory_bytes=GIB // 2), "memory", FAILURE, "free some"),
-        (changed(HEALTHY, memory_bytes=2 * GIB), "memory", WARNING, "--dry-run says"),
+        (changed(HEALTHY, memory_bytes=2 * GIB), "memory", WARNING, "--dry-run prints"),
         (changed(HEALTHY, shm_bytes=64 * 2**20), "/dev/shm", WARNING, "docker gives 64 MB"),
         (changed(DGX, shm_bytes=64 * 2**20), "/dev/shm", FAILURE, "--shm-size=8g"),
         (changed(HEALTHY, shm_bytes=None), "/dev/shm", WARNING, "--shm-size"),
