@@ -32,7 +32,7 @@ def report(directory: ShardDirectory, statistics: ShardStatistics) -> str:
         f"{directory.directory}: {len(shards)} {shards[0].kind} shards, {counts['samples']:,} samples, "
         f"{statistics.num_tokens():,} tokens, {sum(shard.path.stat().st_size for shard in shards) / 1e6:.1f} MB",
         f"manifest: {'yes' if directory.manifest else 'no'}; static masks: {'yes' if directory.masked else 'no'}",
-        f"random next: {statistics.share('random next'):.2%}; samples that occur before: {counts['duplicates']:,}",
+        f"random next: {statistics.share('random next'):.2%}; duplicate samples: {counts['duplicates']:,}",
     ]
     if counts["masks"]:
         lines.append(

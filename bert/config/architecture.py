@@ -87,7 +87,7 @@ class BertConfig(Settings):
         return self.hidden_size // self.num_attention_heads
 
     def num_parameters(self) -> int:
-        """Number of trainable parameters: encoder, pooler, both pre-training heads (the decoder is tied)."""
+        """Number of trainable parameters: encoder, pooler and both pre-training heads (the decoder is tied)."""
         vocab, hidden, inner = self.padded_vocab_size(), self.hidden_size, self.intermediate_size
         layer_norm = 2 * hidden
         dense = hidden * hidden + hidden

@@ -48,9 +48,7 @@ def source_parser(program: str, description: str, *, source: str, source_help: s
     parser.add_argument("--to", dest="target", required=True, type=Path, metavar="DIR", help="the folder to make")
     parser.add_argument("--task", choices=writing.TASKS, help=task_help)
     parser.add_argument(
-        "--config-file",
-        type=Path,
-        help="the model's bert_config.json or config.json, if none is beside the weights",
+        "--config-file", type=Path, help="the model's bert_config.json or config.json, if none is beside the weights"
     )
     parser.add_argument("--vocab-file", type=Path, help="the vocab.txt, if none is beside the weights")
     parser.add_argument(

@@ -1,8 +1,8 @@
 """Resolves the addresses at which the nodes of a run meet, in the form that Paddle's launcher needs.
 
 Paddle's launcher serves the meeting point only where the text of --master's host equals the node's own address, which
-it takes from the node's name (127.0.1.1 on Debian); otherwise every node waits for ever, silently. So names become
-addresses here, and each node is given its own address.
+it takes from the node's name (127.0.1.1 on Debian); otherwise every node waits for ever, silently. So this module
+resolves names to addresses and gives each node its own address.
 """
 
 import ipaddress

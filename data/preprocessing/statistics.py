@@ -118,7 +118,7 @@ def _problems(result: ShardStatistics, vocabulary: Vocabulary) -> list[str]:
     counts, found = result.counts, []
     low, high = _RANDOM_NEXT_RANGE
     if counts["samples"] and not low <= result.share("random next") <= high:
-        found.append(f"{result.share('random next'):.1%} of the pairs have a random next; half should have")
+        found.append(f"{result.share('random next'):.1%} of the pairs have a random next sentence; it should be half")
     if counts["masks"]:
         rate = counts["masks"] / result.num_tokens()
         if not _MASKED_RANGE[0] <= rate <= _MASKED_RANGE[1]:
@@ -137,7 +137,7 @@ def _problems(result: ShardStatistics, vocabulary: Vocabulary) -> list[str]:
 def _problems_of_bins(result: ShardStatistics) -> list[str]:
     found = []
     if len({len(sizes) for sizes in result.shard_sizes.values()}) > 1:
-        found.append("bins differ in their number of files; LDDL's loader wants as many files of each bin")
+        found.append("bins differ in their number of files; LDDL's loader needs the same number of files for each bin")
     for bin_id, sizes in result.shard_sizes.items():
         if max(sizes) - min(sizes) > 1:
             where = "" if bin_id is None else f" of bin {bin_id}"

@@ -75,7 +75,7 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
     )
     _check(_in_range(labels, len(vocabulary)) | ~masked, labels, "masked_lm_ids", inside)
     random_next = values[_LABELS].reshape(-1)
-    _check((random_next == 0) | (random_next == 1), random_next, _LABELS, "it must be 0 or 1 (random next)")
+    _check((random_next == 0) | (random_next == 1), random_next, _LABELS, "it must be 0 or 1 (random next sentence)")
     dtype = vocabulary.id_dtype()
     return SampleTable(
         ids[real].astype(dtype),
