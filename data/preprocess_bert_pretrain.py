@@ -117,7 +117,7 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
 
 
 def _make_shards(job: Job, folder: Path, plans: list[ShardPlan], run: Run) -> dict[str, dict]:
-    """What `make_shards` returns, by name."""
+    """Make the shards; returns the results of `make_shards` by name."""
     groups: dict[int, list[ShardPlan]] = defaultdict(list)
     for plan in plans:
         groups[plan.number].append(plan)

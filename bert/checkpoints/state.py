@@ -157,7 +157,7 @@ def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
 
 
 def differences(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> list[str]:
-    """Why `found` cannot replace `expected`: a line for each tensor that is missing, unknown or of another shape."""
+    """Differences that keep `found` from replacing `expected`: a line for each missing, unknown or different tensor."""
     lines = [f"missing: {name} {list(expected[name].shape)}" for name in sorted(expected.keys() - found.keys())]
     lines += [f"unknown: {name} {list(found[name].shape)}" for name in sorted(found.keys() - expected.keys())]
     for name in sorted(found.keys() & expected.keys()):

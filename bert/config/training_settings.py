@@ -183,7 +183,7 @@ class InitializationSettings(Settings):
         return self
 
     def initial_weights(self) -> Path | None:
-        """Where a fresh run takes its weights from; None: they are random."""
+        """The source of a fresh run's weights; None: they are random."""
         return self.from_pretrained_params
 
 
@@ -241,7 +241,7 @@ class TrainingConfig(Settings):
         return int(self.run.max_steps * self.optimizer.warmup_proportion)
 
     def stage_dir(self) -> Path:
-        """Where this stage's logs and summary go."""
+        """The folder of this stage's logs and summary."""
         return self.run.output_dir / self.stage()
 
     def checkpoint_dir(self) -> Path:

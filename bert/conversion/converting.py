@@ -13,7 +13,7 @@ from bert.conversion.tensor_names import with_question_answering_head
 
 @dataclass(frozen=True)
 class Request:
-    """What to convert, and into what: the flags of run_convert.py."""
+    """A conversion to do, from the flags of run_convert.py."""
 
     source: str  # a path, or a name that PaddleNLP knows
     target: Path

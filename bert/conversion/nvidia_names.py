@@ -101,7 +101,7 @@ def _by_kind(raw: RawTensors) -> tuple[dict[str, list[dict[str, np.ndarray]]], n
 
 
 def _places(layers: int, fused: bool, with_masked_lm: bool, num_linear: int, raw: RawTensors) -> dict[str, list[str]]:
-    """For each kind, our names (without `.weight`) in the order in which the network creates its layers."""
+    """Our names (without `.weight`) of each kind of layer, in the order in which the network creates them."""
     linear, norms = [], ["bert.embeddings.LayerNorm"]
     for index in range(layers):
         attention = ("attention.self.fused", "attention.output.dense") if fused else _ATTENTION

@@ -114,8 +114,7 @@ def choose_task(
         )
     if len(found) != 1:
         raise ConversionError(
-            f"the source has {', '.join(heads)} and does not name its task; pass --task "
-            f"{' or '.join(found or TASKS)}"
+            f"the source has {', '.join(heads)} and does not name its task; pass --task {' or '.join(found or TASKS)}"
         )
     return found[0]
 

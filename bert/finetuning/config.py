@@ -24,7 +24,7 @@ from bert.finetuning.model_files import description_file
 
 
 class TaskDataSettings(Settings):
-    """How text is tokenised, cached and batched. Tasks add their files."""
+    """Settings of tokenisation, cache and batches. Tasks add their files."""
 
     group: ClassVar[str] = "data"
 

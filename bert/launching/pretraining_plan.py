@@ -72,7 +72,7 @@ POSITIONAL: tuple[tuple[str, str | None], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
-    """How missing shards would be made; the fields are named like their flags."""
+    """Settings for making missing shards; the fields are named like their flags."""
 
     wikipedia_source: Path
     num_dask_workers: int

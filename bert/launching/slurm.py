@@ -139,7 +139,7 @@ def _precision(given: Mapping[str, str]) -> list[str]:
 
 
 def _start(given: Mapping[str, str], phase: str) -> list[str]:
-    """Where the first phase starts as long as it has no checkpoint in OUTPUT_DIR."""
+    """The flags for the start of the first phase, used until it has a checkpoint in OUTPUT_DIR."""
     checkpoint = given.get("INIT_CHECKPOINT", "none")
     if phase != "2":
         return (

@@ -48,7 +48,7 @@ class RunRecord:
         ]
 
     def last(self, name: str) -> Any:
-        """From the summary, else the last value of the curve; None if there is neither."""
+        """The value in the summary, otherwise the last value of the curve; None if there is neither."""
         if self.summary.get(name) is not None:
             return self.summary[name]
         curve = self.curve(name)

@@ -39,7 +39,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class CollationRule:
-    """How samples become batches: vocabulary facts and limits, and the masking rule.
+    """Turns samples into batches, by facts of the vocabulary, limits and the masking rule.
 
     dynamic: draw masks from `key`; otherwise the sample's static masks are used.
     """

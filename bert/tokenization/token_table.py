@@ -16,7 +16,7 @@ HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: mult
 
 
 class TokenTable(NamedTuple):
-    """V tokens.
+    """A hash table of V tokens.
 
     Attributes:
         text: uint8, the bytes of all tokens, one after the other, and SPARE_BYTES more.

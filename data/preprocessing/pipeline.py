@@ -330,7 +330,7 @@ def _shifted(pieces: tuple[Piece, ...], samples: list[list[int]], bin_id: int) -
 
 
 def cut(counts: list[int], edges: list[int]) -> list[tuple[Piece, ...]]:
-    """For each range edges[i]..edges[i + 1] of all rows, in order, the pieces of the inputs that make it up."""
+    """Cut the rows of all inputs, in order, at `edges`; returns the pieces of inputs in each range."""
     offsets = offsets_of(counts).tolist()
     result = []
     for low, high in zip(edges[:-1], edges[1:], strict=True):

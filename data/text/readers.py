@@ -130,7 +130,7 @@ def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | None
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read files: encoding ("auto" or a codec), separator of txt, fields of jsonl and parquet."""
+    """Settings for reading files: encoding ("auto" or a codec), separator of txt, fields of jsonl and parquet."""
 
     language: str = "en"
     encoding: str = "auto"

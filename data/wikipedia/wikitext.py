@@ -23,7 +23,7 @@ class Site:
 
     @classmethod
     def of(cls, namespaces: dict[int, str]) -> Site:
-        """From the names in the dump's header; the English names are valid in every wiki."""
+        """The site with the names in the dump's header; the English names are valid in every wiki."""
 
         def local(*keys: int) -> frozenset[str]:
             return frozenset(namespaces[key].lower() for key in keys if namespaces.get(key))

@@ -64,7 +64,7 @@ class LabelRule:
     no_label: str | None = None
 
     def problem(self, label: str) -> str:
-        """Why the label is not valid; "" if it is."""
+        """The reason why the label is not valid; "" if it is valid."""
         if self.value_range is not None:
             return self._number_problem(label, *self.value_range)
         if self.labels is not None:
