@@ -23,7 +23,7 @@ from bert.files import only_writer
 from bert.reporting.progress import megabytes
 from data.fetching.download import fetch
 from data.fetching.transfer import PATIENT, DownloadError, Patience, Remote
-from data.text.source_writer import check_language
+from data.text.lddl_writer import check_language
 from data.wikipedia.articles import Extraction, extract
 
 _PINNED_DATES = {"en": "20200101"}

@@ -25,6 +25,16 @@ from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.deduplication import MODES, SeenDocuments, TextDigest
 from data.text.encodings import NotTextError, check_encoding
+from data.text.lddl_writer import (
+    SourceWriter,
+    WrittenFile,
+    check_free,
+    check_language,
+    document_id,
+    fresh_folder,
+    publish,
+    utf8,
+)
 from data.text.readers import (
     FORMATS,
     SEPARATORS,
@@ -35,16 +45,6 @@ from data.text.readers import (
     list_inputs,
     read_pieces,
     total_bytes,
-)
-from data.text.source_writer import (
-    SourceWriter,
-    WrittenFile,
-    check_free,
-    check_language,
-    document_id,
-    fresh_folder,
-    publish,
-    utf8,
 )
 
 REPORT_NAME = "report.json"

@@ -42,7 +42,7 @@ from data.preprocessing.pipeline import (
 )
 from data.preprocessing.schedulers import SCHEDULERS, Run, scheduler
 from data.preprocessing.settings import SampleSettings
-from data.text.source_reader import find_sources, plan_blocks
+from data.text.lddl_reader import find_sources, plan_blocks
 from data.text.word_boundaries import SEGMENTERS
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")

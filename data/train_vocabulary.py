@@ -20,7 +20,7 @@ from tokenizers.trainers import WordPieceTrainer
 from bert.command_errors import command
 from bert.files import write_atomically
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
-from data.text.source_reader import Block, list_sources, plan_blocks, read_documents
+from data.text.lddl_reader import Block, list_sources, plan_blocks, read_documents
 
 _MAX_ALPHABET = 1000
 _BLOCK_BYTES = 1 << 22

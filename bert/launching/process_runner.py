@@ -12,7 +12,7 @@ from typing import Any
 from bert import REPOSITORY
 from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import INTERRUPTED
-from bert.launching.progress import PhaseProgress, pass_on
+from bert.launching.progress_bar import PhaseProgress, pass_on
 from bert.reporting.logs import QUIET_STEPS
 
 

@@ -53,7 +53,7 @@ class Plan:
         return self.global_batch_size / self.update.total()
 
     def seconds(self) -> float | None:
-        """Time of all updates alone, without evaluation and checkpoints; None if nothing fits or max_steps is unknown."""
+        """Time of all updates, without evaluation and checkpoints; None if nothing fits or max_steps is unknown."""
         return self.max_steps * self.update.total() if self.update and self.max_steps else None
 
     def cost(self) -> float | None:

@@ -34,8 +34,8 @@ from data.preprocessing.pairs import draw_pairs, spans_to_table
 from data.preprocessing.settings import SampleSettings
 from data.preprocessing.static_masks import draw_masks
 from data.preprocessing.text_columns import BlockText, text_columns
+from data.text.lddl_reader import Block, SourceFile, numbered_documents
 from data.text.sentences import tokenize_documents
-from data.text.source_reader import Block, SourceFile, numbered_documents
 from data.text.word_boundaries import word_segmenter
 
 FORMATS = ("parquet", "arrow")

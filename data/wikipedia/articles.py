@@ -19,7 +19,7 @@ from bert.files import sha256_of, write_atomically
 from bert.reporting.progress import progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.preprocessing.workers import run_ordered
-from data.text.source_writer import (
+from data.text.lddl_writer import (
     MAX_FILE_BYTES,
     PART_SUFFIX,
     SourceWriter,

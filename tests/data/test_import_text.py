@@ -30,11 +30,11 @@ from bert import REPOSITORY
 from bert.exit_codes import BAD_INPUT
 from data import import_text
 from data.text import compression as compressed
-from data.text import source_writer as source_files
+from data.text import lddl_writer as source_files
 from data.text.deduplication import SeenDocuments, TextDigest
 from data.text.encodings import Encoding, check_encoding, decode, detect
+from data.text.lddl_reader import list_sources, plan_blocks, read_documents
 from data.text.readers import lines
-from data.text.source_reader import list_sources, plan_blocks, read_documents
 from tests.support.commands import refused
 from tests.support.waiting import wait_until
 

@@ -30,9 +30,9 @@ from data.preprocessing.pairs import PairSettings, draw_pairs, spans_to_table
 from data.preprocessing.pipeline import _sampled
 from data.preprocessing.schedulers import scheduler
 from data.preprocessing.settings import SampleSettings
-from data.text import source_reader
+from data.text import lddl_reader
+from data.text.lddl_reader import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks, read_documents
 from data.text.sentences import TokenizedDocuments, tokenize_documents
-from data.text.source_reader import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks, read_documents
 from data.train_vocabulary import train_vocabulary
 from tests.support.commands import refused
 from tests.support.corpora import vocabulary, write_source, write_vocabulary
@@ -355,7 +355,7 @@ def test_any_lines_in_any_blocks_come_out_whole(tmp_path_factory, lines, block_b
     folder = tmp_path_factory.mktemp("lines")
     text = "\n".join("i " + ("a " if spaced else "\u00e9") * length for length, spaced in lines)
     (folder / "0.txt").write_text(text + "\n" * final_line_feed + "i .")
-    with mock.patch.object(source_reader, "MAX_DOCUMENT_BYTES", 16):
+    with mock.patch.object(lddl_reader, "MAX_DOCUMENT_BYTES", 16):
         texts = [
             found
             for block in plan_blocks(list_sources([folder]), block_bytes)
@@ -469,7 +469,7 @@ def test_pieces_of_a_long_line_are_one_document(tmp_path):
     line = " ".join(["The river runs to the sea. Old boats wait."] * 30)
     (tmp_path / "0.txt").write_text("".join(f"id{number} {line}\n" for number in range(3)))
     counts: Counter = Counter()
-    with mock.patch.object(source_reader, "MAX_DOCUMENT_BYTES", 200):
+    with mock.patch.object(lddl_reader, "MAX_DOCUMENT_BYTES", 200):
         blocks = plan_blocks(list_sources([tmp_path]), 2000)
         found = [list(numbered_documents(block, counts)) for block in blocks]
     assert len(blocks) == 2 and counts["pieces cut from long lines"] > 10

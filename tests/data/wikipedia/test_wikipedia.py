@@ -14,7 +14,7 @@ import pytest
 from bert import REPOSITORY
 from data import download_wikipedia
 from data.fetching.transfer import DownloadError, Patience
-from data.text.source_reader import list_sources
+from data.text.lddl_reader import list_sources
 from data.wikipedia import articles as wikipedia_text
 from data.wikipedia.articles import Extraction, extract
 from data.wikipedia.dump import DumpError, Span, SpanReader, parse_page, plan_spans, read_namespaces

@@ -11,7 +11,7 @@ from bert import REPOSITORY
 PASSING_ON = """
 import subprocess, sys
 from pathlib import Path
-from bert.launching.progress import pass_on
+from bert.launching.progress_bar import pass_on
 process = subprocess.Popen([sys.executable, "-c", "for i in range(9999): print('line', i, flush=True)"],
                            stdout=subprocess.PIPE)
 pass_on(process, Path(sys.argv[1]), None)
