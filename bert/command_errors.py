@@ -20,28 +20,30 @@ def _text(error: ValueError) -> list[str]:
 
 @contextmanager
 def command(
-    place: str | Path = _STANDARD_OUTPUT,
+    place: str | Path | None = _STANDARD_OUTPUT,
     interrupted: str = "interrupted",
     explain: Callable[[ValueError], list[str]] = _text,
 ) -> Iterator[None]:
     """Report a ValueError, an OSError or a `Failure` as `error: ...` and end with its exit code.
 
     Args:
-        place: what the command writes to, for errors that name no path.
+        place: what the command writes to, for errors that name no path; None: several places.
         interrupted: the line that a Ctrl-C prints.
         explain: returns the lines to print for a ValueError.
     Raises:
-        SystemExit: exit_codes.BAD_INPUT, the code of the `Failure`, or CTRL_C. A closed pipe (`| head`) ends the block
-            in silence.
+        SystemExit: exit_codes.BAD_INPUT, the code of the `Failure`, or CTRL_C. A closed pipe (`| head`) ends the
+            command in silence: with code OK if it only writes to standard output, otherwise with BAD_INPUT.
     """
+    is_done = False
     try:
         yield
+        is_done = True
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
-        if place != _STANDARD_OUTPUT:  # the progress output was closed before the work was done
-            raise SystemExit(exit_codes.BAD_INPUT) from None
+        if not is_done:  # what follows the block must not run
+            raise SystemExit(exit_codes.OK if place == _STANDARD_OUTPUT else exit_codes.BAD_INPUT) from None
     except exit_codes.Failure as error:
         raise _ended(error.exit_code, str(error)) from None
     except ValueError as error:
@@ -55,7 +57,7 @@ def command(
         raise SystemExit(exit_codes.CTRL_C) from None
 
 
-def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Path) -> str:
+def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Path | None) -> str:
     """The path (`place` if the error names none, as for a full disk), the problem and the remedy."""
     number = getattr(error, "errno", None)
     if number in (errno.ENOSPC, errno.EDQUOT) or "disk is full" in str(error):
@@ -69,10 +71,9 @@ def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Pa
     else:
         remedy = "fix that or choose another path"
     path = getattr(error, "filename", None)
-    return (
-        f"{shown(path if isinstance(path, (str, bytes)) else place)}: "
-        f"{getattr(error, 'strerror', None) or error}; {remedy}, then start again"
-    )
+    where = path if isinstance(path, (str, bytes)) else place
+    named = "" if where is None else f"{shown(where)}: "
+    return f"{named}{getattr(error, 'strerror', None) or error}; {remedy}, then start again"
 
 
 def _ended(code: int, *lines: str) -> SystemExit:

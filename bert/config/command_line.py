@@ -56,7 +56,7 @@ def parse_flags(argv: Sequence[str] | None, entry: EntryPoint, extra_flags: Iter
 
 def usage_errors() -> contextlib.AbstractContextManager[None]:
     """A context in which wrong settings end the command with one line for each mistake."""
-    return command(explain=explain)
+    return command(place=None, explain=explain)
 
 
 def parser_of(entry: EntryPoint) -> argparse.ArgumentParser:

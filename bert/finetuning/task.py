@@ -126,7 +126,7 @@ class FineTuning(Task):
         return metrics
 
     def figures(self) -> dict[str, Any]:
-        return {"stage": self.config.stage()}
+        return {"stage": self.config.stage(), **self._inference_rate}
 
     def finish(self, last_step: int | None) -> dict[str, Any]:
         """Evaluate and predict as the settings ask, with the best weights."""

@@ -37,7 +37,7 @@ class Ranks:
                 "on every node, and --num-nodes 1 to train on this node alone"
             )
         count = 0 if device == "cpu" else num_gpus()
-        if device == "cpu" or (count == 0 and self.num_processes == 1):
+        if device == "cpu" or (device == "auto" and count == 0 and self.num_processes == 1):
             return None
         if self.num_processes > count:
             remedy = f"--num-gpus {count}" if count else "--device cpu to start them on the CPU"

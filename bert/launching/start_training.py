@@ -45,6 +45,7 @@ def launch(
         started = continued(config) or start or config
         started.check_files()
         refuse_other_run(config)
+        before = {path: path.read_bytes() for path in _records(config) if path.exists()}
         settings_file = _write_settings(config, started)
         meeting_point = _meeting_point(ranks, runner)
     command = training_command(
@@ -56,17 +57,25 @@ def launch(
         job_id=job_id or config.stage(),
         meeting_point=meeting_point,
     )
-    return explain_exit(runner.run(command, log_file, config), config, runner)
+    code = runner.run(command, log_file, config)
+    if code == BAD_INPUT:  # the ranks refused the settings: the records are of the run that is there
+        for path, content in before.items():
+            write_atomically(path, content)
+    return explain_exit(code, config, runner)
+
+
+def _records(config: Settings) -> tuple[Path, ...]:
+    """The settings that the ranks read, and of a training those that the user asked for."""
+    own = config.stage_dir() / "launch.yaml"
+    return (own, settings_asked_for(config)) if trains(config) else (own,)
 
 
 def _write_settings(config: Settings, started: Settings) -> Path:
-    """Write the settings that the ranks read and, of a training, those that the user asked for."""
-    settings_file = config.stage_dir() / "launch.yaml"
-    settings_file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(settings_file, dump_yaml(started).encode())  # other nodes may be reading it
-    if trains(config):
-        write_atomically(settings_asked_for(config), dump_yaml(config).encode())
-    return settings_file
+    records = _records(config)
+    records[0].parent.mkdir(parents=True, exist_ok=True)
+    for path, settings in zip(records, (started, config), strict=False):  # other nodes may be reading them
+        write_atomically(path, dump_yaml(settings).encode())
+    return records[0]
 
 
 def _meeting_point(ranks: Ranks, runner: Runner) -> tuple[str, str] | None:

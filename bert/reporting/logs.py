@@ -82,6 +82,9 @@ class Log:
     def summary(self, values: dict[str, Any]) -> None:
         """Figures of the whole run, at its end."""
 
+    def write_summary(self, values: dict[str, Any]) -> None:
+        """Figures of the run so far: summary.json alone."""
+
     def close(self) -> None:
         """End the log; nothing may be logged after it."""
 
@@ -195,6 +198,9 @@ class RunLog(Log):
     def summary(self, values: dict[str, Any]) -> None:
         self._line([], values)
         self._figures = values
+        self.write_summary(values)
+
+    def write_summary(self, values: dict[str, Any]) -> None:
         Sink("summary.json")(lambda: replace_file(self.directory / "summary.json", to_json(values, indent=1)))
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.writer import CheckpointWriter
 from bert.config.command_line import dump_yaml
 from bert.config.training_settings import TrainingConfig
+from bert.files import write_atomically
 from bert.model.objectives import Objective
 from bert.model.optimization import Schedule, load_schedule
 from bert.reporting.logs import QUIET_STEPS, Log, RunLog, early_messages
@@ -91,10 +92,14 @@ def _train(
         last_step = _last_step(config, progress.step)
         outcome = trainer.run(task.batches, progress.step, last_step, progress.carried)
     figures = task.figures() | summary(config, outcome, device, program)
-    if task.finishes and (outcome.finished or config.run.benchmark):
-        stop.leave_at_once()  # all is saved
-        figures |= task.finish(outcome.step)
-    log.summary(figures)
+    is_last_leg = not outcome.interrupted_by and (outcome.finished or config.run.benchmark)
+    if task.finishes:
+        log.write_summary(figures)  # in case that the rest fails
+        if is_last_leg:
+            stop.leave_at_once()  # all is saved
+            log.summary(figures | task.finish(outcome.step))
+    else:
+        log.summary(figures)
     if outcome.interrupted_by:
         logger.info(f"stopped by {outcome.interrupted_by} at step {outcome.step}, saved; start again to continue")
         return exit_codes.INTERRUPTED
@@ -180,7 +185,7 @@ def _open_log(task: Task, stack: contextlib.ExitStack) -> RunLog:
         show_steps=QUIET_STEPS not in os.environ,
     )
     stack.callback(log.close)
-    (log.directory / "config.yaml").write_text(dump_yaml(config))
+    write_atomically(log.directory / "config.yaml", dump_yaml(config).encode())
     return log
 
 

@@ -27,6 +27,7 @@ from bert.model.objectives import (
 )
 from bert.runtime.paddle_api import static
 from bert.training import training_run
+from bert.training.trainer import Trainer
 from tests.support import tiny
 
 
@@ -298,6 +299,24 @@ def test_a_signal_while_predictions_are_written_ends_the_run(tmp_path, trained, 
         run(config, read_data)
     assert ended.value.code == INTERRUPTED
     assert checkpoint_files.list_steps(config.checkpoint_dir()) == ([5, 10, 12] if do_train else [])
+    if do_train:  # the figures of the training are not lost with the rest
+        figures = json.loads((config.stage_dir() / "summary.json").read_text())
+        assert (figures["steps"], figures["finished"]) == (12, True)
+
+
+def test_a_benchmark_that_is_stopped_predicts_nothing(tmp_path, monkeypatch):
+    config = config_of(tmp_path, run={"benchmark": True, "benchmark_steps": 5, "benchmark_warmup_steps": 1})
+    monkeypatch.setattr(FineTuning, "finish", lambda task, last_step: pytest.fail("it went on"))
+    update = Trainer._update
+
+    def interrupted(trainer, batch):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return update(trainer, batch)
+
+    monkeypatch.setattr(Trainer, "_update", interrupted)
+    assert run(config) == INTERRUPTED
+    figures = json.loads((config.stage_dir() / "benchmark" / "summary.json").read_text())
+    assert (figures["steps"], figures["interrupted_by"]) == (1, "SIGTERM")
 
 
 def test_prediction_needs_the_head(tmp_path, trained):

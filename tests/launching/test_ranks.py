@@ -31,6 +31,13 @@ def test_processes_and_nodes(monkeypatch):
         parsed(["--num-gpus", "two"], "cpu")
 
 
+def test_a_gpu_that_is_not_there_is_refused_before_data_is_made(monkeypatch):
+    monkeypatch.setattr(launch_ranks, "num_gpus", lambda: 0)
+    assert Ranks(1).devices("auto") is None
+    with pytest.raises(ValueError, match="num_gpus=1 must be at most the 0 GPUs"):
+        Ranks(1).devices("gpu")
+
+
 def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatch):
     def devices(*words):
         plan = parse_launch_arguments(words)

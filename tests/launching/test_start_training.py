@@ -94,3 +94,16 @@ def test_the_same_command_continues_and_another_one_is_refused(tmp_path, runner,
         launch(other, Ranks(2), runner)
     assert "learning_rate=0.5 differs from 0.01 of the run in" in capsys.readouterr().err
     assert launch(config_of(tmp_path, cpu_threads=1), Ranks(1), runner) == 0
+
+
+def test_settings_that_the_ranks_refuse_are_not_recorded(tmp_path):
+    assert launch(config_of(tmp_path), Ranks(1), FakeRunner(75)) == 75
+    config = config_of(tmp_path)
+    records = [config.stage_dir() / "launch.yaml", *config.run.output_dir.glob("*.yaml")]
+    before = [path.read_bytes() for path in records]
+    assert len(before) == 2
+    other = config_of(tmp_path, batch_size=2)
+    assert launch(other, Ranks(1), FakeRunner(2)) == 2
+    assert [path.read_bytes() for path in records] == before
+    assert launch(other, Ranks(1), FakeRunner(0)) == 0
+    assert [path.read_bytes() for path in records] != before

@@ -1,0 +1,66 @@
+"""Errors of a command: one line and an exit code, and nothing after the block runs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bert import REPOSITORY
+from bert.command_errors import command
+from bert.exit_codes import BAD_INPUT, CTRL_C, DIVERGED, Failure
+
+PROGRAM = """
+import sys
+from bert.command_errors import command
+with command({place}):
+    {body}
+print("after", file=sys.stderr)
+"""
+
+
+def run(place: str, body: str) -> tuple[int, str]:
+    """Exit code and standard error of a command whose reader has left."""
+    program = PROGRAM.format(place=place, body=body)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    return process.wait(timeout=60), process.stderr.read()
+
+
+@pytest.mark.parametrize(("place", "code"), [("", 0), ("place=None", BAD_INPUT), ("'folder'", BAD_INPUT)])
+def test_a_reader_that_left_ends_the_command_within_the_block(place, code):
+    body = "[print('x' * 1000, flush=True) for _ in range(1000)]; sys.exit('went on')"
+    assert run(place, body) == (code, "")
+
+
+def test_a_reader_that_left_when_all_was_done_is_no_error():
+    assert run("place=None", "print('x')") == (0, "after\n")
+
+
+class Diverged(Failure):
+    exit_code = DIVERGED
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (ValueError("seed=x must be a number"), BAD_INPUT, "error: seed=x must be a number"),
+        (Diverged("NaN"), DIVERGED, "error: NaN"),
+        (FileNotFoundError(2, "No such file", "a.txt"), BAD_INPUT, "error: a.txt: No such file; check that the path"),
+        (OSError(28, "No space left on device"), BAD_INPUT, "error: No space left on device; free space"),
+        (KeyboardInterrupt(), CTRL_C, "interrupted"),
+    ],
+)
+def test_each_error_is_one_line_and_an_exit_code(capsys, error, code, text):
+    with pytest.raises(SystemExit) as ended, command(place=None):
+        raise error
+    assert ended.value.code == code
+    assert capsys.readouterr().err.startswith(text)
