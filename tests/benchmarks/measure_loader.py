@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from bert.command_errors import command
+from bert.config.setting_errors import explain
 from bert.samples.loader import PretrainingDataset, PretrainingLoader
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
@@ -53,7 +54,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--num-workers", type=int, default=1)
     parser.add_argument("--group-by-length", action="store_true")
     arguments = parser.parse_args(argv)
-    with command():
+    with command(explain=explain):
         settings = LoaderSettings(
             masking=arguments.masking, num_workers=arguments.num_workers, group_by_length=arguments.group_by_length
         )
