@@ -47,8 +47,18 @@ ORDER = (
     "entry points",
 )
 # These packages never load Paddle; modules of the others that must not are listed one by one.
-PADDLE_FREE = ("bert.arrays", "bert.config", "bert.reporting", "bert.tokenization", "bert.samples", "bert.planning",
-               "bert.conversion", "bert.doctor", "bert.launching", "data")  # fmt: skip
+PADDLE_FREE = (
+    "bert.arrays",
+    "bert.config",
+    "bert.reporting",
+    "bert.tokenization",
+    "bert.samples",
+    "bert.planning",
+    "bert.conversion",
+    "bert.doctor",
+    "bert.launching",
+    "data",
+)
 PADDLE_FREE_MODULES = (
     "bert.checkpoints.directories",
     "bert.checkpoints.writer",
