@@ -244,6 +244,10 @@ class TrainingConfig(Settings):
         """The folder of this stage's logs and summary."""
         return self.run.output_dir / self.stage()
 
+    def log_dir(self) -> Path:
+        """`stage_dir`, or for a benchmark the folder in it whose logs and summary replace no training's."""
+        return self.stage_dir() / "benchmark" if self.run.benchmark else self.stage_dir()
+
     def checkpoint_dir(self) -> Path:
         """Parent of this stage's STEP folders."""
         return self.run.output_dir / self.run.bert_model / self.stage()

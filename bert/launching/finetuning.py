@@ -78,7 +78,7 @@ def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], lis
         to_use: flags of the script that use the trained model.
     """
     config = plan.config
-    folder = config.stage_dir() / "benchmark" if config.run.benchmark else config.stage_dir()
+    folder = config.log_dir()
     summary = read_json(folder / "summary.json")
     rows = [row for row in [*scores_of(summary), *_THROUGHPUT] if summary.get(row[1]) is not None]
     lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from bert import exit_codes
@@ -144,10 +143,6 @@ def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[T
     return program, device
 
 
-def log_directory(config: TrainingConfig) -> Path:
-    return config.stage_dir() / "benchmark" if config.run.benchmark else config.stage_dir()
-
-
 def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: TrainingProgram) -> dict[str, Any]:
     """The figures of a training by the names its users know; throughputs are of all ranks, without saves."""
     totals, metrics = outcome.totals, outcome.metrics
@@ -178,7 +173,7 @@ def _open_log(task: Task, stack: contextlib.ExitStack) -> RunLog:
     if task.trains:
         stack.enter_context(checkpoint_files.run_lock(config.checkpoint_dir()))
     log = RunLog(
-        log_directory(config),
+        config.log_dir(),
         config.run.report_file,
         total_steps=max(config.run.max_steps, 1),
         visualdl=config.hardware.visualdl and task.trains,
