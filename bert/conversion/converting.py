@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.conversion import downloading, vocabularies, writing
+from bert.conversion.model_usage import kept_texts
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import PretrainedWeights, read_pretrained
 from bert.conversion.shapes import heads_of
@@ -92,7 +93,7 @@ def _model_of(pretrained: PretrainedWeights, request: Request, source: Path, not
     tokens = vocabularies.find_tokens(pretrained.folder, vocab_file, request.do_lower_case, notes)
     if tokens is not None:
         vocabularies.check_ids(tokens, pretrained.config.vocab_size, notes)
-    texts = vocabularies.read_reader_settings(pretrained.folder) if task == "question-answering" else {}
+    texts = kept_texts(pretrained.folder)
     return writing.Model(parameters, pretrained.config, task, pretrained.labels, tokens, texts, request.keep_padding)
 
 

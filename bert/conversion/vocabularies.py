@@ -1,6 +1,5 @@
 """Reads vocabularies and tokenizer settings of all libraries, and writes them."""
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +7,11 @@ from pathlib import Path
 from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
+from bert.conversion.model_usage import have_capitals, stated_lower_case
 from bert.conversion.raw_tensors import ConversionError, read_json, write_json
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
-READER_FILE = "question_answering.json"  # written by our fine-tuning for questions, beside the weights
 _LARGEST_TOKENIZER = 256 << 20
 
 
@@ -28,7 +27,7 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
     """The vocabulary in `vocab_file`, else in the folder's tokenizer.json; None without any.
 
     Args:
-        lowercase: None reads it from tokenizer_config.json, else infers it from capitals in the vocabulary.
+        lowercase: None: as the files beside the weights state it, else inferred from capitals in the vocabulary.
     Raises:
         ConversionError, ValueError: an invalid vocabulary, with the line.
     """
@@ -43,22 +42,15 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
         )
         return None
     if lowercase is None:
-        lowercase = _said_lowercase(folder)
+        lowercase = stated_lower_case(folder)
     if lowercase is None:
-        words = (token for token in vocabulary.tokens if token not in SPECIAL_TOKENS and not token.startswith("["))
-        lowercase = not any("A" <= letter <= "Z" for token in words for letter in token)
+        lowercase = not have_capitals(vocabulary.tokens)
         kind = "has no" if lowercase else "has"
         notes.append(
             f"do_lower_case={str(lowercase).lower()}: inferred, because the vocabulary {kind} capitals; "
             "override it with --do-lower-case or --no-do-lower-case"
         )
     return Tokens(vocabulary, lowercase)
-
-
-def read_reader_settings(folder: Path) -> dict[str, str]:
-    """The settings of question answering beside the weights, to be copied: file name -> text; empty without them."""
-    path = folder / READER_FILE
-    return {READER_FILE: json.dumps(read_json(path, "settings"), indent=1) + "\n"} if path.is_file() else {}
 
 
 def _from_tokenizer_json(path: Path) -> Vocabulary:
@@ -71,23 +63,6 @@ def _from_tokenizer_json(path: Path) -> Vocabulary:
         kind = type(error).__name__
         raise ConversionError(f"{path} is not a WordPiece tokenizer ({kind}); pass a vocab.txt") from None
     return Vocabulary(tuple(tokens), str(path))
-
-
-def _said_lowercase(folder: Path) -> bool | None:
-    """do_lower_case in the tokenizer's settings, the run's or those of question answering (in this order), or None."""
-    places = (
-        ("tokenizer_config.json", ("do_lower_case",)),
-        ("*_progress.json", ("settings", "data", "do_lower_case")),
-        (READER_FILE, ("windows", "lowercase")),
-    )
-    for pattern, keys in places:
-        for path in sorted(folder.glob(pattern))[:1]:
-            value = read_json(path, "settings")
-            for key in keys:
-                value = value.get(key) if isinstance(value, dict) else None
-            if isinstance(value, bool):
-                return value
-    return None
 
 
 def check_ids(tokens: Tokens, vocab_size: int, notes: list[str]) -> None:

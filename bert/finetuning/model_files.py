@@ -1,11 +1,7 @@
-"""Infers settings from the files beside a model's weights, and makes the files that fine-tuning adds to them.
+"""Infers settings from the files beside a model's weights, which `bert.conversion` reads."""
 
-`bert.conversion` reads model descriptions and labels.
-"""
-
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,11 +10,10 @@ from bert.checkpoints.directories import weights_folder
 from bert.config.training_settings import InitializationSettings
 from bert.conversion.locating import VOCABULARY_FILE, is_there
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
+from bert.conversion.model_usage import have_capitals, stated_lower_case
 from bert.conversion.raw_tensors import ConversionError
 
 logger = logging.getLogger(__name__)
-
-TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 
 
 def description_file(weights: Path) -> Path | None:
@@ -73,22 +68,18 @@ def _name_of(folder: Path) -> str:
 
 
 def _lower_case(folder: Path, vocab_file: Path) -> dict[str, Any]:
-    """do_lower_case as the tokenizer's settings say; without them, False if a token of the vocabulary has capitals."""
-    try:
-        value = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8")).get("do_lower_case")
-    except (OSError, ValueError, AttributeError):
-        value = None
-    if value is None and _has_capitals(vocab_file):
+    """do_lower_case as the files beside the weights state it; without them, False if the vocabulary has capitals."""
+    value = stated_lower_case(folder)
+    if value is None and have_capitals(_lines(vocab_file)):
         value = False
-    return {"do_lower_case": value} if isinstance(value, bool) else {}
+    return {} if value is None else {"do_lower_case": value}
 
 
-def _has_capitals(vocab_file: Path) -> bool:
+def _lines(vocab_file: Path) -> list[str]:
     try:
-        lines = vocab_file.expanduser().read_text(encoding="utf-8").split("\n")
+        return vocab_file.expanduser().read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
-        return False  # `check_vocabulary_file` reports it
-    return any("A" <= letter <= "Z" for line in lines if not line.startswith("[") for letter in line)
+        return []  # `check_vocabulary_file` reports it
 
 
 def labels_beside(weights: Path) -> tuple[str, ...] | None:
@@ -143,9 +134,3 @@ def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str,
 
 def _plain(label: str) -> str:
     return label.lower().replace(" ", "_").replace("-", "_")
-
-
-def texts_to_keep(do_lower_case: bool, labels: Sequence[str] | None = None) -> dict[str, str]:
-    """Files to keep beside fine-tuned weights, name -> content: how text is tokenised, and a classifier's classes."""
-    texts = {TOKENIZER_FILE: json.dumps({"do_lower_case": do_lower_case}) + "\n"}
-    return texts | ({LABELS_FILE: json.dumps(labels, ensure_ascii=False) + "\n"} if labels else {})

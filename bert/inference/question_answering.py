@@ -13,9 +13,10 @@ from bert.checkpoints import state as checkpoint
 from bert.checkpoints.directories import weights_folder
 from bert.checkpoints.state import CheckpointError
 from bert.config.architecture import BertConfig
+from bert.conversion.model_usage import READER_FILE
 from bert.finetuning.model_files import VOCABULARY_FILE, implied_by_weights
 from bert.finetuning.prediction import predict as run_model
-from bert.finetuning.squad.config import SETTINGS_FILE, read_reader_settings
+from bert.finetuning.squad.config import read_reader_settings
 from bert.finetuning.squad.examples import SquadExamples, single_paragraph
 from bert.finetuning.squad.features import WindowSettings, build_features
 from bert.finetuning.squad.predictions import AnswerSettings, Candidate, predict
@@ -124,7 +125,7 @@ def _own_device(device: str) -> Device:
 
 def _settings(folder: Path, lowercase: bool, most: int) -> tuple[WindowSettings, AnswerSettings]:
     """The settings of the training if they are beside the weights, otherwise the defaults."""
-    path = (folder if folder.is_dir() else folder.parent) / SETTINGS_FILE
+    path = (folder if folder.is_dir() else folder.parent) / READER_FILE
     if path.is_file():
         return read_reader_settings(path)
     return WindowSettings(max_seq_length=min(384, most), lowercase=lowercase), AnswerSettings()

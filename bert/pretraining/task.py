@@ -3,16 +3,19 @@
 import logging
 from typing import Any
 
+from bert.conversion.model_usage import Usage, usage_texts
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.evaluation import evaluate_pretraining
 from bert.runtime.distributed import Group
 from bert.samples.loader import PretrainingDataset, PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
 from bert.tokenization.vocabulary import Vocabulary
+from bert.training.held_out_loss import HeldOutLoss
 from bert.training.task import Session, Task
 from program import build_evaluation_program
 
 logger = logging.getLogger(__name__)
+HELD_OUT_LOSS = "eval_masked_lm_loss"  # decides the best checkpoint and early stopping
 
 
 class Pretraining(Task):
@@ -32,8 +35,12 @@ class Pretraining(Task):
         data, seed = config.data, config.run.seed
         self._train = PretrainingDataset(data.input_dir, vocabulary, data, seed=seed)
         self._held_out = PretrainingDataset(data.eval_dir, vocabulary, data, seed=seed) if data.eval_dir else None
+        manifest = self._train.directory.manifest
+        lowercase = manifest.settings.get("lowercase") if manifest else None
+        self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)
         self._unigram_entropy: float | None = None
         self.fingerprint, self.evaluates = self._train.fingerprint, self._held_out is not None
+        self.num_samples, self.keeps_best = self._train.num_samples, self.evaluates and config.run.keep_best
         self.batches = PretrainingLoader(  # type: ignore[method-assign, assignment]
             self._train,
             global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
@@ -62,6 +69,15 @@ class Pretraining(Task):
             max_samples=self.config.run.eval_samples,
         )
         return evaluate_pretraining(device.executor, self._evaluation, batches, device.collective, device.scope)
+
+    def held_out_loss(self, carried: dict[str, Any] | None) -> HeldOutLoss:
+        run = self.config.run
+        return HeldOutLoss(
+            HELD_OUT_LOSS if self.evaluates else None,
+            overfitting_evaluations=run.overfitting_evaluations,
+            early_stopping=run.early_stopping,
+            carried=carried,
+        )
 
     def is_complete(self) -> bool:
         return (self.config.stage_dir() / "summary.json").exists()

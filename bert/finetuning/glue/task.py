@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.conversion.model_usage import Usage, usage_texts
 from bert.finetuning import sequences, text_files
 from bert.finetuning.feature_cache import Arrays, FeatureCache, Notes, fingerprint, readable
 from bert.finetuning.glue import features as glue_features
@@ -20,7 +21,7 @@ from bert.finetuning.glue.reading import LabelRule, discover_labels, find_file, 
 from bert.finetuning.glue.submission import prediction_texts, write_predictions
 from bert.finetuning.glue.task_table import GlueTask, Split
 from bert.finetuning.loader import FeatureTable
-from bert.finetuning.model_files import labels_of_the_weights, texts_to_keep
+from bert.finetuning.model_files import labels_of_the_weights
 from bert.finetuning.task import FineTuning, FineTuningData, Outputs, PredictedSet
 from bert.model.objectives import SequenceClassificationObjective, SequenceRegressionObjective
 from bert.runtime.distributed import Group
@@ -92,8 +93,14 @@ def read_data(config: GlueConfig) -> FineTuningData:
         train=train.table if train else None,
         evaluation=evaluation,
         prediction=prediction,
-        texts=texts_to_keep(config.data.do_lower_case, labels),
+        texts=usage_texts(_usage(config, task), config.data.do_lower_case, labels),
     )
+
+
+def _usage(config: GlueConfig, task: GlueTask) -> Usage:
+    split = next(iter(task.dev.values()))
+    columns = tuple(map(str, split.texts))
+    return Usage(task.name, config.data.max_seq_length, columns, task.is_regression)
 
 
 class _Reader:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bert.conversion.model_usage import Usage, usage_texts
 from bert.finetuning import sequences, text_files
 from bert.finetuning.feature_cache import Arrays, FeatureCache, Notes, fingerprint, readable
 from bert.finetuning.loader import UNLABELLED, FeatureTable
-from bert.finetuning.model_files import labels_of_the_weights, texts_to_keep
+from bert.finetuning.model_files import labels_of_the_weights
 from bert.finetuning.ner import conll, tags
 from bert.finetuning.ner import features as ner_features
 from bert.finetuning.ner.config import TaggingConfig
@@ -78,7 +79,7 @@ def read_data(config: TaggingConfig) -> FineTuningData:
         train=train.table if train else None,
         evaluation=evaluation,
         prediction=prediction,
-        texts=texts_to_keep(data.do_lower_case, labels),
+        texts=usage_texts(Usage("ner", data.max_seq_length), data.do_lower_case, labels),
     )
 
 

@@ -9,14 +9,13 @@ from pydantic import Field, model_validator
 
 from bert.config.command_line import EntryPoint
 from bert.config.training_settings import BUILT_IN_MODELS, unset_variable
+from bert.conversion.model_usage import READER_FILE
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings
 from bert.finetuning.model_files import implied_by_weights, named_weights
 from bert.finetuning.squad.features import WindowSettings
 from bert.finetuning.squad.predictions import AnswerSettings
 from bert.finetuning.squad.recipes import RECIPES
 from bert.planning.flags import PLAN
-
-SETTINGS_FILE = "question_answering.json"  # beside fine-tuned weights
 
 
 class SquadDataSettings(TaskDataSettings):
@@ -103,9 +102,9 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
 def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of windows and answers that fine-tuning saved beside the weights."""
     folder = named_weights(values)
-    if folder is None or not (folder / SETTINGS_FILE).is_file():
+    if folder is None or not (folder / READER_FILE).is_file():
         return {}
-    windows, answers = read_reader_settings(folder / SETTINGS_FILE)
+    windows, answers = read_reader_settings(folder / READER_FILE)
     values = {**vars(windows), **vars(answers)}
     values["do_lower_case"] = values.pop("lowercase")
     values["version_2_with_negative"] = values.pop("version_2")
@@ -113,7 +112,7 @@ def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reader_settings(data: SquadDataSettings) -> str:
-    """The content of SETTINGS_FILE: windows and answers as in training."""
+    """The content of READER_FILE: windows and answers as in training."""
     return json.dumps({"windows": vars(data.windows()), "answers": vars(data.answers())}, indent=1) + "\n"
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from bert.conversion.model_usage import READER_FILE, Usage, usage_texts
 from bert.files import write_atomically
 from bert.finetuning import feature_cache, text_files
 from bert.finetuning.feature_cache import FeatureCache
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.squad import examples as squad_examples
 from bert.finetuning.squad import features as squad_features
-from bert.finetuning.squad.config import SETTINGS_FILE, SquadConfig, reader_settings
+from bert.finetuning.squad.config import SquadConfig, reader_settings
 from bert.finetuning.squad.examples import SquadExamples, read_squad
 from bert.finetuning.squad.features import FeatureCounts, SquadFeatures, build_features
 from bert.finetuning.squad.metrics import answers_of, best_thresholds, score_squad_1, score_squad_2
@@ -61,7 +62,10 @@ def read_data(config: SquadConfig) -> FineTuningData:
         train,
         evaluation=sets if run.do_eval else [],
         prediction=[] if run.do_eval else sets,
-        texts={SETTINGS_FILE: reader_settings(data)},
+        texts={
+            READER_FILE: reader_settings(data),
+            **usage_texts(Usage("squad", data.max_seq_length), data.do_lower_case),
+        },
         summary_names={"eval_exact_match": "exact_match", "eval_f1": "F1"},
     )
 
