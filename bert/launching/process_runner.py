@@ -1,71 +1,117 @@
 """Runs the commands of a launcher one at a time, and passes signals on to the ranks so that they save and stop."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from bert import REPOSITORY
 from bert.config.training_settings import TrainingConfig
-from bert.exit_codes import INTERRUPTED
-from bert.launching.progress_bar import PhaseProgress, pass_on
+from bert.exit_codes import INTERRUPTED, OK
+from bert.launching.progress_bar import Display, PhaseProgress
+from bert.launching.worker_output import LAUNCHER_LOG, WorkerOutput
 from bert.reporting.logs import QUIET_STEPS
+from bert.training.interruption import STOPPED_BY
+
+_NAMES = {signal.SIGINT: "Ctrl-C"}  # for people; the others are called by their names
 
 
 class Runner:
     """Runs one command at a time and passes SIGINT, SIGTERM, SIGHUP and SIGUSR1 on to it as one SIGTERM."""
 
     def __init__(self) -> None:
-        self.stop_requested = False
+        self.stopped_by: str | None = None  # Ctrl-C, SIGTERM ...
         self._process: subprocess.Popen[bytes] | None = None
+        self._reason_file: Path | None = None  # of a training
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, self._on_signal)
 
-    def run(self, command: Sequence[str], log_file: Path | None = None, training: TrainingConfig | None = None) -> int:
-        """Run a command; its output goes to ours, and to `log_file`.
+    @property
+    def stop_requested(self) -> bool:
+        return self.stopped_by is not None
 
-        Args:
-            training: what the command trains; on a terminal its steps are shown as a bar.
+    def run(self, command: Sequence[str]) -> int:
+        """Run a command, whose output is ours.
+
         Returns:
             Its exit code, 128 + number if a signal ended it, INTERRUPTED if a stop was requested before.
         """
+        return self._run(command, {})
+
+    def train(self, command: Sequence[str], config: TrainingConfig, log_dir: Path, log_file: Path | None = None) -> int:
+        """Run Paddle's launcher and show what this node's first rank writes; on a terminal its steps are a bar.
+
+        Args:
+            log_dir: the launcher's own; its output is kept there.
+            log_file: for the lines that are shown; none: not kept.
+        Returns:
+            As `run`.
+        """
+        output = WorkerOutput(log_dir)
+        progress = PhaseProgress(config.stage_dir(), config.stage()) if sys.stdout.isatty() else None
+        display = Display(log_file, progress)
+
+        def show(ended: bool = False) -> None:
+            for line in output.new_lines(ended):
+                display(line)
+
+        self._reason_file = log_dir / "stopped_by"
+        self._reason_file.unlink(missing_ok=True)
+        environment = {STOPPED_BY: str(self._reason_file), **({QUIET_STEPS: "1"} if progress else {})}
+        with open(log_dir / LAUNCHER_LOG, "ab") as launcher_log:
+            code = self._run(command, environment, show, stdout=launcher_log, stderr=subprocess.STDOUT)
+        self._reason_file = None
+        show(ended=True)
+        if progress is not None:
+            progress.close()
+        if code not in (OK, INTERRUPTED) and not self.stop_requested:
+            for line in output.unseen_reason():
+                display(f"{line}\n".encode())
+        display.close()
+        return code
+
+    def _run(
+        self, command: Sequence[str], variables: dict[str, str], each: Callable[[], None] = lambda: None, **streams: Any
+    ) -> int:
+        """Run a command to its end and call `each` about ten times a second; exit code as `run`."""
         if self.stop_requested:
             return INTERRUPTED
-        progress = None
-        if training is not None and sys.stdout.isatty():
-            progress = PhaseProgress(training.stage_dir(), training.stage())
         # A separate session: Ctrl-C in the terminal reaches only this process, which passes it on once.
         self._process = subprocess.Popen(
             command,
             start_new_session=True,
-            env=repository_environment() | ({QUIET_STEPS: "1"} if progress else {}),
-            stdout=subprocess.PIPE if log_file or progress else None,
+            env=repository_environment() | variables,
             preexec_fn=_ignore_usr1,
+            **streams,
         )
         if self.stop_requested:
             self._pass_on()
-        if log_file is not None or progress is not None:
-            pass_on(self._process, log_file, progress)
-        code = self._process.wait()
-        if progress is not None:
-            progress.close()
+        while (code := self._process.poll()) is None:
+            each()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.1)
         self._process = None
         return code if code >= 0 else 128 - code
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self.stop_requested:
-            print(f"\n{signal.Signals(number).name}: saving, then stopping ...", file=sys.stderr, flush=True)
-        self.stop_requested = True
+            self.stopped_by = _NAMES.get(signal.Signals(number), signal.Signals(number).name)
+            saving = "saving, then " if self._reason_file else ""
+            print(f"\n{self.stopped_by}: {saving}stopping ...", file=sys.stderr, flush=True)
         self._pass_on()
 
     def _pass_on(self) -> None:
         """Signal the ranks themselves if there are any: paddle.distributed.launch would kill them after 30 seconds."""
         if self._process is None or self._process.poll() is not None:
             return
+        if self._reason_file is not None:
+            with contextlib.suppress(OSError):  # the ranks then name the signal that they get
+                self._reason_file.write_text(str(self.stopped_by))
         for pid in ranks_of(self._process) or [self._process.pid]:
             try:
                 os.kill(pid, signal.SIGTERM)

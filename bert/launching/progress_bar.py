@@ -1,11 +1,8 @@
-"""A progress bar for a training that runs in other processes, and their output, passed on line by line."""
+"""A progress bar for a training that runs in other processes, and the display of their output, line by line."""
 
-import contextlib
 import os
-import subprocess
 import sys
 import threading
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,13 +13,16 @@ from bert.reporting.logs import Sink
 
 
 class PhaseProgress(threading.Thread):
-    """Draws progress.json, which rank 0 replaces about once a second, until `close`."""
+    """Draws progress.json, which rank 0 replaces about once a second, until `close`; before the first, the seconds."""
 
     def __init__(self, stage_dir: Path, title: str, interval_seconds: float = 0.5):
         super().__init__(daemon=True)
         self._file, self._title, self._interval = stage_dir / "progress.json", title, interval_seconds
         self._closing = threading.Event()
         self._bar: Any = None
+        self._waiting: Any = tqdm(
+            desc=title, bar_format="{desc}: preparing, {elapsed}", file=sys.stdout, leave=False, dynamic_ncols=True
+        )
         self._before = read_json(self._file)  # of an earlier run: drawn only once it changes
         self.start()
 
@@ -38,14 +38,17 @@ class PhaseProgress(threading.Thread):
         self._closing.set()
         self.join()
         self._draw()
-        if self._bar is not None:
-            self._bar.close()
+        for bar in (self._bar, self._waiting):
+            if bar is not None:
+                bar.close()
 
     def _draw(self) -> None:
         values = read_json(self._file)
         if not values or values == self._before:
+            self._waiting.refresh()
             return
         if self._bar is None:
+            self._waiting.close()
             self._bar = tqdm(
                 total=values["total_steps"],
                 initial=values["first_step"],
@@ -60,30 +63,35 @@ class PhaseProgress(threading.Thread):
         self._bar.update(values["step"] - self._bar.n)
 
 
-def pass_on(process: "subprocess.Popen[bytes]", log_file: Path | None, progress: PhaseProgress | None) -> None:
-    """Copy the process's output to ours as it comes, above the bar if there is one, and to the log file if any.
+class Display:
+    """Shows lines of a program on our output, above the bar if there is one, and keeps them in a file if there is one.
 
-    A full disk or a closed terminal ends neither the process nor the reading of its output.
+    A full disk or a closed terminal ends nothing: what fails is switched off with one line.
     """
-    assert process.stdout is not None
-    keep, show = Sink(str(log_file)), Sink("console output")
-    with contextlib.ExitStack() as stack:
-        log: list[IO[bytes]] = []
-        if log_file is not None:
-            keep(lambda: log.append(stack.enter_context(_opened(log_file))))
-        for line in process.stdout:
-            for file in log:
-                keep(partial(file.write, line))
-            show(partial(_show, line, progress))
+
+    def __init__(self, log_file: Path | None, progress: PhaseProgress | None) -> None:
+        self._keep, self._show = Sink(str(log_file)), Sink("console output")
+        self._progress, self._log_file = progress, log_file
+        self._file: IO[bytes] | None = None
+
+    def __call__(self, line: bytes) -> None:
+        if self._log_file is not None:
+            self._keep(lambda: self._write(line))
+        self._show(lambda: _print(line, self._progress))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            assert self._log_file is not None
+            self._log_file.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self._log_file, "ab", buffering=0)  # errors are raised here and not later by `close`
+        self._file.write(line)
 
 
-def _opened(log_file: Path) -> IO[bytes]:
-    """Unbuffered, so that an error is raised by the write and not later by `close`."""
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    return open(log_file, "ab", buffering=0)
-
-
-def _show(line: bytes, progress: PhaseProgress | None) -> None:
+def _print(line: bytes, progress: PhaseProgress | None) -> None:
     if progress is not None:
         progress.write(line.decode(errors="replace").rstrip("\n"))
         return

@@ -84,6 +84,7 @@ def training_command(
     """`script --config settings_file` on the ranks of this node, always through Paddle's launcher, even for one rank.
 
     Args:
+        log_dir: of the output of this node's ranks.
         meeting_point: of several nodes, `rendezvous.launcher_addresses`.
     """
     options = ["--log_level", "CRITICAL", "--job_id", job_id]
@@ -91,7 +92,6 @@ def training_command(
         master, own_address = meeting_point
         options += ["--nnodes", str(ranks.num_nodes), "--master", master, "--host", own_address]
         options += ["--rank", str(ranks.node_rank)] if ranks.node_rank is not None else []
-        log_dir /= own_address if ranks.node_rank is None else f"node{ranks.node_rank}"  # the nodes share the folder
     options += ["--log_dir", str(log_dir)]
     options += ["--devices", devices] if devices else ["--nproc_per_node", str(ranks.num_processes)]
     launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch"]

@@ -1,6 +1,7 @@
 """Stop requests: a signal or a file sets a flag, and the training loop saves at the end of the update."""
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from bert.exit_codes import INTERRUPTED
 
 logger = logging.getLogger(__name__)
 STOP_FILE = "STOP"  # in the output folder
+STOPPED_BY = "BERT_STOPPED_BY"  # environment variable: a file in which the launcher names what it was stopped by
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm can send USR1 before a time limit
 
 
@@ -85,4 +87,12 @@ class StopRequest:
         raise SystemExit(INTERRUPTED)
 
     def _set(self, number: int, frame: FrameType | None) -> None:
-        self.signal_name = signal.Signals(number).name
+        self.signal_name = _name_by_launcher() or signal.Signals(number).name
+
+
+def _name_by_launcher() -> str | None:
+    """What the launcher of this rank was stopped by; it passes every signal on as SIGTERM."""
+    try:
+        return Path(os.environ.get(STOPPED_BY, "")).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None

@@ -152,18 +152,18 @@ def test_both_phases_summary_picture_and_done(workplace):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_is_passed_on_once_and_the_exit_code_says_try_again(workplace, number):
     process = start("--seed", "75")
-    assert process.stdout.readline() == "training 1\n"
+    assert [process.stdout.readline()[:16] for _ in range(2)] == ["phase1: starting", "training 1\n"]
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 75, output
-    assert "saved 1" in output and "the same command continues" in output
+    assert "saved 1" in output and "saved step 1; the same command resumes" in output
     assert not (workplace / "out/phase2.yaml").exists()
 
 
 @pytest.mark.thorough
 def test_nobody_reading_the_output_is_no_failure(workplace):
     process = start()
-    assert [process.stdout.readline() for _ in range(2)] == ["training 1\n", "training 2\n"]
+    assert [process.stdout.readline() for _ in range(4)][1::2] == ["training 1\n", "training 2\n"]
     process.stdout.close()
     assert process.wait(timeout=60) == 0
     assert (workplace / "out/summary.json").exists()

@@ -1,25 +1,77 @@
-"""Commands are run one at a time, and signals reach the ranks."""
+"""Commands are run one at a time, their output is shown once, and signals reach the ranks."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
 from bert.exit_codes import INTERRUPTED
+from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.process_runner import Runner, ranks_of
+from bert.training.interruption import STOPPED_BY, StopRequest
 from tests.support.waiting import wait_until
 
+CONFIG = parse_launch_arguments([]).phases[0]
+LAUNCHER = """
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+folder = pathlib.Path(sys.argv[1])
+print("banner of the launcher", flush=True)
+with open(folder / "workerlog.0", "a") as log:
+    print("step 1", file=log, flush=True)
+    stop = pathlib.Path(os.environ["BERT_STOPPED_BY"])
+    while sys.argv[2] == "waits" and not stop.exists():
+        time.sleep(0.02)
+    print("last line without an end", end="", file=log)
+print("LAUNCHER: the log of the worker once more: step 1", flush=True)
+sys.exit(int(sys.argv[3]))
+"""
 
-def test_a_signal_before_training_stops_too():
-    runner = Runner()
-    try:
-        runner._on_signal(signal.SIGTERM, None)
-        assert runner.run([sys.executable, "-c", "1/0"]) == INTERRUPTED
-    finally:
-        for name in ("SIGTERM", "SIGHUP", "SIGUSR1"):
-            signal.signal(signal.Signals[name], signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+@pytest.fixture
+def runner():
+    yield Runner()
+    for name in ("SIGTERM", "SIGHUP", "SIGUSR1"):
+        signal.signal(signal.Signals[name], signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def train(runner, folder, mode="ends", code=0, log_file=None):
+    return runner.train([sys.executable, "-c", LAUNCHER, str(folder), mode, str(code)], CONFIG, folder, log_file)
+
+
+def test_a_signal_before_training_stops_too(runner):
+    runner._on_signal(signal.SIGTERM, None)
+    assert runner.run([sys.executable, "-c", "1/0"]) == INTERRUPTED
+
+
+@pytest.mark.parametrize("code", [0, 2, 75])
+def test_the_lines_of_this_start_are_shown_once_and_the_launchers_are_kept(runner, tmp_path, capfdbinary, code):
+    (tmp_path / "workerlog.0").write_text("a line of an earlier start\nerror: of an earlier start\n")
+    assert train(runner, tmp_path, code=code, log_file=tmp_path / "kept.log") == code
+    shown = capfdbinary.readouterr().out
+    assert shown == b"step 1\nlast line without an end" == (tmp_path / "kept.log").read_bytes()
+    assert (tmp_path / "launcher.log").read_text().startswith("banner")
+
+
+def test_ctrl_c_is_named_to_the_user_and_to_the_ranks(runner, tmp_path, capfd, monkeypatch):
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    assert train(runner, tmp_path, "waits", 75) == 75
+    found = capfd.readouterr()
+    assert found.err == "\nCtrl-C: saving, then stopping ...\n" and found.out.startswith("step 1\n")
+    assert runner.stopped_by == "Ctrl-C"
+    stop = StopRequest()
+    monkeypatch.setenv(STOPPED_BY, str(tmp_path / "stopped_by"))
+    stop._set(signal.SIGTERM, None)
+    assert stop.signal_name == "Ctrl-C"
+    train(Runner(), tmp_path)  # the next start is not told an old reason
+    stop._set(signal.SIGTERM, None)
+    assert stop.signal_name == "SIGTERM"
 
 
 def test_ranks_of_paddles_launcher_are_signalled_directly(tmp_path):

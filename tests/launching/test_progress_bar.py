@@ -9,13 +9,13 @@ import pytest
 from bert import REPOSITORY
 
 PASSING_ON = """
-import subprocess, sys
+import sys
 from pathlib import Path
-from bert.launching.progress_bar import pass_on
-process = subprocess.Popen([sys.executable, "-c", "for i in range(9999): print('line', i, flush=True)"],
-                           stdout=subprocess.PIPE)
-pass_on(process, Path(sys.argv[1]), None)
-sys.exit(process.wait())
+from bert.launching.progress_bar import Display
+display = Display(Path(sys.argv[1]), None)
+for number in range(9999):
+    display(f"line {number}\\n".encode())
+display.close()
 """
 
 

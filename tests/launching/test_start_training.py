@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert.config.command_line import resolve_config
+from bert.files import only_writer
 from bert.finetuning.glue.config import ENTRY
 from bert.launching import start_training as launching
 from bert.launching.ranks import Ranks
@@ -31,11 +32,11 @@ def config_of(folder: Path, **changes):
 class FakeRunner:
     """Notes the commands, and ends them with a code."""
 
-    def __init__(self, code: int = 0, stop_requested: bool = False):
-        self.code, self.stop_requested = code, stop_requested
+    def __init__(self, code: int = 0, stopped_by: str | None = None):
+        self.code, self.stopped_by, self.stop_requested = code, stopped_by, stopped_by is not None
         self.commands: list[list[str]] = []
 
-    def run(self, command, log_file, training):
+    def train(self, command, config, log_dir, log_file):
         self.commands.append(command)
         return self.code
 
@@ -51,7 +52,44 @@ def launch(config, ranks, runner):
 
 @pytest.mark.parametrize(("code", "result"), [(75, 75), (143, 75), (0, 0), (74, 74), (70, 70), (3, 3)])
 def test_a_failure_after_a_request_to_stop_is_still_a_failure(tmp_path, code, result):
-    assert launch(config_of(tmp_path), Ranks(1), FakeRunner(code, stop_requested=True)) == result
+    assert launch(config_of(tmp_path), Ranks(1), FakeRunner(code, "SIGTERM")) == result
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_an_interrupted_run_names_the_reason_and_the_step(tmp_path, saved, capsys):
+    config = config_of(tmp_path)
+    if saved:
+        (config.checkpoint_dir() / "22").mkdir(parents=True)
+    assert launch(config, Ranks(2), FakeRunner(75, "Ctrl-C")) == 75
+    found = capsys.readouterr()
+    assert found.err == f"interrupted (Ctrl-C){': saved step 22' if saved else ''}; the same command resumes\n"
+    action = "continuing at step 22" if saved else "starting"
+    assert found.out.startswith(
+        f"glue-custom: {action} with 2 ranks on the CPU, results in {config.log_dir()}; Ctrl-C "
+    )
+
+
+def test_a_stop_file_is_named_as_the_reason(tmp_path, capsys):
+    config = config_of(tmp_path)
+    config.log_dir().mkdir(parents=True)
+    (config.log_dir() / "summary.json").write_text('{"interrupted_by": "results/STOP"}')
+    assert launch(config, Ranks(1), FakeRunner(75)) == 75
+    assert capsys.readouterr().err == "interrupted (results/STOP); the same command resumes\n"
+
+
+def test_a_rank_that_the_kernel_killed_is_explained(tmp_path, capsys):
+    assert launch(config_of(tmp_path), Ranks(1), FakeRunner(247)) == 247
+    assert "exit code 247; a rank was killed, often because memory ran out (lower --batch-size)" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_second_start_is_refused_while_the_first_one_runs(tmp_path, runner, capsys):
+    config = config_of(tmp_path)
+    with only_writer(config.stage_dir() / "launch"), pytest.raises(SystemExit) as ended:
+        launch(config, Ranks(1), runner)
+    assert ended.value.code == 2 and not runner.commands
+    assert "another run is writing to it" in capsys.readouterr().err
 
 
 def test_nodes_wait_for_the_first_one_and_keep_their_logs_apart(tmp_path, runner, monkeypatch, capsys):
