@@ -1,4 +1,4 @@
-"""Checkpoint directories on disk: written atomically, verified when read, pruned to the newest.
+"""Checkpoint directories on disk: written atomically, verified when read, pruned to the newest and the best.
 
     STEP/
         <prefix>.safetensors             parameters by structured name
@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.files import lock, sha256_of_file, sync
+from bert.files import lock, sha256_of_file, sync, write_atomically
 
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+BEST = "best.json"  # beside the steps: which of them has the lowest held-out loss
 _TEMPORARY_PREFIX = ".saving-"
 _REPLACED_PREFIX = ".saving-replaced-"  # the step follows
 _LOCK = ".lock"
@@ -113,12 +114,45 @@ def remove_temporaries(parent: Path) -> None:
 
 
 def prune(parent: Path, keep: int) -> None:
-    """Delete all steps but the newest `keep`, oldest first, and all directories set aside but the newest `keep`."""
+    """Delete all steps but the newest `keep` and the best, oldest first, and all set aside but the newest `keep`."""
+    best = best_step(parent)
     for step in list_steps(parent)[:-keep]:
-        remove_step(parent, step)
+        if step != best:
+            remove_step(parent, step)
     aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)  # renaming sets st_ctime
     for path in aside[:-keep]:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def write_best(parent: Path, step: int, facts: dict[str, Any]) -> None:
+    """Name the step with the lowest held-out loss, whose checkpoint is never pruned; nothing if it is not there.
+
+    Args:
+        facts: further entries of best.json. `is_final` says that the training ended with these weights.
+    """
+    if step_directory(parent, step).is_dir():
+        write_atomically(parent / BEST, (json.dumps({"step": step, **facts}, indent=1) + "\n").encode())
+
+
+def best_step(parent: Path) -> int | None:
+    """The step that best.json names, if its checkpoint is there."""
+    step = _read_best(parent).get("step")
+    return step if isinstance(step, int) and step_directory(parent, step).is_dir() else None
+
+
+def final_step(parent: Path) -> int | None:
+    """The step whose weights are the result of a run: the newest, or the best if early stopping ended the run."""
+    steps = list_steps(parent)
+    best = best_step(parent) if _read_best(parent).get("is_final") else None
+    return best if best is not None else steps[-1] if steps else None
+
+
+def _read_best(parent: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((parent / BEST).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def remove_step(parent: Path, step: int) -> None:
@@ -188,7 +222,7 @@ def newest_valid(parent: Path, up_to: int | None = None) -> VerifiedCheckpoint |
 
 
 def weights_folder(path: Path) -> Path:
-    """The newest step below `path` if that is a run's output folder or a folder inside one, otherwise `path`.
+    """The final step below `path` if that is a run's output folder or a folder inside one, otherwise `path`.
 
     Phase 2 is preferred to phase 1, and the best weights of a fine-tuning to its newest.
 
@@ -205,7 +239,12 @@ def weights_folder(path: Path) -> Path:
         raise CheckpointError(
             f"{path} holds checkpoints of several runs ({', '.join(sorted(map(str, parents)))}); name one of them"
         )
-    return step_directory(parent := parents.pop(), list_steps(parent)[-1]) if parents else path
+    if not parents:
+        return path
+    parent = parents.pop()
+    step = final_step(parent)
+    assert step is not None
+    return step_directory(parent, step)
 
 
 def require_space(parent: Path, num_bytes: int) -> None:

@@ -6,16 +6,18 @@ from typing import Any
 
 import yaml
 
-from bert.checkpoints.directories import list_steps
+from bert.checkpoints.directories import final_step, list_steps
+from bert.config.flags import flat_fields
 from bert.config.training_settings import AnyConfig, TrainingConfig, derive
 
 # A run may be resumed with other values of these settings: they do not decide what is learned from which samples.
 # `check_continues` checks that global batch, seed and data equal those of the checkpoint when it is loaded.
 MAY_DIFFER_SECTIONS = ("batch", "initialization", "hardware")
 MAY_DIFFER = frozenset(
-    "async_checkpoint benchmark benchmark_steps benchmark_warmup_steps cache_dir do_eval do_predict do_train eval_dir "
-    "eval_freq eval_samples group_by_length keep_checkpoints log_freq loss_spike_action loss_spike_factor "
-    "max_consecutive_skipped_steps model_prefix num_steps_per_checkpoint num_workers output_dir rank_check_freq "
+    "async_checkpoint benchmark benchmark_steps benchmark_warmup_steps cache_dir do_eval do_predict do_train "
+    "early_stopping eval_dir eval_freq eval_samples group_by_length keep_best_checkpoint keep_checkpoints log_freq "
+    "loss_spike_action loss_spike_factor max_consecutive_skipped_steps model_prefix num_steps_per_checkpoint "
+    "num_workers output_dir overfitting_evaluations rank_check_freq "
     "report_file sequence_length_multiple steps_this_run vocab_file watchdog_seconds".split()
 )
 
@@ -30,13 +32,24 @@ def has_checkpoint(config: TrainingConfig) -> bool:
 
 
 def is_done(config: TrainingConfig) -> bool:
-    """Whether all updates were made and their checkpoint is there; a benchmark is never done."""
-    done = read_json(config.stage_dir() / "summary.json").get("steps", 0) >= config.run.max_steps
-    return done and not config.run.benchmark and (config.checkpoint_dir() / str(config.run.max_steps)).is_dir()
+    """Whether all updates were made, or early stopping ended them, and their checkpoint is there.
+
+    A benchmark is never done, nor is a run whose number of updates is not known yet.
+    """
+    run, summary = config.run, read_json(config.stage_dir() / "summary.json")
+    if run.benchmark or run.max_steps < 1:
+        return False
+    steps = run.max_steps
+    if summary.get("stopped_early") and summary.get("max_steps", 0) >= steps:
+        if 0 < getattr(run, "early_stopping", 0) <= summary.get("early_stopping", 0):
+            steps = summary["steps"]
+    return summary.get("steps", 0) >= steps and (config.checkpoint_dir() / str(steps)).is_dir()
 
 
 def refuse_other_run(config: TrainingConfig) -> None:
     """Refuse a run that differs in what it learns from the one in its output folder.
+
+    A run may be extended: more updates or epochs than before. It may be shortened to what it has not made yet.
 
     Raises:
         ValueError: the first setting that differs and decides what is learned.
@@ -48,10 +61,54 @@ def refuse_other_run(config: TrainingConfig) -> None:
         for name, value in values.items():
             if section in MAY_DIFFER_SECTIONS or name in MAY_DIFFER or before.get(name) == value:
                 continue
+            if name not in before and value == _default(config, name):  # of a version that did not have it
+                continue
+            if _may_extend(config, name, value, before.get(name)):
+                continue
             raise ValueError(
                 f"{name}={value} differs from {before.get(name)} of the run in {config.run.output_dir}; "
                 "pass another --output-dir, delete that one, or repeat its settings"
             )
+
+
+def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> bool:
+    """Whether a run may be continued with another value of its length.
+
+    Raises:
+        ValueError: fewer updates than it has made.
+    """
+    if name == "max_steps" and value < 1:
+        return getattr(config.run, "epochs", None) is not None  # as many as the data say
+    if name == "max_steps":
+        made = list_steps(config.checkpoint_dir())[-1]
+        if value < made:
+            raise ValueError(
+                f"max_steps={value} must be at least the {made} updates that the run in {config.run.output_dir} has "
+                "made (more extends it); pass another --output-dir for a shorter run"
+            )
+        return True
+    return name == "epochs" and (value is None or before is None or value > before)
+
+
+def _default(config: TrainingConfig, name: str) -> Any:
+    return flat_fields(type(config))[name][1].get_default()
+
+
+def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
+    """A line about a phase 2 that began with weights of phase 1 which are no longer its last; None if it did not."""
+    steps = list_steps(phase2.checkpoint_dir())
+    last = final_step(phase1.checkpoint_dir())
+    if not steps or last is None:
+        return None
+    progress = phase2.checkpoint_dir() / str(steps[-1]) / f"{phase2.run.model_prefix}_progress.json"
+    source = Path(read_json(progress).get("carried", {}).get("started_from", ""))
+    if source.parent != phase1.checkpoint_dir() or source.name == str(last):
+        return None
+    return (
+        f"{phase2.stage()} keeps its start, the weights of {phase1.stage()} after update {source.name}, though "
+        f"{phase1.stage()} now ends at {last}; to start it anew, remove {phase2.stage_dir()} and "
+        f"{phase2.checkpoint_dir()}"
+    )
 
 
 def continued(config: AnyConfig) -> AnyConfig | None:

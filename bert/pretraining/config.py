@@ -30,6 +30,15 @@ class PretrainingRunSettings(RunSettings):
         description="1: short sequences; 2: long sequences, continuing phase 1"
     )
     eval_samples: int = Field(2048, ge=1, description="held-out sequences of one evaluation, at most")
+    keep_best_checkpoint: bool = Field(
+        True, description="save when the held-out masked-LM loss is the lowest so far, and never prune that checkpoint"
+    )
+    overfitting_evaluations: int = Field(
+        3, ge=0, description="warn when this many evaluations in a row are above the lowest held-out loss; 0: off"
+    )
+    early_stopping: int = Field(
+        0, ge=0, description="end the phase after this many evaluations without a lower held-out loss; 0: off"
+    )
 
 
 class PretrainingInitializationSettings(InitializationSettings):

@@ -40,7 +40,7 @@ class Pretraining(Task):
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)
         self._unigram_entropy: float | None = None
         self.fingerprint, self.evaluates = self._train.fingerprint, self._held_out is not None
-        self.num_samples, self.keeps_best = self._train.num_samples, self.evaluates and config.run.keep_best
+        self.num_samples, self.keeps_best = self._train.num_samples, self.evaluates and config.run.keep_best_checkpoint
         self.batches = PretrainingLoader(  # type: ignore[method-assign, assignment]
             self._train,
             global_batch_size=config.batch.resolved_global_batch_size(group.world_size),

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +48,14 @@ def initialize_weights(
         )
     if start := settings.initial_weights():
         is_strict = getattr(settings, "from_phase1_final_params", None) is not None
-        newest = _newest(start, config, "phase1") if is_strict else None
-        path = newest or checkpoint_files.weights_folder(start)
+        final = _final(start, config, "phase1") if is_strict else None
+        path = final or checkpoint_files.weights_folder(start)
         weights = checkpoint.load_parameters(path) if is_strict else pretrained_parameters(path, config.model)
         checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_strict)
         if program.amp_optimizer is not None:
             program.amp_optimizer.amp_init(device.place, scope=device.scope, rewrite_master_weight=True)
         logger.info(f"starting from the weights of {path}")
+        return replace(progress, carried={"started_from": str(path)})
     return progress
 
 
@@ -154,6 +156,14 @@ def _newest(source: Path, config: TrainingConfig, stage: str) -> VerifiedCheckpo
     for parent in _parents(source, config, stage):
         if checkpoint_files.list_steps(parent):
             return checkpoint_files.newest_valid(parent)
+    return None
+
+
+def _final(source: Path, config: TrainingConfig, stage: str) -> VerifiedCheckpoint | None:
+    """The valid checkpoint with which a stage at or below `source` ended; None without any."""
+    for parent in _parents(source, config, stage):
+        if checkpoint_files.list_steps(parent):
+            return checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
     return None
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: written while it runs, pruned to the newest, restored for a roll back."""
+"""Checkpoints of a training run: written while it runs, pruned to the newest and the best, restored for a roll back."""
 
 import json
 import logging
@@ -50,13 +50,18 @@ class NoCheckpoints:
     def restore(self, step: int) -> Progress | None:
         return None
 
+    def has(self, step: int) -> bool:
+        """Whether the checkpoint of a step is there, as rank 0 sees it."""
+        return False
+
 
 class Checkpoints(NoCheckpoints):
     """Writes a run's checkpoints and restores them.
 
     Args:
-        start: the run's progress before its first update.
+        start: the run's progress before its first update; what it carries, all checkpoints carry.
         texts: further files of each checkpoint, by name: what a fine-tuned model needs to be used.
+        best_metric: the held-out loss whose best checkpoint is never pruned; None: only the newest are kept.
     """
 
     def __init__(
@@ -67,9 +72,10 @@ class Checkpoints(NoCheckpoints):
         start: Progress,
         writer: CheckpointWriter,
         texts: Mapping[str, str] | None = None,
+        best_metric: str | None = None,
     ) -> None:
         self._config, self._device, self._start, self._writer = config, device, start, writer
-        self._program, self._texts = program, texts or {}
+        self._program, self._texts, self._best_metric = program, texts or {}, best_metric
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
 
     def save(self, step: int, epoch: int, carried: dict) -> None:
@@ -107,10 +113,14 @@ class Checkpoints(NoCheckpoints):
             checkpoint_files.set_aside_newer(parent, found)
         return progress
 
+    def has(self, step: int) -> bool:
+        return checkpoint_files.step_directory(self._config.checkpoint_dir(), step).is_dir()
+
     def _capture(self, step: int, epoch: int, carried: dict) -> Callable[[], None]:
         # One save is in flight at most, so the writer has finished with the arrays of the save before.
         parameters, optimizer, scalars = checkpoint.capture(self._device.scope, self._program, self._arrays)
         self._arrays = (parameters, optimizer)
+        carried = {**self._start.carried, **carried}
         progress = replace(self._start, step=step, epoch=epoch, carried=carried, **scalars)
         return lambda: self._write(parameters, optimizer, progress)
 
@@ -128,5 +138,10 @@ class Checkpoints(NoCheckpoints):
             config.vocabulary_file(),
             self._texts,
         )
+        held_out = progress.carried.get("held_out", {})
+        if self._best_metric is not None and held_out.get("best"):
+            step, loss = held_out["best"]
+            facts = {self._best_metric: loss, "is_final": held_out["has_stopped"]}
+            checkpoint_files.write_best(parent, step, facts)
         checkpoint_files.prune(parent, config.run.keep_checkpoints)
         logger.info(f"saved {directory}")

@@ -9,6 +9,7 @@ from bert.config.training_settings import TrainingConfig
 from bert.model.objectives import Objective
 from bert.reporting.logs import Log
 from bert.training.devices import Device
+from bert.training.held_out_loss import HeldOutLoss
 from program import TrainingProgram
 
 
@@ -38,6 +39,8 @@ class Task:
         evaluates: whether `evaluate` has anything to evaluate.
         finishes: whether `finish` has work to do after training.
         texts: files to keep in checkpoints, name -> content.
+        num_samples: of the training data, one epoch; 0: epochs are not logged.
+        keeps_best: whether the checkpoint with the best held-out loss is kept, whatever --keep-checkpoints.
     """
 
     config: TrainingConfig
@@ -47,6 +50,8 @@ class Task:
     evaluates: bool = False
     finishes: bool = False
     texts: Mapping[str, str] = {}
+    num_samples: int = 0
+    keeps_best: bool = False
 
     def batches(self, step: int) -> Generator[Any, None, None]:
         """This rank's global batches from update `step` on."""
@@ -59,6 +64,10 @@ class Task:
     def evaluate(self, step: int) -> dict[str, float]:
         """Metrics after update `step`, their names beginning with `eval_`. Every rank calls it; rank 0 has them."""
         raise NotImplementedError
+
+    def held_out_loss(self, carried: dict[str, Any] | None) -> HeldOutLoss:
+        """The loss that decides the best checkpoint and early stopping, with the state of a resumed checkpoint."""
+        return HeldOutLoss(None)
 
     def is_complete(self) -> bool:
         """Whether an earlier run of this task left nothing to do after its last update, as rank 0 sees it."""

@@ -12,6 +12,7 @@ from bert.reporting.logs import Log
 from bert.runtime.paddle_api import paddle, read_variable, write_variable
 from bert.training.devices import Device
 from bert.training.health_checks import check_finite, check_ranks
+from bert.training.held_out_loss import HeldOutLoss
 from bert.training.interruption import StopRequest
 from bert.training.interval_metrics import collect
 from bert.training.saving import NoCheckpoints
@@ -30,10 +31,11 @@ class Outcome:
 
     step: int
     epoch: int
-    finished: bool  # all steps of the stage are done
+    finished: bool  # all steps of the stage are done, or early stopping ended it
     interrupted_by: str | None
     metrics: dict[str, float]  # of the last log line, and of evaluations after it
     totals: Totals
+    held_out: dict  # figures of the held-out loss: the best, that of the given weights, early stopping
 
 
 class Trainer:
@@ -43,6 +45,10 @@ class Trainer:
         log: of this rank.
         evaluate: step -> metrics; None without held-out data.
         checkpoints: saves and restores; by default nothing is saved.
+        held_out: the held-out loss that is followed; by default none.
+        keeps_best: save a checkpoint when an evaluation is the best so far.
+        evaluates_first: evaluate before the first update, of given weights.
+        num_samples: samples of an epoch; 0: not logged.
     """
 
     def __init__(
@@ -56,9 +62,14 @@ class Trainer:
         evaluate: Callable[[int], dict[str, float]] | None = None,
         checkpoints: NoCheckpoints | None = None,
         watchdog: Watchdog | None = None,
+        held_out: HeldOutLoss | None = None,
+        keeps_best: bool = False,
+        evaluates_first: bool = False,
+        num_samples: int = 0,
     ) -> None:
         self._program, self._device, self._config, self._log, self._stop = program, device, config, log, stop
-        self._evaluate = evaluate
+        self._evaluate, self._held_out = evaluate, held_out or HeldOutLoss(None)
+        self._keeps_best, self._evaluates_first, self._num_samples = keeps_best, evaluates_first, num_samples
         self._checkpoints = checkpoints or NoCheckpoints()
         self._watchdog = watchdog or Watchdog(0, Path(), 0)
         self._sequences_per_update = config.batch.resolved_global_batch_size(device.group.world_size)
@@ -68,6 +79,9 @@ class Trainer:
         self._step, self._last_step, self._epoch = start_step, last_step, 0
         self._interrupted = False
         self._metrics: dict[str, float] = {}
+        if self._keeps_best and self._held_out.best and not self._checkpoints.has(self._held_out.best[0]):
+            self._held_out.forget_best()
+        self._stopped_early = self._held_out.has_stopped
         self._warmup_end = start_step + run.benchmark_warmup_steps if run.benchmark else None
         known = {field.name for field in fields(Totals)}
         before = Totals(**{name: value for name, value in carried.get("totals", {}).items() if name in known})
@@ -92,10 +106,12 @@ class Trainer:
         run = self._config.run
         self._begin_leg(start_step, last_step, carried or {})
         check_ranks(self._program, self._device, start_step)
+        if self._evaluates_first and start_step == 0:
+            self.evaluate()
         batches = open_batches(start_step)
         self._throughput.start()
         try:
-            while self._step < last_step and not self._interrupted:
+            while self._step < last_step and not self._interrupted and not self._stopped_early:
                 self._watchdog.beat(f"reading the batch of update {self._step + 1}")
                 batch = next(batches)
                 if self._spikes.guard.skips(self._step):
@@ -114,9 +130,10 @@ class Trainer:
                 self._throughput.pause()
                 if self._is_every(run.rank_check_freq):
                     check_ranks(self._program, self._device, self._step)
+                is_best = False
                 if self._step == run.max_steps or self._is_every(run.eval_freq):
-                    self.evaluate()
-                if self._is_ending() or self._is_every(run.num_steps_per_checkpoint):
+                    is_best = self.evaluate()
+                if self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best:
                     self._save()
                 self._log_saves()
                 self._throughput.start()
@@ -124,18 +141,32 @@ class Trainer:
             batches.close()
         self._checkpoints.finish()
         self._log_saves()
-        if start_step >= run.max_steps:  # the run was stopped between its last save and its summary
+        if self._step == start_step:  # the run was stopped between its last save and its summary
             self.evaluate()
         return self._outcome()
 
-    def evaluate(self) -> None:
-        """Add metrics of the held-out data, if there is any, to those of the last log line."""
+    def evaluate(self) -> bool:
+        """Add metrics of the held-out data, if there is any, to those of the last log line -> whether to save now."""
         if self._evaluate is None:
-            return
+            return False
         with self._watchdog.paused(f"evaluating after update {self._step}"):
             metrics = self._evaluate(self._step)
         self._metrics |= metrics
         self._log.evaluation(self._step, self._epoch, metrics)
+        return self._judge(metrics)
+
+    def _judge(self, metrics: dict[str, float]) -> bool:
+        """Follow the held-out loss -> whether this is the best so far and is kept. Rank 0 decides for all."""
+        if self._held_out.metric is None:
+            return False
+        collective, is_main = self._device.collective, self._device.group.is_main
+        verdict = self._held_out.observe(self._step, metrics)
+        if verdict.overfits:
+            logger.warning("%s", self._held_out.overfitting())
+        if collective.any(is_main and verdict.stops):
+            self._stopped_early = True
+            logger.info(f"early stopping after update {self._step:,}: {self._held_out.reason()}")
+        return collective.any(is_main and verdict.is_best and self._keeps_best)
 
     # ---- position ----------------------------------------------------------------------------------------------------
 
@@ -144,13 +175,14 @@ class Trainer:
         return bool(frequency) and not self._config.run.benchmark and self._step % (frequency or 1) == 0
 
     def _is_ending(self) -> bool:
-        return self._interrupted or self._step == self._last_step
+        return self._interrupted or self._stopped_early or self._step == self._last_step
 
     def _is_due_to_log(self) -> bool:
         """Whether the interval ends here. A save ends it too, as checkpoints lack the interval's sums on the device."""
         run = self._config.run
         ends = self._is_ending() or self._step == self._warmup_end or self._is_every(run.num_steps_per_checkpoint)
-        return ends or self._step % run.log_freq == 0
+        may_save = self._held_out.metric is not None and self._is_every(run.eval_freq)
+        return ends or may_save or self._step % run.log_freq == 0
 
     def _seconds_left(self) -> float:
         return self._throughput.seconds_left(self._last_step - self._step)
@@ -183,6 +215,8 @@ class Trainer:
         self._watchdog.beat(f"waiting for update {self._step}")
         found = collect(self._program, self._device, self._throughput, self._sequences_per_update)
         self._metrics = found.metrics
+        if self._num_samples:
+            self._metrics["epochs"] = self._step * self._sequences_per_update / self._num_samples
         self._log.train(self._step, self._epoch, found.metrics, self._seconds_left())
         self._check_finite()
         if self._config.run.benchmark:
@@ -191,6 +225,7 @@ class Trainer:
         progress = self._spikes.observe(self._step, self._epoch, found, complete, self._log)
         if progress is not None:
             self._step, self._interrupted = progress.step, False  # a stop request is read again after the next update
+            self._held_out = self._held_out.restored(progress.carried.get("held_out"))
         return progress
 
     def _check_finite(self) -> None:
@@ -203,9 +238,10 @@ class Trainer:
             return
         self._check_finite()
         self._watchdog.beat(f"saving step {self._step}")
-        self._checkpoints.save(
-            self._step, self._epoch, {**self._spikes.guard.carried(), "totals": asdict(self._totals())}
-        )
+        carried = {**self._spikes.guard.carried(), "totals": asdict(self._totals())}
+        if held_out := self._held_out.carried():
+            carried["held_out"] = held_out
+        self._checkpoints.save(self._step, self._epoch, carried)
 
     def _log_saves(self) -> None:
         """Log the times of finished saves. Raises SaveFailed if one failed."""
@@ -227,8 +263,9 @@ class Trainer:
         return Outcome(
             self._step,
             self._epoch,
-            finished=self._step >= self._config.run.max_steps,
-            interrupted_by=stopped_by if self._step < self._last_step else None,
+            finished=self._step >= self._config.run.max_steps or self._stopped_early,
+            interrupted_by=stopped_by if self._step < self._last_step and not self._stopped_early else None,
             metrics=self._metrics,
             totals=self._totals(),
+            held_out=self._held_out.figures(),
         )

@@ -18,13 +18,14 @@ from bert.config.command_line import dump_yaml
 from bert.config.training_settings import TrainingConfig
 from bert.files import write_atomically
 from bert.model.objectives import Objective
-from bert.model.optimization import Schedule, load_schedule
+from bert.model.optimization import load_schedule
 from bert.reporting.logs import QUIET_STEPS, Log, RunLog, early_messages
 from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.initialization import initialize_weights
-from bert.training.interruption import StopRequest
+from bert.training.interruption import STOPPED_BY, StopRequest
 from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start
+from bert.training.schedule import is_extended, resume_schedule, schedule_of
 from bert.training.task import Session, Task
 from bert.training.trainer import Outcome, Trainer
 from bert.training.watchdog import Watchdog
@@ -71,22 +72,47 @@ def _train(
     start = progress_at_start(config, task.fingerprint, group)
     progress = initialize_weights(config, program, device, start)
     log.first_step = progress.step
+    lasting = resume_schedule(config, device, progress)
+    held_out = task.held_out_loss(progress.carried.get("held_out"))
+    if is_extended(config, progress):
+        held_out.begin_again()
+    if (source := progress.carried.get("started_from")) is not None:
+        lasting["started_from"] = source
     facts |= task.prepare(Session(device, log, program, progress))
     log.parameters({**facts, "peak_tflops_per_rank": device.peak_tflops})
     if group.is_main:
         stop.watch(config.run.output_dir)
-    if progress.step >= config.run.max_steps and not config.run.benchmark:
+    if (progress.step >= config.run.max_steps or held_out.has_stopped) and not config.run.benchmark:
         logger.info(f"{config.stage()} is trained: step {progress.step} of {config.run.max_steps}")
         if not device.collective.any(group.is_main and not task.is_complete()):
             return exit_codes.OK
     checkpoints = NoCheckpoints()
     if not config.run.benchmark:
         writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
-        checkpoints = Checkpoints(config, program, device, start, writer, task.texts)
+        checkpoints = Checkpoints(
+            config,
+            program,
+            device,
+            dataclasses.replace(start, carried=lasting),
+            writer,
+            task.texts,
+            held_out.metric if task.keeps_best else None,
+        )
     with Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank) as watchdog:
         evaluate = task.evaluate if task.evaluates and not config.run.benchmark else None
         trainer = Trainer(
-            program, device, config, log, stop, evaluate=evaluate, checkpoints=checkpoints, watchdog=watchdog
+            program,
+            device,
+            config,
+            log,
+            stop,
+            evaluate=evaluate,
+            checkpoints=checkpoints,
+            watchdog=watchdog,
+            held_out=held_out,
+            keeps_best=task.keeps_best and not config.run.benchmark,
+            evaluates_first=held_out.metric is not None and config.initialization.initial_weights() is not None,
+            num_samples=task.num_samples,
         )
         last_step = _last_step(config, progress.step)
         outcome = trainer.run(task.batches, progress.step, last_step, progress.carried)
@@ -100,7 +126,8 @@ def _train(
     else:
         log.summary(figures)
     if outcome.interrupted_by:
-        logger.info(f"stopped by {outcome.interrupted_by} at step {outcome.step}, saved; start again to continue")
+        if STOPPED_BY not in os.environ:  # otherwise the launcher reports it
+            logger.info(f"stopped by {outcome.interrupted_by} at step {outcome.step}, saved; start again to continue")
         return exit_codes.INTERRUPTED
     return exit_codes.OK
 
@@ -128,16 +155,7 @@ def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[T
     )
     device = open_device(config, group)
     device.executor.run(program.startup)
-    optimizer = config.optimizer
-    schedule = Schedule(
-        optimizer.learning_rate,
-        config.warmup_steps(),
-        config.run.max_steps,
-        optimizer.lr_decay_power,
-        optimizer.warmup_start_lr,
-        optimizer.end_learning_rate,
-    )
-    load_schedule(device.scope, schedule, device.place)
+    load_schedule(device.scope, schedule_of(config), device.place)
     if program.amp_optimizer is not None:
         program.amp_optimizer.amp_init(device.place, scope=device.scope)
     return program, device
@@ -150,6 +168,7 @@ def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: T
     capacity = device.peak_tflops * 1e12 * totals.rank_seconds
     return {
         "steps": outcome.step,
+        "max_steps": config.run.max_steps,
         "finished": outcome.finished and not config.run.benchmark,
         "interrupted_by": outcome.interrupted_by,
         "e2e_train_time": totals.total_seconds,
@@ -163,7 +182,9 @@ def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: T
         "parameters": config.model.num_parameters(),
         "parameter_tensors": len(program.parameters),
         "world_size": device.group.world_size,
+        **({"epochs": metrics["epochs"]} if "epochs" in metrics else {}),
         **{name: value for name, value in metrics.items() if name.startswith("eval_")},
+        **outcome.held_out,
     }
 
 

@@ -6,7 +6,7 @@ python tests/support/runs.py CONFIG_JSON LAST_STEP    continue (or start) the ru
 import json
 import logging
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
@@ -16,13 +16,14 @@ if __name__ == "__main__":
 import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
 from tests.support import tiny
 from tests.support.messages import messages
-from bert.training import initialization, training_run
+from bert.training import initialization, schedule, training_run
 from bert.checkpoints.state import Progress
 from bert.checkpoints.writer import CheckpointWriter
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.runtime.paddle_api import read_variable, static
 from bert.reporting.logs import Log
+from bert.training.held_out_loss import HeldOutLoss
 from bert.training.interruption import StopRequest
 from bert.training.saving import Checkpoints
 from bert.training.trainer import Outcome, Trainer
@@ -66,9 +67,13 @@ def run(
     stop: StopRequest | None = None,
     log=None,
     evaluate=None,
+    early_stopping: int | None = None,
     train: bool = True,
 ) -> Run:
-    """Continue what `config` says to continue, up to `last_step`, in a scope of its own."""
+    """Continue what `config` says to continue, up to `last_step`, in a scope of its own.
+
+    With `early_stopping` (0: never) the held-out loss is followed, and the best checkpoint kept.
+    """
     tiny.join(tiny.ONE_RANK)
     start = start or fresh_progress(config)
     with static.scope_guard(static.Scope()), messages() as said:
@@ -83,10 +88,24 @@ def run(
                 return tiny.updates(step, program.gradient_accumulation_steps, change=change)
 
             with CheckpointWriter(config.run.async_checkpoint) as writer:  # ends its save however the run ends
-                checkpoints = Checkpoints(config, program, device, start, writer)
+                metric = None if early_stopping is None else "eval_masked_lm_loss"
+                held_out = HeldOutLoss(
+                    metric, early_stopping=early_stopping or 0, carried=progress.carried.get("held_out")
+                )
+                lasting = replace(start, carried=schedule.resume_schedule(config, device, progress))
+                checkpoints = Checkpoints(config, program, device, lasting, writer, best_metric=metric)
                 stop = StopRequest() if stop is None else stop
                 trainer = Trainer(
-                    program, device, config, log or Log(), stop, evaluate=evaluate, checkpoints=checkpoints
+                    program,
+                    device,
+                    config,
+                    log or Log(),
+                    stop,
+                    evaluate=evaluate,
+                    checkpoints=checkpoints,
+                    held_out=held_out,
+                    keeps_best=metric is not None,
+                    evaluates_first=metric is not None and config.initialization.initial_weights() is not None,
                 )
                 outcome = trainer.run(open_batches, progress.step, last_step, progress.carried)
         return Run(

@@ -1,0 +1,65 @@
+"""The learning-rate schedule of a run, also of one that is extended: --max-steps raised on a run with checkpoints.
+
+An extended run has the schedule of a run of the new length, from its current update on, with the warm-up that it has
+had: the warm-up keeps its number of updates and is not repeated, the decay is spread over the new length. The rate
+therefore rises once, at the current update, to the point of the new decay: with linear decay to 0, a finished run of
+2,500 updates that is extended to 5,000 continues at about half its peak.
+"""
+
+import logging
+
+from bert.checkpoints.state import Progress
+from bert.config.training_settings import TrainingConfig
+from bert.model.optimization import APPLIED_UPDATES, Schedule, load_schedule
+from bert.training.devices import Device
+
+logger = logging.getLogger(__name__)
+_WARMUP = "warmup_steps"  # in Progress.carried, of an extended run
+
+
+def schedule_of(config: TrainingConfig, warmup_steps: int | None = None, max_steps: int | None = None) -> Schedule:
+    """The schedule of the settings; warm-up and length may be those of an earlier leg."""
+    optimizer = config.optimizer
+    return Schedule(
+        optimizer.learning_rate,
+        config.warmup_steps() if warmup_steps is None else warmup_steps,
+        max_steps or config.run.max_steps,
+        optimizer.lr_decay_power,
+        optimizer.warmup_start_lr,
+        optimizer.end_learning_rate,
+    )
+
+
+def is_extended(config: TrainingConfig, progress: Progress) -> bool:
+    """Whether the run is longer than the checkpoint that it resumes says."""
+    return progress.step > 0 and config.run.max_steps > _planned(progress)
+
+
+def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) -> dict[str, int]:
+    """Load the schedule of a resumed run and log a change of its length -> what later checkpoints must carry."""
+    if progress.step == 0:
+        return {}
+    warmup_steps = _warmup_steps(config, progress)
+    schedule = schedule_of(config, warmup_steps)
+    load_schedule(device.scope, schedule, device.place)
+    before, now = _planned(progress), config.run.max_steps
+    applied = progress.counters.get(APPLIED_UPDATES, progress.step)
+    if before != now and progress.step < now and not config.run.benchmark:
+        last = schedule_of(config, warmup_steps, before).learning_rate_at(applied - 1)
+        logger.info(
+            f"{'extended' if now > before else 'shortened'} from {before:,} to {now:,} updates; learning rate "
+            f"continues at {schedule.learning_rate_at(applied):.3g} (that of the last update was {last:.3g})"
+        )
+    return {_WARMUP: warmup_steps} if warmup_steps != config.warmup_steps() else {}
+
+
+def _planned(progress: Progress) -> int:
+    return int(progress.settings["run"]["max_steps"])
+
+
+def _warmup_steps(config: TrainingConfig, progress: Progress) -> int:
+    """The warm-up that the run has had, unless another share of its length is asked for now."""
+    share = progress.settings["optimizer"]["warmup_proportion"]
+    if share != config.optimizer.warmup_proportion:
+        return config.warmup_steps()
+    return int(progress.carried.get(_WARMUP, int(_planned(progress) * share)))

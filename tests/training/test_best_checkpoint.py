@@ -1,0 +1,86 @@
+"""The best checkpoint by held-out loss, and what early stopping makes of it."""
+
+import json
+
+import pytest
+
+from bert.checkpoints.directories import BEST, best_step, final_step, list_steps, weights_folder
+from tests.support import runs, tiny
+
+LOSSES = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.6, 10: 4.7, 12: 4.8, 14: 4.9}
+
+
+def settings(directory, **changes):
+    values = {"max_steps": 14, "eval_freq": 2, "num_steps_per_checkpoint": 5, "keep_checkpoints": 1, "log_freq": 3}
+    return tiny.pretraining_config(directory, **{**values, **changes})
+
+
+def evaluate(step):
+    return {"eval_masked_lm_loss": LOSSES[step]}
+
+
+def best_of(config):
+    return json.loads((config.checkpoint_dir() / BEST).read_text())
+
+
+def test_the_best_checkpoint_is_saved_at_its_evaluation_and_never_pruned(tmp_path):
+    config = settings(tmp_path)
+    run = runs.run(config, 14, evaluate=evaluate, early_stopping=0)
+    assert list_steps(config.checkpoint_dir()) == [4, 14], "the best, and the newest"
+    assert best_of(config) == {"step": 4, "eval_masked_lm_loss": 4.0, "is_final": False}
+    assert run.outcome.held_out == {"best_eval_masked_lm_loss": 4.0, "best_step": 4}
+    assert final_step(config.checkpoint_dir()) == 14
+    assert weights_folder(config.run.output_dir).name == "14", "phase 2 and fine-tuning start from the last"
+
+
+def test_early_stopping_ends_the_phase_and_its_best_weights_are_the_result(tmp_path):
+    config = settings(tmp_path)
+    run = runs.run(config, 14, evaluate=evaluate, early_stopping=3)
+    outcome = run.outcome
+    assert (outcome.step, outcome.finished, outcome.interrupted_by) == (10, True, None)
+    assert outcome.held_out["stopped_early"] and outcome.held_out["best_step"] == 4
+    assert list_steps(config.checkpoint_dir()) == [4, 10]
+    assert best_of(config)["is_final"] and weights_folder(config.run.output_dir).name == "4"
+    assert any("early stopping after update 10: 3 evaluations without" in line for line in run.said)
+    second = tiny.pretraining_config(tmp_path, phase=2, from_phase1_final_params=config.checkpoint_dir())
+    started = runs.run(second, 1, train=False, start=runs.fresh_progress(second))
+    assert f"starting from the weights of {config.checkpoint_dir() / '4'}" in started.said
+    resumed = settings(tmp_path, from_checkpoint=config.run.output_dir)
+    again = runs.run(resumed, 14, evaluate=evaluate, early_stopping=3).outcome
+    assert (again.step, again.finished) == (10, True), "it stays stopped"
+    more = runs.run(resumed, 14, evaluate=evaluate, early_stopping=0).outcome
+    assert more.step == 14 and not best_of(config)["is_final"], "unless it is told to go on"
+
+
+@pytest.mark.parametrize("stop", [3, 6, 7])
+def test_a_resumed_run_keeps_the_same_best(tmp_path, stop):
+    config = settings(tmp_path)
+    runs.run(config, stop, evaluate=evaluate, early_stopping=0)
+    resumed = settings(tmp_path, from_checkpoint=config.run.output_dir)
+    run = runs.run(resumed, 14, evaluate=evaluate, early_stopping=0)
+    assert list_steps(config.checkpoint_dir()) == [4, 14]
+    assert run.outcome.held_out == {"best_eval_masked_lm_loss": 4.0, "best_step": 4}
+
+
+def test_a_best_whose_checkpoint_was_removed_is_found_anew(tmp_path):
+    import shutil
+
+    config = settings(tmp_path)
+    runs.run(config, 9, evaluate=evaluate, early_stopping=0)
+    shutil.rmtree(config.checkpoint_dir() / "4")
+    assert best_step(config.checkpoint_dir()) is None
+    resumed = settings(tmp_path, from_checkpoint=config.run.output_dir)
+    runs.run(resumed, 14, evaluate=evaluate, early_stopping=0)
+    assert best_of(config)["step"] == 10 and list_steps(config.checkpoint_dir()) == [10, 14]
+
+
+def test_given_weights_are_evaluated_before_the_first_update(tmp_path):
+    config = settings(tmp_path)
+    runs.run(config, 2, evaluate=evaluate, early_stopping=0)
+    given = settings(tmp_path, output_dir=tmp_path / "second", from_pretrained_params=config.run.output_dir)
+    evaluated = []
+    run = runs.run(
+        given, 4, evaluate=lambda step: evaluated.append(step) or {"eval_masked_lm_loss": 9.0 - step}, early_stopping=0
+    )
+    assert evaluated == [0, 2, 4]
+    assert run.outcome.held_out == {"initial_eval_masked_lm_loss": 9.0, "best_eval_masked_lm_loss": 5.0, "best_step": 4}
