@@ -14,7 +14,6 @@ import argparse
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,14 +22,16 @@ from bert.command_errors import command
 from bert.files import only_writer, shown, write_atomically
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
-from data.text.deduplication import MODES, SeenDocuments, TextDigest
+from data.text.deduplication import MODES, SeenDocuments
+from data.text.document import Document
 from data.text.encodings import NotTextError, check_encoding
+from data.text.held_out import LEAST_BYTES, MEASURABLE_BYTES, PARTS, divide, held_out_bytes, plan_division
 from data.text.lddl_writer import (
+    PART_SUFFIX,
     SourceWriter,
     WrittenFile,
     check_free,
     check_language,
-    document_id,
     fresh_folder,
     publish,
     utf8,
@@ -48,9 +49,7 @@ from data.text.readers import (
 )
 
 REPORT_NAME = "report.json"
-_SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates
 _LARGE_BYTES = 50 << 20
-_COPY_BYTES = 1 << 20
 _MAX_EXAMPLES = 20
 
 
@@ -73,47 +72,7 @@ class ImportSettings:
 
     def parts(self) -> tuple[str, ...]:
         """Names of the parts, "" if the corpus is not split."""
-        return ("train", "held_out") if self.held_out_fraction else ("",)
-
-    def part_of(self, sha256: bytes) -> str:
-        """The part of a document, decided by the hash of its text alone."""
-        if not self.held_out_fraction:
-            return ""
-        return "held_out" if int.from_bytes(sha256[:8], "big") < self.held_out_fraction * 2.0**64 else "train"
-
-
-class _Document:
-    """A document that is being read: its text with single spaces, in memory or, if long, on the disk."""
-
-    def __init__(self, identifier: str, near: bool, folder: Path) -> None:
-        self.id = utf8(document_id(identifier)).decode()
-        self.digest = TextDigest(near)
-        self.characters = self.num_bytes = 0
-        self._spool = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(folder))
-        self._space = False
-
-    def add(self, text: str) -> None:
-        words = " ".join(text.split())
-        self._space |= text[:1].isspace()
-        if words:
-            joined = " " * (self._space and self.characters > 0) + words
-            data = utf8(joined)
-            self._spool.write(data)
-            self.digest.add(data)
-            self.characters += len(joined)
-            self.num_bytes += len(data)
-            self._space = False
-        self._space |= text[-1:].isspace()
-
-    def write(self, writer: SourceWriter) -> None:
-        writer.write(utf8(self.id) + b" ", is_end=False)
-        self._spool.seek(0)
-        while data := self._spool.read(_COPY_BYTES):
-            writer.write(data, is_start=False, is_end=False)
-        writer.write(b"\n", is_start=False)
-
-    def close(self) -> None:
-        self._spool.close()
+        return PARTS if self.held_out_fraction else ("",)
 
 
 def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> dict:
@@ -131,36 +90,61 @@ def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> di
     for final in finals.values():
         check_free(final)
     work = fresh_folder(output / UNFINISHED_NAME)
+    try:
+        files, duplicates = _write_documents(inputs, settings, findings, work)
+        written = _divided(files, settings, findings, work) if settings.held_out_fraction else {"all": files}
+    except BaseException:  # Ctrl-C too
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    empty = [part for part, some in written.items() if not some]
+    if empty:
+        shutil.rmtree(work)
+        raise ValueError(
+            f"{len(inputs)} files gave no document{'' if empty[0] == 'all' else ' for ' + empty[0]}: "
+            f"{dict(findings.counts)} {findings.problems[:3]}; check --format, --text-field and "
+            "--held-out-fraction"
+        )
+    report = _report(settings, inputs, findings, duplicates, written)
+    write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
+    return _finish(output, report, finals)
+
+
+def _write_documents(
+    inputs: list[Input], settings: ImportSettings, findings: Findings, work: Path
+) -> tuple[list[WrittenFile], list[str]]:
+    """Write all documents to work/all; returns the files, and the first duplicates that were dropped."""
+    duplicates: list[str] = []
     seen = (
         SeenDocuments(work / "seen.sqlite", settings.deduplicate, settings.near_threshold)
         if settings.deduplicate
         else None
     )
-    writers = {part: SourceWriter(work / (part or "all")) for part in finals}
-    duplicates: list[str] = []
+    writer = SourceWriter(work / "all")
     try:
         for document in _documents(inputs, settings, findings, work):
-            _place(document, settings, findings, seen, writers, duplicates)
+            _place(document, settings, findings, seen, writer, duplicates)
             document.close()
-        for writer in writers.values():
-            writer.close()
-    except BaseException:  # Ctrl-C too; closing the files would finish them, and might raise again
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+        writer.close()
     finally:
         if seen is not None:
             seen.close()
-    empty = [part for part, writer in writers.items() if not writer.files]
-    if empty:
-        shutil.rmtree(work)
-        raise ValueError(
-            f"{len(inputs)} files gave no document{' for ' + empty[0] if empty[0] else ''}: "
-            f"{dict(findings.counts)} {findings.problems[:3]}; check --format, --text-field and "
-            "--held-out-fraction"
-        )
-    report = _report(settings, inputs, findings, duplicates, {part: writer.files for part, writer in writers.items()})
-    write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
-    return _finish(output, report, finals)
+    return writer.files, duplicates
+
+
+def _divided(
+    files: list[WrittenFile], settings: ImportSettings, findings: Findings, work: Path
+) -> dict[str, list[WrittenFile]]:
+    """Divide the files of work/all between work/train and work/held_out."""
+    paths = [work / "all" / f"{file.name}{PART_SUFFIX}" for file in files]
+    total = findings.counts["bytes of text"]
+    writers = {part: SourceWriter(work / part) for part in PARTS}
+    with progress("held-out part", 2 * total) as meter:
+        division = plan_division(paths, total, settings.held_out_fraction, meter.update)
+        divide(paths, division, writers, meter.update)
+    for writer in writers.values():
+        writer.close()
+    (work / "all").rmdir()
+    return {part: writer.files for part, writer in writers.items()}
 
 
 def _begun_report(output: Path, settings: ImportSettings, inputs: list[Input]) -> dict | None:
@@ -183,11 +167,11 @@ def _finish(output: Path, report: dict, finals: dict[str, Path]) -> dict:
     return report
 
 
-def _documents(inputs: list[Input], settings: ImportSettings, findings: Findings, work: Path) -> Iterator[_Document]:
+def _documents(inputs: list[Input], settings: ImportSettings, findings: Findings, work: Path) -> Iterator[Document]:
     near = settings.deduplicate == "near"
     with progress("import", total_bytes(inputs)) as meter:
         for source in inputs:
-            document: _Document | None = None
+            document: Document | None = None
             try:
                 for piece in read_pieces(source, settings.reading, findings):
                     document = _grown(document, piece, near, work)
@@ -209,13 +193,13 @@ def _leave_out(source: Input, error: NotTextError, findings: Findings) -> None:
     findings.problem(f"{shown(source.path)}: {error}; left out")
 
 
-def _grown(document: _Document | None, piece: Piece, near: bool, work: Path) -> _Document:
-    document = document or _Document(piece.id, near, work)
+def _grown(document: Document | None, piece: Piece, near: bool, work: Path) -> Document:
+    document = document or Document(piece.id, near, work)
     document.add(piece.text)
     return document
 
 
-def _warn_if_large(source: Input, document: _Document, settings: ImportSettings) -> None:
+def _warn_if_large(source: Input, document: Document, settings: ImportSettings) -> None:
     if source.kind == "txt" and settings.reading.separator == "file" and document.num_bytes > _LARGE_BYTES:
         print(
             f"{shown(source.path)}: one document of {megabytes(document.num_bytes)}; if it holds several, name their "
@@ -226,14 +210,14 @@ def _warn_if_large(source: Input, document: _Document, settings: ImportSettings)
 
 
 def _place(
-    document: _Document,
+    document: Document,
     settings: ImportSettings,
     findings: Findings,
     seen: SeenDocuments | None,
-    writers: dict[str, SourceWriter],
+    writer: SourceWriter,
     duplicates: list[str],
 ) -> None:
-    """Write the document to its part, or count the reason for dropping it."""
+    """Write the document, or count the reason for dropping it."""
     counts = findings.counts
     counts["documents read"] += 1
     if document.characters < max(1, settings.min_characters):
@@ -247,7 +231,8 @@ def _place(
         return
     counts["documents"] += 1
     counts["characters"] += document.characters
-    document.write(writers[settings.part_of(document.digest.sha256())])
+    counts["bytes of text"] += document.num_bytes
+    document.write(writer)
 
 
 def _report(
@@ -257,14 +242,16 @@ def _report(
     duplicates: list[str],
     files: dict[str, list[WrittenFile]],
 ) -> dict:
-    parts = {
-        part or "all": {
+    total = sum(file.num_bytes for found in files.values() for file in found)
+    parts = {}
+    for part, found in files.items():
+        num_bytes = sum(file.num_bytes for file in found)
+        parts[part] = {
             "documents": sum(file.documents for file in found),
-            "bytes": sum(file.num_bytes for file in found),
+            "bytes": num_bytes,
+            "share": num_bytes / total,
             "files": len(found),
         }
-        for part, found in files.items()
-    }
     return {
         "settings": asdict(settings),
         "input files": len(inputs),
@@ -275,6 +262,28 @@ def _report(
         "problems": findings.problems,
         "duplicates": duplicates,
     }
+
+
+def held_out_warnings(report: dict) -> list[str]:
+    """What to know and do if the held-out part is small."""
+    if "held_out" not in report["parts"]:
+        return []
+    found, asked = report["parts"]["held_out"], report["settings"]["held_out_fraction"]
+    total = report["counts"]["bytes of text"]
+    warnings = []
+    if held_out_bytes(total, asked) > total * asked:
+        warnings.append(
+            f"{found['share']:.1%} of the text are held out instead of {asked:.1%}, as less than "
+            f"{megabytes(LEAST_BYTES)} is no measure"
+        )
+    if found["bytes"] < MEASURABLE_BYTES:
+        share = MEASURABLE_BYTES / total
+        remedy = f"--held-out-fraction {share + 0.01:.2f}, or more text" if share < 0.4 else "more text"
+        warnings.append(
+            f"the held-out part has {megabytes(found['bytes'])}; a loss measured on less than "
+            f"{megabytes(MEASURABLE_BYTES)} is noisy: give {remedy}"
+        )
+    return warnings
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -299,7 +308,9 @@ def _parser() -> argparse.ArgumentParser:
         default=0.8,
         help="share of common five-word sequences (0.5 to 1, default 0.8), estimated to about 0.04",
     )
-    parser.add_argument("--held-out-fraction", type=float, default=0.0, help="share of documents for D/held_out")
+    parser.add_argument(
+        "--held-out-fraction", type=float, default=0.0, help="share of the text for D/held_out, e.g. 0.05"
+    )
     parser.add_argument("--min-characters", type=int, default=1, help="drop shorter documents")
     return parser
 
@@ -322,13 +333,15 @@ def main(argv: list[str] | None = None) -> None:
             report = import_text(arguments.input, arguments.output_dir, settings)
     for part, facts in report["parts"].items():
         print(
-            f"{part}: {facts['documents']} documents, {megabytes(facts['bytes'])} in {facts['files']} files below "
-            f"{shown(arguments.output_dir)}"
+            f"{part}: {facts['documents']} documents, {megabytes(facts['bytes'])} ({facts['share']:.1%} of the text) "
+            f"in {facts['files']} file{'s' * (facts['files'] != 1)} below {shown(arguments.output_dir)}"
         )
     for name, value in {**report["counts"], **report["encodings"]}.items():
         print(f"  {name}: {value}")
     for line in (*report["problems"], *report["duplicates"]):
         print(f"  {line}")
+    for warning in held_out_warnings(report):
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 if __name__ == "__main__":

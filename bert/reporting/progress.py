@@ -48,5 +48,8 @@ def progress(what: str, total: int | None, unit: str = "B", items: Iterable | No
 
 
 def megabytes(num_bytes: float) -> str:
-    """12.3 MB, or 17.8 GB from a thousand megabytes on."""
-    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.1f} MB"
+    """12.3 MB; 17.8 GB from a thousand megabytes on; 12.3 kB below a tenth of a megabyte; 105 bytes below a kB."""
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= (size / 10 if unit == "MB" else size):
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes:.0f} bytes"

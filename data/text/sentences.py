@@ -13,12 +13,11 @@ from bert.arrays.compiled import compiled
 from bert.arrays.ragged import offsets_of
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from data.text.sentence_ends import segmented, sentence_ends
+from data.text.sentence_starts import last_start
 from data.text.word_boundaries import WordSegmenter, encode_words
 
 _BATCH_CHARACTERS = 4 << 20
 _PIECE_CHARACTERS = 2000
-_ENDS = ("! ", "? ", *"\u3002\uff01\uff1f\u0964\u061f\u06d4\u1362\u104b\u0589")
-_SURE_WORD = 4  # letters
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def split_sentences(text: str, language: str, counts: Counter) -> list[str]:
     sentences: list[str] = []
     start = 0
     while len(text) - start > _PIECE_CHARACTERS:
-        cut = _cut(text, start + _PIECE_CHARACTERS // 2, start + _PIECE_CHARACTERS)
+        cut = last_start(text, start + _PIECE_CHARACTERS // 2, start + _PIECE_CHARACTERS)
         sentences += _segment(language, text[start:cut], counts)
         start = cut
     return sentences + _segment(language, text[start:], counts) if start < len(text) else sentences
@@ -167,24 +166,6 @@ def _segment(language: str, page: str, counts: Counter) -> list[str]:
         counts["pages kept as one sentence, which sentencex failed on"] += 1
         return [page]
     return sentences
-
-
-def _cut(text: str, low: int, high: int) -> int:
-    """The last position between low and high at which a sentence starts, or if there is none, a word.
-
-    A full stop may belong to an abbreviation or an initial, but not between a longer word and a capital letter.
-    """
-    place = text.rfind(". ", low, high)
-    while place >= 0:
-        word = text[place - _SURE_WORD : place]
-        if word.isalpha() and word.islower() and text[place + 2 : place + 3].isupper():
-            return place + 2
-        place = text.rfind(". ", low, place)
-    for candidates in (_ENDS, (". ",), (" ",)):
-        ends = [found + len(end) for end in candidates if (found := text.rfind(end, low, high)) >= 0]
-        if ends:
-            return max(ends)
-    return high
 
 
 def _batches(texts: Iterable[tuple[int, str]]) -> Iterable[tuple[list[int], list[str]]]:

@@ -28,6 +28,9 @@ def test_short_work_writes_nothing_to_a_log(capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("size", "text"), [(12_300_000, "12.3 MB"), (17_800_000_000, "17.8 GB")])
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(105, "105 bytes"), (4_200, "4.2 kB"), (110_000, "0.1 MB"), (12_300_000, "12.3 MB"), (17_800_000_000, "17.8 GB")],
+)
 def test_sizes_in_words(size, text):
     assert megabytes(size) == text
