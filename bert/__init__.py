@@ -6,8 +6,10 @@ and a process that loads it first cannot decompress afterwards (gzip, zipfile, s
 
 import logging
 import zlib  # noqa: F401
-from pathlib import Path
+
+from bert.interpreter import CODE, refuse_unfit_python
 
 __version__ = "0.1.0"
-REPOSITORY = Path(__file__).resolve().parent.parent
-logging.getLogger("bert").addHandler(logging.NullHandler())  # a library shows nothing by itself
+REPOSITORY = CODE
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # a library shows nothing by itself
+refuse_unfit_python()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bert import exit_codes
 from bert.files import shown
+from bert.interpreter import remedy, runnable
 
 _STANDARD_OUTPUT = "standard output"
 
@@ -52,6 +53,11 @@ def command(
         if place == _STANDARD_OUTPUT and getattr(error, "errno", None) in (errno.ENOSPC, errno.EIO):
             _discard_output()  # the interpreter's last flush would fail again
         raise _ended(exit_codes.BAD_INPUT, system_error_text(error, place)) from None
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "bert", "data", "program"):
+            raise
+        raise _ended(exit_codes.BAD_INPUT, f"{sys.executable} lacks the package {package}; {remedy()}") from None
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         raise SystemExit(exit_codes.CTRL_C) from None
@@ -78,7 +84,7 @@ def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Pa
 
 def _ended(code: int, *lines: str) -> SystemExit:
     for line in lines:
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {runnable(line)}", file=sys.stderr)
     return SystemExit(code)
 
 

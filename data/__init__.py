@@ -2,3 +2,5 @@
 
 Each module directly in this folder is a command; the packages below do the work. Paddle is not imported.
 """
+
+import bert  # noqa: F401  refuses a Python without our packages, before a command imports them

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core.caching import IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 
@@ -50,8 +51,11 @@ def compiled(function: Callable) -> Any:
     """Decorator: the function is compiled for the types it is called with."""
     try:
         made = njit(cache=True, **_SETTINGS)(function)
-        # Numba watches only the function's own file, but the machine code also contains the functions it calls.
-        made._cache._cache_file._source_stamp = _digest(_files(function))
+        # Numba watches only the function's own file, but the machine code also contains the functions it calls. And it
+        # imports the function's module by name, which differs below `bert_on_paddle`.
+        cache, parent = made._cache, __name__.removesuffix("bert.arrays.compiled")
+        name = f"{parent}{cache._impl.filename_base}"
+        cache._cache_file = IndexDataCacheFile(cache._cache_path, name, _digest(_files(function)))
     except (RuntimeError, AttributeError, OSError):  # no folder for the machine code, or no source
         made = njit(**_SETTINGS)(function)
     _files_of[made] = _files(function)

@@ -1,0 +1,103 @@
+"""The public functions: train, evaluate, predict, encode, fill_mask, answer. bert/package/README.md shows their use.
+
+Training and evaluation of fine-tuned models run in processes of their own, as the console commands do: a training has
+several ranks, and can be stopped and resumed. The other functions load the model into this process.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bert.checkpoints.directories import weights_folder
+from bert.conversion.model_usage import READER_FILE, read_usage
+from bert.launching.subprocesses import run_task
+from bert.samples.manifest import MANIFEST_NAME
+
+TASKS = ("pretraining", "squad", "glue", "ner")
+PRETRAINING = ("pretraining", "phase1", "phase2")
+
+
+def train(task: str, *, output_dir: str | Path, **settings: Any) -> dict[str, Any]:
+    """Train a model as `bert-on-paddle pretrain`, `squad`, `glue` or `ner` does; the same call resumes a stopped run.
+
+    Args:
+        task: pretraining, squad, glue or ner.
+        output_dir: the folder of all results; it is what the other functions take as the model.
+        settings: the flags of the command, with underscores: `text="mine"`, `train_file="train.json"`, `epochs=3`.
+            True is a flag without a value, a list is a flag with several values, and None leaves the flag out.
+    Returns:
+        The content of summary.json; of pre-training, by phase.
+    Raises:
+        ValueError: wrong settings or data; the lines of the command's errors.
+        bert.exit_codes.Failure: the training ended with another exit code, its `exit_code`.
+        KeyboardInterrupt: stopped by Ctrl-C, after a checkpoint was saved.
+    """
+    if task not in TASKS:
+        raise ValueError(f"task={task} must be one of {', '.join(TASKS)}; pass one")
+    folder = Path(output_dir)
+    own = {} if task == "pretraining" else {"report_file": folder / "report.json", "cache_dir": folder / "features"}
+    run_task(task, **{"output_dir": folder, **own, **settings})
+    return _summary(folder, task, settings)
+
+
+def evaluate(model: str | Path, data: str | Path, **settings: Any) -> dict[str, float]:
+    """The metrics of a fine-tuned model on labelled data, or of a pre-trained model on held-out shards.
+
+    Args:
+        model: the output folder of a training, a checkpoint, or a folder that the export or the conversion wrote.
+        data: what the model's task reads: a SQuAD file; a folder of GLUE's task; a .tsv, .csv or .jsonl file of your
+            own task; a file in CoNLL's format; a folder of shards.
+        settings: further flags of `run_squad`, `run_glue` or `run_ner`; `task_name` for a model that does not
+            remember its task.
+    Returns:
+        Metric -> value: `exact_match` and `F1`, `accuracy`, `masked_lm_loss` in nats ...
+    Raises:
+        ValueError: the model, its task or the data cannot be used.
+    """
+    folder = weights_folder(Path(model).expanduser())
+    if not folder.exists():
+        raise ValueError(f"model={model} does not exist; pass the output folder of a training, or a checkpoint")
+    usage = read_usage(folder if folder.is_dir() else folder.parent)
+    name = settings.pop("task_name", None) or usage.name or _guess(folder, Path(data))
+    if name in PRETRAINING:
+        from bert.inference.held_out import held_out_metrics  # loads Paddle
+
+        return held_out_metrics(folder, Path(data), **settings)
+    task, flags = _data_flags(name, Path(data))
+    if task == "glue" and flags["task_name"] == "custom" and usage.text_columns:
+        columns = dict(zip(("text_column", "text_pair_column"), usage.text_columns, strict=False))
+        flags |= {**columns, "regression": usage.regression or None}
+    with tempfile.TemporaryDirectory() as output_dir:
+        fixed = {"from_pretrained_params": folder, "do_eval": True, "cache_dir": "none", "output_dir": output_dir}
+        fixed["report_file"] = Path(output_dir) / "report.json"
+        run_task(task, is_silent=True, **{**fixed, **flags, **settings})
+        summary = _summary(Path(output_dir), task, flags)
+    scores = {key: value for key, value in summary.items() if isinstance(value, float)}
+    return {key.removeprefix("eval_"): value for key, value in scores.items() if not key.endswith("_per_second")}
+
+
+def _guess(folder: Path, data: Path) -> str:
+    """The task of a model that does not say it: an older checkpoint, or one of another library."""
+    if (folder / READER_FILE).is_file():
+        return "squad"
+    if (data / MANIFEST_NAME).is_file():
+        return "pretraining"
+    raise ValueError(f"{folder} does not say its task; pass task_name: squad, ner, custom, a task of GLUE, pretraining")
+
+
+def _data_flags(name: str, data: Path) -> tuple[str, dict[str, Any]]:
+    """The launcher's task and the flags that name the data."""
+    if name == "squad":
+        return "squad", {"predict_file": data, "mode": "eval"}
+    if name == "ner":
+        return "ner", {"eval_file": data}
+    return "glue", {"task_name": name, "eval_file" if name == "custom" else "data_dir": data}
+
+
+def _summary(output_dir: Path, task: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """summary.json of the run that ended last; of pre-training, that of all phases."""
+    stage = f"glue-{str(settings.get('task_name') or '*').lower()}" if task == "glue" else task
+    files = [output_dir / "summary.json"] if task == "pretraining" else list(output_dir.glob(f"{stage}/summary.json"))
+    newest = max((file for file in files if file.is_file()), key=lambda file: file.stat().st_mtime, default=None)
+    return {} if newest is None else json.loads(newest.read_text(encoding="utf-8"))

@@ -1,0 +1,99 @@
+"""Builds the package `bert_on_paddle`: bert/package, with bert/, data/ and the entry points inside it.
+
+`pip install .` requires Paddle's GPU wheel where nvidia-smi lists a GPU, otherwise the CPU wheel, as scripts/setup.sh
+does. BERT_PADDLE=cpu, gpu or none chooses; none is for machines with a Paddle of their own.
+"""
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+PACKAGE = "bert_on_paddle"
+OWN_FOLDER = ROOT / "bert/package"  # becomes the package itself
+SUFFIXES = (".py", ".yaml", ".json", ".txt", ".tsv", ".conll")
+PADDLES = {"cpu": ["paddlepaddle==2.6.2"], "gpu": ["paddlepaddle-gpu==2.6.2"], "none": []}
+
+
+class BuildPackage(build_py):
+    """Adds the files that are not in bert/package. An editable install finds them in the checkout."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            for source in checkout_files():
+                self.mkpath(str(self._target(source).parent))
+                self.copy_file(str(source), str(self._target(source)))
+
+    def get_source_files(self):
+        return [*super().get_source_files(), *(str(path.relative_to(ROOT)) for path in checkout_files())]
+
+    def get_outputs(self, include_bytecode=True):
+        own = [] if self.editable_mode else [str(self._target(source)) for source in checkout_files()]
+        return [*super().get_outputs(include_bytecode), *own]
+
+    def _target(self, source):
+        return Path(self.build_lib) / PACKAGE / source.relative_to(ROOT)
+
+
+def checkout_files():
+    """Files of Python packages and of their folders of data, and those of the root that the commands read."""
+    names = ("program.py", "run_*.py", "requirements*.txt", "constraints.txt")
+    found = [path for name in names for path in ROOT.glob(name)]
+    for room in ("bert", "data"):
+        found += [path for path in (ROOT / room).rglob("*") if path.suffix in SUFFIXES and is_ours(path)]
+    return sorted(found)
+
+
+def is_ours(path):
+    """Whether a file is of a package or of a folder in one; not of bert/package or of a user's corpus in data/."""
+    folder = path.parent
+    near = (folder, folder.parent)
+    return path.is_file() and OWN_FOLDER not in near and any((place / "__init__.py").is_file() for place in near)
+
+
+def dependencies():
+    """The tested versions of requirements-base.txt, up to the next major one; constraints.txt pins them exactly."""
+    pins = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements-base.txt").read_text(encoding="utf-8"), re.M)
+    ranges = [f"{name}>={version},<{int(version.split('.')[0]) + 1}" for name, version in pins]
+    return [*PADDLES[paddle()], *ranges]
+
+
+def paddle():
+    chosen = os.environ.get("BERT_PADDLE") or ("gpu" if has_gpu() else "cpu")
+    if chosen not in PADDLES:
+        raise SystemExit(f"error: BERT_PADDLE={chosen} must be one of {', '.join(PADDLES)}")
+    return chosen
+
+
+def has_gpu():
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return False
+    listed = subprocess.run([command, "--list-gpus"], capture_output=True, text=True, check=False)
+    return listed.returncode == 0 and listed.stdout.strip() != ""
+
+
+def temporary_folder():
+    folder = tempfile.mkdtemp(prefix="bert-on-paddle-build-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+setup(
+    packages=[PACKAGE],
+    package_dir={PACKAGE: "bert/package"},
+    cmdclass={"build_py": BuildPackage},
+    install_requires=dependencies(),
+    options={
+        "build": {"build_base": temporary_folder()},
+        "egg_info": {"egg_base": temporary_folder()},
+    },  # not in the checkout
+)
