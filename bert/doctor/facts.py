@@ -99,8 +99,8 @@ class Facts:
 
 
 def collect(output_dir: Path) -> Facts:
-    gpus = _gpus()
-    requirements = f"requirements{'-gpu' if gpus or _is_installed('paddlepaddle-gpu') else ''}.txt"
+    cards = gpus()
+    requirements = f"requirements{'-gpu' if cards or _is_installed('paddlepaddle-gpu') else ''}.txt"
     paddle, problem = ask_paddle(sys.executable)
     cpu = _cpu_info()
     cores = topology.usable_cores(topology.allowed_processors())
@@ -113,7 +113,7 @@ def collect(output_dir: Path) -> Facts:
         paddle_problem=problem,
         paddle_loaded_early="paddle" in sys.modules,  # nothing of ours did, in this process
         requirement_differences=tuple(environment.differences(environment.pins(REPOSITORY / requirements))),
-        gpus=gpus,
+        gpus=cards,
         cpu_vendor=cpu.get("vendor_id", platform.machine()),
         cpu_model=cpu.get("model name", ""),
         cpu_flags=frozenset(cpu.get("flags", "").split()),
@@ -162,7 +162,8 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _gpus() -> tuple[Gpu, ...]:
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that the driver lists; empty without a driver, or where it does not answer."""
     query = ["--query-gpu=name,compute_cap,memory.total,driver_version", "--format=csv,noheader,nounits"]
     try:  # a broken driver may not answer at all
         listed = _output_of(["nvidia-smi", *query], _GPU_SECONDS)
