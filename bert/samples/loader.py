@@ -1,13 +1,13 @@
 """Loads batches for pre-training from checked shards, starting at any global batch.
 
-The samples of global batch i, their order and their masks are a function of (data, seed, global batch size, i). World
-size, micro-batch size and number of threads only decide which rank and thread reads which samples.
+The samples of global batch i and their masks are a function of (data, seed, global batch size, i). World size,
+micro-batch size, number of threads and the samples' lengths only decide which rank and thread reads which samples.
 """
 
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.randomness import stream_key
+from bert.randomness import permutation, stream_key
 from bert.samples.collation import CollationRule, MicroBatch
 from bert.samples.global_batches import GlobalBatchLoader
 from bert.samples.masking import MaskingRule
@@ -27,6 +27,8 @@ from bert.samples.shards import ShardDirectory
 from bert.samples.table_cache import TableCache, gather
 from bert.tokenization.vocabulary import Vocabulary
 
+_ORDER_VERSION = 2  # changes with the rule that decides which samples a global batch has
+GROUPED_BATCHES = 32  # with group_by_length, the samples of as many global batches are grouped by length
 SHUFFLE_WINDOW_SAMPLES = 1 << 18  # samples that are shuffled together, at most; two such windows per bin in memory
 
 
@@ -90,7 +92,12 @@ class PretrainingDataset:
             (shard.name, shard.num_samples, manifest.shards[shard.name].xxh128 if manifest else None)
             for shard in self.directory.shards
         ]
-        content = {"settings": settings, "shards": shards, "vocabulary": self.vocabulary.sha256}
+        content = {
+            "order": _ORDER_VERSION,
+            "settings": settings,
+            "shards": shards,
+            "vocabulary": self.vocabulary.sha256,
+        }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
@@ -113,11 +120,39 @@ class PretrainingDataset:
 
 
 @dataclass(frozen=True)
-class _ResolvedBatch:
-    """The samples of a global batch: their ids, and for each group of shards the places and rows it provides."""
+class _Located:
+    """Samples and where they are: sample i is row rows[i] of tables[table_of[i]]."""
 
     sample_ids: np.ndarray
-    groups: tuple[tuple[SampleTable, np.ndarray, np.ndarray], ...]  # table, places [g], rows [g]
+    tables: tuple[SampleTable, ...]
+    table_of: np.ndarray
+    rows: np.ndarray
+
+    def lengths(self) -> np.ndarray:
+        """int64 [n]: tokens of each sample."""
+        lengths = np.empty(len(self.rows), np.int64)
+        for number, table in enumerate(self.tables):
+            mine = self.table_of == number
+            lengths[mine] = table.offsets[self.rows[mine] + 1] - table.offsets[self.rows[mine]]
+        return lengths
+
+    def take(self, places: np.ndarray) -> "_Located":
+        return _Located(self.sample_ids[places], self.tables, self.table_of[places], self.rows[places])
+
+    def groups(self) -> tuple[tuple[SampleTable, np.ndarray, np.ndarray], ...]:
+        """(table, places [g], rows [g]) of each table that has samples; places ascend."""
+        places = [np.flatnonzero(self.table_of == number) for number in range(len(self.tables))]
+        return tuple(
+            (table, mine, self.rows[mine]) for table, mine in zip(self.tables, places, strict=True) if len(mine)
+        )
+
+
+@dataclass(frozen=True)
+class _ResolvedBatch:
+    """The samples of a global batch in the order in which ranks take them, and its number of predictions."""
+
+    sample_ids: np.ndarray
+    groups: tuple[tuple[SampleTable, np.ndarray, np.ndarray], ...]
     key: np.uint64
     num_masked: int
 
@@ -155,17 +190,17 @@ class PretrainingLoader(GlobalBatchLoader):
             global_batch_size,
             dataset.seed,
             dataset.shuffle_window_samples,
-            dataset.directory.lengths if dataset.settings.group_by_length else None,
         )
         self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
         self._resolve = lru_cache(maxsize=2)(self._make_resolved)
+        self._batches_of_like_length = lru_cache(maxsize=1)(self._make_batches_of_like_length)
         self._lock = threading.Lock()
         self.batches_per_epoch = self._order.batches_per_epoch
 
     def sample_ids(self, index: int) -> np.ndarray:
-        """int64 [global_batch_size]: the samples of a global batch in their global order, the same on every rank."""
+        """int64 [global_batch_size]: the samples of a global batch, the same on every rank, before they are dealt."""
         with self._lock:
-            return self._order.sample_ids(index).copy()
+            return self._samples(index).sample_ids.copy()
 
     def epoch(self, index: int) -> int:
         return index // self.batches_per_epoch
@@ -179,26 +214,66 @@ class PretrainingLoader(GlobalBatchLoader):
         return self._dataset.collation.collate(table, rows, batch.key, batch.sample_ids[own], normalizer)
 
     def _make_resolved(self, index: int) -> _ResolvedBatch:
-        ids = self._order.sample_ids(index)
-        key = stream_key(self._dataset.seed, "dynamic masks", self.epoch(index))
-        offsets = self._order.shard_offsets
+        samples = self._samples(index)
+        samples = samples.take(deal(samples.lengths(), self._num_micro_steps, self._world_size))
+        key, groups = stream_key(self._dataset.seed, "dynamic masks", self.epoch(index)), samples.groups()
+        num_masked = sum(
+            int(self._dataset.collation.mask_counts(table, rows, key, samples.sample_ids[places]).sum())
+            for table, places, rows in groups
+        )
+        return _ResolvedBatch(samples.sample_ids, groups, key, num_masked)
+
+    def _samples(self, index: int) -> _Located:
+        """The samples of a global batch, before they are dealt."""
+        if not self._dataset.settings.group_by_length:
+            return self._locate([index])
+        epoch, batch = divmod(index, self.batches_per_epoch)
+        samples, places = self._batches_of_like_length(epoch, batch // GROUPED_BATCHES)
+        return samples.take(places[batch % GROUPED_BATCHES])
+
+    def _make_batches_of_like_length(self, epoch: int, group: int) -> tuple[_Located, np.ndarray]:
+        """The samples of a group of global batches, and int64 [batches, global_batch_size], their places in each."""
+        first = group * GROUPED_BATCHES
+        number = min(GROUPED_BATCHES, self.batches_per_epoch - first)
+        start = epoch * self.batches_per_epoch + first
+        samples = self._locate(range(start, start + number))
+        sorted_places = np.argsort(samples.lengths(), kind="stable").reshape(number, -1)
+        order = permutation(stream_key(self._dataset.seed, "batches of like length", epoch, group), number)
+        return samples, sorted_places[order]
+
+    def _locate(self, indices: Sequence[int]) -> _Located:
+        """The samples of consecutive global batches; the shards of the windows that follow are prepared."""
+        ids = np.concatenate([self._order.sample_ids(index) for index in indices])
+        offsets, counts = self._order.shard_offsets, self._dataset.shard_counts
         shard_of = np.searchsorted(offsets, ids, side="right") - 1
-        groups, num_masked = [], 0
-        for window in self._order.windows(index):
+        tables: list[SampleTable] = []
+        table_of, rows = np.empty((2, len(ids)), np.int64)
+        for window in dict.fromkeys(window for index in indices for window in self._order.windows(index)):
             shards = np.array(window.shards)
             ranks = np.minimum(np.searchsorted(shards, shard_of), len(shards) - 1)
             places = np.flatnonzero(shards[ranks] == shard_of)
-            if len(places) == 0:
-                continue
-            table = self._tables.get(window.shards)
-            following = self._order.next_window(index, window) if self._num_workers else None
+            bases = np.cumsum(counts[shards]) - counts[shards]
+            table_of[places] = len(tables)
+            rows[places] = ids[places] - offsets[shard_of[places]] + bases[ranks[places]]
+            tables.append(self._tables.get(window.shards))
+            following = self._order.next_window(indices[-1], window) if self._num_workers else None
             if following is not None:
                 self._tables.prepare(following.shards)
-            bases = np.cumsum(self._dataset.shard_counts[shards]) - self._dataset.shard_counts[shards]
-            rows = ids[places] - offsets[shard_of[places]] + bases[ranks[places]]
-            groups.append((table, places, rows))
-            num_masked += int(self._dataset.collation.mask_counts(table, rows, key, ids[places]).sum())
-        return _ResolvedBatch(ids, tuple(groups), key, num_masked)
+        return _Located(ids, tuple(tables), table_of, rows)
+
+
+def deal(lengths: np.ndarray, num_micro_steps: int, world_size: int) -> np.ndarray:
+    """int64 [n]: the order in which micro-batches take the samples of a global batch, that of micro-step 0 first.
+
+    A micro-batch has samples of like length, so that it needs little padding, and the micro-batches of one micro-step
+    have like lengths. Ranks take them back and forth (0 1 2 2 1 0 0 1 2 ...), so that they have like work.
+
+    Args:
+        lengths: int64 [n], tokens of each sample; n is a multiple of num_micro_steps * world_size.
+    """
+    order = np.argsort(-lengths, kind="stable").reshape(num_micro_steps, world_size, -1)
+    order[1::2] = order[1::2, ::-1].copy()
+    return order.reshape(-1)
 
 
 def evaluation_batches(

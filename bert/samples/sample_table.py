@@ -31,7 +31,7 @@ class StaticMasks:
 
     def take(self, rows: np.ndarray) -> StaticMasks:
         """The masks of the given rows, in their order."""
-        counts = self.counts()[rows]
+        counts = self.offsets[rows + 1] - self.offsets[rows]
         flat = ragged_indices(self.offsets[rows], counts)
         return StaticMasks(offsets_of(counts), self.positions[flat], self.labels[flat])
 
@@ -63,7 +63,7 @@ class SampleTable:
 
     def take(self, rows: np.ndarray) -> SampleTable:
         """The table of the given rows, in their order."""
-        lengths = self.lengths()[rows]
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
         tokens = self.token_ids[ragged_indices(self.offsets[rows], lengths)]
         return SampleTable(
             tokens,

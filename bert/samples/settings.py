@@ -20,7 +20,9 @@ class LoaderSettings(Settings):
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
     )
     group_by_length: bool = Field(
-        False, description="put sequences of similar length into one micro-batch, within a shuffle window: less padding"
+        False,
+        description="give an update sequences of similar length, out of those of 32 updates: less padding, but updates "
+        "are no random samples any more",
     )
 
     @model_validator(mode="after")

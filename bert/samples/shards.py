@@ -6,13 +6,12 @@ Reads LDDL's parquet files (balanced or not, with or without bins), our own Arro
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from bert.files import checksum_of
 from bert.samples.formats import arrow, hdf5, parquet
 from bert.samples.listing import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
-from bert.samples.manifest import Manifest, read_manifest
+from bert.samples.manifest import Manifest, is_unfinished, read_manifest
 from bert.samples.sample_table import SampleTable
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
@@ -76,16 +75,6 @@ class ShardDirectory:
             raise ValueError(_too_long(shard.path, longest, self.max_seq_length))
         return table
 
-    def lengths(self, index: int) -> np.ndarray:
-        """int64 [num_samples]: tokens of each sample of a shard, read without the samples where the format allows."""
-        shard = self.shards[index]
-        if shard.kind != "parquet":
-            return self.load(index).lengths()
-        try:
-            return parquet.sample_lengths(shard.path)
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise ValueError(f"{shard.path}: {error}") from error
-
     def verify(self) -> None:
         """Read and decode every shard; ValueError names the first that is damaged."""
         for index in range(len(self.shards)):
@@ -135,6 +124,25 @@ class ShardDirectory:
         if described.max_num_tokens > self.max_seq_length:
             raise ValueError(_too_long(shard.path, described.max_num_tokens, self.max_seq_length))
         return described
+
+
+def count_samples(directory: str | Path) -> int:
+    """Samples of all shards of a directory, by the records beside them or else by the shards' footers.
+
+    Raises:
+        FileNotFoundError: no such directory, no shard in it, or they are still being made.
+        ValueError: a damaged record or shard.
+    """
+    directory = Path(directory)
+    if is_unfinished(directory):
+        raise FileNotFoundError(f"{directory}: its shards are still being made")
+    shards = list_shards(directory)
+    for recorded in recorded_counts(directory, read_manifest(directory)).values():
+        return sum(recorded.values())
+    try:
+        return sum(_FORMATS[shard.kind].describe(shard.path).num_samples for shard in shards)
+    except _DAMAGE as error:
+        raise ValueError(f"{directory}: a shard cannot be read ({error}); make the shards again") from error
 
 
 def _too_long(path: Path, longest: int, max_seq_length: int) -> str:

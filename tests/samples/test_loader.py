@@ -1,5 +1,6 @@
 import itertools
 import threading
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from bert.samples.loader import (
     PretrainingDataset,
     PretrainingLoader,
+    deal,
     evaluation_batches,
     evaluation_unigram_entropy,
     unigram_entropy,
@@ -138,15 +140,52 @@ def test_the_first_windows_of_an_epoch_are_small():
     assert sorted(set(windows)) == [200, 400, 800, 1600, 3200] and windows == sorted(windows)
 
 
-def test_a_batch_comes_from_one_bin_until_the_leftovers(folders):
-    loader = PretrainingLoader(dataset(folders / "binned"), global_batch_size=12, micro_batch_size=12)
-    bin_of = np.repeat(BINS, COUNTS)
-    bins = [set(bin_of[loader.sample_ids(index)]) for index in range(9)]
-    full = 40 // 12 + 50 // 12 + 29 // 12
-    assert all(len(found) == 1 for found in bins[:full]) and full == 9
-    wider = PretrainingLoader(dataset(folders / "binned"), global_batch_size=34, micro_batch_size=34)
-    assert wider.batches_per_epoch == 3
-    assert len(set(bin_of[wider.sample_ids(2)])) > 1
+@pytest.mark.parametrize("batch", [64, 1000])
+@pytest.mark.parametrize("window", [5_000, 1 << 18])
+def test_a_global_batch_has_the_lengths_of_the_epoch(batch, window):
+    """Chi-square over all global batches: the bins are drawn as by a random permutation, neither apart nor in step."""
+    counts, bins = [1000, 1000, 3000, 3000, 2000, 2000, 500, 7500], [0, 0, 1, 1, 2, 2, 3, 3]
+    order = SampleOrder(counts, bins, batch, 7, window)
+    shares = np.bincount(bins, counts) / sum(counts)
+    bin_of = np.repeat(bins, counts)
+    drawn = np.array(
+        [np.bincount(bin_of[order.sample_ids(index)], minlength=4) for index in range(2 * 20_000 // batch)]
+    )
+    statistics = ((drawn - batch * shares) ** 2 / (batch * shares)).sum(axis=1)
+    statistics *= (20_000 - 1) / (20_000 - batch)  # drawn without replacement
+    degrees = 3 * len(statistics)
+    assert abs(statistics.sum() - degrees) < 4 * np.sqrt(2 * degrees)
+    places = [np.flatnonzero(bin_of[order.sample_ids(index)] == 1).mean() for index in range(10)]
+    assert abs(np.mean(places) / batch - 0.5) < 0.1  # the bins are mixed inside a batch, too
+
+
+def test_blocks_have_the_shares_of_the_bins_and_lose_nothing():
+    with mock.patch("bert.samples.order._BLOCK_SAMPLES", 1000):
+        order = SampleOrder([7, 40_000, 1993, 11_000], [0, 1, 2, 3], 30, 7, 1 << 18)
+        ids = np.concatenate([order.sample_ids(index) for index in range(order.batches_per_epoch)])
+    assert len(np.unique(ids)) == len(ids) == 53_000 // 30 * 30
+    bins = np.searchsorted([7, 40_007, 42_000, 53_000], ids[: 52 * 990], side="right").reshape(52, 990)
+    for number, share in enumerate(np.array([7, 40_000, 1993, 11_000]) / 53_000):
+        assert np.abs((bins == number).sum(axis=1) - 990 * share).max() <= 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 7), st.integers(0, 9))
+def test_dealing_is_a_permutation_and_gives_micro_batches_like_lengths(micro_steps, world_size, micro_batch, seed):
+    lengths = np.random.default_rng(seed).integers(5, 60, micro_steps * world_size * micro_batch)
+    order = deal(lengths, micro_steps, world_size)
+    assert sorted(order) == list(range(len(lengths)))
+    steps = lengths[order].reshape(micro_steps, -1)
+    assert all(above.min() >= below.max() for above, below in itertools.pairwise(steps))
+    padding = lengths[order].reshape(-1, micro_batch)
+    assert (padding.max(axis=1, keepdims=True) - padding).sum() <= 60 * micro_batch
+
+
+def test_ranks_have_like_work():
+    lengths = np.random.default_rng(1).integers(100, 512, 4096)
+    dealt = lengths[deal(lengths, 16, 8)].reshape(16, 8, 32)
+    work = (dealt.max(axis=2) * 32).sum(axis=0)
+    assert work.max() < 1.01 * work.mean()
 
 
 @pytest.mark.parametrize("folder", ["plain", "binned", "static"])
@@ -155,7 +194,9 @@ def test_order_and_masks_do_not_depend_on_world_size_or_threads(folders, folder)
     alone = PretrainingLoader(
         dataset(folders / folder, masking=masking, num_workers=0), global_batch_size=16, micro_batch_size=2
     )
-    expected = [[row for feed in batch for row in rows_of(feed)] for batch in take(alone, 9)]
+    batches = take(alone, 9)
+    expected = [[row for feed in batch for row in rows_of(feed)] for batch in batches]
+    masks_alone = [sum(len(feed["masked_lm_weights"].nonzero()[0]) for feed in batch) for batch in batches]
     for world_size, micro, workers in ((1, 16, 1), (2, 4, 0), (4, 2, 1), (4, 4, 3), (8, 2, 0)):
         per_rank = []
         for rank in range(world_size):
@@ -166,14 +207,10 @@ def test_order_and_masks_do_not_depend_on_world_size_or_threads(folders, folder)
             assert np.array_equal(loader.sample_ids(4), alone.sample_ids(4))
             per_rank.append(take(loader, 9))
         for index, rows in enumerate(expected):
-            micro_steps = range(16 // (micro * world_size))
-            found = [
-                row
-                for step in micro_steps
-                for rank in range(world_size)
-                for row in rows_of(per_rank[rank][index][step])
-            ]
-            assert found == rows
+            found = [row for feeds in per_rank for feed in feeds[index] for row in rows_of(feed)]
+            assert sorted(found) == sorted(rows)
+            masks = [len(feed["masked_lm_weights"].nonzero()[0]) for feeds in per_rank for feed in feeds[index]]
+            assert sum(masks) == masks_alone[index]
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -243,7 +280,10 @@ def test_feed_has_the_promised_shapes_types_and_contents(folders):
         "masked_lm_normalizer": np.float32,
     }
     tables = [data.load_shard(index) for index in range(5)]
-    for place, (sample, row) in enumerate(zip(loader.sample_ids(0), rows_of(feed), strict=True)):
+    lengths = np.concatenate([table.lengths() for table in tables])
+    ids = loader.sample_ids(0)
+    ids = ids[deal(lengths[ids], 1, 1)]
+    for place, (sample, row) in enumerate(zip(ids, rows_of(feed), strict=True)):
         shard = int(np.searchsorted(np.cumsum(COUNTS), sample, side="right"))
         table, local = tables[shard], int(sample) - sum(COUNTS[:shard])
         assert row == tuple(table.token_ids[table.offsets[local] : table.offsets[local + 1]])

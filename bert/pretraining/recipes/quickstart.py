@@ -44,6 +44,7 @@ def quickstart_phase2() -> PretrainingConfig:
         max_steps=700,
         max_seq_length=128,
         max_predictions_per_seq=20,
+        group_by_length=True,
         input_dir=_DATA / "phase2/train",
         eval_dir=_DATA / "phase2/held_out",
         learning_rate=4e-3,

@@ -20,12 +20,6 @@ def describe(path: Path) -> Description:
         return Description(file.metadata.num_rows, int(lengths.max()) if len(lengths) else 0, masked)
 
 
-def sample_lengths(path: Path) -> np.ndarray:
-    """int64 [n]: tokens of each sample, without decoding the samples."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        return _num_tokens(file).astype(np.int64)
-
-
 def _num_tokens(file: pq.ParquetFile) -> np.ndarray:
     return numpy_array(file.read(["num_tokens"], use_threads=False).column(0).combine_chunks(), "num_tokens")
 
