@@ -1,47 +1,83 @@
-"""Downloads models that PaddleNLP knows by name (bert-base-uncased) through PaddleNLP into its cache."""
+"""Finds the weights that a path or the name of a published model means; models by name are fetched into a cache.
 
-import re
-import warnings
+resolve("results/phase2")         the path, if anything is there
+resolve("bert-base-uncased")      the folder of the cache with that model (`data.fetching.model_cache`)
+"""
+
+import difflib
 from pathlib import Path
 
 from bert.conversion.locating import is_there
 from bert.conversion.raw_tensors import ConversionError
+from data.fetching.model_cache import fetch_model, model_folder
+from data.fetching.published_models import ModelName, known_names, parse_name
+from data.fetching.transfer import PATIENT, Patience
 
-_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_FILES = (["model_state.pdparams"], ["config.json", "model_config.json"], ["vocab.txt"])
+_WEIGHT_SUFFIXES = (
+    ".safetensors",
+    ".pdparams",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".index",
+    ".json",
+    ".npz",
+    ".gz",
+    ".zip",
+)
+_OWN_FOLDERS = ("results", "data", "tmp", "checkpoints", "output")  # never the owner of a model, though missing here
 
 
-def resolve(source: str) -> Path:
-    """The path if it exists, otherwise the folder to which PaddleNLP downloads the model of that name.
+def resolve(source: str | Path, *, weights: bool = True, patience: Patience = PATIENT) -> Path:
+    """The path if it exists, otherwise the cache's folder of the published model of that name, fetched if necessary.
 
+    Args:
+        source: a path wins over a name.
+        weights: False fetches only the description, the vocabulary and the tokenizer's settings.
     Raises:
-        ConversionError: neither a path nor a name that can be fetched.
+        ConversionError: neither a path nor a name.
+        DownloadError (both ValueError): the model cannot be fetched, or is no BERT.
     """
     path = Path(source).expanduser()
-    if source and is_there(path):
+    if str(source) and is_there(path):
         return path
-    mistyped = "/" in source and path.parent.is_dir()
-    if mistyped or not _NAME.fullmatch(source) or source.startswith("."):
-        raise ConversionError(
-            f"{source or repr(source)} does not exist; name a checkpoint directory, a file of "
-            "weights, or a model that PaddleNLP knows by name"
-        )
+    model = published_model(source)
+    if model is None:
+        raise ConversionError(_not_there(str(source)))
+    fetch_model(model, weights=weights, patience=patience)
+    return model_folder(model)
+
+
+def published_model(source: str | Path) -> ModelName | None:
+    """The published model that a source which does not exist names; None if it can only be a path."""
+    text = str(source)
+    first, slash, _ = text.partition("/")
+    is_path = text.startswith((".", "~", "/")) or text.endswith(_WEIGHT_SUFFIXES)
+    if is_path or (slash and (Path(first).exists() or first in _OWN_FOLDERS)):
+        return None
+    is_near_miss = slash and any(len(close.parts) == len(Path(text).parts) for close in _close_paths(Path(text)))
+    return None if is_near_miss else parse_name(text)
+
+
+def _not_there(source: str) -> str:
+    matches = [*map(str, _close_paths(Path(source).expanduser())), *difflib.get_close_matches(source, known_names(), 3)]
+    hint = f"did you mean {' or '.join(matches[:3])}? " if source and matches else ""
+    return (
+        f"{source or repr(source)} does not exist; {hint}Name a checkpoint directory, a file of weights, or a "
+        "published model: bert-base-uncased, or OWNER/NAME of the Hugging Face hub"
+    )
+
+
+def _close_paths(path: Path) -> list[Path]:
+    """Paths that exist and differ from a missing one in the spelling of its first missing part."""
+    parent = next((folder for folder in path.parents if folder.is_dir()), None)
+    if parent is None:
+        return []
+    missing, *rest = path.relative_to(parent).parts or ("",)
     try:
-        with warnings.catch_warnings():  # of the libraries that PaddleNLP imports
-            warnings.simplefilter("ignore")
-            from paddlenlp.utils.download import resolve_file_path  # imports Paddle: only when a name is asked for
-    except ImportError:
-        raise ConversionError(
-            f"{source} does not exist here, and fetching a model by name needs PaddleNLP; "
-            "install paddlenlp==2.8.1, or download the files yourself"
-        ) from None
-    try:
-        files = [resolve_file_path(source, names) for names in _FILES]
-    except Exception as error:  # PaddleNLP's own errors, and those of four download libraries
-        raise ConversionError(
-            f"{source} does not exist here, and PaddleNLP could not fetch a model of that name "
-            f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-        ) from None
-    if not files[0]:
-        raise ConversionError(f"{source} is neither a path here nor the name of a model that PaddleNLP has")
-    return Path(files[0]).parent
+        names = [entry.name for entry in parent.iterdir()]
+    except OSError:
+        return []
+    found = [parent / name for name in difflib.get_close_matches(missing, names, 3)]
+    return [one.joinpath(*rest) if one.joinpath(*rest).exists() else one for one in found]

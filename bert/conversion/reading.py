@@ -1,6 +1,6 @@
 """Reads pretrained weights of any known format and converts them to our names and layout.
 
-pretrained = read_pretrained(Path("bert-base-uncased"))
+pretrained = read_pretrained("bert-base-uncased")
 pretrained.parameters   our names and layout, float32, vocabulary padded
 pretrained.notes        a line for each tensor that was left out, converted, padded or is missing
 """
@@ -14,6 +14,7 @@ import numpy as np
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_layout, tensor_names
+from bert.conversion.downloading import resolve
 from bert.conversion.model_description import read_description, read_labels
 from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw_tensors import ConversionError, RawTensors
@@ -41,7 +42,7 @@ class PretrainedWeights:
 
 
 def read_pretrained(
-    source: Path | VerifiedCheckpoint,
+    source: str | Path | VerifiedCheckpoint,
     *,
     config_file: Path | None = None,
     fused_qkv: str | None = None,
@@ -50,6 +51,7 @@ def read_pretrained(
     """Read the weights of a directory or file, recognising the format.
 
     Args:
+        source: a path; where there is none, the name of a published model, which is fetched (`downloading.resolve`).
         config_file: the model's description; by default the one beside the weights, if there is one.
         fused_qkv: for NVIDIA's Paddle checkpoints trained with --fuse-mha, see `nvidia_names.structured`.
         allow_unknown: list tensors that no BERT has, instead of refusing the file.
@@ -57,7 +59,7 @@ def read_pretrained(
         ConversionError, CheckpointError (both ValueError): missing, damaged or hostile; not a BERT; incomplete; a model
             description of another model. Nothing in the file is ever executed.
     """
-    located = locating.locate(source)
+    located = locating.locate(source if isinstance(source, VerifiedCheckpoint) else resolve(source))
     mapped = tensor_layout.to_ours(_read(located), fused_qkv)
     _check_known(mapped.unknown, located.weights, allow_unknown)
     notes = [*located.notes, *mapped.notes, *(f"left out: {name}, unknown" for name in mapped.unknown)]

@@ -8,7 +8,7 @@ from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
 from bert.conversion.model_usage import have_capitals, stated_lower_case
-from bert.conversion.raw_tensors import ConversionError, read_json, write_json
+from bert.conversion.raw_tensors import ConversionError, regular_file, write_json
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -34,7 +34,11 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
     if vocab_file is not None:
         vocabulary = Vocabulary.from_file(vocab_file)
     elif (folder / "tokenizer.json").is_file():
-        vocabulary = _from_tokenizer_json(folder / "tokenizer.json")
+        if (size := regular_file(folder / "tokenizer.json")) > _LARGEST_TOKENIZER:
+            raise ConversionError(
+                f"{folder / 'tokenizer.json'} has {size >> 20} MB, too many for a vocabulary; pass a vocab.txt"
+            )
+        vocabulary = Vocabulary.from_tokenizer_json(folder / "tokenizer.json")
         notes.append("vocab.txt is made from tokenizer.json")
     else:
         notes.append(
@@ -51,18 +55,6 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
             "override it with --do-lower-case or --no-do-lower-case"
         )
     return Tokens(vocabulary, lowercase)
-
-
-def _from_tokenizer_json(path: Path) -> Vocabulary:
-    try:
-        by_token = read_json(path, "a WordPiece tokenizer", _LARGEST_TOKENIZER)["model"]["vocab"]
-        tokens = sorted(by_token, key=by_token.__getitem__)
-        if [by_token[token] for token in tokens] != list(range(len(tokens))):
-            raise ConversionError(f"{path}: the ids of its tokens do not run from 0 without gaps; pass a vocab.txt")
-    except (KeyError, TypeError, AttributeError) as error:
-        kind = type(error).__name__
-        raise ConversionError(f"{path} is not a WordPiece tokenizer ({kind}); pass a vocab.txt") from None
-    return Vocabulary(tuple(tokens), str(path))
 
 
 def check_ids(tokens: Tokens, vocab_size: int, notes: list[str]) -> None:
@@ -82,7 +74,7 @@ def write_vocabulary(folder: Path, tokens: Tokens) -> None:
     if source.name == "vocab.txt" and source.is_file():
         shutil.copyfile(source, folder / "vocab.txt")
     else:
-        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens.vocabulary.tokens), encoding="utf-8")
+        (folder / "vocab.txt").write_bytes(tokens.vocabulary.file_content())
 
 
 def write_tokenizer(folder: Path, tokens: Tokens, max_length: int) -> None:

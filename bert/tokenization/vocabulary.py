@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,29 @@ class Vocabulary:
                 ) from error
         return cls(tuple(tokens), str(path))
 
+    @classmethod
+    def from_tokenizer_json(cls, path: str | Path) -> Vocabulary:
+        """Read the vocabulary in a tokenizer.json, which Hugging Face's tokenizers save.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: not a WordPiece tokenizer, or a vocabulary that `from_file` refuses.
+        """
+        try:
+            model = json.loads(Path(path).read_bytes())["model"]
+            by_token = model["vocab"]
+            if model.get("type") not in (None, "WordPiece"):
+                raise TypeError(f"it is {model['type']}")
+            tokens = sorted(by_token, key=by_token.__getitem__)
+            ids = [by_token[token] for token in tokens]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(
+                f"{path} is not a WordPiece tokenizer ({type(error).__name__}: {error}); pass a vocab.txt"
+            ) from None
+        if ids != list(range(len(tokens))):
+            raise ValueError(f"{path}: the ids of its tokens do not run from 0 without gaps; pass a vocab.txt")
+        return cls(tuple(tokens), str(path))
+
     def __len__(self) -> int:
         return len(self.tokens)
 
@@ -84,8 +108,12 @@ class Vocabulary:
 
     @property
     def sha256(self) -> str:
-        """sha256 of the tokens joined by line feeds, as in the file."""
-        return hashlib.sha256("".join(token + "\n" for token in self.tokens).encode()).hexdigest()
+        """sha256 of `file_content`."""
+        return hashlib.sha256(self.file_content()).hexdigest()
+
+    def file_content(self) -> bytes:
+        """The content of a vocab.txt with these tokens."""
+        return "".join(token + "\n" for token in self.tokens).encode()
 
     def id_dtype(self) -> np.dtype:
         """The smallest dtype, uint16 or int32, that holds every id."""

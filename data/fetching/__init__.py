@@ -1,4 +1,4 @@
-"""Downloads: resumed, verified, unpacked safely, and under their final name only when complete.
+"""Downloads: resumed, verified, under their final name only when complete; archives; published models by name.
 
-Nothing here depends on what is downloaded.
+`transfer`, `download` and `archives` do not depend on what is downloaded.
 """

@@ -34,13 +34,15 @@ class Fetched:
 
 
 def digests_of(path: Path, *algorithms: str) -> list[str]:
-    """Hexadecimal digests of a file, read once."""
-    digests = [hashlib.new(algorithm) for algorithm in algorithms]
+    """Hexadecimal digests of a file, read once; "git-sha1" is git's hash of a file with this content."""
+    digests = {name: hashlib.new(name.removeprefix("git-")) for name in algorithms}
+    if "git-sha1" in digests:
+        digests["git-sha1"].update(b"blob %d\0" % path.stat().st_size)
     with open(path, "rb") as file:
         while data := file.read(1 << 20):
-            for digest in digests:
+            for digest in digests.values():
                 digest.update(data)
-    return [digest.hexdigest() for digest in digests]
+    return [digests[name].hexdigest() for name in algorithms]
 
 
 def fetch(remote: Remote, target: Path, patience: Patience = PATIENT) -> Fetched:
@@ -62,7 +64,7 @@ def fetch(remote: Remote, target: Path, patience: Patience = PATIENT) -> Fetched
     reasons = []
     with Partial(target) as partial, requests.Session() as session:
         session.max_redirects = patience.max_redirects
-        session.headers["User-Agent"] = "bert-on-paddle (corpus download)"
+        session.headers["User-Agent"] = "bert-on-paddle"
         for url in remote.urls:
             for fresh in (False, True):
                 try:

@@ -12,8 +12,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -25,9 +25,10 @@ from bert.files import lock, sync, write_atomically
 from bert.reporting.progress import megabytes, progress
 
 _CHUNK_BYTES = 1 << 18
-_DIGESTS = {"sha256": 64, "sha1": 40, "md5": 32}
+_DIGESTS = {"sha256": 64, "sha1": 40, "git-sha1": 40, "md5": 32}
 _SPARE_BYTES = 64 << 20  # of the disk, kept free
 _TRANSIENT = frozenset((408, 425, 429, 500, 502, 503, 504))
+_LONGEST_WAIT_SECONDS = 300.0  # that a server may ask for
 
 
 class DownloadError(ValueError):
@@ -35,11 +36,25 @@ class DownloadError(ValueError):
 
 
 class _Dropped(Exception):
-    """The transfer ended too early; another attempt may get the rest."""
+    """The transfer ended too early; another attempt, `wait_seconds` later at the soonest, may get the rest."""
+
+    def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait_seconds = wait_seconds
 
 
 class Refused(Exception):
-    """This address does not have the wanted file; another address may have it."""
+    """This address does not have the wanted file; another address may have it.
+
+    Attributes:
+        status: the HTTP status of the answer; None: there was no answer, or its content was wrong.
+        headers: those of the answer.
+    """
+
+    def __init__(self, reason: str, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers = headers or {}
 
 
 @dataclass(frozen=True)
@@ -48,10 +63,11 @@ class Remote:
 
     Attributes:
         urls: addresses of the same file, tried in order.
-        checksum: "sha256:..." (or sha1, md5), None if nobody published one.
+        checksum: "sha256:..." (or sha1, md5; git-sha1 is git's hash of the content), None if nobody published one.
         num_bytes: its size, if known.
         max_bytes: a larger answer is refused.
         is_page: the file is an HTML page; otherwise HTML is refused, as some servers send it instead of an error.
+        token: sent as a bearer token to the addresses, and not to other hosts that they redirect to.
     """
 
     urls: tuple[str, ...]
@@ -59,6 +75,7 @@ class Remote:
     num_bytes: int | None = None
     max_bytes: int = 1 << 40
     is_page: bool = False
+    token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for url in self.urls:
@@ -87,7 +104,8 @@ def check_checksum(checksum: str) -> tuple[str, str]:
     algorithm, _, digits = checksum.partition(":")
     if len(digits) != _DIGESTS.get(algorithm) or not re.fullmatch("[0-9a-f]+", digits):
         raise ValueError(
-            f"checksum={checksum!r} must be sha256:, sha1: or md5: and 64, 40 or 32 lower-case hexadecimal digits"
+            f"checksum={checksum!r} must be sha256:, sha1:, git-sha1: or md5: and 64, 40, 40 or 32 lower-case "
+            "hexadecimal digits"
         )
     return algorithm, digits
 
@@ -161,20 +179,30 @@ def transfer(session: requests.Session, url: str, remote: Remote, partial: Parti
                 failures, wait, most = 0, patience.first_wait_seconds, partial.size()
             failures += 1
             if failures >= patience.attempts:
+                received = megabytes(partial.size())
                 raise Refused(
-                    f"{failures} attempts in a row brought nothing new after {megabytes(partial.size())}: {error}"
+                    f"{failures} attempts in a row brought nothing new after {received}: {_short(error)}"
                 ) from error
+            pause = max(wait, getattr(error, "wait_seconds", 0.0))
             print(
-                f"{url}: {error}; {megabytes(partial.size())} received, next attempt in {wait:.0f} s",
+                f"{url}: {_short(error)}; {megabytes(partial.size())} received, next attempt in {pause:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )
-            patience.sleep(wait)
+            patience.sleep(pause)
             wait = min(60.0, 2 * wait)
+
+
+def _short(error: Exception) -> str:
+    """The reason of a failed connection without the objects that requests and urllib3 print around it."""
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    return str(reason).rpartition("): ")[2] if reason else str(error)
 
 
 def _attempt(session: requests.Session, url: str, remote: Remote, partial: Partial, patience: Patience) -> None:
     headers = {"Accept-Encoding": "identity", **_condition(url, remote, partial)}
+    if remote.token:
+        headers["Authorization"] = f"Bearer {remote.token}"
     with session.get(url, headers=headers, stream=True, timeout=patience.timeout_seconds) as response:
         _check_status(response, url, remote, partial)
         have, total = _extent(response, remote, partial)
@@ -205,9 +233,9 @@ def _check_status(response: requests.Response, url: str, remote: Remote, partial
         raise Refused(f"redirected from https to {response.url}, which anyone on the network can change")
     status = response.status_code
     if status in _TRANSIENT:
-        raise _Dropped(f"the server answered {status} {response.reason}")
+        raise _Dropped(f"the server answered {status} {response.reason}", _wait_asked_for(response))
     if status not in (200, 206, 416):
-        raise Refused(f"the server answered {status} {response.reason}")
+        raise Refused(f"the server answered {status} {response.reason}", status, response.headers)
     if status == 416:
         return
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -217,6 +245,15 @@ def _check_status(response: requests.Response, url: str, remote: Remote, partial
     packed = encoding in ("gzip", "x-gzip") and urlsplit(url).path.endswith(".gz")  # the file is a gzip file
     if encoding not in ("", "identity") and not packed:
         raise Refused(f"the server sent Content-Encoding {encoding}, which was not asked for")
+
+
+def _wait_asked_for(response: requests.Response) -> float:
+    """Seconds of the Retry-After header; 0 without it, or where it is a date."""
+    asked = response.headers.get("Retry-After", "").strip()
+    seconds = float(asked) if asked.isdecimal() else 0.0
+    if seconds > _LONGEST_WAIT_SECONDS:
+        raise Refused(f"the server asks to wait {seconds:.0f} seconds; start again then", response.status_code)
+    return seconds
 
 
 def _extent(response: requests.Response, remote: Remote, partial: Partial) -> tuple[int | None, int | None]:

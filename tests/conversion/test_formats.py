@@ -9,7 +9,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert import REPOSITORY
-from bert.conversion import downloading
 from bert.conversion.leveldb_table import masked_crc32c
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
@@ -279,21 +278,6 @@ def test_the_file_that_cannot_hold_code_is_preferred(tmp_path):
     (folder / "pytorch_model.bin").write_bytes(b"anything")
     notes = read_pretrained(folder).notes
     assert any("pytorch_model.bin, not read: model.safetensors is taken" in note for note in notes)
-
-
-def test_names_that_paddlenlp_knows_are_fetched_through_it(tmp_path, monkeypatch):
-    import sys
-    import types
-
-    folder = described(tmp_path / "cache")
-    (folder / "model_state.pdparams").write_bytes(pickle.dumps(foreign.paddlenlp(EXPECTED), protocol=4))
-    module = types.ModuleType("paddlenlp.utils.download")
-    module.resolve_file_path = lambda name, files: str(folder / files[0]) if (folder / files[0]).is_file() else None
-    monkeypatch.setitem(sys.modules, "paddlenlp.utils.download", module)
-    monkeypatch.chdir(tmp_path)
-    assert downloading.resolve("bert-base-uncased") == folder
-    with pytest.raises(ConversionError, match="/no/such/path does not exist"):
-        downloading.resolve("/no/such/path")
 
 
 def test_a_folder_of_steps_gives_the_newest_valid_one(tmp_path):

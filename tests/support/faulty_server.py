@@ -21,7 +21,8 @@ class Served:
         ignore_range: sends all of it whatever is asked for.
         wrong_range: sends other bytes than asked for.
         extra_length: added to the announced Content-Length.
-        statuses: sent instead of the file, one for each of the first answers.
+        statuses: sent instead of the file, one for each of the first answers, with `status_headers`.
+        headers: added to the answers with content or a redirection.
         pause_seconds: before every 1,000 bytes.
         stalls: how many of the first answers stop in the middle without closing.
     """
@@ -33,6 +34,7 @@ class Served:
     extra_length: int = 0
     chunked: bool = False
     statuses: list[int] = field(default_factory=list)
+    status_headers: dict[str, str] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     etag: str | None = ""
     redirect: str | None = None
@@ -62,9 +64,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         served.requests.append(dict(self.headers))
         if served.statuses:
-            self._head(served.statuses.pop(0), {"Content-Length": "0"})
+            self._head(served.statuses.pop(0), {"Content-Length": "0", **served.status_headers})
         elif served.redirect is not None:
-            self._head(302, {"Location": served.redirect, "Content-Length": "0"})
+            self._head(302, {"Location": served.redirect, "Content-Length": "0", **served.headers})
         else:
             self._send(served)
 

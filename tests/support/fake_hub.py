@@ -1,0 +1,74 @@
+"""The Hugging Face hub on this machine: its API, files behind a redirection to signed addresses, and its errors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from tests.support.faulty_server import Served
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CONFIG = {
+    "architectures": ["BertForMaskedLM"],
+    "model_type": "bert",
+    "vocab_size": 13,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 11,
+    "max_position_embeddings": 16,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+}
+VOCABULARY = "".join(f"{token}\n" for token in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]).encode()
+
+
+def git_sha1(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def small_files(**config) -> dict[str, bytes]:
+    return {
+        "config.json": json.dumps({**CONFIG, **config}).encode(),
+        "vocab.txt": VOCABULARY,
+        "tokenizer_config.json": b'{"do_lower_case": true}',
+        "README.md": b"# a model",
+    }
+
+
+def hub(
+    repository: str,
+    files: dict[str, bytes],
+    *,
+    revisions: tuple[str, ...] = ("main",),
+    gated: bool | str = False,
+    licence: str = "apache-2.0",
+) -> dict[str, Served]:
+    """The answers of a hub with one model, by path. Weights are stored as LFS does, the other files in git."""
+    served, siblings = {}, []
+    for name, data in files.items():
+        path = f"/{repository}/resolve/{COMMIT}/{name}"
+        sha256, is_lfs = hashlib.sha256(data).hexdigest(), name.startswith(("model", "pytorch"))
+        about = {"X-Repo-Commit": COMMIT}
+        entry = {"rfilename": name, "size": len(data), "blobId": git_sha1(data)}
+        if is_lfs:
+            signed = f"/cdn/{sha256}?Expires=1&Signature=abc"
+            linked = {"X-Linked-Size": str(len(data)), "X-Linked-Etag": f'"{sha256}"'}
+            served[path] = Served(b"", redirect=signed, headers=about | linked)
+            served[signed] = Served(data, etag=f'"{sha256}"')
+            entry |= {"blobId": git_sha1(b"pointer"), "lfs": {"sha256": sha256, "size": len(data), "pointerSize": 134}}
+        else:
+            served[path] = Served(data, etag=f'"{git_sha1(data)}"', headers=about | {"Content-Type": "text/plain"})
+        siblings.append(entry)
+    answer = {"id": repository, "sha": COMMIT, "gated": gated, "siblings": siblings, "cardData": {"license": licence}}
+    api = Served(json.dumps(answer).encode(), headers={"Content-Type": "application/json"})
+    return served | {f"/api/models/{repository}/revision/{name}?blobs=true": api for name in (*revisions, COMMIT)}
+
+
+def weights(served: dict[str, Served]) -> Served:
+    """The answers at the signed address of the largest file."""
+    return max((one for path, one in served.items() if path.startswith("/cdn/")), key=lambda one: len(one.data))
+
+
+def num_requests(served: dict[str, Served]) -> int:
+    return sum(len(one.requests) for one in {id(one): one for one in served.values()}.values())
