@@ -196,7 +196,7 @@ def test_two_processes_do_not_write_one_file(tmp_path):
 
 def test_a_full_disk_is_said_before_the_transfer(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: os.terminal_size((0, 0)) and type("Use", (), {"free": 10_000})())
-    with pytest.raises(DownloadError, match="disk has room for 0.0 MB"):
+    with pytest.raises(DownloadError, match="disk has room for 0 bytes"):
         get(Served(DATA), tmp_path)
 
 
