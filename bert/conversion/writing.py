@@ -77,6 +77,10 @@ class Model:
         """A tensor's name in other libraries, whose bare encoder has no `bert.` before its names."""
         return name.removeprefix("bert.") if self.task == "encoder" else name
 
+    def write_texts(self, folder: Path) -> None:
+        for name, text in self.texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
     def write_tokenizer(self, folder: Path) -> None:
         if self.tokens is not None:
             write_tokenizer(folder, self.tokens, self.config.max_position_embeddings)
@@ -233,8 +237,7 @@ def write_model(target: Path, to_format: str, model: Model, notes: list[str], re
 
     def write(folder: Path) -> None:
         WRITERS[to_format](folder, model, notes)
-        for name, text in model.texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+        model.write_texts(folder)
         write_json(folder / REPORT_FILE, report())
         if to_format == "native":
             checkpoint_files.write_manifest(folder, step=0)

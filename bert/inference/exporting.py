@@ -9,7 +9,7 @@ from bert.conversion import writing
 from bert.conversion.command_line import source_parser
 from bert.conversion.converting import Request, convert, read
 from bert.conversion.raw_tensors import write_json
-from bert.inference.onnx_graph import write_onnx
+from bert.inference.onnx_graph import onnx_package, write_onnx
 from bert.inference.serving import DESCRIPTION_FILE, INPUTS, outputs_of
 
 FORMATS = ("paddle-inference", "onnx", "hf", "paddlenlp")
@@ -37,6 +37,8 @@ def export(request: Request) -> dict[str, Any]:
     """
     if request.to_format in writing.FORMATS:
         return convert(request)
+    if request.to_format == "onnx":
+        onnx_package()  # before anything is read
     source = read(request)
     model = source.model
     if request.task is None and model.task in ("pretraining", "masked-lm", "next-sentence"):
@@ -60,6 +62,7 @@ def export(request: Request) -> dict[str, Any]:
 
             write_paddle_inference(folder, model)
         model.write_tokenizer(folder)
+        model.write_texts(folder)
         write_json(folder / DESCRIPTION_FILE, description)
         write_json(folder / writing.REPORT_FILE, source.report(request.to_format))
 

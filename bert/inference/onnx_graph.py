@@ -15,7 +15,7 @@ from bert.config.architecture import BertConfig
 from bert.conversion import tensor_layout
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.writing import Model
-from bert.inference.serving import INPUTS, outputs_of
+from bert.inference.serving import INPUTS, ONNX_FILE, outputs_of
 
 OPSET, IR_VERSION = 17, 8
 _MASKED_SCORE = -1e4  # as bert.model.modeling adds it
@@ -114,16 +114,28 @@ class _Graph:
         return self.node("Tanh", self.linear(first, "bert.pooler.dense"))
 
 
+def onnx_package() -> Any:
+    """The `onnx` package.
+
+    Raises:
+        ConversionError: it is not installed.
+    """
+    try:
+        import onnx
+    except ImportError:
+        raise ConversionError(
+            "--format onnx needs the onnx package, which is not installed; pip install -r requirements-export.txt"
+        ) from None
+    return onnx
+
+
 def write_onnx(folder: Path, model: Model) -> None:
     """Write model.onnx: int64 [batch, sequence] inputs, float32 outputs as `outputs_of` names them.
 
     Raises:
         ConversionError: the onnx package is not installed; the model does not fit into one file.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise ConversionError("--format onnx needs the onnx package; install requirements-export.txt") from None
+    onnx = onnx_package()
     parameters = tensor_layout.strip_vocabulary(model.parameters, model.config.vocab_size, [])
     if sum(array.nbytes for array in parameters.values()) > _LARGEST:
         raise ConversionError("the model has more than 2 GB, which one ONNX file cannot hold; use paddle-inference")
@@ -134,7 +146,7 @@ def write_onnx(folder: Path, model: Model) -> None:
     outputs = outputs_of(model.task, model.has_pooler())
     for name, source in zip(outputs, _results(graph, model.task, hidden, outputs), strict=True):
         graph.nodes.append(onnx.helper.make_node("Identity", [source], [name]))
-    onnx.save(_model(graph, outputs, onnx), folder / "model.onnx")
+    onnx.save(_model(graph, outputs, onnx), folder / ONNX_FILE)
 
 
 def _results(graph: _Graph, task: str, hidden: str, outputs: Mapping[str, tuple]) -> list[str]:

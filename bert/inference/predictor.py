@@ -1,25 +1,27 @@
-"""Runs an exported model through Paddle Inference: texts or token ids in, numpy arrays out.
+"""Runs an exported model through Paddle Inference or ONNX Runtime: texts or token ids in, numpy arrays out.
 
 model = Predictor("exported")
 model.texts(["first text", ("a question", "its context")])["logits"]
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert.inference.serving import DESCRIPTION_FILE, PREFIX
+from bert.inference.serving import DESCRIPTION_FILE, ONNX_FILE, PREFIX
 from bert.runtime.paddle_api import paddle
+
+_Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
 
 
 class Predictor:
-    """A folder that `run_export.py --format paddle-inference` wrote.
+    """A folder that `run_export.py --format paddle-inference` or `--format onnx` wrote.
 
     Raises:
-        ValueError: the folder is not such an export.
+        ValueError: the folder is not such an export, or is ONNX and onnxruntime is not installed.
     """
 
     def __init__(self, folder: str | Path, *, cpu_threads: int = 1):
@@ -29,26 +31,21 @@ class Predictor:
             self.inputs, self.outputs = self.description["inputs"], list(self.description["outputs"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{self.folder} is not an export for Paddle Inference ({error}); make it with "
+                f"{self.folder} is not an export for Paddle Inference or ONNX Runtime ({error}); make it with "
                 "run_export.py --format paddle-inference"
             ) from None
-        files = [self.folder / f"{PREFIX}.{kind}" for kind in ("pdmodel", "pdiparams")]
-        if missing := [path.name for path in files if not path.is_file()]:
+        is_onnx = self.description.get("format") == "onnx"
+        names = (ONNX_FILE,) if is_onnx else (f"{PREFIX}.pdmodel", f"{PREFIX}.pdiparams")
+        if missing := [name for name in names if not (self.folder / name).is_file()]:
             raise ValueError(f"{self.folder} lacks {' and '.join(missing)}; export it again")
-        config = paddle.inference.Config(*map(str, files))
-        config.disable_gpu()
-        config.set_cpu_math_library_num_threads(cpu_threads)
-        config.disable_glog_info()
-        self._predictor = paddle.inference.create_predictor(config)
+        open_session = _onnx_session if is_onnx else _paddle_session
+        self._run = open_session([str(self.folder / name) for name in names], cpu_threads)
         self._tokenizer: Tokenizer | None = None
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """int64 [b, s] arrays by the names of the inputs -> float32 arrays by the names of the outputs."""
-        for name in self.inputs:
-            self._predictor.get_input_handle(name).copy_from_cpu(np.ascontiguousarray(feed[name], "int64"))
-        self._predictor.run()
-        handles = [self._predictor.get_output_handle(name) for name in self._predictor.get_output_names()]
-        return {name: handle.copy_to_cpu() for name, handle in zip(self.outputs, handles, strict=True)}
+        values = self._run({name: np.ascontiguousarray(feed[name], "int64") for name in self.inputs})
+        return dict(zip(self.outputs, values, strict=True))
 
     def texts(self, texts: Sequence[str | tuple[str, str]], max_length: int | None = None) -> dict[str, np.ndarray]:
         """Outputs for texts, or pairs of texts, padded to the longest and truncated to `max_length` tokens."""
@@ -66,3 +63,34 @@ class Predictor:
         columns = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
         rows = {name: [getattr(text, column) for text in encoded] for name, column in columns.items()}
         return {name: np.array(values, "int64").reshape(len(encoded), -1) for name, values in rows.items()}
+
+
+def _paddle_session(files: Sequence[str], cpu_threads: int) -> _Run:
+    config = paddle.inference.Config(*files)
+    config.disable_gpu()
+    config.set_cpu_math_library_num_threads(cpu_threads)
+    config.disable_glog_info()
+    predictor = paddle.inference.create_predictor(config)
+
+    def run(feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        for name, value in feed.items():
+            predictor.get_input_handle(name).copy_from_cpu(value)
+        predictor.run()
+        return [predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()]
+
+    return run
+
+
+def _onnx_session(files: Sequence[str], cpu_threads: int) -> _Run:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ValueError(
+            f"{files[0]} is an ONNX export and onnxruntime, which runs it, is not installed; pip install onnxruntime, "
+            "or export the model with run_export.py --format paddle-inference"
+        ) from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = cpu_threads
+    session = onnxruntime.InferenceSession(files[0], options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda feed: session.run(names, dict(feed))

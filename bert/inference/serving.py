@@ -4,6 +4,7 @@ from bert.conversion.raw_tensors import ConversionError
 
 DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
+ONNX_FILE = "model.onnx"
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
 
 

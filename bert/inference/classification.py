@@ -1,0 +1,48 @@
+"""Classifies or rates texts and pairs of texts with a fine-tuned model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert.inference.trained_model import PAIR_KEYS, SINGLE_KEYS, Request, Result, TrainedModel, probabilities
+
+
+class Classifier(TrainedModel):
+    """The probabilities of all classes of a text or a pair of texts; of a regression, the number."""
+
+    task = "sequence-classification"
+    keys = (*PAIR_KEYS, *SINGLE_KEYS)
+
+    def __init__(self, *source: Any, **settings: Any) -> None:
+        super().__init__(*source, **settings)
+        assert self.opened.labels is not None
+        self.labels = self.opened.labels
+        self.is_regression = self.opened.usage.regression or len(self.labels) == 1
+        trained_on = len(self.opened.usage.text_columns)
+        self._num_texts = (trained_on,) if trained_on else (1, 2)  # a foreign model does not say
+        self.splits_tabs = trained_on != 1
+
+    def check(self, texts: Request) -> None:
+        if len(texts) not in self._num_texts:
+            needed = "one text" if self._num_texts == (1,) else "two texts"
+            form = 'separated by a tab, or {"text": ..., "text_pair": ...}'
+            raise ValueError(f"{len(texts)} text(s) in a request; this model takes {needed} (two: {form})")
+
+    def run(self, requests: Sequence[Request]) -> list[Result]:
+        logits = np.zeros((len(requests), len(self.labels)), "float32")
+        for size in {len(texts) for texts in requests}:
+            rows = np.array([row for row, texts in enumerate(requests) if len(texts) == size])
+            for batch in self.batches(table := self.table([requests[row] for row in rows])):
+                assert len(table) == len(rows)
+                logits[rows[batch.rows]] = self.network.run(self.task, batch.feed)["logits"]
+        likely = probabilities(logits)
+        if self.is_regression:
+            return [{"value": round(float(value), 6)} for value in logits[:, 0]]
+        return [self._result(row) for row in likely]
+
+    def _result(self, row: np.ndarray) -> Result:
+        values = [round(float(value), 6) for value in row]
+        best = int(row.argmax())
+        named = dict(zip(self.labels, values, strict=True))
+        return {"label": self.labels[best], "probability": values[best], "probabilities": named}

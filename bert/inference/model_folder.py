@@ -1,0 +1,177 @@
+"""Opens a model from any folder: a checkpoint, a run's output, an export, or another library's model."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from bert.config.architecture import BertConfig
+from bert.conversion import downloading, writing
+from bert.conversion.model_usage import Usage, read_usage
+from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.reading import read_pretrained
+from bert.conversion.shapes import heads_of
+from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
+from bert.inference.paddle_program import Network
+from bert.inference.predictor import Predictor
+from bert.inference.serving import DESCRIPTION_FILE
+from bert.runtime.paddle_api import default_device
+
+logger = logging.getLogger(__name__)
+
+# The words for a task in messages; the keys are those of writing.TASKS that a model can be used for.
+HEADS = {
+    "masked-lm": "a masked-LM head",
+    "encoder": "an encoder, without a head",
+    "question-answering": "a question-answering head",
+    "sequence-classification": "a classifier of texts",
+    "token-classification": "a tagger, which classifies words",
+}
+
+
+class Runner(Protocol):
+    """A network and its weights."""
+
+    def run(self, task: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs of a task, as `paddle_program.Network.run`."""
+        ...
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model that is ready to run.
+
+    Attributes:
+        path: the folder of the weights or of the export.
+        task: a key of HEADS.
+        labels: the classifier's classes; None without a classifier.
+        most_positions: the longest sequence that the network can read, in tokens.
+    """
+
+    path: Path
+    task: str
+    network: Runner
+    tokens: Tokens
+    usage: Usage
+    labels: tuple[str, ...] | None
+    most_positions: int
+
+    def describe(self) -> str:
+        """One line: what it is, and where its weights are."""
+        classes = f" ({', '.join(self.labels[:5])}{' ...' if len(self.labels) > 5 else ''})" if self.labels else ""
+        return f"{self.path}: {HEADS[self.task]}{classes}, {'un' if self.tokens.lowercase else ''}cased"
+
+
+def open_model(
+    source: str | Path,
+    task: str | None = None,
+    *,
+    device: str = "auto",
+    vocab_file: Path | None = None,
+    do_lower_case: bool | None = None,
+    model: BertConfig | None = None,
+    cpu_threads: int = 1,
+) -> OpenedModel:
+    """Find, read and check a model.
+
+    Args:
+        source: a checkpoint, the output folder of a run (its best or newest weights), an export for Paddle Inference or
+            ONNX, a model of Hugging Face or PaddleNLP or its published name.
+        task: a key of HEADS; None: that of the model's head. Every checkpoint has an encoder.
+        device: "cpu", "gpu", or "auto": the GPU if there is one.
+        vocab_file, do_lower_case, model: in place of what the files beside the weights say.
+        cpu_threads: of an export.
+    Raises:
+        ValueError: names what was found and what is needed.
+    """
+    path = downloading.resolve(str(source))
+    if (path / DESCRIPTION_FILE).is_file():
+        return _open_export(path, task, vocab_file, do_lower_case, cpu_threads)
+    pretrained = read_pretrained(path)
+    for note in pretrained.notes:
+        logger.log(logging.WARNING if "refused" in note else logging.DEBUG, "%s: %s", path, note)
+    config = pretrained.config or model
+    if config is None:
+        raise ConversionError(
+            f"{pretrained.folder} has no description of the model beside the weights; put its bert_config.json there"
+        )
+    if model is not None and model.num_attention_heads != config.num_attention_heads:
+        raise ConversionError(
+            f"{pretrained.folder} was trained with {config.num_attention_heads} attention heads, not "
+            f"num_attention_heads={model.num_attention_heads}; omit the model's sizes"
+        )
+    is_paddlenlp = pretrained.format == "paddlenlp"
+    heads = heads_of(pretrained.parameters)
+    task = _usable(writing.choose_task(heads, pretrained.task, task, every_model_has_a_pooler=is_paddlenlp))
+    tokens = _tokens(pretrained.folder, vocab_file or pretrained.vocab_file, do_lower_case)
+    check_ids(tokens, config.vocab_size, [])
+    device = default_device() if device == "auto" else device
+    return OpenedModel(
+        pretrained.folder,
+        task,
+        Network(pretrained.parameters, config, device),
+        tokens,
+        read_usage(pretrained.folder),
+        _labels(task, pretrained.labels, pretrained.parameters),
+        config.max_position_embeddings,
+    )
+
+
+def _usable(task: str) -> str:
+    return {"pretraining": "masked-lm", "next-sentence": "encoder"}.get(task, task)
+
+
+def _tokens(folder: Path, vocab_file: Path | None, do_lower_case: bool | None) -> Tokens:
+    tokens = find_tokens(folder, vocab_file, do_lower_case, [])
+    if tokens is None:
+        raise ConversionError(f"{folder} has no vocab.txt beside the weights; pass --vocab-file (vocab_file=)")
+    return tokens
+
+
+def _labels(task: str, labels: tuple[str, ...] | None, parameters: Mapping[str, np.ndarray]) -> tuple[str, ...] | None:
+    if "classification" not in task:
+        return None
+    count = len(parameters["classifier.bias"])
+    return labels if labels and len(labels) == count else tuple(f"LABEL_{index}" for index in range(count))
+
+
+def _open_export(
+    path: Path, task: str | None, vocab_file: Path | None, do_lower_case: bool | None, cpu_threads: int
+) -> OpenedModel:
+    predictor = Predictor(path, cpu_threads=cpu_threads)
+    there, labels = predictor.description.get("task"), predictor.description.get("labels")
+    if there not in HEADS:
+        raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {there!r}; export the model again")
+    if task not in (None, there):
+        raise ConversionError(
+            f"{path} is an export of {HEADS[there]}, task={task} needs {HEADS.get(str(task), task)}; "
+            "use the checkpoint that it was made from, or export it with --task"
+        )
+    found = path / "vocab.txt"
+    return OpenedModel(
+        path,
+        there,
+        _Served(predictor, there),
+        _tokens(path, vocab_file or (found if found.is_file() else None), do_lower_case),
+        read_usage(path),
+        tuple(labels) if labels else None,
+        int(predictor.description["max_length"]),
+    )
+
+
+class _Served:
+    """The runner of an export, which has the outputs of one task."""
+
+    def __init__(self, predictor: Predictor, task: str) -> None:
+        self._predictor, self._task = predictor, task
+
+    def run(self, task: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if task != self._task:
+            raise ValueError(
+                f"{self._predictor.folder} is an export of {HEADS[self._task]}, without the outputs of {task}; use the "
+                "checkpoint that it was made from, or export it with --task"
+            )
+        return self._predictor.run(feed)
