@@ -33,6 +33,7 @@ class EntryPoint:
         usage: what follows the name of the script in the usage line.
         inquiries: flags that are answered instead of running.
         aliases: further flags of a field: its name -> flags.
+        alternatives: settings of which only one may be given; one in a layer replaces those of the layers below.
         implied: settings that the given ones imply where no layer says otherwise (the sizes in a checkpoint's folder).
     """
 
@@ -43,4 +44,5 @@ class EntryPoint:
     description: str
     inquiries: Sequence[Inquiry] = ()
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    alternatives: Sequence[str] = ()
     implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: {}

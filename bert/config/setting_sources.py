@@ -1,7 +1,7 @@
 """Layers of settings: flags over YAML files over a recipe over defaults."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from bert.config.flags import flat_fields, is_optional, members
 from bert.config.setting_errors import suggest
 from bert.config.training_settings import TrainingConfig
 
+_NOT_GIVEN = ("None", "none", "null", "", "-1")
 _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a parent, and the model's JSON
 
 
@@ -28,11 +29,18 @@ def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
         layers.insert(0, _load_layer(str(layers[0].pop("config")), entry))
         if len(layers) > 8:
             raise ValueError(f"config={flags['config']} must not name itself as its own parent; remove the cycle")
+    values = merged(*({**_architecture(layer), **layer} for layer in layers), alternatives=entry.alternatives)
+    return _nested(entry.config_class, {**entry.implied(values), **values})
+
+
+def merged(*layers: Mapping[str, Any], alternatives: Sequence[str] = ()) -> dict[str, Any]:
+    """Later layers over earlier ones; a layer that gives one of `alternatives` replaces all of them."""
     values: dict[str, Any] = {}
     for layer in layers:
-        values.update(_architecture(layer))
+        if any(str(layer.get(name)) not in _NOT_GIVEN for name in alternatives):
+            values = {name: value for name, value in values.items() if name not in alternatives}
         values.update(layer)
-    return _nested(entry.config_class, {**entry.implied(values), **values})
+    return values
 
 
 def dump_yaml(config: BaseModel) -> str:

@@ -8,23 +8,29 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.config.training_settings import derive
-from bert.launching import pretraining_quickstart, pretraining_report
+from bert.launching import pretraining_quickstart, pretraining_report, pretraining_text_arguments
 from bert.launching.preparation import prepare_shards
 from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
-from bert.launching.previous_run import is_done, refuse_other_run
+from bert.launching.previous_run import is_done, kept_start, refuse_other_run
 from bert.launching.process_runner import Runner
 from bert.launching.start_training import explain_exit, launch
 from bert.planning.flags import planned
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.dry_run import dry_run_report
+from bert.pretraining.epochs import with_known_steps
 
 SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
 
 
 def main(argv: Sequence[str]) -> int:
+    if pretraining_text_arguments.has_text(argv):
+        from bert.launching import pretraining_text  # reads text and weights, which needs more packages
+
+        return pretraining_text.main(argv, _train)
     with usage_errors():
         plan = parse_launch_arguments(argv)
         if plan.show_config or plan.dry_run:
@@ -32,8 +38,9 @@ def main(argv: Sequence[str]) -> int:
                 print(dump_yaml(config) if plan.show_config else dry_run_report(config, plan.world_size()) + "\n")
             return 0
         if plan.planning is not None:
-            print(planned(plan.phases, plan.planning))
+            print(planned(with_known_lengths(plan).phases, plan.planning))
             return 0
+        plan = with_known_lengths(plan)
         plan.ranks.devices(plan.device())  # before data is made for ranks that cannot be started
         for config in plan.phases:
             refuse_other_run(config)
@@ -47,6 +54,8 @@ def _run(plan: LaunchPlan, runner: Runner) -> int:
     for config in unfinished:
         if code := explain_exit(prepare_data(plan, config, runner), config, runner):
             return code
+        with usage_errors():
+            config = with_known_steps(config, plan.world_size())
         if code := _train(plan, config, runner):
             return code
         if not (config.run.benchmark or _is_done_here(plan, config)):
@@ -54,10 +63,18 @@ def _run(plan: LaunchPlan, runner: Runner) -> int:
             return 0
     if plan.ranks.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
         try:
-            pretraining_report.show(plan, time.monotonic() - started)
+            pretraining_report.show(with_known_lengths(plan), time.monotonic() - started)
+            for config in plan.phases[1:]:
+                if notice := kept_start(config, plan.phases[0]):
+                    print(notice)
         except BrokenPipeError:  # no reader (`| head`); the files are written
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def with_known_lengths(plan: LaunchPlan) -> LaunchPlan:
+    """The plan with --max-steps in place of --epochs in the phases whose shards are there."""
+    return replace(plan, phases=tuple(with_known_steps(config, plan.world_size()) for config in plan.phases))
 
 
 def prepare_data(plan: LaunchPlan, config: PretrainingConfig, runner: Runner, only_this_node: bool = False) -> int:

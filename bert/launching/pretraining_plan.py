@@ -1,7 +1,8 @@
 """The arguments of scripts/run_pretraining.sh -> a plan: which phases, on which ranks, with which data.
 
-Three forms, each with optional flags: no arguments (the quickstart); the 32 positional arguments of NVIDIA's scripts;
-a preset or recipe with --config. `--phase1-NAME VALUE` changes a flag in one phase only.
+Four forms, each with optional flags: no arguments (the quickstart); the 32 positional arguments of NVIDIA's scripts;
+a preset or recipe with --config; own text with --text, which `pretraining_text` reads. `--phase1-NAME VALUE` changes a
+flag in one phase only.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from typing import Any
 
 from bert import REPOSITORY
 from bert.config.command_line import parse_flags, resolve_config, suggest
+from bert.config.setting_sources import merged
 from bert.config.training_settings import derive
 from bert.launching.arguments import (
     PRECISIONS,
@@ -24,6 +26,7 @@ from bert.launching.arguments import (
     split_positional,
     whole_number,
 )
+from bert.launching.pretraining_text_flags import add_text_flags, refuse_without_text
 from bert.launching.ranks import Ranks, num_gpus, quickstart_processes, read_ranks
 from bert.planning.flags import PLAN_FLAGS, PlanRequest, add_plan_flags, take_plan_request
 from bert.pretraining.config import PretrainingConfig
@@ -120,9 +123,10 @@ class LaunchPlan:
 def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
     """The plan of a command line; raises ValueError with value, rule and remedy."""
     positional, words = split_positional(argv)
-    parser = _parser()
+    parser = launcher_parser()
     launcher, rest = parser.read(words)
-    common, per_phase = _split_phases(rest, parser.names())
+    refuse_without_text(launcher)
+    common, per_phase = split_phases(rest, parser.names())
     name = launcher.get("config", "quickstart" if "phase" not in common else "")
     if positional:
         values = read_positional(positional, POSITIONAL, launcher)
@@ -134,7 +138,7 @@ def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
         layers = _settings_of_one_phase(name, common)
     phases = []
     for phase, layer in layers.items():
-        config = resolve_config({**layer, **common, **per_phase[phase]}, ENTRY)
+        config = resolve_config(merged(layer, common, per_phase[phase], alternatives=ENTRY.alternatives), ENTRY)
         if name in PRESETS and "report_file" not in {**common, **per_phase[phase]}:  # beside the phase's other files
             config = derive(config, report_file=config.stage_dir() / "report.json")
         phases.append(config)
@@ -143,7 +147,7 @@ def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
     return _plan(name or f"phase {phases[0].run.phase}", phases, launcher)
 
 
-def _split_phases(words: Sequence[str], launcher_flags: Iterable[str]) -> tuple[dict[str, Any], dict[int, dict]]:
+def split_phases(words: Sequence[str], launcher_flags: Iterable[str]) -> tuple[dict[str, Any], dict[int, dict]]:
     """Flags for all phases, and those with --phaseN- for one phase only."""
     parts: dict[int, list[str]] = {0: [], 1: [], 2: []}
     target = 0
@@ -197,7 +201,7 @@ def _settings_of_one_phase(name: str, common: Mapping[str, Any]) -> dict[int, di
         close = suggest(name, [*PRESETS, *RECIPES], f"the presets are {', '.join(PRESETS)}")
         raise ValueError(f"config={name} must be a preset, a recipe or a YAML file; {close}")
     layer = {"config": name} if name else {}
-    return {resolve_config({**layer, **common}, ENTRY).run.phase: layer}
+    return {resolve_config(merged(layer, common, alternatives=ENTRY.alternatives), ENTRY).run.phase: layer}
 
 
 def _refuse_own_data(phases: Sequence[PretrainingConfig], launcher: Mapping[str, Any]) -> None:
@@ -253,13 +257,13 @@ def _bin_size(name: str, value: str) -> int | None:
     return None if one_of(name, value, BIN_SIZES) == "none" else int(value)
 
 
-def _parser() -> LauncherParser:
+def launcher_parser() -> LauncherParser:
+    """The flags of run_pretraining.sh that are not settings of the training."""
     parser = LauncherParser(
         prog="run_pretraining.sh",
-        usage="%(prog)s [32 positional arguments | --config NAME | --phase1 | --phase2] [flags]",
-        description="Pre-train BERT: both phases of a preset, or one phase. Without arguments: the quickstart."
-        + _wrapped("Presets of both phases", PRESETS)
-        + _wrapped("Recipes of one phase", RECIPES),
+        usage="%(prog)s [--text FOLDER | 32 positional arguments | --config NAME | --phase1 | --phase2] [flags]",
+        description="Pre-train BERT: on your own text, both phases of a preset, or one phase. Without arguments: the "
+        "quickstart." + _wrapped("Presets of both phases", PRESETS) + _wrapped("Recipes of one phase", RECIPES),
         epilog="Further flags are those of `python run_pretraining.py --help`; --phase1-NAME VALUE sets a flag in\n"
         f"phase 1 only, --phase2-NAME in phase 2.\n\n{positional_help(POSITIONAL)}",
     )
@@ -274,6 +278,7 @@ def _parser() -> LauncherParser:
     for phase in (1, 2):
         add(f"--phase{phase}-bin-size", metavar="|".join(BIN_SIZES), help="width of the phase's bins, in tokens")
     add("--dry-run", action="store_true", help="print the plan and stop")
+    add_text_flags(parser)
     add_plan_flags(parser)
     return parser
 

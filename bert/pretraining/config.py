@@ -13,6 +13,7 @@ from bert.config.training_settings import (
     check_vocabulary_file,
     unset_variable,
 )
+from bert.conversion.downloading import resolve
 from bert.samples.settings import LoaderSettings
 
 
@@ -25,7 +26,16 @@ class DataSettings(LoaderSettings):
 _PHASE_FLAGS = {1: ("--phase1", "train phase 1, short sequences"), 2: ("--phase2", "train phase 2, long sequences")}
 
 
+LENGTHS = ("max_steps", "epochs")  # one of them gives the length of the training
+
+
 class PretrainingRunSettings(RunSettings):
+    max_steps: int = Field(
+        -1, ge=-1, description="updates of the whole run; the learning rate ends there; -1: as many as --epochs need"
+    )
+    epochs: float | None = Field(
+        None, gt=0, description="passes over the samples of the shards, instead of --max-steps"
+    )
     phase: Annotated[Literal[1, 2], ValueFlags(_PHASE_FLAGS)] = Field(
         description="1: short sequences; 2: long sequences, continuing phase 1"
     )
@@ -39,6 +49,20 @@ class PretrainingRunSettings(RunSettings):
     early_stopping: int = Field(
         0, ge=0, description="end the phase after this many evaluations without a lower held-out loss; 0: off"
     )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "PretrainingRunSettings":
+        if self.epochs is not None and self.max_steps != -1:
+            raise ValueError(
+                f"epochs={self.epochs:g} and max_steps={self.max_steps} both give the length of the training; give "
+                "only one of --epochs and --max-steps"
+            )
+        if self.epochs is None and self.max_steps < 1:
+            raise ValueError(
+                f"max_steps={self.max_steps} is no length: --max-steps must be given, at least 1, or --epochs, or a "
+                "recipe with --config"
+            )
+        return self
 
 
 class PretrainingInitializationSettings(InitializationSettings):
@@ -98,3 +122,5 @@ class PretrainingConfig(TrainingConfig):
                     f"--{name.replace('_', '-')}, or make the shards first{unset_variable(folder)}"
                 )
         check_vocabulary_file(self.data.vocab_file, self.model)
+        if self.initialization.from_pretrained_params is not None:
+            resolve(self.initialization.from_pretrained_params)  # fetches a published model

@@ -2,7 +2,7 @@
 
 from bert.config.entry_point import EntryPoint
 from bert.planning.flags import PLAN
-from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.config import LENGTHS, PretrainingConfig
 from bert.pretraining.dry_run import DRY_RUN
 from bert.pretraining.recipes import RECIPES
 
@@ -13,4 +13,5 @@ ENTRY = EntryPoint(
     usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
     description="Pre-train BERT on PaddlePaddle.",
     inquiries=(DRY_RUN, PLAN),
+    alternatives=LENGTHS,
 )

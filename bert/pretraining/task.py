@@ -6,6 +6,7 @@ from typing import Any
 from bert.conversion.model_usage import Usage, usage_texts
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.epochs import sample_set, with_steps
 from bert.pretraining.evaluation import evaluate_pretraining
 from bert.runtime.distributed import Group
 from bert.samples.loader import PretrainingDataset, PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
@@ -40,6 +41,7 @@ class Pretraining(Task):
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)
         self._unigram_entropy: float | None = None
         self.fingerprint, self.evaluates = self._train.fingerprint, self._held_out is not None
+        config = self.config = with_steps(config, self._train.num_samples, group.world_size)
         self.num_samples, self.keeps_best = self._train.num_samples, self.evaluates and config.run.keep_best_checkpoint
         self.batches = PretrainingLoader(  # type: ignore[method-assign, assignment]
             self._train,
@@ -52,10 +54,14 @@ class Pretraining(Task):
     def prepare(self, session: Session) -> dict[str, Any]:
         assert session.program is not None
         self._device = session.device
-        self._evaluation = build_evaluation_program(session.program.objective)
+        self._evaluation = build_evaluation_program(session.program.objective, self.config.precision)
         if self._held_out is not None:
             self._unigram_entropy = evaluation_unigram_entropy(self._held_out, self.config.run.eval_samples)
             logger.info(f"unigram entropy of the held-out labels: {self._unigram_entropy:.4f} nats")
+        if (samples := sample_set(self.config)) is not None:
+            run, world_size = self.config.run, session.device.group.world_size
+            global_batch = self.config.batch.resolved_global_batch_size(world_size)
+            logger.info(f"{run.max_steps:,} updates: {samples.describe(run.max_steps, global_batch)}")
         return {"unigram_entropy": self._unigram_entropy, "training_data": self._train.describe()}
 
     def evaluate(self, step: int) -> dict[str, float]:

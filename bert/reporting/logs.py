@@ -22,7 +22,12 @@ from bert.reporting.curves import Curves
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
 MESSAGES = logging.getLogger("bert")
-CONSOLE_METRICS = (("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
+CONSOLE_METRICS = (
+    ("epochs", "{:.2f}"),
+    ("loss", "{:.4f}"),
+    ("learning_rate", "{:.2e}"),
+    ("seqs_per_sec", "{:.1f}"),
+)
 
 
 class Sink:

@@ -82,7 +82,11 @@ SAMPLES = {
     "eval_freq": 17,
     "eval_samples": 19,
     "num_steps_per_checkpoint": 23,
+    "epochs": 1.25,
     "keep_checkpoints": 5,
+    "keep_best_checkpoint": False,
+    "overfitting_evaluations": 6,
+    "early_stopping": 2,
     "report_file": Path("r.json"),
     "benchmark": True,
     "benchmark_steps": 29,
@@ -145,6 +149,7 @@ def test_every_flag_lands_in_its_field(name):
     assert getattr(getattr(before, section), name) != value, "the sample must differ from the recipe"
     assert getattr(getattr(after, section), name) == value
     companions = {"amp", "from_checkpoint", "phase"} if name in COMPANIONS else set()
+    companions |= {"max_steps"} if name == "epochs" else set()  # the one replaces the other
     changed = {
         key
         for part in PretrainingConfig.model_fields

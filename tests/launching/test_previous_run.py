@@ -11,7 +11,14 @@ from bert.finetuning.glue.config import GlueConfig
 from bert.finetuning.ner.config import TaggingConfig
 from bert.finetuning.squad.config import SquadConfig
 from bert.launching.pretraining_plan import parse_launch_arguments
-from bert.launching.previous_run import MAY_DIFFER, MAY_DIFFER_SECTIONS, is_done, refuse_other_run, settings_asked_for
+from bert.launching.previous_run import (
+    MAY_DIFFER,
+    MAY_DIFFER_SECTIONS,
+    is_done,
+    kept_start,
+    refuse_other_run,
+    settings_asked_for,
+)
 from bert.pretraining.config import PretrainingConfig
 
 
@@ -35,7 +42,7 @@ def decides(config_class) -> set[str]:
 
 
 def test_the_settings_that_a_continued_run_must_repeat():
-    of_every_run = {"max_steps", "seed", "bert_model", "max_seq_length"}
+    of_every_run = {"max_steps", "epochs", "seed", "bert_model", "max_seq_length"}
     assert decides(PretrainingConfig) == of_every_run | {
         "phase",
         "input_dir",
@@ -45,7 +52,7 @@ def test_the_settings_that_a_continued_run_must_repeat():
         "masked_lm_ratio",
     }
     for task in (SquadConfig, GlueConfig, TaggingConfig):
-        assert of_every_run | {"epochs", "keep_best", "do_lower_case", "train_file"} <= decides(task)
+        assert of_every_run | {"keep_best", "do_lower_case", "train_file"} <= decides(task)
 
 
 def test_every_name_in_the_list_is_a_setting():
@@ -63,3 +70,49 @@ def test_another_run_is_refused_once_there_is_a_checkpoint(tmp_path):
     refuse_other_run(derive(config, batch_size=4, num_workers=0, cpu_threads=1, from_checkpoint="elsewhere"))
     with pytest.raises(ValueError, match="masked_lm_ratio=0.5 differs from 0.15 of the run in .*; pass another"):
         refuse_other_run(other)
+
+
+def test_a_run_may_be_extended_and_shortened_to_what_it_has_not_made(tmp_path):
+    config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path)
+    settings_asked_for(config).write_text(dump_yaml(config))
+    (config.checkpoint_dir() / "1000").mkdir(parents=True)
+    for steps in (1000, 2000, 5000):
+        refuse_other_run(derive(config, max_steps=steps))
+    with pytest.raises(ValueError, match="max_steps=999 must be at least the 1000 updates that the run in .* has made"):
+        refuse_other_run(derive(config, max_steps=999))
+    refuse_other_run(derive(config, max_steps=-1, epochs=3))  # counted once the shards are known
+
+
+def test_settings_that_an_older_version_did_not_have_are_no_difference(tmp_path):
+    config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path)
+    old = [line for line in dump_yaml(config).splitlines() if not line.startswith("whole_word_masking")]
+    settings_asked_for(config).write_text("\n".join(old))
+    (config.checkpoint_dir() / "7").mkdir(parents=True)
+    refuse_other_run(config)
+    with pytest.raises(ValueError, match="whole_word_masking=True differs from None"):
+        refuse_other_run(derive(config, whole_word_masking=True))
+
+
+def test_an_early_stopped_run_is_done_until_more_is_asked_for(tmp_path):
+    config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path, max_steps=100, early_stopping=3)
+    config.stage_dir().mkdir(parents=True)
+    summary = {"steps": 40, "max_steps": 100, "stopped_early": True, "early_stopping": 3}
+    (config.stage_dir() / "summary.json").write_text(json.dumps(summary))
+    (config.checkpoint_dir() / "40").mkdir(parents=True)
+    assert is_done(config) and is_done(derive(config, early_stopping=2))
+    for more in ({"early_stopping": 4}, {"early_stopping": 0}, {"max_steps": 101}):
+        assert not is_done(derive(config, **more))
+
+
+def test_phase_2_keeps_its_start_when_phase_1_is_extended_and_it_is_said(tmp_path):
+    one, two = (derive(config, output_dir=tmp_path) for config in parse_launch_arguments([]).phases)
+    assert kept_start(two, one) is None
+    (one.checkpoint_dir() / "2500").mkdir(parents=True)
+    (two.checkpoint_dir() / "700").mkdir(parents=True)
+    progress = {"carried": {"started_from": str(one.checkpoint_dir() / "2500")}}
+    (two.checkpoint_dir() / "700/bert_paddle_progress.json").write_text(json.dumps(progress))
+    assert kept_start(two, one) is None
+    (one.checkpoint_dir() / "5000").mkdir()
+    assert "the weights of phase1 after update 2500, though phase1 now ends at 5000; to start it anew, remove" in str(
+        kept_start(two, one)
+    )
