@@ -35,6 +35,7 @@ from data.text.compression import COMPRESSIONS, read_chunks
 from data.text.encodings import NotTextError, decoded
 from data.text.folder_files import files_below
 from data.text.gutenberg import book_of
+from data.text.inputs import is_set_aside
 from data.text.lddl_writer import (
     SourceWriter,
     check_free,
@@ -44,7 +45,6 @@ from data.text.lddl_writer import (
     fresh_folder,
     publish,
 )
-from data.text.readers import is_set_aside
 
 REPORT_NAME = "report.json"
 _MAX_BOOK_BYTES = 256 << 20

@@ -2,10 +2,10 @@
 
     python -m data.import_text --input DIR_OR_FILES... --output-dir D [--document-separator line] [--deduplicate near]
 
-Reads txt, jsonl and parquet, also as .gz, .bz2, .zst and .xz, in any encoding and language, and writes
-D/source/<lang>/N.txt, or with --held-out-fraction D/train/... and D/held_out/..., one document per line, its id first.
-D/report.json and the last lines printed list what was read and dropped, and why. A killed run leaves no text:
-start it again.
+Reads plain text, Markdown, HTML, jsonl, json, csv, tsv and parquet, also as .gz, .bz2, .zst and .xz, in any encoding
+and language. Writes D/source/<lang>/N.txt, or with --held-out-fraction D/train/... and D/held_out/..., one document
+per line, its id first. D/report.json and the last lines printed name what was read, left out and dropped, and why. A
+killed run leaves no text: start it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from bert.samples.manifest import UNFINISHED_NAME
 from data.text.deduplication import MODES, SeenDocuments
 from data.text.document import Document
 from data.text.encodings import NotTextError, check_encoding
-from data.text.held_out import LEAST_BYTES, MEASURABLE_BYTES, PARTS, divide, held_out_bytes, plan_division
+from data.text.held_out import PARTS, divide, plan_division
+from data.text.import_report import MAX_EXAMPLES, REPORT_NAME, print_report, report_of
+from data.text.inputs import FORMATS, Findings, Input, list_inputs, total_bytes
 from data.text.lddl_writer import (
     PART_SUFFIX,
     SourceWriter,
@@ -36,21 +38,11 @@ from data.text.lddl_writer import (
     publish,
     utf8,
 )
-from data.text.readers import (
-    FORMATS,
-    SEPARATORS,
-    Findings,
-    Input,
-    Piece,
-    Reading,
-    list_inputs,
-    read_pieces,
-    total_bytes,
-)
+from data.text.pieces import Piece, Reading
+from data.text.readers import SEPARATORS, read_pieces
+from data.text.rows import NoTextFieldError
 
-REPORT_NAME = "report.json"
 _LARGE_BYTES = 50 << 20
-_MAX_EXAMPLES = 20
 
 
 @dataclass(frozen=True)
@@ -99,12 +91,12 @@ def import_text(paths: list[Path], output: Path, settings: ImportSettings) -> di
     empty = [part for part, some in written.items() if not some]
     if empty:
         shutil.rmtree(work)
+        reasons = [*findings.left_out[:3], *findings.problems[:3]]
         raise ValueError(
             f"{len(inputs)} files gave no document{'' if empty[0] == 'all' else ' for ' + empty[0]}: "
-            f"{dict(findings.counts)} {findings.problems[:3]}; check --format, --text-field and "
-            "--held-out-fraction"
+            f"{dict(findings.counts)} {reasons}; check --format, --text-field and --held-out-fraction"
         )
-    report = _report(settings, inputs, findings, duplicates, written)
+    report = report_of(asdict(settings), inputs, findings, duplicates, written)
     write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
     return _finish(output, report, finals)
 
@@ -186,11 +178,16 @@ def _documents(inputs: list[Input], settings: ImportSettings, findings: Findings
 
 
 def _leave_out(source: Input, error: NotTextError, findings: Findings) -> None:
-    """Count a file of a folder that is not text; ValueError if the file itself was given as input."""
-    if source.named:
-        raise ValueError(f"{shown(source.path)}: {error}; leave it out, convert it to text, or name its --encoding")
-    findings.counts["files that are no text left out"] += 1
-    findings.problem(f"{shown(source.path)}: {error}; left out")
+    """Count and name a file of a folder that is not text; ValueError if the file itself was given as input."""
+    if isinstance(error, NoTextFieldError):
+        remedy = "name the right one with --text-field or --id-field"
+        if not source.named:
+            return findings.leave_out("files without the field left out", source.path, f"{error}; {remedy}")
+    else:
+        remedy = "leave it out, convert it to text, or name its --encoding"
+        if not source.named:
+            return findings.leave_out("files that are no text left out", source.path, str(error))
+    raise ValueError(f"{shown(source.path)}: {error}; {remedy}")
 
 
 def _grown(document: Document | None, piece: Piece, near: bool, work: Path) -> Document:
@@ -221,69 +218,19 @@ def _place(
     counts = findings.counts
     counts["documents read"] += 1
     if document.characters < max(1, settings.min_characters):
-        counts["dropped: empty" if not document.characters else "dropped: short"] += 1
+        reason = "short" if document.characters else "empty"
+        findings.leave_out(f"dropped: {reason}", document.id, f"is {reason}")
         return
     earlier = seen.earlier(document.id, document.digest) if seen is not None else None
     if earlier is not None:
         counts[f"dropped: {earlier[0]} duplicate"] += 1
-        if len(duplicates) < _MAX_EXAMPLES:
+        if len(duplicates) < MAX_EXAMPLES:
             duplicates.append(f"{document.id} = {earlier[1]} ({earlier[0]})")
         return
     counts["documents"] += 1
     counts["characters"] += document.characters
     counts["bytes of text"] += document.num_bytes
     document.write(writer)
-
-
-def _report(
-    settings: ImportSettings,
-    inputs: list[Input],
-    findings: Findings,
-    duplicates: list[str],
-    files: dict[str, list[WrittenFile]],
-) -> dict:
-    total = sum(file.num_bytes for found in files.values() for file in found)
-    parts = {}
-    for part, found in files.items():
-        num_bytes = sum(file.num_bytes for file in found)
-        parts[part] = {
-            "documents": sum(file.documents for file in found),
-            "bytes": num_bytes,
-            "share": num_bytes / total,
-            "files": len(found),
-        }
-    return {
-        "settings": asdict(settings),
-        "input files": len(inputs),
-        "input bytes": total_bytes(inputs),
-        "encodings": dict(sorted(findings.encodings.items())),
-        "counts": dict(sorted(findings.counts.items())),
-        "parts": parts,
-        "problems": findings.problems,
-        "duplicates": duplicates,
-    }
-
-
-def held_out_warnings(report: dict) -> list[str]:
-    """What to know and do if the held-out part is small."""
-    if "held_out" not in report["parts"]:
-        return []
-    found, asked = report["parts"]["held_out"], report["settings"]["held_out_fraction"]
-    total = report["counts"]["bytes of text"]
-    warnings = []
-    if held_out_bytes(total, asked) > total * asked:
-        warnings.append(
-            f"{found['share']:.1%} of the text are held out instead of {asked:.1%}, as less than "
-            f"{megabytes(LEAST_BYTES)} is no measure"
-        )
-    if found["bytes"] < MEASURABLE_BYTES:
-        share = MEASURABLE_BYTES / total
-        remedy = f"--held-out-fraction {share + 0.01:.2f}, or more text" if share < 0.4 else "more text"
-        warnings.append(
-            f"the held-out part has {megabytes(found['bytes'])}; a loss measured on less than "
-            f"{megabytes(MEASURABLE_BYTES)} is noisy: give {remedy}"
-        )
-    return warnings
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -297,9 +244,9 @@ def _parser() -> argparse.ArgumentParser:
         default="file",
         help="of txt: a document is a file (default), a line, or the text between blank lines",
     )
-    parser.add_argument("--encoding", default="auto", help="of txt and jsonl (default: detected, file by file)")
-    parser.add_argument("--text-field", default="text", help="of jsonl and parquet")
-    parser.add_argument("--id-field", help="of jsonl and parquet (default: the file's name and the row's number)")
+    parser.add_argument("--encoding", default="auto", help="of all but parquet (default: detected, file by file)")
+    parser.add_argument("--text-field", default="text", help="of jsonl, json, csv, tsv and parquet")
+    parser.add_argument("--id-field", help="of the same (default: the file's name and the row's number)")
     parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
     parser.add_argument("--deduplicate", choices=MODES, help="drop documents that were seen before, or nearly so")
     parser.add_argument(
@@ -331,17 +278,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         with only_writer(arguments.output_dir):
             report = import_text(arguments.input, arguments.output_dir, settings)
-    for part, facts in report["parts"].items():
-        print(
-            f"{part}: {facts['documents']} documents, {megabytes(facts['bytes'])} ({facts['share']:.1%} of the text) "
-            f"in {facts['files']} file{'s' * (facts['files'] != 1)} below {shown(arguments.output_dir)}"
-        )
-    for name, value in {**report["counts"], **report["encodings"]}.items():
-        print(f"  {name}: {value}")
-    for line in (*report["problems"], *report["duplicates"]):
-        print(f"  {line}")
-    for warning in held_out_warnings(report):
-        print(f"warning: {warning}", file=sys.stderr)
+    print_report(report, arguments.output_dir)
 
 
 if __name__ == "__main__":

@@ -210,6 +210,8 @@ def check_magic(head: bytes) -> None:
     for magic, kind in _MAGIC.items():
         if head.startswith(magic):
             raise NotTextError(f"is not text ({kind} signature)")
+    if head[257:262] == b"ustar":
+        raise NotTextError("is not text (tar signature)")
 
 
 def only_text(pieces: Iterator[str]) -> Iterator[str]:

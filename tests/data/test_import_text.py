@@ -34,7 +34,7 @@ from data.text import lddl_writer as source_files
 from data.text.deduplication import SeenDocuments, TextDigest
 from data.text.encodings import Encoding, check_encoding, decode, detect
 from data.text.lddl_reader import list_sources, plan_blocks, read_documents
-from data.text.readers import lines
+from data.text.pieces import lines
 from tests.support.commands import refused
 from tests.support.waiting import wait_until
 

@@ -1,0 +1,55 @@
+"""The text of HTML, without markup, scripts and navigation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from html.parser import HTMLParser
+
+_DROPPED = frozenset("head script style noscript template svg nav select button".split())
+_INLINE = frozenset("a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup".split())
+
+
+def text_of_html(chunks: Iterable[str]) -> Iterator[str]:
+    """The text in pieces; elements other than inline ones are separated by line ends."""
+    parser = _Parser()
+    for chunk in chunks:
+        parser.feed(chunk)
+        yield parser.taken()
+    parser.close()
+    yield parser.taken()
+
+
+class _Parser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._text: list[str] = []
+        self._dropped: list[str] = []  # open elements whose text is left out
+
+    def taken(self) -> str:
+        text = "".join(self._text)
+        self._text.clear()
+        return text
+
+    def handle_starttag(self, tag: str, _: object) -> None:
+        if tag == "body":  # </head> may be omitted
+            self._dropped.clear()
+        elif tag in _DROPPED:
+            self._dropped.append(tag)
+        self._break(tag)
+
+    def handle_startendtag(self, tag: str, _: object) -> None:
+        self._break(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._dropped:
+            while self._dropped.pop() != tag:
+                pass
+        self._break(tag)
+
+    def handle_data(self, data: str) -> None:
+        if not self._dropped:
+            self._text.append(data)
+
+    def _break(self, tag: str) -> None:
+        if tag not in _INLINE:
+            self._text.append("\n")

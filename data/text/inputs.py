@@ -1,0 +1,170 @@
+"""Lists the files of a corpus with their formats; what a folder holds besides is left out and named with the reason."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bert.files import shown
+from data.text.compression import COMPRESSIONS
+from data.text.folder_files import files_below
+
+_SUFFIXES = {
+    "txt": ".txt .text .md .markdown .rst .org .adoc .asciidoc .log",
+    "html": ".html .htm .xhtml",
+    "jsonl": ".jsonl .ndjson",
+    "json": ".json",
+    "csv": ".csv",
+    "tsv": ".tsv .tab",
+    "parquet": ".parquet .pq",
+}
+FORMATS = tuple(_SUFFIXES)
+_FORMAT_OF = {suffix: kind for kind, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
+_REASONS = {
+    "is PDF; convert it to text, e.g. with pdftotext": ".pdf",
+    "is an office document or e-book; save it as text": ".doc .docx .odt .rtf .ppt .pptx .xls .xlsx .ods .epub .mobi",
+    "is an archive; unpack it": ".zip .tar .tgz .tbz2 .txz .7z .rar",
+}
+_REASON_OF = {suffix: reason for reason, suffixes in _REASONS.items() for suffix in suffixes.split()}
+_SET_ASIDE = re.compile(r".*(~|\.(bak|orig|old|tmp|sw[op]))|#.*#", re.IGNORECASE | re.DOTALL)
+_BUILD_FILE = re.compile(r".*file", re.IGNORECASE)  # Makefile, Dockerfile, Jenkinsfile
+_OTHER_KIND = "files of other kinds left out"
+_MAX_PROBLEMS = 50
+_MAX_LEFT_OUT = 10_000
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file: its path, its name in document ids, format and compression ("" or a suffix); named: given itself."""
+
+    path: Path
+    name: str
+    kind: str
+    compression: str
+    named: bool = True
+
+
+@dataclass
+class Findings:
+    """Counts, the first problems ("file:line: reason"), encodings, and what was left out ("file: reason")."""
+
+    counts: Counter = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    encodings: Counter = field(default_factory=Counter)
+    left_out: list[str] = field(default_factory=list)
+
+    def bad_row(self, path: Path, row: int, reason: str) -> None:
+        self.counts["bad rows"] += 1
+        self.problem(f"{shown(path)}:{row}: {reason}")
+
+    def problem(self, text: str) -> None:
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(text)
+
+    def leave_out(self, count: str, path: Path | str, reason: str) -> None:
+        """Count what is left out, and name it among the first ten thousand."""
+        self.counts[count] += 1
+        if len(self.left_out) < _MAX_LEFT_OUT:
+            self.left_out.append(f"{shown(path)}: {reason}")
+
+
+def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[Input]:
+    """The files given and those below the folders, sorted within each folder; there, other kinds of files are left out.
+
+    Raises:
+        ValueError: a path is missing, its name has no known format, or there is no file at all.
+    """
+    inputs: list[Input] = []
+    for path in paths:
+        if path.is_dir():
+            inputs += _inputs_below(path, kind, findings)
+        elif path.is_file():
+            found = _input(path, path.name, kind)
+            if isinstance(found, str):
+                raise ValueError(f"input={shown(path)}: {found}, or give --format {'|'.join(FORMATS)}")
+            inputs.append(found)
+        else:
+            raise ValueError(f"input={shown(path)}: no such file or folder")
+    if not inputs:
+        raise ValueError(
+            f"input={' '.join(map(shown, paths))}: no file to read{_first(findings.left_out)}; names must end in "
+            f"{' '.join(_FORMAT_OF)}, perhaps with {' '.join(COMPRESSIONS)}, or pass --format"
+        )
+    once: dict[Path, Input] = {}
+    for found in sorted(inputs, key=lambda found: found.path.is_symlink()):  # files come before links to them
+        once.setdefault(found.path.resolve(), found)
+    kept = [found for found in inputs if once[found.path.resolve()] is found]
+    if len(kept) < len(inputs):
+        findings.counts["files named or linked twice, read once"] += len(inputs) - len(kept)
+    return kept
+
+
+def _first(left_out: list[str]) -> str:
+    return f" ({len(left_out)} left out, e.g. {left_out[0]})" if left_out else ""
+
+
+def _inputs_below(folder: Path, kind: str, findings: Findings) -> list[Input]:
+    inputs: list[Input] = []
+    hidden: set[Path] = set()
+    strange: list[Path] = []
+    for file in files_below(folder, findings.counts, others=strange):
+        name = file.relative_to(folder)
+        if (shared := _hidden(name)) is not None:
+            if shared in hidden:
+                findings.counts[_OTHER_KIND] += 1
+            else:
+                findings.leave_out(_OTHER_KIND, folder / shared, "is hidden")
+                hidden.add(shared)
+        elif _SET_ASIDE.fullmatch(name.name):
+            findings.leave_out(_OTHER_KIND, file, "is a backup or temporary file")
+        elif isinstance(found := _input(file, str(name), kind, False), str):
+            findings.leave_out(_OTHER_KIND, file, found)
+        else:
+            inputs.append(found)
+    for file in strange:
+        findings.leave_out("broken links, pipes and devices left out", file, "is a broken link, a pipe or a device")
+    return inputs
+
+
+def is_set_aside(name: Path) -> bool:
+    """Whether a file is hidden or an editor's backup."""
+    return _hidden(name) is not None or bool(_SET_ASIDE.fullmatch(name.name))
+
+
+def _hidden(name: Path) -> Path | None:
+    """The hidden file or folder at which a path ends or through which it goes."""
+    for index, part in enumerate(name.parts):
+        if part.startswith("."):
+            return Path(*name.parts[: index + 1])
+    return None
+
+
+def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
+    """The input, or the reason for leaving it out."""
+    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
+    bare = path.with_suffix("") if compression else path
+    suffix = bare.suffix.lower()
+    if kind != "auto":
+        found = kind
+    elif suffix in _FORMAT_OF:
+        found = _FORMAT_OF[suffix]
+    elif suffix:
+        return _REASON_OF.get(suffix, f"is of no format that is read ({suffix}); if it is text, name it *.txt")
+    elif _BUILD_FILE.fullmatch(bare.name) and not named:
+        return "is a build file by its name; if it is text, name it *.txt"
+    else:
+        found = "txt"
+    if found == "parquet":
+        compression = ""  # parquet is compressed internally
+    for ending in (compression, bare.suffix if suffix in _FORMAT_OF else ""):
+        name = name[: len(name) - len(ending)]
+    return Input(path, shown(name), found, compression, named)
+
+
+def total_bytes(inputs: Iterable[Input]) -> int:
+    """Sum of the file sizes on disk."""
+    return sum(os.path.getsize(source.path) for source in inputs)

@@ -1,0 +1,170 @@
+"""Reads documents from files of rows: jsonl, json, csv, tsv and parquet; a field of each row is the text."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+
+import pyarrow.parquet as pq
+
+from data.text.compression import CHUNK_BYTES, damage_named
+from data.text.encodings import NotTextError
+from data.text.inputs import Findings, Input
+from data.text.pieces import MAX_ROW_CHARACTERS, Piece, Reading, whole_lines
+
+_ROWS_AT_A_TIME = 16
+_DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
+
+
+class NoTextFieldError(NotTextError):
+    """A file of rows has no field with the text; the message says which it has."""
+
+
+def jsonl_pieces(source: Input, chunks: Iterator[str], reading: Reading, findings: Findings) -> Iterator[Piece]:
+    """The rows of JSON Lines; bad ones are counted and named."""
+    for number, line in enumerate(whole_lines(chunks), start=1):
+        if line is None:
+            findings.bad_row(source.path, number, f"is longer than {MAX_ROW_CHARACTERS} characters")
+            continue
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            findings.bad_row(source.path, number, f"is not JSON ({error})")
+            continue
+        yield from _json_row(source, number, row, reading, findings)
+
+
+def json_pieces(source: Input, chunks: Iterator[str], reading: Reading, findings: Findings) -> Iterator[Piece]:
+    """The rows of a file of JSON: a list of objects or texts, one object, or JSON Lines by another name.
+
+    Raises:
+        NotTextError: the file is too long, or not JSON.
+        NoTextFieldError: it is JSON of another form.
+    """
+    parts: list[str] = []
+    size = 0
+    for chunk in chunks:
+        parts.append(chunk)
+        size += len(chunk)
+        if size > MAX_ROW_CHARACTERS:
+            raise NotTextError(f"is JSON of more than {MAX_ROW_CHARACTERS} characters; write JSON Lines (.jsonl)")
+    text = "".join(parts)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if not _is_object(text.lstrip().partition("\n")[0]):
+            raise NotTextError(f"is not JSON ({error})") from error
+        yield from jsonl_pieces(source, iter([text]), reading, findings)
+        return
+    rows = content if isinstance(content, list) else [content]
+    if not any(isinstance(row, str) or (isinstance(row, dict) and reading.text_field in row) for row in rows):
+        raise NoTextFieldError(f"is JSON without a field {reading.text_field!r}")
+    for number, row in enumerate(rows, start=1):
+        row = {reading.text_field: row} if isinstance(row, str) and not reading.id_field else row
+        yield from _json_row(source, number, row, reading, findings)
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _json_row(source: Input, number: int, row: object, reading: Reading, findings: Findings) -> Iterator[Piece]:
+    if not isinstance(row, dict):
+        findings.bad_row(source.path, number, f"is a {type(row).__name__}, not an object")
+        return
+    yield from _row_pieces(
+        source, number, row.get(reading.text_field), row.get(reading.id_field or ""), reading, findings
+    )
+
+
+def table_pieces(source: Input, chunks: Iterator[str], reading: Reading, findings: Findings) -> Iterator[Piece]:
+    """The rows of csv or tsv, whose first row names the columns.
+
+    Raises:
+        NoTextFieldError: there is no such column.
+    """
+    rows = ((line or "") + "\n" for line in whole_lines(chunks))
+    head = next(rows, "")
+    delimiter, columns = _header(head, source.kind, reading)
+    text, given_id = columns.index(reading.text_field), columns.index(reading.id_field) if reading.id_field else None
+    csv.field_size_limit(MAX_ROW_CHARACTERS)
+    reader = csv.reader(rows, delimiter=delimiter)
+    number = 0
+    while True:
+        number += 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            findings.bad_row(source.path, number, f"is not a row of {source.kind} ({error})")
+            continue
+        if not row:
+            continue
+        value = row[text] if text < len(row) else None
+        identifier = row[given_id] if given_id is not None and given_id < len(row) else None
+        yield from _row_pieces(source, number, value, identifier, reading, findings)
+
+
+def _header(line: str, kind: str, reading: Reading) -> tuple[str, list[str]]:
+    """(delimiter, names of the columns) of the first row."""
+    wanted = {name for name in (reading.text_field, reading.id_field) if name}
+    found = {mark: next(csv.reader([line], delimiter=mark), []) for mark in _DELIMITERS[kind]}
+    for mark, names in found.items():
+        names[:] = [name.strip() for name in names]
+        if wanted <= set(names):
+            return mark, names
+    columns = max(found.values(), key=len)
+    missing = sorted(wanted.difference(columns))
+    raise NoTextFieldError(f"has no column {missing[0]!r}, only {columns[:20]}")
+
+
+def parquet_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:
+    """The rows of a parquet file.
+
+    Raises:
+        NoTextFieldError: there is no such column.
+        ValueError: the file is damaged.
+    """
+    with damage_named(source.path):
+        file = pq.ParquetFile(source.path, page_checksum_verification=True, buffer_size=CHUNK_BYTES)
+        wanted = [name for name in (reading.text_field, reading.id_field) if name]
+        missing = [name for name in wanted if name not in file.schema_arrow.names]
+        if missing:
+            raise NoTextFieldError(f"has no column {missing[0]!r}, only {file.schema_arrow.names}")
+        number = 0
+        for batch in file.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=wanted, use_threads=False):
+            for row in range(len(batch)):
+                number += 1
+                given = batch.column(reading.id_field)[row].as_py() if reading.id_field else None
+                try:
+                    text = batch.column(reading.text_field)[row].as_py()
+                except UnicodeDecodeError as error:
+                    findings.bad_row(source.path, number, f"field {reading.text_field!r} is not UTF-8 ({error.reason})")
+                    continue
+                yield from _row_pieces(source, number, text, given, reading, findings)
+
+
+def _row_pieces(
+    source: Input, number: int, text: object, given_id: object, reading: Reading, findings: Findings
+) -> Iterator[Piece]:
+    if not isinstance(text, str):
+        what = "no text" if text is None else f"a {type(text).__name__}"
+        findings.bad_row(source.path, number, f"field {reading.text_field!r} holds {what}")
+        return
+    if reading.id_field and not isinstance(given_id, (str, int)):
+        findings.bad_row(source.path, number, f"field {reading.id_field!r} holds no id")
+        return
+    name = str(given_id) if reading.id_field else f"{source.name}:{number}"
+    if "\x00" in text:
+        findings.counts["NUL characters removed"] += text.count("\x00")
+        text = text.replace("\x00", "")
+    for start in range(0, len(text), CHUNK_BYTES):
+        yield Piece(name, text[start : start + CHUNK_BYTES], False)
+    yield Piece(name, "", True)

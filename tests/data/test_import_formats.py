@@ -1,0 +1,152 @@
+import gzip
+import io
+import json
+import os
+import tarfile
+
+import pytest
+
+from data import import_text
+from data.text.html_text import text_of_html
+from data.text.inputs import Findings
+from tests.support.commands import refused
+
+READ = {
+    "notes.txt": (b"Plain text.", {"notes": "Plain text."}),
+    "readme.md": (b"# Title\n\nSome *words*.", {"readme": "# Title Some *words*."}),
+    "manual.rst": (b"Title\n=====\n\nWords.", {"manual": "Title ===== Words."}),
+    "today.log": (b"It began.\n", {"today": "It began."}),
+    "LICENSE": (b"You may.\n", {"LICENSE": "You may."}),
+    "49960": (b"A message.\n", {"49960": "A message."}),
+    "page.html": (b"<html><head><title>t</title></head><body><p>One.<p>Two.</html>", {"page": "One. Two."}),
+    "more/page.HTM.gz": (gzip.compress(b"<p>Zipped &amp; more"), {"more/page": "Zipped & more"}),
+    "rows.csv": (b'id,text\n1,"One, with\na line."\n\n2,Two.\n', {"rows:1": "One, with a line.", "rows:3": "Two."}),
+    "german.csv": (b"text;n\nEins, zwei.;1\n", {"german:1": "Eins, zwei."}),
+    "rows2.tsv": (b'n\ttext\n1\tTab "here".\n', {"rows2:1": 'Tab "here".'}),
+    "list.json": (b'[{"text": "One."}, {"text": "Two."}, 3]', {"list:1": "One.", "list:2": "Two."}),
+    "texts.json": (b'["One.", "Two."]', {"texts:1": "One.", "texts:2": "Two."}),
+    "object.json": (b'{"text": "One.", "n": 1}', {"object:1": "One."}),
+    "lines.json": (b'{"text": "One."}\n{"text": "Two."}\n', {"lines:1": "One.", "lines:2": "Two."}),
+    "lines.jsonl": (b'{"text": "Line."}\n', {"lines:1": "Line."}),
+}
+LEFT_OUT = {
+    "paper.pdf": (b"%PDF-1.4", "is PDF; convert it to text"),
+    "letter.docx": (b"PK\x03\x04", "is an office document or e-book; save it as text"),
+    "all.zip": (b"PK\x03\x04", "is an archive; unpack it"),
+    "all.tar.gz": (b"", "is an archive; unpack it"),
+    "photo.png": (b"\x89PNG\r\n", "is of no format that is read (.png)"),
+    "code.py": (b"print(1)", "is of no format that is read (.py)"),
+    "Makefile": (b"all:\n", "is a build file by its name"),
+    "program": (b"#!/bin/sh\n", "is a program (#!)"),
+    "false.txt": (b"\x89PNG\r\n\x1a\n", "is not text (PNG signature)"),
+    "old.txt~": (b"Old.", "is a backup or temporary file"),
+    ".hidden.txt": (b"Hidden.", "is hidden"),
+    "other.csv": (b"a,b\n1,2\n", "has no column 'text', only ['a', 'b']; name the right one with --text-field"),
+    "package.json": (b'{"name": "x"}', "is JSON without a field 'text'; name the right one with --text-field"),
+    "broken.json": (b'{"name": ', "is not JSON"),
+}
+
+
+def run(folder, *arguments) -> dict:
+    import_text.main(["--input", str(folder), "--output-dir", str(folder / ".out"), *arguments])
+    return json.loads((folder / ".out/report.json").read_text())
+
+
+def documents(folder) -> dict[str, str]:
+    lines = (folder / ".out/source/en/0.txt").read_text().splitlines()
+    return dict(line.split(" ", 1) for line in lines)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_format_of_text_is_read(tmp_path, name):
+    data, expected = READ[name]
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(data)
+    run(tmp_path)
+    assert documents(tmp_path) == expected
+
+
+def test_a_folder_of_odd_files_is_read_and_what_is_left_out_is_named(tmp_path, capsys):
+    for name, (data, _) in {**READ, **LEFT_OUT}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / ".git").mkdir()
+    for name in ("config", "HEAD"):
+        (tmp_path / ".git" / name).write_text("x")
+    (tmp_path / "gone.txt").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    report = run(tmp_path)
+    assert report["counts"]["documents"] == sum(len(expected) for _, expected in READ.values())
+    reasons = dict(line.removeprefix(f"{tmp_path}/").split(": ", 1) for line in report["left out"])
+    assert set(reasons) == {*LEFT_OUT, ".git", "gone.txt", "pipe"}
+    assert all(reasons[name].startswith(reason) for name, (_, reason) in LEFT_OUT.items()), reasons
+    printed = capsys.readouterr().out
+    assert f"left out:\n  {tmp_path}/.git: is hidden\n" in printed
+    assert "/gone.txt: is a broken link, a pipe or a device\n" in printed
+    assert "undecodable" not in printed  # a count of 0
+
+
+def test_the_list_on_the_screen_is_bounded_and_the_report_has_the_rest(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("Some text.")
+    for number in range(30):
+        (tmp_path / f"{number:02}.png").write_bytes(b"x")
+    report = run(tmp_path)
+    printed = capsys.readouterr().out
+    assert printed.count(".png: is of no format") == 20 and f"... and 10 more in {tmp_path}/.out/report.json" in printed
+    assert len(report["left out"]) == 30 == report["counts"]["files of other kinds left out"]
+    findings = Findings()
+    for number in range(20_000):
+        findings.leave_out("x", str(number), "is x")
+    assert len(findings.left_out) == 10_000 and findings.counts["x"] == 20_000
+
+
+def test_empty_and_short_documents_are_named(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("Some longer text.")
+    (tmp_path / "b.txt").write_text(" \n")
+    (tmp_path / "c.txt").write_text("Short.")
+    assert run(tmp_path, "--min-characters", "10")["left out"] == ["b: is empty", "c: is short"]
+
+
+@pytest.mark.parametrize("name", ["other.csv", "package.json", "broken.json"])
+def test_a_file_named_itself_is_refused_with_the_reason(tmp_path, name):
+    data, reason = LEFT_OUT[name]
+    (tmp_path / name).write_bytes(data)
+    with refused(f"^error: .*{name}: {reason.partition(',')[0]}".replace("[", r"\[")):
+        import_text.main(["--input", str(tmp_path / name), "--output-dir", str(tmp_path / "out")])
+
+
+def test_a_folder_without_any_text_says_what_it_holds(tmp_path):
+    (tmp_path / "photo.png").write_bytes(b"x")
+    with refused(r"no file to read \(1 left out, e.g. .*/photo.png: is of no format that is read \(.png\)"):
+        run(tmp_path)
+
+
+def test_a_tar_without_its_suffix_is_no_text(tmp_path):
+    with tarfile.open(tmp_path / "bundle", "w") as archive:
+        archive.addfile(tarfile.TarInfo("a.txt"), io.BytesIO())
+    (tmp_path / "a.txt").write_text("Some text.")
+    assert run(tmp_path)["left out"] == [f"{tmp_path}/bundle: is not text (tar signature)"]
+
+
+def test_ids_of_a_table_are_kept(tmp_path):
+    (tmp_path / "a.csv").write_text("key,body\nk 1,One.\nk2\n,Two.\n")
+    report = run(tmp_path, "--text-field", "body", "--id-field", "key")
+    assert documents(tmp_path) == {"k_1": "One.", "document": "Two."}
+    assert report["problems"] == [f"{tmp_path}/a.csv:2: field 'body' holds no text"]
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("a<b>b</b>c<br>d<p>e", "abc d e"),
+        ("<head><title>x<body>one<script>if (a < b) '<p>'</script>two", "one two"),
+        ("<p>one<!-- two --><style>p {}</style> three &eacute;&#65;", "one three \u00e9A"),
+        ("<nav><ul><li>menu</ul></nav><table><tr><td>1<td>2</table>", "1 2"),
+        ("a < b and <unknown>c</unknown>", "a < b and c"),
+        ("<svg><text>x</text></svg></svg></p>end", "end"),
+    ],
+)
+def test_html_loses_its_markup_wherever_the_pieces_are_cut(html, text):
+    for size in (1, 3, 1000):
+        chunks = [html[place : place + size] for place in range(0, len(html), size)]
+        assert " ".join("".join(text_of_html(chunks)).split()) == text
