@@ -26,8 +26,11 @@ AMP_BLACK_LIST = ("softmax_with_cross_entropy", "reduce_sum", "reduce_mean", "sq
 # kernels of softmax and LayerNorm compute in float32 internally. Additions are not listed and follow their inputs: the
 # sum of the two losses must be float32, since the loss scale passes through its gradient and 2^16 is infinite in
 # float16.
-AMP_WHITE_LIST = ("matmul_v2", "softmax", "gelu", "layer_norm", "unbind", "fused_dropout_add", "flash_attn")
+# `assign` is there for attention's mask alone: one cast of b x s numbers, where float32 would spread from it over all
+# scores.
+AMP_WHITE_LIST = ("matmul_v2", "softmax", "gelu", "layer_norm", "unbind", "fused_dropout_add", "flash_attn", "assign")
 GRADIENTS_PER_ALL_REDUCE = 64
+FLOAT32 = PrecisionSettings()
 
 
 @dataclass(frozen=True)
@@ -109,24 +112,38 @@ def build_training_program(
     )
 
 
-def build_evaluation_program(objective: Objective) -> EvaluationProgram:
-    """The program of an evaluation; it uses the weights that the training program has put into the scope."""
+def build_evaluation_program(objective: Objective, precision: PrecisionSettings = FLOAT32) -> EvaluationProgram:
+    """The program of an evaluation; it uses the weights that the training program has put into the scope.
+
+    Args:
+        precision: that of the training, whose fused kernels may compute in half precision only.
+    """
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         _, metrics = objective.forward(training=False)
+        _cast_forward(main, precision)
     return EvaluationProgram(main, metrics.name)
 
 
-def build_prediction_program(objective: Objective, *, seed: int = 0) -> PredictionProgram:
-    """The program of a prediction.
+def build_prediction_program(
+    objective: Objective, precision: PrecisionSettings = FLOAT32, *, seed: int = 0
+) -> PredictionProgram:
+    """The program of a prediction; its outputs are float32.
 
     It uses the weights in the scope of a training program; without one, run its startup program and write weights.
+
+    Args:
+        precision: that of the training whose weights it uses. The startup program's are float32, which
+            `use_pure_fp16` does not read.
     """
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
         feed, network = objective.inputs(with_labels=False), objective.network()
         network.eval()
         outputs = objective.outputs(feed, network)
+        if precision.amp:
+            outputs = {name: output.astype("float32") for name, output in outputs.items()}
+        _cast_forward(main, precision)
     _seed_initializers(startup, seed)
     return PredictionProgram(
         objective,
@@ -165,15 +182,37 @@ def _seed_initializers(startup: static.Program, seed: int) -> None:
             operator._set_attr("seed", int(key) & 0x7FFFFFFF or 1)
 
 
-def _decorate(inner, precision: PrecisionSettings):
-    level = "O2" if precision.use_pure_fp16 else "O1"
-    lists = paddle.static.amp.AutoMixedPrecisionLists(
+def _amp_lists(precision: PrecisionSettings):
+    return static.amp.AutoMixedPrecisionLists(
         custom_white_list=set(AMP_WHITE_LIST), custom_black_list=set(AMP_BLACK_LIST), dtype=precision.amp_dtype
     )
+
+
+def _amp_level(precision: PrecisionSettings) -> str:
+    return "O2" if precision.use_pure_fp16 else "O1"
+
+
+def _cast_forward(main: static.Program, precision: PrecisionSettings) -> None:
+    """Insert into a program without backward the casts that `_decorate` inserts into that of training."""
+    if not precision.amp:
+        return
+    level = _amp_level(precision)
+    static.amp.cast_model_to_fp16(
+        main,
+        _amp_lists(precision),
+        use_fp16_guard=False,
+        dest_type=getattr(paddle, precision.amp_dtype),
+        level=level,
+        use_promote=level == "O2",
+    )
+
+
+def _decorate(inner, precision: PrecisionSettings):
+    level = _amp_level(precision)
     dynamic = precision.use_dynamic_loss_scaling and precision.amp_dtype == "float16"
-    return paddle.static.amp.decorate(
+    return static.amp.decorate(
         inner,
-        amp_lists=lists,
+        amp_lists=_amp_lists(precision),
         level=level,
         dtype=precision.amp_dtype,
         master_weight=level == "O2",

@@ -15,7 +15,7 @@ from bert.training.health_checks import TrainingDiverged
 from bert.training.interruption import StopRequest
 from bert.training.saving import NoCheckpoints
 from bert.training.trainer import Trainer
-from program import TRAINING_METRICS, build_training_program
+from program import TRAINING_METRICS, build_evaluation_program, build_prediction_program, build_training_program
 from tests.support import tiny
 
 GOLDEN = Path(__file__).parent / "golden" / "losses.json"
@@ -102,6 +102,28 @@ def test_matrix_products_are_cast_where_paddle_can_and_reductions_are_not():
     for op in block.ops:
         if op.type == "softmax_with_cross_entropy":
             assert block.var(op.input("Logits")[0]).dtype == paddle.float32
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_evaluation_and_prediction_in_mixed_precision_compute_the_same_on_a_cpu(precision):
+    """Paddle has no kernels of half precision there, and outputs are float32 everywhere."""
+    objective = PretrainingObjective(tiny.MODEL)
+    session, (feed,) = tiny.Session(), batch_of(0)
+    plain, mixed = (build_evaluation_program(objective, kind) for kind in (tiny.FLOAT32, PRECISIONS[precision]))
+    values = [
+        session.executor.run(program.main, feed=feed, fetch_list=[program.metrics], scope=session.scope)[0]
+        for program in (plain, mixed)
+    ]
+    assert values[0].tobytes() == values[1].tobytes()
+    for program in (build_prediction_program(objective, kind) for kind in (tiny.FLOAT32, PRECISIONS[precision])):
+        variables = [program.main.global_block().var(name) for name in program.outputs.values()]
+        assert {variable.dtype for variable in variables} == {paddle.float32}
+
+
+def test_no_state_of_lamb_is_left_on_the_host():
+    """There its GPU kernel would advance the beta powers in updates that are skipped (AdamW's is not even called)."""
+    operators = tiny.Session(optimizer=tiny.LAMB).program.startup.global_block().ops
+    assert not [op for op in operators if op.has_attr("op_device") and op.attr("op_device")]
 
 
 def test_building_reads_no_clock_and_no_environment():

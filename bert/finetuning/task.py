@@ -100,7 +100,12 @@ class FineTuning(Task):
 
     def prepare(self, session: Session) -> dict[str, Any]:
         self._session, self._device = session, session.device
-        self._program = build_prediction_program(self.objective)
+        objective, precision = self.objective, self.config.precision
+        if session.program is not None:
+            objective = session.program.objective  # with its fused kernels
+        else:  # the start-up program's weights are float32
+            precision = precision.model_copy(update={"use_pure_fp16": False})
+        self._program = build_prediction_program(objective, precision)
         if session.program is None:
             self._device.executor.run(self._program.startup)
             load_weights_to_use(self.config, self._program.parameters, self._device)

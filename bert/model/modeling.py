@@ -199,9 +199,9 @@ class BertModel(nn.Layer):
 
     def forward(self, input_ids, token_type_ids, attention_mask):
         """All int64 [b, s], mask 1 = real token -> (last_hidden_state [b, s, hidden], pooler_output [b, hidden])."""
-        # Mixed precision would keep the result of unsqueeze, and all sums with it, in float32; not that of reshape.
         mask = paddle.cast(attention_mask, "float32").reshape([0, 1, 1, -1])
-        score_bias = (1.0 - mask) * MASKED_SCORE  # [b, 1, 1, s]
+        # Mixed precision casts what is assigned: all scores would follow a bias of float32.
+        score_bias = paddle.assign((1.0 - mask) * MASKED_SCORE)  # [b, 1, 1, s]
         if self._kernels.attention:  # the fused kernel does not broadcast the mask over queries
             score_bias = score_bias + paddle.zeros_like(score_bias).transpose([0, 1, 3, 2])  # [b, 1, s, s]
         hidden = self.embeddings(input_ids, token_type_ids)

@@ -88,6 +88,11 @@ class GuardedLamb(_GuardedUpdate, paddle.optimizer.Lamb):
 
     _found_inf_on_host = False
 
+    def _add_accumulator(self, *arguments, **named):
+        # Paddle puts the beta powers on the host. There the GPU kernel multiplies them without a look at `found_inf`,
+        # which is on the card, so a skipped update would advance them; beside the moments it does look.
+        return super()._add_accumulator(*arguments, **(named | {"device": None}))
+
 
 class GuardedAdamW(_GuardedUpdate, paddle.optimizer.AdamW):
     """AdamW (Loshchilov & Hutter, 2019): decoupled weight decay, scaled by the learning rate."""

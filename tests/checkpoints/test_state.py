@@ -92,6 +92,21 @@ def test_a_process_of_its_own_resumes_the_bytes(tmp_path):
     assert state_of(parent(parts) / "6") == state_of(parent(whole) / "6")
 
 
+@pytest.mark.parametrize("step", [2, 3])
+def test_an_update_skipped_beside_a_stop_is_skipped_as_in_one_run(tmp_path, step):
+    """The last update before the stop, or the first after it: moments and beta powers stay as they were restored."""
+
+    def change(at, feeds):
+        return [tiny.overflowing(feeds[0]), *feeds[1:]] if at == step else feeds
+
+    whole, parts = (config_of(tmp_path / kind, **FLOAT16) for kind in ("whole", "parts"))
+    runs.run(whole, 5, change=change)
+    runs.run(parts, 3, change=change)
+    runs.run(resuming(parts), 5, change=change)
+    assert state_of(parent(parts) / "5") == state_of(parent(whole) / "5")
+    assert state_of(parent(whole) / "5")[2]["counters"]["skipped_updates"] == 1
+
+
 @pytest.mark.thorough
 def test_the_comparison_above_notices_dropout(tmp_path):
     """Another seed draws other masks: the exactness is not that of a program without randomness."""

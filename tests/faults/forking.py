@@ -37,7 +37,7 @@ def warm(argv: list[str]) -> None:
     group = distributed.Group(0, 1, "cpu")
     objective = PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha)
     distributed.initialize(group)
-    pretraining.build_evaluation_program(objective)
+    pretraining.build_evaluation_program(objective, config.precision)
     runs.build_training_program(
         objective,
         config.optimizer,

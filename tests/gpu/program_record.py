@@ -8,6 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tests.gpu.program_memory import (
     BACKWARD,
@@ -47,6 +48,7 @@ def record(program, inputs: Mapping[str, tuple[int, ...]]) -> Record:
     result["communication"] = _communication(operators, shapes)
     result["order of the update"] = {"operators": run_lengths([_label(*pair) for pair in _update_in_order(main)])}
     result["loss scaling"] = _loss_scaling(program, operators, shapes)
+    result["skipped update"] = _skipped_update(program, operators)
     result["fused operators"] = dict(
         sorted(Counter(op.type for _, op, _ in operators if op.type.startswith(("fused_", "flash_attn"))).items())
     )
@@ -59,6 +61,19 @@ def record(program, inputs: Mapping[str, tuple[int, ...]]) -> Record:
     result["startup"] = dict(sorted(Counter(operator.type for operator in program.startup.global_block().ops).items()))
     result["memory in MB"] = memory(program, sizes)
     return result
+
+
+def record_forward(main, inputs: Mapping[str, tuple[int, ...]], parameters: Sequence[str]) -> dict[str, Any]:
+    """The facts of a program without backward, of an evaluation or a prediction, whose inputs have these shapes."""
+    sizes = tensor_bytes(main, bound_shapes(main, dict(inputs)))
+    operators = [("forward", operator, main.global_block()) for operator in main.global_block().ops]
+    peak = max(moment.live_bytes for moment in walk(main, sizes))
+    casts = _casts(operators, sizes, set(parameters))
+    return {
+        **_computation((op, block) for _, op, block in operators),
+        **{name.replace("forward: ", "cast "): text for name, text in casts.items()},
+        "temporaries at the worst moment": f"{_megabytes(peak)} MB",
+    }
 
 
 def memory(program, sizes: Mapping[str, int]) -> dict[str, str | int | list[str]]:
@@ -228,6 +243,31 @@ def _loss_scaling(program, operators, shapes) -> dict[str, str | int | list[str]
         "initial scale": int(initial[0]) if initial else "none",
         "gradients of scalars in a short type": scalars,
     }
+
+
+def _skipped_update(program, operators) -> dict[str, str | int | list[str]]:
+    """Where the flag that skips an update is, and the beta powers that it must hold: on the host or on the card.
+
+    AdamW's kernel reads the flag on the host and then does nothing at all. LAMB's reads it on the card, so what it must
+    hold has to be there too.
+    """
+    made_on_host = {
+        name
+        for op in program.startup.global_block().ops
+        if op.has_attr("op_device") and op.attr("op_device") == "cpu"
+        for name in op.output_arg_names
+    }
+    copied = {name for _, op, _ in operators if op.type in ("memcpy", "memcpy_d2h") for name in op.output_arg_names}
+    places: Counter[str] = Counter()
+    for _, operator, _ in operators:
+        if operator.type in ("lamb", "adamw"):
+            powers = operator.input("Beta1Pow") + operator.input("Beta2Pow")
+            flag = operator.input("SkipUpdate")
+            where = {True: "host", False: "card"}
+            kinds = {where[name in made_on_host] for name in powers}
+            found = where[flag[0] in copied] if flag else "none"
+            places[f"{operator.type}: flag on {found}, beta powers on {' and '.join(sorted(kinds))}"] += 1
+    return dict(sorted(places.items()))
 
 
 def _at_end_of_forward(moments: list[Moment]) -> int:

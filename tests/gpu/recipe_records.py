@@ -12,8 +12,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -42,7 +44,8 @@ def build(name: str) -> str:
     from bert.runtime.distributed import Group, initialize
     from bert.runtime.paddle_api import paddle
     from program import build_training_program
-    from tests.gpu.program_record import dump, record
+    from tests.gpu.kernel_coverage import missing_kernels
+    from tests.gpu.program_record import dump, record, record_forward
 
     if not paddle.is_compiled_with_cuda():
         raise SystemExit(
@@ -59,7 +62,28 @@ def build(name: str) -> str:
         gradient_accumulation_steps=case.micro_steps,
         num_scheduled_steps=1000,
     )
-    return dump(record(program, case.inputs()))
+    facts = record(program, case.inputs())
+    programs = {"training": program.main, "start-up": program.startup}
+    for kind, main, inputs in _without_backward(case):
+        programs[kind] = main
+        if inputs:
+            facts[kind] = record_forward(main, inputs, program.parameters)
+    facts["operators without a kernel"] = {kind: missing_kernels(main, "gpu") for kind, main in programs.items()}
+    return dump(facts)
+
+
+def _without_backward(case) -> Iterator[tuple[str, Any, dict]]:
+    """Name, program and shapes of inputs: pre-training evaluates; fine-tuning predicts, also without training."""
+    from program import build_evaluation_program, build_prediction_program
+
+    objective, inputs = case.objective(), case.inputs()
+    if case.predictions:
+        yield "evaluation", build_evaluation_program(objective, case.precision).main, inputs
+        return
+    without_labels = {name: shape for name, shape in inputs.items() if name in objective.encoder_inputs()}
+    prediction = build_prediction_program(objective, case.precision)
+    yield "prediction", prediction.main, without_labels
+    yield "start-up of prediction", prediction.startup, {}
 
 
 def record_of(name: str) -> Path:

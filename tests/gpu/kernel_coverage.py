@@ -1,0 +1,84 @@
+"""Finds the operators of a program that the installed Paddle has no kernel for. Nothing is executed.
+
+Paddle looks a kernel up when it runs an operator: by its place and by the type of its data. A program can therefore be
+built with operators that would end the run. The registry of the GPU wheel can be read without a GPU.
+"""
+
+import re
+from collections import Counter
+from functools import lru_cache
+
+from bert.runtime.paddle_api import core, static
+from tests.gpu.program_memory import dtype_of
+
+# They run as they are: control flow, set-up of NCCL, an edge between operators.
+WITHOUT_KERNELS = ("feed", "fetch", "conditional_block", "c_gen_nccl_id", "c_comm_init", "depend")
+# They look at no data: one kernel serves all types.
+OF_ANY_TYPE = ("c_sync_calc_stream", "c_sync_comm_stream")
+# Operators that read several floating types at once, and how their kernels are written for it.
+OF_SEVERAL_TYPES = {
+    "layer_norm": "scale and bias in float32 or in the type of x",
+    "layer_norm_grad": "scale and bias in float32 or in the type of x",
+    "lamb": "master weights and moments in float32",
+    "adamw": "master weights and moments in float32",
+    "flash_attn_grad": "softmax_lse is float32, whatever its variable says",
+    "check_finite_and_unscale": "the loss scale in float32",
+    "check_finite_and_unscale_grad": "the loss scale in float32",
+    "update_loss_scaling": "the loss scale in float32",
+    "c_sync_calc_stream": "reads nothing",
+    "c_sync_comm_stream": "reads nothing",
+}
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_CPP_TYPES = {"float": "float32", "double": "float64", "int": "int32", "int64_t": "int64", "uint8_t": "uint8"}
+
+
+def missing_kernels(program: static.Program, device: str) -> list[str]:
+    """A line for each kind of operator that could not run on `device` (cpu | gpu), with its number; empty: all can."""
+    found: Counter[str] = Counter()
+    for block in program.blocks:
+        for operator in block.ops:
+            if operator.type not in WITHOUT_KERNELS and (problem := _problem(operator, block, device)):
+                found[problem] += 1
+    return [f"{problem} x {count}" for problem, count in sorted(found.items())]
+
+
+def _problem(operator, block, device: str) -> str:
+    place = "cpu" if operator.has_attr("op_device") and operator.attr("op_device") == "cpu" else device
+    registered = {dtype for where, dtype in registered_kernels(operator.type) if where == place}
+    if not registered:
+        return f"{operator.type}: no kernel on {place}"
+    if operator.type in OF_ANY_TYPE:
+        return ""
+    read = _types(operator.input_arg_names, block) or _types(operator.output_arg_names, block)
+    floats = read & set(_FLOATS)
+    if len(floats) > 1 and operator.type not in OF_SEVERAL_TYPES:
+        return f"{operator.type}: reads {' and '.join(sorted(floats))} at once"
+    if lacking := sorted((floats or read) - registered):
+        return f"{operator.type}: no kernel on {place} for {' or '.join(lacking)}, only {', '.join(sorted(registered))}"
+    return ""
+
+
+def _types(names: list[str], block) -> set[str]:
+    variables = [block._find_var_recursive(name) for name in names]
+    return {dtype for variable in variables if variable is not None and (dtype := dtype_of(variable))}
+
+
+@lru_cache(maxsize=None)
+def registered_kernels(operator: str) -> frozenset[tuple[str, str]]:
+    """(place, dtype) of every kernel of an operator, such as ("gpu", "float16")."""
+    phi, all_kinds = _registries()
+    found = {
+        (match[1].lower(), match[2])
+        for text in phi.get(core._get_phi_kernel_name(operator), ())
+        if (match := re.fullmatch(r"\((\w+), .*, (\w+)\)", text))
+    }
+    for text in all_kinds.get(operator, ()):
+        match = re.search(r"data_type\[(?:::paddle::platform::)?([^\]]+)\].*place\[Place\((\w+)", text)
+        if match and "MKLDNN" not in text:
+            found.add((match[2], _CPP_TYPES.get(match[1], match[1])))
+    return frozenset(found)
+
+
+@lru_cache(maxsize=1)
+def _registries() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    return core._get_registered_phi_kernels("all"), core._get_all_register_op_kernels("all")
