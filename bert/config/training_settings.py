@@ -158,7 +158,18 @@ class InitializationSettings(Settings):
     last_step_of_checkpoint: Literal["auto"] | int | None = Field(
         None, description="step to resume from; auto: the newest valid one, or a fresh start if there is none yet"
     )
-    from_pretrained_params: Path | None = Field(None, description="start at step 0 with the weights found here")
+    from_pretrained_params: Path | None = Field(
+        None,
+        description="start at step 0 with the weights found here; or a published model's name: bert-base-uncased, "
+        "OWNER/NAME of the Hugging Face hub",
+    )
+
+    @field_validator("from_pretrained_params", mode="before")
+    @classmethod
+    def _path_or_name(cls, value: Any) -> Any:
+        """A missing path that begins with a dot becomes absolute: Path drops "./", which tells it from a name."""
+        is_missing_path = isinstance(value, str) and value.startswith(("./", "../")) and not Path(value).exists()
+        return Path.cwd() / value if is_missing_path else value
 
     @field_validator("last_step_of_checkpoint", mode="before")
     @classmethod

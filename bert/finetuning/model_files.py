@@ -8,7 +8,8 @@ from typing import Any
 
 from bert.checkpoints.directories import weights_folder
 from bert.config.training_settings import InitializationSettings
-from bert.conversion.locating import VOCABULARY_FILE, is_there
+from bert.conversion.downloading import published_model, resolve
+from bert.conversion.locating import VOCABULARY_FILE
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
 from bert.conversion.model_usage import have_capitals, stated_lower_case
 from bert.conversion.raw_tensors import ConversionError
@@ -23,9 +24,20 @@ def description_file(weights: Path) -> Path | None:
 
 
 def named_weights(values: Mapping[str, Any]) -> Path | None:
-    """The weights that flat settings name with from_pretrained_params or from_checkpoint, as `weights_folder` finds."""
-    source = values.get("from_pretrained_params") or values.get("from_checkpoint")
-    return None if source in (None, "None", "none", "") else weights_folder(Path(str(source)).expanduser())
+    """The weights that flat settings name with from_pretrained_params or from_checkpoint, as `weights_folder` finds.
+
+    Of a published model, only the small files are fetched.
+
+    Raises:
+        ValueError: from_pretrained_params is neither a path nor a published model, and no vocab_file is given; it
+            cannot be fetched.
+    """
+    given = (str(values.get(name) or "") for name in ("from_pretrained_params", "from_checkpoint"))
+    pretrained, checkpoint = ("" if source.lower() == "none" else source for source in given)
+    if pretrained and not ("vocab_file" in values and published_model(pretrained) is None):
+        return weights_folder(resolve(pretrained, weights=False))
+    source = pretrained or checkpoint
+    return weights_folder(Path(source).expanduser()) if source else None
 
 
 def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,11 +51,6 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     path = named_weights(values)
     if path is None:
         return {}
-    if values.get("from_pretrained_params") and "vocab_file" not in values and not is_there(path):
-        raise ValueError(
-            f"from_pretrained_params={values['from_pretrained_params']} does not exist; pass a folder or a file of "
-            "weights"
-        )
     folder = _folder_of(path)
     found: dict[str, Any] = {}
     description = description_file(path)
@@ -110,7 +117,10 @@ def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str,
         ValueError: neither the files beside the weights nor the task name the classes.
     """
     weights = settings.from_checkpoint or settings.initial_weights()
-    found = labels_beside(weights_folder(weights)) if weights is not None else None
+    found = None
+    if weights is not None:
+        path = weights if settings.from_checkpoint else resolve(weights, weights=False)
+        found = labels_beside(weights_folder(path))
     if expected is None:
         if found is None:
             raise ValueError(
