@@ -19,6 +19,7 @@ from bert.config.training_settings import (
     check_vocabulary_file,
     derive,
 )
+from bert.conversion.downloading import resolve
 from bert.conversion.model_description import read_description
 from bert.finetuning.model_files import description_file
 
@@ -102,9 +103,9 @@ class FineTuningConfig(TrainingConfig):
         self._check_sizes()
 
     def _check_sizes(self) -> None:
-        """Compare the model's sizes with the description beside the weights."""
+        """Compare the model's sizes with the description beside the weights, which are fetched if they have a name."""
         source = self.initialization.from_pretrained_params
-        file = None if source is None else description_file(weights_folder(source))
+        file = None if source is None else description_file(weights_folder(resolve(source)))
         if file is None:
             return
         there = read_description(file).config
