@@ -14,6 +14,7 @@ from bert.launching.process_runner import module_command
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME, is_unfinished
 
+REPORT_NAME = "report.json"  # ends a folder of imported text
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
 
 
@@ -71,7 +72,8 @@ def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str
 class Steps:
     """Runs commands in order and skips those that succeeded before with the same arguments and whose product exists.
 
-    If a product is made again, all later products are made again too. A folder of shards is emptied first.
+    If a product is made again, it and all later products are removed first, and made again. A product that is a folder
+    (shards, imported text) is recorded by the file that ends it, and removed as a whole.
     """
 
     def __init__(self, record_file: Path, run: Run) -> None:
@@ -84,9 +86,10 @@ class Steps:
         if product.exists() and done.get(str(product)) == words:
             return 0
         print(title, flush=True)
-        done = dict(itertools.takewhile(lambda made: made[0] != str(product), done.items()))
-        if product.name == MANIFEST_NAME and product.parent.is_dir():
-            shutil.rmtree(product.parent)
+        stale = list(itertools.dropwhile(lambda path: path != str(product), done))
+        done = {path: made for path, made in done.items() if path not in stale}
+        for path in {*stale, str(product)}:
+            _remove(Path(path))
         code = self._run(command)
         if code == 0:
             if not product.exists():
@@ -94,6 +97,13 @@ class Steps:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text(json.dumps({**done, str(product): words}, indent=2) + "\n", encoding="utf-8")
         return code
+
+
+def _remove(product: Path) -> None:
+    if product.name in (MANIFEST_NAME, REPORT_NAME):
+        shutil.rmtree(product.parent, ignore_errors=True)
+    else:
+        product.unlink(missing_ok=True)
 
 
 def _has_files(folder: Path) -> bool:

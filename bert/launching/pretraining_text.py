@@ -1,0 +1,287 @@
+"""`bash scripts/run_pretraining.sh --text FOLDER`: from a folder of files to a model that is sized for it.
+
+The plan is made from the text, the machine and its measured speed, and printed first. The data are made once; both
+phases are trained in the time that is left, and the results shown. Started again with the same line it continues; with
+more --hours, --epochs or --max-steps it trains longer. Exit codes as in `pretraining`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert.checkpoints.directories import list_steps
+from bert.config.command_line import dump_yaml, resolve_config, usage_errors
+from bert.config.training_settings import derive
+from bert.files import only_writer
+from bert.launching import pretraining_report, pretraining_text_data
+from bert.launching.pretraining_plan import LaunchPlan, Preparation
+from bert.launching.pretraining_text_arguments import TextRequest, read_text_arguments
+from bert.launching.pretraining_text_facts import machine_facts, text_facts
+from bert.launching.pretraining_text_record import TextRecord, new_record, read_record
+from bert.launching.pretraining_text_speed import measure_speeds
+from bert.launching.pretraining_text_steps import extended_steps, steps_in_time_left, steps_of_new_phase
+from bert.launching.previous_run import has_checkpoint, is_done, read_json, refuse_other_run
+from bert.launching.process_runner import Runner
+from bert.launching.ranks import Ranks
+from bert.launching.start_training import explain_exit
+from bert.planning.own_text import TextPlan, duration, make_plan, step_settings
+from bert.planning.own_text_choices import as_table, choices, warnings
+from bert.planning.own_text_model import candidates
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.entry import ENTRY
+from bert.samples.manifest import read_manifest
+from data.text.readers import Reading
+
+_FIRST_LEG = 0.15  # of a phase's updates, after which its number is corrected by the speed of the training itself
+_FIRST_LEG_SECONDS = 300.0  # shorter phases are not interrupted
+_CORRECTED = 0.05  # a smaller correction is not worth it
+
+Train = Callable[[LaunchPlan, PretrainingConfig, Runner], int]
+
+
+def main(argv: Sequence[str], train: Train) -> int:
+    """Plan, and unless only the plan was asked for, run.
+
+    Args:
+        train: starts the ranks of a phase; its exit code.
+    """
+    with usage_errors():
+        request = read_text_arguments(argv)
+        record, plan = plan_of(request)
+        configs = {phase: _config(request, plan, record, phase) for phase in plan.phases}
+        if request.show_config:
+            print("\n".join(dump_yaml(config) for config in configs.values()))
+            return 0
+        _show(request, plan, record)
+        if request.dry_run:
+            return 0
+        for config in configs.values():
+            config.batch.gradient_accumulation_steps(plan.candidate.ranks)
+            refuse_other_run(config)
+        with only_writer(request.output_dir):
+            return _Run(request, plan, record, Runner(), train).run()
+
+
+def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
+    """The plan, made anew until there is a checkpoint; from then on of the facts that were recorded.
+
+    Raises:
+        ValueError: no text, hours that are too short, a batch that does not fit, another model than the run's.
+    """
+    before = read_record(request.output_dir)
+    if before is not None and list_steps_of(request, 1):
+        if request.wishes.model not in (None, before.model) and before.model is not None:
+            raise ValueError(
+                f"config={request.wishes.model} differs from {before.model} of the run in {request.output_dir}; pass "
+                "another --output-dir, or delete that one"
+            )
+        wishes = dataclasses.replace(request.wishes, hours=before.hours, epochs=before.epochs, model=before.model)
+        found = candidates(before.text, before.machine, wishes)
+        return before, make_plan(before.text, before.machine, wishes, found, before.speeds)
+    options = request.import_options
+    reading = Reading(
+        request.language,
+        options.get("encoding") or "auto",
+        options.get("document_separator") or "file",
+        options.get("text_field") or "text",
+    )
+    print(f"reading {' '.join(map(str, request.text))} ...", flush=True)
+    text, machine = text_facts(request.text, reading), machine_facts(request.output_dir)
+    found = candidates(text, machine, request.wishes)
+    print("measuring the speed of this machine ...", flush=True)
+    speeds = measure_speeds(found, machine, None if request.dry_run else request.output_dir / "speed.json")
+    plan = make_plan(text, machine, request.wishes, found, speeds)
+    return new_record(request.output_dir, text, machine, speeds, request.wishes, before), plan
+
+
+def _show(request: TextRequest, plan: TextPlan, record: TextRecord) -> None:
+    print(f"\n{as_table(choices(plan))}\n")
+    if (weights := plan.wishes.weights) is not None:
+        head = "is kept" if "masked-LM head" in weights.heads else "is missing there and begins with random weights"
+        print(f"The masked-LM head of {weights.name} {head}.")
+    for line in warnings(plan):
+        print(f"warning: {line}")
+    for phase, steps in record.steps.items():
+        done = max(list_steps_of(request, phase), default=0)
+        print(f"Phase {phase} is at update {done:,} of {steps:,}; {duration(record.used())} were used.")
+    print(flush=True)
+
+
+def list_steps_of(request: TextRequest, phase: int) -> list[int]:
+    """The checkpoints of a phase in the output folder, of whatever model."""
+    return [step for folder in request.output_dir.glob(f"*/phase{phase}") for step in list_steps(folder)]
+
+
+def _config(request: TextRequest, plan: TextPlan, record: TextRecord, phase: int) -> PretrainingConfig:
+    """The settings of a phase: the plan's, the run's paths, and over them what was given."""
+    made = plan.phases[phase]
+    vocabulary = pretraining_text_data.vocabulary_file(request)
+    settings: dict[str, Any] = {
+        **made.settings,
+        "phase": phase,
+        "output_dir": request.output_dir,
+        "report_file": request.output_dir / f"phase{phase}/report.json",
+        "input_dir": pretraining_text_data.shards(request, phase, "train"),
+        "eval_dir": pretraining_text_data.shards(request, phase, "held_out"),
+        "vocab_file": vocabulary,
+        "from_pretrained_params": request.weights,
+        **request.flags,
+        **request.phase_flags.get(phase, {}),
+    }
+    if phase in record.steps:
+        settings["max_steps"] = record.steps[phase]
+    if request.tokens is None and "vocab_size" in settings and vocabulary.exists():
+        settings["vocab_size"] = len(vocabulary.read_bytes().splitlines())
+    return resolve_config(settings, ENTRY)
+
+
+class _Run:
+    """The run of a plan: data, phase 1, phase 2, results."""
+
+    def __init__(self, request: TextRequest, plan: TextPlan, record: TextRecord, runner: Runner, train: Train) -> None:
+        self._request, self._plan, self._record, self._runner, self._train = request, plan, record, runner, train
+        if request.wishes.hours is not None:
+            self._plan = dataclasses.replace(plan, wishes=dataclasses.replace(plan.wishes, hours=request.wishes.hours))
+
+    def run(self) -> int:
+        self._record.begin()
+        try:
+            if code := self._prepare():
+                return code
+            self._extend()
+            for phase in self._plan.phases:
+                if code := self._phase(phase):
+                    return code
+            self._report()
+            return 0
+        finally:
+            self._record.end()
+
+    def _configs(self) -> dict[int, PretrainingConfig]:
+        return {phase: _config(self._request, self._plan, self._record, phase) for phase in self._plan.phases}
+
+    def _prepare(self) -> int:
+        configs = self._configs()
+        code = pretraining_text_data.prepare(self._request, self._plan, configs, self._runner.run)
+        if code:
+            return explain_exit(code, configs[1], self._runner)
+        for config in self._configs().values():
+            pretraining_text_data.check_samples(self._request, config, self._plan.candidate.ranks)
+        return 0
+
+    # ---- the number of updates ---------------------------------------------------------------------------------------
+
+    def _extend(self) -> None:
+        """More updates for the phase that is trained, if this start asks for more than the last one."""
+        record, asked = self._record, self._request.wishes
+        started = max(record.steps, default=None)
+        if started is not None:
+            config = self._configs()[started]
+            before, done = record.steps[started], max(list_steps(config.checkpoint_dir()), default=0)
+            record.steps[started] = extended_steps(
+                self._plan,
+                started,
+                record,
+                asked,
+                done=done,
+                speed=self._speed(started),
+                samples=self._samples(started) / self._plan.duplicate_factor,
+            )
+            if record.steps[started] != before:
+                print(f"phase {started}: {before:,} updates become {record.steps[started]:,}", flush=True)
+        if asked.hours is not None or asked.epochs is not None:
+            record.hours, record.epochs = asked.hours, asked.epochs
+        record.model = self._plan.candidate.name if self._plan.candidate.rule is not None else None
+        record.save()
+
+    def _speed(self, phase: int) -> float:
+        """Sequences per second: as the training itself had it, otherwise as measured for the plan, corrected by how
+        the phase before differed from that."""
+        planned = self._plan.phases[phase].sequences_per_second
+        seen = self._seen_speed(phase)
+        if seen is not None:
+            return seen
+        before = self._seen_speed(phase - 1) if phase - 1 in self._plan.phases else None
+        return planned if before is None else planned * before / self._plan.phases[phase - 1].sequences_per_second
+
+    def _seen_speed(self, phase: int) -> float | None:
+        return read_json(self._request.output_dir / f"phase{phase}/summary.json").get("training_sequences_per_second")
+
+    def _samples(self, phase: int) -> int:
+        manifest = read_manifest(pretraining_text_data.shards(self._request, phase, "train"))
+        assert manifest is not None, "made by `prepare`"
+        return pretraining_text_data.num_samples(manifest)
+
+    def _sample_ratio(self, phase: int) -> float:
+        """Samples that the text gave, as a share of the estimate."""
+        plan = self._plan
+        tokens = plan.tokens * (1 - plan.held_out_fraction) * plan.duplicate_factor
+        return self._samples(phase) / max(tokens / (0.92 * plan.candidate.lengths[phase]), 1)
+
+    # ---- training ----------------------------------------------------------------------------------------------------
+
+    def _phase(self, phase: int) -> int:
+        made, record = self._plan.phases[phase], self._record
+        if phase not in record.steps:
+            steps = steps_of_new_phase(
+                self._plan, phase, record, sample_ratio=self._sample_ratio(phase), speed=self._speed(phase)
+            )
+            record.steps[phase] = steps
+            record.save()
+        config = self._with_steps(phase)
+        while not is_done(config):
+            leg = self._first_leg(config)
+            if leg:
+                config = derive(config, steps_this_run=leg)
+            if code := self._train(self._launch_plan(), config, self._runner):
+                return code
+            if not leg:
+                break
+            self._correct(phase, config)
+            config = self._with_steps(phase)
+        del made
+        return 0
+
+    def _with_steps(self, phase: int) -> PretrainingConfig:
+        """The settings with the recorded steps; evaluations are spread over those of the phase's start."""
+        config, made, given = self._configs()[phase], self._plan.phases[phase], self._request.wishes
+        if has_checkpoint(config):
+            return config
+        spread = step_settings(self._record.steps[phase], made.evaluations)
+        return derive(config, **{name: value for name, value in spread.items() if given.setting(phase, name) is None})
+
+    def _first_leg(self, config: PretrainingConfig) -> int | None:
+        """Updates after which the number of updates is corrected; None where it is fixed or the phase is short."""
+        phase, wishes = config.run.phase, self._plan.wishes
+        if wishes.hours is None or wishes.setting(phase, "max_steps") or has_checkpoint(config):
+            return None
+        if config.run.steps_this_run or self._plan.phases[phase].seconds < _FIRST_LEG_SECONDS:
+            return None
+        return max(1, round(config.run.max_steps * _FIRST_LEG))
+
+    def _correct(self, phase: int, config: PretrainingConfig) -> None:
+        done, before = max(list_steps(config.checkpoint_dir()), default=0), config.run.max_steps
+        steps = steps_in_time_left(self._plan, phase, self._record, done=done, speed=self._speed(phase))
+        if abs(steps - before) > _CORRECTED * before:
+            print(f"phase {phase}: {before:,} updates become {steps:,}, by its own speed", flush=True)
+            self._record.steps[phase] = max(steps, done + 1)
+            self._record.save()
+
+    def _launch_plan(self) -> LaunchPlan:
+        request, configs = self._request, self._configs()
+        return LaunchPlan(
+            name="own text",
+            phases=tuple(configs.values()),
+            ranks=Ranks(self._plan.candidate.ranks),
+            preparation=Preparation(Path(), 1, 1, 1.0, None, None),
+            code_dir=request.code_dir,
+            job_name=request.job_name,
+            create_logfile=request.create_logfile,
+            show_config=False,
+            dry_run=False,
+            planning=None,
+        )
+
+    def _report(self) -> None:
+        pretraining_report.show(self._launch_plan(), self._record.used())

@@ -1,0 +1,102 @@
+"""Reads the facts that a plan for own text rests on: what is in the folder, and what this machine has."""
+
+import importlib.metadata
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from bert.doctor.facts import gpus
+from bert.planning.own_text_facts import MachineFacts, TextFacts
+from bert.runtime import topology
+from data.text.encodings import NotTextError
+from data.text.inputs import Findings, Input, list_inputs
+from data.text.readers import Reading, read_pieces
+
+MOST_READ_BYTES = 100_000_000  # of a larger folder every n-th file, and of a file at most this
+
+
+def text_facts(paths: Sequence[Path], reading: Reading) -> TextFacts:
+    """Count the text below the paths; of much text, a part, scaled to the whole.
+
+    Raises:
+        ValueError: a path is missing, a file is damaged, or nothing is readable.
+    """
+    findings = Findings()
+    inputs = list_inputs(paths, "auto", findings)
+    sizes = [source.path.stat().st_size for source in inputs]
+    every = max(1, round(sum(sizes) / MOST_READ_BYTES))
+    chosen = inputs[::every] if len(inputs) >= 20 * every else inputs
+    counts = _Counts()
+    for source in chosen:
+        counts.read(source, reading, findings)
+    whole = sum(sizes) / max(counts.file_bytes, 1)
+    scale = whole if whole > 1.001 else 1.0
+    return TextFacts(
+        files=len(inputs),
+        documents=round(counts.documents * scale),
+        words=round(counts.words * scale),
+        characters=round(counts.characters * scale),
+        distinct_characters=len(counts.alphabet),
+        num_bytes=round(counts.text_bytes * scale),
+        is_estimate=scale > 1.0,
+    )
+
+
+class _Counts:
+    def __init__(self) -> None:
+        self.documents = self.words = self.characters = self.text_bytes = self.file_bytes = 0
+        self.alphabet: set[str] = set()
+
+    def read(self, source: Input, reading: Reading, findings: Findings) -> None:
+        """Count a file, or its beginning if it is very large."""
+        size, begun = source.path.stat().st_size, self.text_bytes
+        try:
+            for piece in read_pieces(source, reading, findings):
+                self._add(piece.text)
+                self.documents += piece.ends
+                if self.text_bytes - begun > MOST_READ_BYTES and source.compression == "" and source.kind == "txt":
+                    size = self.text_bytes - begun
+                    self.documents += not piece.ends
+                    break
+        except NotTextError:
+            if source.named:
+                raise
+        self.file_bytes += size
+
+    def _add(self, text: str) -> None:
+        self.words += len(text.split())
+        self.characters += len(text)
+        self.text_bytes += len(text.encode("utf-8", "surrogatepass"))
+        self.alphabet.update(text.lower())
+
+
+def machine_facts(output_dir: Path) -> MachineFacts:
+    """The devices, memory and disk of this machine, within the limits of its control group."""
+    cores = len(topology.usable_cores(topology.allowed_processors()))
+    quota = topology.cpu_quota()
+    if quota is not None:
+        cores = max(1, min(cores, round(quota)))
+    memory = psutil.virtual_memory().available
+    existing = next(path for path in (output_dir.absolute(), *output_dir.absolute().parents) if path.is_dir())
+    cards, note = gpus(), ""
+    if cards and not _is_installed("paddlepaddle-gpu"):
+        cards, note = (), f" that Paddle can use: {len(cards)} GPUs are idle without requirements-gpu.txt"
+    return MachineFacts(
+        cores=cores,
+        memory_bytes=min(memory, topology.memory_limit() or memory),
+        disk_bytes=shutil.disk_usage(existing).free,
+        gpus=len(cards),
+        gpu_name=cards[0].name if cards else "",
+        gpu_bytes=min((card.memory_mib for card in cards), default=0) << 20,
+        note=note,
+    )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,37 @@
+"""The flags of a pre-training on own text (`--text FOLDER`), beside those of every training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# name -> (metavar, help)
+_VALUES: dict[str, tuple[str, str]] = {
+    "hours": ("H", "time for everything, data included (default: 40 epochs, at most 8 hours)"),
+    "held_out_fraction": ("R", "share of the text to measure on (default: by the size of the text)"),
+    "duplicate_factor": ("N", "sentence pairs made of each document (default: 5; of much text 1)"),
+    "lang": ("CODE", "language of the text (default: en)"),
+    "encoding": ("NAME", "of txt and jsonl (default: detected, file by file)"),
+    "document_separator": ("file|line|blank-line", "of txt: what separates documents (default: file)"),
+    "text_field": ("NAME", "of jsonl and parquet (default: text)"),
+    "deduplicate": ("exact|near|none", "drop repeated documents (default: exact)"),
+}
+TEXT_FLAGS = ("text", *_VALUES, "lowercase")
+IMPORT_FLAGS = ("encoding", "document_separator", "text_field")  # of data.import_text, passed on as they are
+
+
+def add_text_flags(parser: Any) -> None:
+    """Add them to a launcher's parser."""
+    group = parser.add_argument_group("own text")
+    group.add_argument("--text", nargs="+", metavar="PATH", help="train on the files in these folders; see --hours")
+    for name, (metavar, text) in _VALUES.items():
+        group.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=f"with --text: {text}")
+    add = group.add_argument
+    add("--lowercase", action="store_true", help="with --text: lower-case it (default, if no vocabulary is given)")
+    add("--no-lowercase", dest="lowercase", action="store_false", help="with --text: keep its case")
+
+
+def refuse_without_text(flags: Mapping[str, Any]) -> None:
+    """Raises ValueError for a flag of own text where there is no --text."""
+    for name in TEXT_FLAGS:
+        if name in flags:
+            flag = "--" + name.replace("_", "-")
+            raise ValueError(f"{flag} is for own text; pass --text FOLDER with it, or drop it")

@@ -1,0 +1,107 @@
+"""What a pre-training on own text remembers between its starts: the facts of its plan, its steps, the time it used."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert.files import write_atomically
+from bert.launching.previous_run import read_json
+from bert.planning.own_text import Speeds
+from bert.planning.own_text_facts import MachineFacts, TextFacts, Wishes
+
+_SIGNS_OF_LIFE = ("phase*/progress.json", "phase*/metrics.jsonl", "data/prepared.json")
+
+
+@dataclasses.dataclass
+class TextRecord:
+    """OUTPUT_DIR/own_text.json.
+
+    Attributes:
+        hours, epochs: that the latest start asked for.
+        steps: of the phases whose training was started.
+        seconds_used: by all starts that ended.
+        begun: time of the start that is running, or that was killed; None: none is.
+    """
+
+    file: Path
+    text: TextFacts
+    machine: MachineFacts
+    speeds: Speeds
+    hours: float | None
+    epochs: float | None
+    model: str | None
+    steps: dict[int, int] = dataclasses.field(default_factory=dict)
+    seconds_used: float = 0.0
+    begun: float | None = None
+
+    def begin(self) -> None:
+        """Start the clock. Of a start that was killed, the time until its last sign of life counts."""
+        if self.begun is not None:
+            files = [path for pattern in _SIGNS_OF_LIFE for path in self.file.parent.glob(pattern)]
+            last = max((path.stat().st_mtime for path in files), default=self.begun)
+            self.seconds_used += max(0.0, last - self.begun)
+        self.begun = time.time()
+        self.save()
+
+    def end(self) -> None:
+        self.seconds_used, self.begun = self.used(), None
+        self.save()
+
+    def used(self) -> float:
+        """Seconds of all starts until now."""
+        return self.seconds_used + (time.time() - self.begun if self.begun is not None else 0.0)
+
+    def save(self) -> None:
+        content = {
+            **{name: getattr(self, name) for name in ("hours", "epochs", "model", "seconds_used", "begun")},
+            "text": dataclasses.asdict(self.text),
+            "machine": dataclasses.asdict(self.machine),
+            "speeds": [[name, phase, speed] for (name, phase), speed in self.speeds.items()],
+            "steps": {str(phase): steps for phase, steps in self.steps.items()},
+        }
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.file, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def record_file(output_dir: Path) -> Path:
+    return output_dir / "own_text.json"
+
+
+def new_record(
+    output_dir: Path, text: TextFacts, machine: MachineFacts, speeds: Speeds, wishes: Wishes, before: TextRecord | None
+) -> TextRecord:
+    """The record of a plan that was made anew; the time that was used before stays."""
+    record = TextRecord(record_file(output_dir), text, machine, speeds, wishes.hours, wishes.epochs, wishes.model)
+    if before is not None:
+        record.seconds_used, record.begun = before.seconds_used, before.begun
+    return record
+
+
+def read_record(output_dir: Path) -> TextRecord | None:
+    """The record of the run in a folder; None without one.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    file = record_file(output_dir)
+    if not file.exists():
+        return None
+    content: Mapping[str, Any] = read_json(file)
+    try:
+        return TextRecord(
+            file,
+            TextFacts(**content["text"]),
+            MachineFacts(**content["machine"]),
+            {(name, phase): speed for name, phase, speed in content["speeds"]},
+            content["hours"],
+            content["epochs"],
+            content["model"],
+            {int(phase): steps for phase, steps in content["steps"].items()},
+            content["seconds_used"],
+            content["begun"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{file} is damaged ({error}); delete it, or pass another --output-dir") from None

@@ -1,0 +1,99 @@
+"""Measures the candidates of a plan for own text: the training's own programs, for a second or two each."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bert import REPOSITORY
+from bert.config.command_line import dump_yaml, resolve_config
+from bert.files import write_atomically
+from bert.launching.previous_run import read_json
+from bert.launching.process_runner import repository_environment
+from bert.planning.estimates import training_flops_per_sequence
+from bert.planning.own_text import Speeds, probe_settings
+from bert.planning.own_text_facts import MachineFacts
+from bert.planning.own_text_model import Candidate, predictions_of
+from bert.pretraining.entry import ENTRY
+
+_PROBE = REPOSITORY / "bert/pretraining/speed_probe.py"
+_TIMEOUT_SECONDS = 600.0  # a GPU's first program may take minutes to load
+
+
+def measure_speeds(found: Sequence[Candidate], machine: MachineFacts, cache_file: Path | None) -> Speeds:
+    """Sequences per second of all ranks, of every candidate in every phase.
+
+    Those of an earlier start are taken from `cache_file`, if it is of the same programs and machine. Models that are
+    too slow to measure in seconds are estimated by their arithmetic.
+
+    Raises:
+        ValueError: the programs cannot be run here, with the last line that they wrote.
+    """
+    configs = {
+        f"{candidate.name}.phase{phase}": dump_yaml(
+            resolve_config({**probe_settings(candidate, phase), "phase": phase, **_UNUSED}, ENTRY)
+        )
+        for candidate in found
+        for phase in candidate.lengths
+    }
+    key = hashlib.sha256(json.dumps([configs, machine.cores, machine.gpu_name, found[0].ranks]).encode()).hexdigest()
+    cached = read_json(cache_file) if cache_file is not None else {}
+    if cached.get("key") == key:
+        measured = cached["sequences_per_second"]
+    else:
+        measured = _measure(configs, found[0])
+        if cache_file is not None:
+            cache_file.parent.mkdir(parents=True, exist_ok=True)
+            content = {"key": key, "sequences_per_second": measured}
+            write_atomically(cache_file, (json.dumps(content, indent=1) + "\n").encode())
+    return _completed(found, measured)
+
+
+_UNUSED = {"max_steps": 1000, "input_dir": "none", "vocab_file": "none"}
+
+
+def _measure(configs: Mapping[str, str], candidate: Candidate) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder) / f"{name}.yaml" for name in configs}
+        for name, file in files.items():
+            file.write_text(configs[name], encoding="utf-8")
+        target = Path(folder) / "speeds.json"
+        on = ["--nproc_per_node", str(candidate.ranks)]
+        if candidate.device == "gpu":
+            on = ["--devices", ",".join(map(str, range(candidate.ranks)))]
+        launcher = [sys.executable, "-m", "paddle.distributed.launch", "--log_level", "CRITICAL"]
+        done = subprocess.run(
+            [*launcher, "--log_dir", f"{folder}/log", *on, str(_PROBE), str(target), *map(str, files.values())],
+            env={**repository_environment(), "PYTHONSAFEPATH": "1"},  # its folder has modules of common names
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+        speeds = read_json(target)
+        if not speeds:
+            last = (done.stdout.strip().splitlines() or ["it wrote nothing"])[-1]
+            raise ValueError(
+                f"measuring the speed of this machine ended with exit code {done.returncode}: {last}; "
+                "`python -m bert.doctor` examines the machine"
+            )
+        return {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}
+
+
+def _completed(found: Sequence[Candidate], measured: Mapping[str, float]) -> Speeds:
+    """The measured speeds, and those of the models that were too slow, by the arithmetic of the last one measured."""
+    speeds: dict[tuple[str, int], float] = {}
+    last = 0.0  # FLOP/s
+    for candidate in found:
+        for phase, length in candidate.lengths.items():
+            flops = training_flops_per_sequence(candidate.model, length, predictions_of(length))
+            speed = measured.get(f"{candidate.name}.phase{phase}")
+            if speed is None:
+                speed = last / flops
+            last = speed * flops
+            speeds[candidate.name, phase] = speed
+    return speeds

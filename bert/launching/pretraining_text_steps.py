@@ -1,0 +1,62 @@
+"""How many updates a phase of a pre-training on own text makes: by the time that is left, the epochs, or as given."""
+
+from bert.launching.pretraining_text_record import TextRecord
+from bert.planning import own_text_rules as rules
+from bert.planning.own_text import PhasePlan, TextPlan, phase_shares
+from bert.planning.own_text_facts import Wishes
+
+
+def steps_of_new_phase(plan: TextPlan, phase: int, record: TextRecord, *, sample_ratio: float, speed: float) -> int:
+    """Updates of a phase that has made none.
+
+    Args:
+        sample_ratio: samples that the text really gave, as a share of the estimate of the plan.
+        speed: sequences per second, as an earlier phase corrects the measured ones.
+    """
+    made = plan.phases[phase]
+    if (given := plan.wishes.setting(phase, "max_steps")) is not None:
+        return given
+    if plan.wishes.hours is not None:
+        return made.steps_in(_seconds_of(plan, phase, record), speed)
+    return max(1, round(made.steps * sample_ratio))
+
+
+def steps_in_time_left(plan: TextPlan, phase: int, record: TextRecord, *, done: int, speed: float) -> int:
+    """All updates of a phase that has made `done`, if it uses its share of the time that is left."""
+    made = plan.phases[phase]
+    return done + int(_seconds_of(plan, phase, record) * speed / made.global_batch / _with_evaluations(made, speed))
+
+
+def _with_evaluations(made: PhasePlan, speed: float) -> float:
+    """Seconds of training with evaluations, as a multiple of those without."""
+    return made.seconds_of(made.steps, speed) / (made.steps * made.global_batch / speed)
+
+
+def _seconds_of(plan: TextPlan, phase: int, record: TextRecord) -> float:
+    """The phase's share of what is left of the hours."""
+    assert plan.wishes.hours is not None
+    shares = {number: share for number, share in phase_shares(plan.wishes).items() if number >= phase}
+    left = plan.wishes.hours * 3600 - record.used() - rules.START_SECONDS * len(shares)
+    return left * shares[phase] / sum(shares.values())
+
+
+def extended_steps(
+    plan: TextPlan, phase: int, record: TextRecord, asked: Wishes, *, done: int, speed: float, samples: float
+) -> int:
+    """Updates of a phase that was started with `record.steps`, after a new start asked for more (or less).
+
+    Args:
+        asked: by the new start.
+        done: updates that the phase has made.
+        samples: of one pass over the text, in this phase.
+    """
+    before = record.steps[phase]
+    if (given := asked.setting(phase, "max_steps")) is not None:
+        return given
+    if asked.hours is not None and asked.hours != record.hours:
+        least = before if asked.hours > (record.hours or 0) else max(1, done)
+        return max(least, steps_in_time_left(plan, phase, record, done=done, speed=speed))
+    if asked.epochs is not None and asked.epochs != record.epochs:
+        more = asked.epochs - (record.epochs or plan.epochs)
+        return max(done, before + round(more * samples / plan.phases[phase].global_batch))
+    return before

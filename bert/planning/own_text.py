@@ -1,0 +1,301 @@
+"""Facts of a text, of a machine and of its measured speed -> the plan of a pre-training on it.
+
+Pure: nothing is read or measured here. `own_text_rules` has the constants, `own_text_choices` explains the plan.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from bert.planning import own_text_rules as rules
+from bert.planning.own_text_facts import MachineFacts, TextFacts, Wishes
+from bert.planning.own_text_model import Candidate, layer_parameters, predictions_of, text_tokens
+
+Speeds = Mapping[tuple[str, int], float]  # (name of the candidate, phase) -> sequences per second of all ranks
+_FILLED = 0.92  # of a sample's length, on average; the quickstart's shards
+
+
+@dataclasses.dataclass(frozen=True)
+class PhasePlan:
+    """One phase.
+
+    Attributes:
+        seconds: of the updates and evaluations.
+        evaluated: sequences of one evaluation.
+        evaluations: how many there are.
+        settings: of the phase, by the flat names of the training's settings; without paths.
+    """
+
+    phase: int
+    steps: int
+    global_batch: int
+    seconds: float
+    sequences_per_second: float
+    evaluated: int
+    evaluations: int
+    settings: dict[str, Any]
+
+    def steps_in(self, seconds: float, speed: float | None = None) -> int:
+        """Updates that can be made in so many seconds, evaluations included."""
+        speed = speed or self.sequences_per_second
+        return max(1, int((seconds - self._evaluation_seconds(speed)) * speed / self.global_batch))
+
+    def seconds_of(self, steps: int, speed: float | None = None) -> float:
+        """Time of so many updates, with evaluations."""
+        speed = speed or self.sequences_per_second
+        return steps * self.global_batch / speed + self._evaluation_seconds(speed)
+
+    def _evaluation_seconds(self, speed: float) -> float:
+        return self.evaluations * self.evaluated * rules.EVALUATION_COST / speed
+
+
+@dataclasses.dataclass(frozen=True)
+class TextPlan:
+    """The choices for one text on one machine.
+
+    Attributes:
+        tokens: of the text.
+        epochs: passes over the text, of all phases.
+        preparation_seconds: of import, vocabulary and shards.
+    """
+
+    text: TextFacts
+    machine: MachineFacts
+    wishes: Wishes
+    candidate: Candidate
+    phases: dict[int, PhasePlan]
+    tokens: float
+    epochs: float
+    preparation_seconds: float
+    duplicate_factor: int
+    held_out_fraction: float
+
+    def seconds(self) -> float:
+        """Time of everything."""
+        starts = rules.START_SECONDS * len(self.phases)
+        return self.preparation_seconds + starts + sum(phase.seconds for phase in self.phases.values())
+
+    def held_out_masked_tokens(self) -> float:
+        """Predictions that the held-out loss is a mean of, in the first phase."""
+        first = next(iter(self.phases.values()))
+        length = self.candidate.lengths[first.phase]
+        sequences = min(self.tokens * self.held_out_fraction / (length * _FILLED), first.evaluated)
+        return sequences * predictions_of(length)
+
+
+def make_plan(
+    text: TextFacts, machine: MachineFacts, wishes: Wishes, found: tuple[Candidate, ...], speeds: Speeds
+) -> TextPlan:
+    """The plan of the best of the candidates.
+
+    Args:
+        found: `own_text_model.candidates`.
+        speeds: of every candidate in every phase.
+    Raises:
+        ValueError: hours that are too short for any update, a batch that cannot be divided.
+    """
+    held_out = wishes.held_out_fraction
+    if held_out is None:
+        share = rules.HELD_OUT_BYTES / max(text.num_bytes, 1)
+        held_out = round(min(rules.LARGEST_HELD_OUT, max(rules.SMALLEST_HELD_OUT, share)), 3)
+    duplicates = wishes.duplicate_factor
+    if duplicates is None:
+        duplicates = rules.DUPLICATE_FACTOR if text.num_bytes <= rules.LARGEST_DUPLICATED_TEXT else 1
+    preparation = preparation_seconds(text, machine, duplicates, len(wishes.phases))
+    candidate = choose_model(text, wishes, found, speeds, preparation)
+    tokens = text_tokens(text, candidate.model.vocab_size)
+    times = _phase_seconds(candidate, tokens, wishes, speeds, preparation)
+    phases = _phases(candidate, tokens * (1 - held_out), tokens * held_out, duplicates, wishes, speeds, times)
+    read = sum(_tokens_read(candidate, number, plan.steps * plan.global_batch) for number, plan in phases.items())
+    return TextPlan(text, machine, wishes, candidate, phases, tokens, read / tokens, preparation, duplicates, held_out)
+
+
+def preparation_seconds(text: TextFacts, machine: MachineFacts, duplicates: int, num_phases: int) -> float:
+    """Estimated time of import, vocabulary and the shards of all phases."""
+    made = text.num_bytes * duplicates * num_phases
+    processes = min(machine.cores, 1 + text.num_bytes // (4 << 20))
+    return (
+        20.0
+        + text.num_bytes / rules.IMPORT_BYTES_PER_SECOND
+        + text.num_bytes / rules.VOCABULARY_BYTES_PER_SECOND
+        + made / (rules.SHARD_BYTES_PER_SECOND * processes)
+    )
+
+
+def choose_model(
+    text: TextFacts, wishes: Wishes, found: tuple[Candidate, ...], speeds: Speeds, preparation: float
+) -> Candidate:
+    """The largest candidate that reads enough tokens for its parameters in the time; the smallest if none does."""
+    hours = rules.MOST_HOURS if wishes.hours is None else wishes.hours
+    seconds = hours * 3600 - preparation
+    fitting = [found[0]]
+    for candidate in found[1:]:
+        read = sum(
+            _tokens_read(candidate, phase, seconds * share * speeds[candidate.name, phase])
+            for phase, share in phase_shares(wishes).items()
+        )
+        if wishes.epochs is not None:
+            read = min(read, wishes.epochs * text_tokens(text, candidate.model.vocab_size))
+        if read >= rules.TOKENS_PER_PARAMETER * layer_parameters(candidate.model):
+            fitting.append(candidate)
+    return fitting[-1]
+
+
+def phase_shares(wishes: Wishes) -> dict[int, float]:
+    """The share of the training's time that each phase has."""
+    return {1: rules.PHASE_1_SHARE, 2: 1 - rules.PHASE_1_SHARE} if len(wishes.phases) > 1 else {wishes.phases[0]: 1.0}
+
+
+def num_evaluations(seconds: float, evaluated: int, speed: float) -> int:
+    """Evaluations of a phase: as many as take a twentieth of the time, from 2 to `rules.EVALUATIONS`."""
+    one = max(evaluated, 1) * rules.EVALUATION_COST / speed
+    return min(rules.EVALUATIONS, max(2, int(0.05 * seconds / one)))
+
+
+def _tokens_read(candidate: Candidate, phase: int, sequences: float) -> float:
+    return sequences * candidate.lengths[phase] * _FILLED
+
+
+def _phase_seconds(
+    candidate: Candidate, tokens: float, wishes: Wishes, speeds: Speeds, preparation: float
+) -> dict[int, float]:
+    """Seconds of each phase: of the hours given, otherwise of the epochs given, otherwise of `rules.EPOCHS`."""
+    shares = phase_shares(wishes)
+    rate = sum(_tokens_read(candidate, phase, share * speeds[candidate.name, phase]) for phase, share in shares.items())
+    other = preparation + rules.START_SECONDS * len(shares)
+    if wishes.epochs is not None:
+        seconds = wishes.epochs * tokens / rate
+    elif wishes.hours is not None:
+        seconds = wishes.hours * 3600 - other
+    else:
+        seconds = min(rules.EPOCHS * tokens / rate, rules.MOST_HOURS * 3600 - other)
+    has_steps = all(wishes.setting(phase, "max_steps") for phase in wishes.phases)
+    if seconds < 5 and not has_steps:
+        raise ValueError(
+            f"hours={wishes.hours:g} leave no time for training: import, vocabulary, shards and start take about "
+            f"{duration(other)}; pass at least --hours {math.ceil(other * 2 / 36) / 100:g}"
+        )
+    return {phase: max(seconds, 5) * share for phase, share in shares.items()}
+
+
+def _phases(
+    candidate: Candidate,
+    train_tokens: float,
+    held_out_tokens: float,
+    duplicates: int,
+    wishes: Wishes,
+    speeds: Speeds,
+    times: Mapping[int, float],
+) -> dict[int, PhasePlan]:
+    sequences = {phase: times[phase] * speeds[candidate.name, phase] for phase in wishes.phases}
+    for phase in wishes.phases:
+        if (steps := wishes.setting(phase, "max_steps")) and (batch := wishes.setting(phase, "global_batch_size")):
+            sequences[phase] = steps * batch
+    total = sum(sequences.values())
+    read = sum(_tokens_read(candidate, phase, number) for phase, number in sequences.items())
+    epochs = read / (train_tokens or 1)
+    found: dict[int, PhasePlan] = {}
+    for phase in wishes.phases:
+        speed, per_sequence = speeds[candidate.name, phase], candidate.lengths[phase] * _FILLED
+        samples = train_tokens * duplicates / per_sequence
+        batch = global_batch(candidate, phase, total, min(sequences[phase] / 200, samples / 8), wishes)
+        usual = 1_000 if candidate.device == "cpu" else 2_048
+        evaluated = min(wishes.setting(phase, "eval_samples", usual), max(1, int(held_out_tokens / per_sequence)))
+        evaluations = num_evaluations(times[phase], evaluated, speed)
+        plan = PhasePlan(phase, 1, batch, times[phase], speed, evaluated, evaluations, {})
+        steps = wishes.setting(phase, "max_steps") or plan.steps_in(times[phase])
+        settings = {**_settings(candidate, phase, batch, epochs, wishes), **step_settings(steps, evaluations)}
+        seconds = plan.seconds_of(steps)
+        found[phase] = dataclasses.replace(plan, steps=steps, seconds=seconds, settings=settings)
+    return found
+
+
+def global_batch(candidate: Candidate, phase: int, sequences: float, most: float, wishes: Wishes) -> int:
+    """Sequences of an update: what was given, otherwise by the sequences of the whole training.
+
+    Args:
+        most: sequences of which the phase would make fewer than 200 updates, or its text fewer than 8 batches.
+    Raises:
+        ValueError: a given batch that the ranks cannot divide.
+    """
+    ranks, given = candidate.ranks, wishes.setting(phase, "global_batch_size")
+    micro = wishes.setting(phase, "batch_size") or 1
+    if given:
+        if given % (ranks * micro):
+            raise ValueError(
+                f"global_batch_size={given} must be a multiple of batch_size x ranks = {micro} x {ranks}; pass "
+                f"--global-batch-size {-(-given // (ranks * micro)) * ranks * micro}, or other --num-processes"
+            )
+        return given
+    wanted = rules.BATCH_ANCHOR * math.sqrt(sequences / rules.SEQUENCES_ANCHOR)
+    least = 8 if candidate.device == "cpu" else rules.LEAST_MICRO_BATCH["gpu"] * ranks
+    wanted = min(max(wanted, rules.BATCH_ANCHOR, least), max(most, 8), rules.LARGEST_BATCH)
+    share = max(1, 1 << round(math.log2(max(wanted / ranks, 1))))
+    return ranks * max(share, micro if share % micro == 0 else -(-share // micro) * micro)
+
+
+def step_settings(steps: int, evaluations: int) -> dict[str, int]:
+    """The settings that follow from the number of updates."""
+    every = max(1, steps // evaluations)
+    return {"max_steps": steps, "eval_freq": every, "num_steps_per_checkpoint": every}
+
+
+def _settings(candidate: Candidate, phase: int, batch: int, epochs: float, wishes: Wishes) -> dict[str, Any]:
+    """The settings of a phase; those that were given are laid over them by the caller."""
+    model, rule, length = candidate.model.model_dump(), candidate.rule, candidate.lengths[phase]
+    if rule is not None:
+        rate = rule.dropout if rule.dropout is not None else dropout(epochs)
+        model |= {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
+    optimizer = wishes.setting(phase, "optimizer") or ("Lamb" if rule is not None else "AdamW")
+    share = batch // candidate.ranks
+    fits = max(1, min(candidate.most_sequences[phase], share))
+    micro = wishes.setting(phase, "batch_size") or next(size for size in range(fits, 0, -1) if share % size == 0)
+    return {
+        **model,
+        "bert_model": rule.built_in if rule is not None else "bert-continued",
+        "max_seq_length": length,
+        "max_predictions_per_seq": predictions_of(length),
+        "masking": "dynamic",
+        "num_workers": 0 if candidate.device == "cpu" else 4,
+        "batch_size": micro,
+        "global_batch_size": batch,
+        "optimizer": optimizer,
+        "learning_rate": learning_rate(rule, optimizer, phase, batch, model["hidden_size"]),
+        "warmup_proportion": rules.WARMUP_OF_LARGE_BATCHES if batch >= rules.WARMUP_LARGE_BATCH else rules.WARMUP,
+        "eval_samples": 1_000 if candidate.device == "cpu" else 2_048,
+        "device": candidate.device,
+        "cpu_threads": candidate.threads,
+        "amp": candidate.precision.amp,
+    }
+
+
+def probe_settings(candidate: Candidate, phase: int) -> dict[str, Any]:
+    """The settings with which the speed is measured: one micro-batch for each update, at most 16 or 64 sequences."""
+    most = min(candidate.most_sequences[phase], 16 if candidate.device == "cpu" else 64)
+    settings = _settings(candidate, phase, most * candidate.ranks, 0.0, Wishes())
+    return {**settings, "batch_size": most, "optimizer": "Lamb"}
+
+
+def dropout(epochs: float) -> float:
+    """Of the small models."""
+    return rules.DROPOUT if epochs >= rules.DROPOUT_FROM_EPOCHS else 0.0
+
+
+def learning_rate(rule: rules.ModelRule | None, optimizer: str, phase: int, batch: int, hidden_size: int) -> float:
+    """Peak rate: that of the rule's anchor, scaled by the square root of the batch; less in phase 2."""
+    if rule is None or optimizer == "AdamW":
+        rate, anchor = rules.CONTINUED_RATE, rules.CONTINUED_BATCH
+        if rule is not None:  # random weights; Devlin et al. (2019) at width 768, more for narrower models
+            rate *= max(1.0, 768 / hidden_size)
+    else:
+        rate, anchor = rule.rate, rule.batch
+    scaled = rate * math.sqrt(batch / anchor) * (rules.PHASE_2_RATE if phase == 2 else 1.0)
+    return float(f"{scaled:.2g}")
+
+
+def duration(seconds: float) -> str:
+    """For a reader: `45 seconds`, `12 minutes`, `3.5 hours`."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -1,0 +1,100 @@
+"""What a plan for own text rests on: facts of the text and of the machine, and what the user asked for."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from bert.config.architecture import BertConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFacts:
+    """Counts of the text in a folder.
+
+    Attributes:
+        distinct_characters: different ones; they are the least that a vocabulary must hold.
+        num_bytes: in UTF-8.
+        is_estimate: only a part was read, and the counts are scaled to all of it.
+    """
+
+    files: int
+    documents: int
+    words: int
+    characters: int
+    distinct_characters: int
+    num_bytes: int
+    is_estimate: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class MachineFacts:
+    """The devices that training can use.
+
+    Attributes:
+        gpu_bytes: memory of the smallest GPU; 0 without.
+        memory_bytes: free memory of the machine.
+        disk_bytes: free on the disk of the output folder.
+        note: why a device that is there is not used; "" otherwise.
+    """
+
+    cores: int
+    memory_bytes: int
+    disk_bytes: int
+    gpus: int = 0
+    gpu_name: str = ""
+    gpu_bytes: int = 0
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Pre-trained weights that the training continues.
+
+    Attributes:
+        heads: the heads that they have.
+    """
+
+    name: str
+    config: BertConfig
+    lowercase: bool
+    heads: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Wishes:
+    """What the user asked for; None and absent names leave the choice to the rules.
+
+    Attributes:
+        model: a name of `own_text_rules.MODELS`.
+        epochs: passes over the text, of both phases together.
+        vocab_tokens: lines of the vocabulary that was given.
+        settings: settings of both phases by their flat names, typed.
+        phase_settings: those of one phase.
+        phases: that are trained.
+    """
+
+    hours: float | None = None
+    epochs: float | None = None
+    model: str | None = None
+    num_processes: int | None = None
+    vocab_tokens: int | None = None
+    weights: Weights | None = None
+    duplicate_factor: int | None = None
+    held_out_fraction: float | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    phase_settings: Mapping[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    phases: tuple[int, ...] = (1, 2)
+
+    def setting(self, phase: int, name: str, default: Any = None) -> Any:
+        """What was asked for, `default` if nothing was."""
+        return {**self.settings, **self.phase_settings.get(phase, {})}.get(name, default)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One line of the plan: a value, why, and the flag that sets it."""
+
+    name: str
+    value: str
+    reason: str
+    flag: str

@@ -1,0 +1,119 @@
+"""The constants of the rules for own text, each with its source. `own_text.py` applies them.
+
+"anchor" marks a value that a shipped or published recipe has; the table of what was measured between the anchors
+stands in the README of this package.
+"""
+
+import dataclasses
+
+from bert.config.architecture import BUILT_IN_MODELS, BertConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRule:
+    """A model that can be chosen for own text, and the recipe that fits it.
+
+    Attributes:
+        built_in: its name among the built-in models, which gives the sizes.
+        rate, batch: LAMB's peak learning rate at a global batch; other batches scale it by the square root.
+        lengths: of phase 1 and phase 2 in tokens.
+        most_tokens: largest vocabulary that is chosen for it.
+        dropout: None: by the number of epochs; otherwise always this.
+        source: of rate and batch.
+    """
+
+    name: str
+    built_in: str
+    rate: float
+    batch: int
+    lengths: tuple[int, int]
+    most_tokens: int
+    dropout: float | None
+    source: str
+
+    def architecture(self, vocab_size: int, max_positions: int) -> BertConfig:
+        """Small models take the quickstart's activation and a wider initialisation: 0.05 at width 128, and by the
+        inverse square root of the width beyond (measured for the quickstart; 0.02 at width 768 is BERT's own)."""
+        sizes = BUILT_IN_MODELS[self.built_in]
+        changes: dict[str, object] = {"vocab_size": vocab_size, "max_position_embeddings": max_positions}
+        if self.dropout is None:
+            spread = round(0.05 * (128 / sizes.hidden_size) ** 0.5, 4)
+            changes |= {"hidden_act": "gelu_tanh", "initializer_range": spread}
+        return BertConfig.model_validate({**sizes.model_dump(), **changes})
+
+
+QUICKSTART_SOURCE = "the quickstart's recipe"
+LAMB_SOURCE = "LAMB's table for BERT-large, 5e-3 at 32,768 (You et al., 2020)"
+
+# From the smallest to the largest. mini and small: between the quickstart and the published recipe, by width.
+MODELS: tuple[ModelRule, ...] = (
+    ModelRule("quickstart", "bert-quickstart", 6e-3, 32, (64, 128), 8_192, None, QUICKSTART_SOURCE),
+    ModelRule("mini", "bert-mini", 4e-3, 64, (128, 256), 16_384, None, "between the quickstart and LAMB's table"),
+    ModelRule("small", "bert-small", 3e-3, 128, (128, 512), 30_528, None, "between the quickstart and LAMB's table"),
+    ModelRule("base", "bert-base-uncased", 5e-3, 32_768, (128, 512), 30_528, 0.1, LAMB_SOURCE),
+    ModelRule("large", "bert-large-uncased", 5e-3, 32_768, (128, 512), 30_528, 0.1, LAMB_SOURCE),
+)
+MODEL_NAMES = tuple(rule.name for rule in MODELS)
+
+# (least words of text, tokens). anchor: 4,096 for the quickstart's 0.8 million words, 30,522 for BERT's 3.3 billion.
+VOCABULARY_BY_WORDS: tuple[tuple[float, int], ...] = (
+    (0, 2_048),
+    (3e5, 4_096),
+    (3e6, 8_192),
+    (2e7, 16_384),
+    (1e8, 30_528),
+)
+CHARACTERS_PER_TOKEN = {2_048: 3.4, 4_096: 3.8, 8_192: 4.2, 16_384: 4.5, 30_528: 4.7}  # English, with the space
+
+# Tokens that training reads for each parameter of the layers: 20 balances size and time (Hoffmann et al., 2022).
+# anchor: the quickstart reads 19.
+TOKENS_PER_PARAMETER = 20.0
+# Tokens of text for each of those parameters: with fewer, EPOCHS do not bring enough; a rule of thumb.
+TEXT_TOKENS_PER_PARAMETER = 0.4
+EPOCHS = 40.0  # most passes over the text that still pay; BERT made about 40 (Devlin et al., 2019)
+DROPOUT_FROM_EPOCHS = 20.0  # below it dropout only slows small models down; anchor: the quickstart has none
+DROPOUT = 0.1  # Devlin et al., 2019
+
+# Of the time of training: the published recipe's 90% of sequences, and the quickstart's 78%, are 79% and 70% of time.
+PHASE_1_SHARE = 0.8
+# anchor: the quickstart's 32 for its 80,000 sequences. The batch grows with the root of the sequences: half of a longer
+# training goes into larger batches, half into more updates.
+BATCH_ANCHOR, SEQUENCES_ANCHOR = 32, 80_000
+LARGEST_BATCH = 65_536  # You et al., 2020
+LEAST_MICRO_BATCH = {"cpu": 4, "gpu": 32}  # sequences a rank; below it a device is mostly waiting
+MOST_MICRO_BATCH = {"cpu": 32, "gpu": 512}
+WARMUP = 0.1  # anchor: the quickstart
+WARMUP_LARGE_BATCH, WARMUP_OF_LARGE_BATCHES = 8_192, 0.2843  # anchor: the published recipe (65,536 sequences)
+PHASE_2_RATE = 2 / 3  # of phase 1's; anchor: 4e-3 after 6e-3, in the quickstart as in the published recipe
+
+# Continued pre-training: AdamW with 1e-4 at 256 sequences (Gururangan et al., 2020, task-adaptive), by the root of the
+# batch 5e-5 at 64, which is BERT's fine-tuning range; a masked-LM head made anew learns with the same rate.
+CONTINUED_RATE, CONTINUED_BATCH = 1e-4, 256
+CONTINUED_LENGTHS = {"cpu": (128, 256), "gpu": (128, 512)}
+
+MASKED_SHARE = 0.15  # Devlin et al., 2019
+DUPLICATE_FACTOR = 5  # sentence pairs made of each document; anchor: the quickstart, which memorises them with fewer
+LARGEST_DUPLICATED_TEXT = 200e6  # bytes; more text than this is used once
+
+HELD_OUT_BYTES = 250e3  # about 60,000 tokens, 9,000 of them masked; anchor: the quickstart
+LARGEST_HELD_OUT, SMALLEST_HELD_OUT = 0.1, 0.005  # share of the text
+LEAST_MASKED_TOKENS = 600  # below it the held-out loss is uncertain by more than 0.1 nats
+NATS_OF_ONE_TOKEN = 2.5  # standard deviation of a masked token's loss, as measured with the quickstart
+
+LEAST_WORDS = 2_000  # with fewer there is neither a vocabulary nor a held-out part
+MOST_HOURS = 8.0  # without --hours: what EPOCHS take, at most this
+
+# Memory beyond weights, gradients, moments and activations. CPU: the framework, and the allocator's second copy of the
+# activations (planning/estimates.py). GPU: CUDA's context and workspaces.
+FRAMEWORK_BYTES = {"cpu": 0.6e9, "gpu": 2.0e9}
+ACTIVATION_COPIES = {"cpu": 2.1, "gpu": 1.1}
+USABLE_MEMORY = 0.85  # share of what is free
+MOST_RANKS_ON_CPU = 16
+
+# Seconds beside the updates, for the estimates of the plan; the steps are set from the time that is really left.
+START_SECONDS = 12.0  # of the ranks of a phase: Paddle, the program, the first batch
+IMPORT_BYTES_PER_SECOND = 8e6
+VOCABULARY_BYTES_PER_SECOND = 3e6
+SHARD_BYTES_PER_SECOND = 8e6  # of text, one process
+EVALUATIONS = 20  # of each phase
+EVALUATION_COST = 0.4  # seconds of an evaluated sequence, as a share of those of a trained one
