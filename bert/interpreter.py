@@ -76,12 +76,12 @@ COMMANDS = (
 )
 _WRITTEN = re.compile(
     r"(?<![\w./-])(?:"
-    r"python (?P<module>-m (?:bert|data)\.[\w.]*\w)"
+    r"(?:PYTHONPATH=\S+ )?python (?P<module>-m (?:bert|data)\.[\w.]*\w)"
     r"|python (?P<script>run_\w+\.py)"
-    r"|python (?P<code>-c )"
+    r"|(?:PYTHONPATH=\S+ )?python (?P<code>-c )"
     r"|bash (?P<shell>(?:scripts|data)/[\w/]+\.sh)"
     r"|(?P<tool>visualdl) (?=--)"
-    r"|pip install -r (?P<requirements>requirements[\w-]*\.txt)"
+    r"|(?<!-m )pip install -r (?P<requirements>requirements[\w-]*\.txt)"
     r")"
 )
 

@@ -8,7 +8,6 @@ is never changed or deleted.
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 
 from bert.command_errors import command
 from bert.files import checksum_of, only_writer, write_atomically
+from bert.help_parser import HelpParser
 from bert.reporting.progress import progress
 from bert.samples.formats.parquet import check_parquet_schema
 from bert.samples.listing import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
@@ -192,7 +192,7 @@ class _Reader:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--indir", type=Path, required=True)
     parser.add_argument("--outdir", type=Path, required=True)
     parser.add_argument("--num-shards", type=int, required=True, help="files per bin")

@@ -8,13 +8,13 @@ corpus that Microsoft published and GLUE's list of the pairs held out. A folder 
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from bert.command_errors import command
+from bert.help_parser import HelpParser
 from data.fetching.archives import extract_zip
 from data.fetching.download import fetch
 from data.fetching.transfer import PATIENT, Patience, Remote
@@ -99,7 +99,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--outdir", type=Path, required=True)
     parser.add_argument("--task", nargs="+", choices=sorted(TASKS), default=sorted(TASKS))
     parser.add_argument("--mirror", action="append", help="URL of a folder with the files; may be repeated")

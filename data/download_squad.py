@@ -7,10 +7,10 @@ The files are D/download/squad/v1.1/train-v1.1.json, dev-v1.1.json and so on.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from bert.command_errors import command
+from bert.help_parser import HelpParser
 from data.fetching.download import fetch
 from data.fetching.transfer import PATIENT, Patience, Remote
 
@@ -43,7 +43,7 @@ def download_squad(
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--outdir", type=Path, required=True)
     parser.add_argument("--version", nargs="+", choices=sorted(FILES), default=["1.1"])
     parser.add_argument("--mirror", action="append", help="URL of a folder with the files; may be repeated")

@@ -8,10 +8,10 @@ sha256, wherever it comes from; base and large models share theirs.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from bert.command_errors import command
+from bert.help_parser import HelpParser
 from bert.tokenization.vocabulary import Vocabulary
 from data.fetching.download import fetch
 from data.fetching.transfer import PATIENT, Patience, Remote
@@ -44,7 +44,7 @@ def download_vocabulary(
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--outdir", type=Path, required=True)
     parser.add_argument("--name", choices=sorted(VOCABULARIES), default="bert-large-uncased")
     parser.add_argument("--mirror", action="append", help="URL of a folder with NAME-vocab.txt; may be repeated")

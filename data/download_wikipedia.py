@@ -11,7 +11,6 @@ Archive has and whose checksum is known. For newer ones and for other languages 
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.files import only_writer
+from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
 from data.fetching.download import fetch
 from data.fetching.transfer import PATIENT, DownloadError, Patience, Remote
@@ -121,8 +121,8 @@ def _tell_room(folder: Path, dump_bytes: int) -> None:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _parser() -> HelpParser:
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--outdir", type=Path, required=True, help="gets source/<lang>/N.txt, report.json, download/")
     parser.add_argument("--lang", default="en", help="language code of the Wikipedia")
     parser.add_argument("--dump-date", metavar="YYYYMMDD", help="default for en: 20200101; none for other languages")

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.command_errors import command
+from bert.help_parser import HelpParser
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
@@ -141,7 +142,7 @@ def write_histogram(path: Path, lengths: Counter) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--vocab-file", type=Path, required=True)
     parser.add_argument("--samples", type=int, default=3, help="samples to print")

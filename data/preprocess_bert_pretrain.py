@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.files import only_writer, write_atomically
+from bert.help_parser import HelpParser
 from bert.reporting.progress import progress
 from bert.samples.manifest import (
     MANIFEST_NAME,
@@ -173,8 +174,8 @@ def _check_sink(sink: Path, folder: Path) -> None:
         )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _parser() -> HelpParser:
+    parser = HelpParser(description=__doc__)
     for name in _CORPORA:
         parser.add_argument(
             f"--{name.replace('_', '-')}",

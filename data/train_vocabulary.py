@@ -19,6 +19,7 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bert.command_errors import command
 from bert.files import write_atomically
+from bert.help_parser import HelpParser
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
 from data.text.lddl_reader import Block, list_sources, plan_blocks, read_documents
 
@@ -101,7 +102,7 @@ def _characters(blocks: Sequence[Block], lowercase: bool) -> tuple[list[str], li
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--input", action="append", required=True, metavar="DIR", help="source folder; may be repeated")
     parser.add_argument("--vocab-size", type=int, default=30_522)
     parser.add_argument("--output", type=Path, required=True, metavar="vocab.txt")

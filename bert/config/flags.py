@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from bert.help_parser import HelpParser
+
 
 def flat_fields(config_class: type[BaseModel]) -> dict[str, tuple[str, FieldInfo]]:
     """Field name -> (section, field), over all sections."""
@@ -51,7 +53,9 @@ def flag_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(HelpParser):
+    """A parser whose errors are ValueErrors."""
+
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; see --help")
 

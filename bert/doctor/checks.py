@@ -4,7 +4,6 @@ Each check is a function of the facts (bert.doctor.facts) and gives a finding: o
 failure (training would not start, or would give wrong results). Exit code 0 without failures, 1 with.
 """
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from bert.command_errors import command
 from bert.doctor.facts import Facts, collect
 from bert.doctor.requirements import SUPPORTED
+from bert.help_parser import HelpParser
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 GIB = 2**30
@@ -320,7 +320,7 @@ def _as_json(facts: Facts, findings: Sequence[Finding]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bert.doctor", description="Is this machine fit to train?")
+    parser = HelpParser(prog="python -m bert.doctor", description="Is this machine fit to train?")
     parser.add_argument("--output-dir", type=Path, default=Path("results"), help="where checkpoints would go")
     parser.add_argument("--json", action="store_true", help="print facts and findings as JSON")
     arguments = parser.parse_args(argv)

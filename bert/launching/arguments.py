@@ -23,7 +23,7 @@ class LauncherParser(Parser):
             allow_abbrev=False,
             argument_default=argparse.SUPPRESS,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            **texts,  # type: ignore[arg-type]
+            **texts,
         )
         add = self.add_argument
         add("--config", metavar="NAME_OR_FILE", help="a preset, a recipe, or a YAML file")

@@ -6,7 +6,6 @@ A RUN is the folder of a stage (phase1, squad, ...) with metrics.jsonl, config.y
 such folders. Runs that are not finished, were stopped or are damaged are reported as far as they can be read.
 """
 
-import argparse
 import io
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 from bert.config.command_line import usage_errors
 from bert.files import write_atomically
+from bert.help_parser import HelpParser
 from bert.reporting.logs import duration
 from bert.reporting.report_document import Block, Heading, Picture, Table, Text, to_html, to_markdown
 from bert.reporting.report_reading import RunRecord, find_runs, read_run
@@ -177,9 +177,7 @@ def run_names(directories: Sequence[Path]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bert.reporting", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = HelpParser(prog="python -m bert.reporting", description=__doc__)
     parser.add_argument("run", nargs="+", type=Path, metavar="RUN", help="folder of a stage, or of several")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--html", type=Path, metavar="FILE", help="write HTML (default: report.html in the first RUN)")

@@ -9,7 +9,6 @@ whether a document is held out. No paragraph occurs twice, and no held-out sente
 
 from __future__ import annotations
 
-import argparse
 import ast
 import hashlib
 import json
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.files import write_atomically
+from bert.help_parser import HelpParser
 from data.examples.english_prose import is_prose, prose_of
 
 _SKIPPED_FOLDERS = frozenset(
@@ -224,7 +224,7 @@ def build(
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--output-dir", type=Path, required=True)
     parser.add_argument("--max-megabytes", type=float, help="stop at this many megabytes of text (default: all text)")
     parser.add_argument("--held-out-fraction", type=float, default=0.05, help="share of documents held out")

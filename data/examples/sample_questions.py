@@ -9,13 +9,13 @@ question is about a training text.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 from bert.command_errors import command
 from bert.files import write_atomically
+from bert.help_parser import HelpParser
 
 SOURCE = Path(__file__).with_suffix(".txt")
 HELD_OUT_EVERY = 4  # the last of each group of this many paragraphs is held out
@@ -81,7 +81,7 @@ def _write_part(path: Path, paragraphs: list[dict[str, Any]], version: str) -> i
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--output-dir", type=Path, required=True)
     output_dir = parser.parse_args(argv).output_dir
     with command(output_dir):
