@@ -34,11 +34,19 @@ if "MKL_DEBUG_CPU_TYPE" not in os.environ and Path("/proc/cpuinfo").exists():
         os.environ["MKL_DEBUG_CPU_TYPE"] = _kernels  # MKL reads it when Paddle loads it
 
 # By default glibc gives each of the executor's threads its own arena and returns little memory of it: a training took
-# 3.0 GB at its peak against 2.0 with one arena (bert-mini, 32 x 128 tokens), at the same speed.
-_M_ARENA_MAX = -8
-if "MALLOC_ARENA_MAX" not in os.environ:
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+# 3.0 GB at its peak against 2.0 with one arena (bert-mini, 32 x 128 tokens), at the same speed. It also returns every
+# large tensor to the system when it is freed, and clears its pages again when the next one is made: keeping them saves
+# 7 to 15% of the CPU time of the same training, at the same peak.
+_MALLOC_SETTINGS = {
+    "MALLOC_ARENA_MAX": (-8, 1),
+    "MALLOC_TRIM_THRESHOLD_": (-1, 2**31 - 1),
+    "MALLOC_TOP_PAD_": (-2, 64 << 20),
+    "MALLOC_MMAP_THRESHOLD_": (-3, 1 << 30),
+}
+with contextlib.suppress(OSError, AttributeError):  # another C library
+    for _name, (_parameter, _value) in _MALLOC_SETTINGS.items():
+        if _name not in os.environ:
+            ctypes.CDLL(None).mallopt(_parameter, _value)
 
 _handlers = logging.getLogger().handlers[:]
 
