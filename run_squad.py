@@ -12,7 +12,7 @@ def main(argv: list[str] | None = None) -> int:
         config.check_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
         if config.run.interactive:
-            from bert.inference.conversation import answer_from_terminal
+            from bert.inference.terminal import answer_from_terminal
 
             return answer_from_terminal(config)
         from bert.finetuning.squad.task import open_task

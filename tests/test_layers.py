@@ -85,6 +85,8 @@ PADDLE_FREE_MODULES = (
     "bert.finetuning.squad.metrics",
     "bert.finetuning.squad.predictions",
     "bert.finetuning.text_files",
+    "bert.inference.command_line",
+    "bert.inference.lines",
     "bert.pretraining.entry",
     "bert.pretraining.epochs",
     "bert.runtime.topology",
@@ -96,6 +98,7 @@ PADDLE_FREE_MODULES = (
     "run_export",
     "run_glue",
     "run_ner",
+    "run_predict",
     "run_pretraining",
     "run_squad",
 )

@@ -14,7 +14,7 @@ from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.metrics import answers_of, score_squad_2
-from bert.inference.conversation import converse
+from bert.inference.terminal import converse
 from bert.inference.question_answering import QuestionAnswerer
 from bert.runtime.paddle_api import static
 from bert.training import training_run

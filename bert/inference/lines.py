@@ -1,0 +1,103 @@
+"""Reads the lines of files or of standard input in bounded memory, and what each line asks."""
+
+import json
+import os
+import select
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FORMATS = ("auto", "text", "tsv", "jsonl")
+Given = str | Sequence[Any] | Mapping[str, Any]  # what TrainedModel.request takes
+_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".txt": "text"}
+_LONGEST = 4 << 20  # bytes of a line
+_READ = 1 << 16
+_PAUSE_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of an input.
+
+    Attributes:
+        number: from 1.
+        text: without the line end; None if it cannot be read.
+        error: why it cannot be read; "" if it can.
+    """
+
+    number: int
+    text: str | None
+    error: str = ""
+
+
+def read_lines(descriptor: int) -> Iterator[Line | None]:
+    """The lines of an open file, pipe or terminal; None when a pipe has nothing for 0.2 seconds."""
+    number, pending, is_skipped = 0, b"", False
+    while True:
+        if not select.select([descriptor], [], [], _PAUSE_SECONDS)[0]:
+            yield None
+            select.select([descriptor], [], [])
+        data = os.read(descriptor, _READ)
+        *whole, rest = (pending + data).split(b"\n") if data else ([pending] if pending or is_skipped else []) + [b""]
+        for raw in whole:
+            number += 1
+            yield Line(number, None, _too_long()) if is_skipped else _decoded(number, raw)
+            is_skipped = False
+        if not data:
+            return
+        if len(rest) > _LONGEST:
+            is_skipped = True
+        pending = b"" if is_skipped else rest
+
+
+def _too_long() -> str:
+    return f"the line is longer than {_LONGEST >> 20} MB; split it"
+
+
+def _decoded(number: int, raw: bytes) -> Line:
+    try:
+        text = raw.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        return Line(number, None, f"byte {raw[error.start]:#04x} is not UTF-8; save the file as UTF-8")
+    return Line(number, text)
+
+
+class LineFormat:
+    """How the lines of one input are read.
+
+    Args:
+        kind: one of FORMATS; auto: by the file's name, else JSON lines if the first line begins with "{".
+        splits_tabs: whether a tab in plain text separates two texts.
+    """
+
+    def __init__(self, kind: str, path: Path | None, splits_tabs: bool) -> None:
+        self._kind = _BY_SUFFIX.get(path.suffix.lower(), "auto") if kind == "auto" and path else kind
+        self._splits_tabs = splits_tabs
+
+    def parse(self, text: str) -> Given:
+        """The request in a line.
+
+        Raises:
+            ValueError: empty, or not JSON.
+        """
+        if not text.strip():
+            raise ValueError("the line is empty")
+        if self._kind == "auto":
+            self._kind = "jsonl" if text.lstrip().startswith("{") else "text"
+        if self._kind == "jsonl":
+            return _object(text)
+        if self._kind == "tsv" or self._splits_tabs:
+            parts = [part.strip() for part in text.split("\t")]
+            return parts[0] if len(parts) == 1 else parts
+        return text
+
+
+def _object(text: str) -> Given:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON ({str(error)[:80]}); every line must be a JSON object") from None
+    if not isinstance(value, (dict, str)):
+        raise ValueError(f"JSON of another kind than an object: {text[:40]}")
+    return value
