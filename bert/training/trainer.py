@@ -130,10 +130,14 @@ class Trainer:
                 self._throughput.pause()
                 if self._is_every(run.rank_check_freq):
                     check_ranks(self._program, self._device, self._step)
-                is_best = False
+                is_best = is_saved = False
+                if self._step == run.max_steps and self._evaluate is not None:
+                    self._save()  # first, so that nothing that ends the evaluation can lose an update
+                    is_saved = self._held_out.metric is None  # otherwise the evaluation adds to what is carried
                 if self._step == run.max_steps or self._is_every(run.eval_freq):
                     is_best = self.evaluate()
-                if self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best:
+                is_due = self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best
+                if is_due and not is_saved:
                     self._save()
                 self._log_saves()
                 self._throughput.start()
@@ -149,8 +153,15 @@ class Trainer:
         """Add metrics of the held-out data, if there is any, to those of the last log line -> whether to save now."""
         if self._evaluate is None:
             return False
-        with self._watchdog.paused(f"evaluating after update {self._step}"):
-            metrics = self._evaluate(self._step)
+        carried = self._carried()  # before, while all ranks are at one place
+        try:
+            with self._watchdog.paused(f"evaluating after update {self._step}"):
+                metrics = self._evaluate(self._step)
+        except Exception:
+            if self._step:
+                self._checkpoints.save(self._step, self._epoch, carried)
+                self._checkpoints.finish()
+            raise
         self._metrics |= metrics
         self._log.evaluation(self._step, self._epoch, metrics)
         return self._judge(metrics)
@@ -238,10 +249,14 @@ class Trainer:
             return
         self._check_finite()
         self._watchdog.beat(f"saving step {self._step}")
+        self._checkpoints.save(self._step, self._epoch, self._carried())
+
+    def _carried(self) -> dict:
+        """What a checkpoint carries of the loop. Every rank must call it."""
         carried = {**self._spikes.guard.carried(), "totals": asdict(self._totals())}
         if held_out := self._held_out.carried():
             carried["held_out"] = held_out
-        self._checkpoints.save(self._step, self._epoch, carried)
+        return carried
 
     def _log_saves(self) -> None:
         """Log the times of finished saves. Raises SaveFailed if one failed."""

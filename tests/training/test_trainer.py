@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bert.checkpoints.directories import list_steps, remove_step
+from bert.config.training_settings import derive
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.reporting.logs import RunLog
 from bert.runtime.paddle_api import write_variable
@@ -39,6 +40,41 @@ def test_it_saves_on_schedule_and_at_the_end_and_evaluates_in_between(tmp_path):
     assert run.outcome.metrics["eval_masked_lm_loss"] == 3.0
     assert (run.outcome.totals.sequences, run.outcome.step) == (7 * 12, 7)
     assert 0 < run.outcome.totals.seconds <= run.outcome.totals.total_seconds
+
+
+@pytest.mark.parametrize("fails_at", [2, 5])
+def test_an_evaluation_that_fails_loses_no_update(tmp_path, fails_at):
+    """In the middle of the training as after its last update; the same command then continues."""
+    config = tiny.pretraining_config(tmp_path, max_steps=5, eval_freq=2, log_freq=1)
+
+    def fail(step):
+        if step == fails_at:
+            raise RuntimeError("no kernel for float32")
+        return {"eval_masked_lm_loss": 1.0}
+
+    with pytest.raises(RuntimeError, match="no kernel for float32"):
+        runs.run(config, 5, evaluate=fail)
+    assert list_steps(config.checkpoint_dir())[-1] == fails_at
+    resumed = derive(config, from_checkpoint=config.run.output_dir, last_step_of_checkpoint="auto")
+    run = runs.run(resumed, 5, evaluate=lambda step: {"eval_masked_lm_loss": float(step)})
+    assert run.outcome.finished and run.outcome.metrics["eval_masked_lm_loss"] == 5.0
+    tiny.assert_identical(run.parameters, runs.run(tiny.pretraining_config(other(tmp_path), max_steps=5), 5).parameters)
+
+
+def test_the_checkpoint_of_the_last_update_is_there_before_its_evaluation(tmp_path):
+    config, found = tiny.pretraining_config(tmp_path, max_steps=3, async_checkpoint=False), []
+
+    def evaluate(step):
+        found.append(list_steps(config.checkpoint_dir()))
+        return {}
+
+    runs.run(config, 3, evaluate=evaluate)
+    assert found == [[3]]
+
+
+def other(folder):
+    (folder / "other").mkdir()
+    return folder / "other"
 
 
 def test_the_saving_schedule_counts_from_step_0_not_from_the_resumed_step(tmp_path):
