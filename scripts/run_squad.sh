@@ -4,6 +4,4 @@ set -euo pipefail
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-find_python "$(runtime_requirements)"
-export PYTHONPATH="${REPOSITORY}${PYTHONPATH:+:${PYTHONPATH}}"
-exec "${PYTHON}" -m bert.launching squad "$@"
+launch squad "$@"

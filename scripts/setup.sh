@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sourced by the other scripts: `find_python REQUIREMENTS` sets PYTHON to an interpreter with the pinned packages of the file.
+# Finds or makes the Python environment: `bash scripts/setup.sh [REQUIREMENTS]` does so and says which interpreter to use.
+# The other scripts source it: `find_python REQUIREMENTS` sets PYTHON to an interpreter with the pinned packages of the file.
 # This is the python on the PATH if it has them; otherwise an environment is made once, in BERT_VENV (default: .venv).
 # BERT_PYTHON names an interpreter to use as it is, for example in a container with its own Paddle.
 
@@ -74,3 +75,29 @@ make_environment() {
     || fail "pip could not install ${requirements} (see above); check the network, then start again"
   exec {lock}>&-
 }
+
+# `launch TASK ARGUMENTS ...`: the launcher of run_TASK.sh. Files of the current folder are not imported: it may hold a
+# data.py or a bert of its own.
+launch() {
+  find_python "$(runtime_requirements)"
+  export PYTHONPATH="${REPOSITORY}${PYTHONPATH:+:${PYTHONPATH}}" PYTHONSAFEPATH=1
+  exec "${PYTHON}" -m bert.launching "$@"
+}
+
+set_up() {
+  local requirements="${1:-$(runtime_requirements)}"
+  [[ -f "${REPOSITORY}/${requirements}" ]] || fail "${requirements} must be one of" \
+    "$(cd "${REPOSITORY}" && echo requirements*.txt); without it, what this machine needs is installed"
+  find_python "${requirements}"
+  if ! has_requirements "${PYTHON}" "${requirements}"; then
+    [[ -z "${BERT_PYTHON:-}" ]] || fail "install these packages into ${BERT_PYTHON}, or unset BERT_PYTHON"
+    make_environment "${BERT_VENV:-${REPOSITORY}/.venv}" "${requirements}" # something was removed from it
+  fi
+  echo "The packages of ${requirements} are in the environment of ${PYTHON/#"${PWD}/"/}, for example:"
+  echo "  ${PYTHON/#"${PWD}/"/} ${REPOSITORY/#"${PWD}"/.}/run_pretraining.py --help"
+}
+
+if [[ "${BASH_SOURCE[0]}" == "$0" ]]; then
+  set -euo pipefail
+  set_up "$@"
+fi

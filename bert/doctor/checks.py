@@ -14,6 +14,7 @@ from bert.command_errors import command
 from bert.doctor.facts import Facts, collect
 from bert.doctor.requirements import SUPPORTED
 from bert.help_parser import HelpParser
+from bert.interpreter import runnable
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 GIB = 2**30
@@ -303,7 +304,7 @@ def table(findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
         yield f"{marks[finding.level]}  {finding.name:{width}}  {finding.found}"
         if finding.advice:
-            yield f"{'':{width + 8}}-> {finding.advice}"
+            yield f"{'':{width + 8}}-> {runnable(finding.advice)}"
 
 
 def _as_text(findings: Sequence[Finding]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from bert.checkpoints.directories import weights_folder
 from bert.config.command_line import EntryPoint
+from bert.interpreter import runnable
 from bert.launching.process_runner import module_command, repository_environment
 from bert.launching.ranks import quickstart_processes
 from bert.pretraining.recipes.quickstart import QUICKSTART_DIR
@@ -63,11 +64,11 @@ def _pretrained_settings() -> dict[str, Any]:
     if folder.is_dir() and weights_folder(folder) != folder:
         print(f"starting from the pre-trained weights in {weights_folder(folder)}", flush=True)
         return {"from_pretrained_params": weights_folder(folder)}
-    print(
+    notice = (
         f"There is no pre-trained model in {folder}, so the weights are random, and the scores will be near those of "
-        "guessing. `bash scripts/run_pretraining.sh` makes one; --from-pretrained-params names another.",
-        flush=True,
+        "guessing. `bash scripts/run_pretraining.sh` makes one; --from-pretrained-params names another."
     )
+    print(runnable(notice), flush=True)
     return {}
 
 

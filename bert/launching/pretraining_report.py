@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bert.interpreter import runnable
 from bert.launching.pretraining_plan import LaunchPlan
 from bert.launching.previous_run import read_json
 from bert.reporting.report_reading import RunRecord, read_run
@@ -37,7 +38,7 @@ def show(plan: LaunchPlan, seconds: float) -> None:
         print(f"no picture: {error}")
     print_table(summaries)
     print(f"\n{seconds / 60:.1f} minutes. Summary: {summary_file}. Picture: {picture}")
-    print("\n".join(["Next, try:", *next_commands(plan)]))
+    print(runnable("\n".join(["Next, try:", *next_commands(plan)])))
 
 
 def print_table(summaries: dict[str, dict[str, Any]]) -> None:
