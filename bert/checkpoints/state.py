@@ -22,7 +22,14 @@ logger = logging.getLogger(__name__)
 CONFIG_FILE = "bert_config.json"
 VOCABULARY_FILE = "vocab.txt"
 METRICS_FILE = "metrics.json"  # beside the best weights of a fine-tuning
-_HEADS = ("cls.", "bert.pooler.", "qa_outputs.", "classifier.")
+# Prefix of a head's tensors -> its name in messages.
+_HEADS = {
+    "cls.predictions.": "masked-LM head",
+    "cls.seq_relationship.": "next-sentence head",
+    "bert.pooler.": "pooler",
+    "qa_outputs.": "question-answering head",
+    "classifier.": "classifier",
+}
 _OTHER_HEADS = tuple(f"{what}: {head}" for what in ("missing", "unknown") for head in _HEADS)
 
 
@@ -216,10 +223,22 @@ def initialize_from(
             _list(f"{source} does not fit this model", fatal) + "\nIf the model has other "
             "sizes, omit --bert-model and recipes that name a model, or pass its sizes with --config-file"
         )
-    for line in heads:
-        consequence = "starts from its random initialisation" if line.startswith("missing") else "not used here"
-        logger.info(f"{source}: {line}; {consequence}")
+    for line in _heads_that_differ(heads):
+        logger.info(f"{source}: {line}")
     write_parameters(scope, place, {name: parameters[name] for name in parameters.keys() & current.keys()})
+
+
+def _heads_that_differ(lines: list[str]) -> list[str]:
+    """A line for each head that is missing or not used, from those of `differences`."""
+    found = []
+    for what, text in (
+        ("missing", "no {head} in the weights, it starts from its random initialisation: {names}"),
+        ("unknown", "{head} not used by this model: {names}"),
+    ):
+        for prefix, head in _HEADS.items():
+            if own := [line.removeprefix(f"{what}: ") for line in lines if line.startswith(f"{what}: {prefix}")]:
+                found.append(text.format(head=head, names=", ".join(own)))
+    return found
 
 
 def check_continues(progress: Progress, expected: Progress) -> None:

@@ -338,14 +338,24 @@ def test_phase_2_starts_from_the_weights_of_phase_1_and_a_schedule_of_its_own(tr
     assert (tmp_path / "results" / "bert-test" / "phase2" / "1").is_dir()
 
 
-def test_missing_heads_are_reported_one_by_one_and_only_where_allowed(trained, tmp_path):
+def test_heads_that_differ_are_called_by_their_names_and_only_where_allowed(trained, tmp_path):
     weights = load_parameters(parent(trained) / "2")
     encoder = {n: v for n, v in weights.items() if not n.startswith(("cls.", "bert.pooler."))}
+    removed = {"classifier.weight": np.zeros((32, 3), "float32"), "classifier.bias": np.zeros(3, "float32")}
+    pooler = {f"bert.pooler.dense.{kind}": weights[f"bert.pooler.dense.{kind}"] for kind in ("weight", "bias")}
+    save_file(encoder | pooler | removed, tmp_path / "classifier.safetensors")
+    run = runs.run(config_of(tmp_path, from_pretrained_params=tmp_path / "classifier.safetensors"), 1, train=False)
+    assert any(
+        line.endswith("classifier not used by this model: classifier.bias [3], classifier.weight [32, 3]")
+        for line in run.said
+    )
     save_file(encoder, tmp_path / "encoder.safetensors")
     run = runs.run(config_of(tmp_path, from_pretrained_params=tmp_path / "encoder.safetensors"), 1, train=False)
     reported = [line for line in run.said if "starts from its random initialisation" in line]
-    assert len(reported) == len(weights) - len(encoder) == 9
-    assert any("missing: cls.seq_relationship.weight [32, 2]" in line for line in reported)
+    assert sum(line.count(" [") for line in reported) == len(weights) - len(encoder) == 9
+    heads = [line.split(": no ")[1].split(" in the weights")[0] for line in reported]
+    assert heads == ["masked-LM head", "next-sentence head", "pooler"]
+    assert "cls.seq_relationship.weight [32, 2]" in reported[1]
     for name, value in encoder.items():
         assert run.parameters[name].tobytes() == value.tobytes()
     config = config_of(tmp_path, phase=2, from_phase1_final_params=tmp_path / "encoder.safetensors")
