@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from data.text.folder_files import files_below
+from data.text.source_check import check_source_text
 
 MAX_DOCUMENT_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
@@ -52,8 +53,8 @@ def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...],
     checkpoints of notebooks, are left out and not counted.
 
     Raises:
-        ValueError: a folder is missing or has no text, holds a held-out part beside the training part, or a file is
-            below two of the folders.
+        ValueError: a folder is missing, has no text or raw text, holds a held-out part beside the training part, or a
+            file is below two of the folders.
     """
     sources: list[SourceFile] = []
     num_others = 0
@@ -70,9 +71,10 @@ def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...],
         num_others += len(files) - len(found)
         if not sum(source.num_bytes for source in found):
             raise ValueError(
-                f"{folder}: its {len(found)} *.txt files hold no text; download or extract the corpus "
-                "first: one document per line, the first word being its id"
+                f"{folder}: its {len(found)} *.txt files hold no text; download the corpus first, or import your own "
+                "text with python -m data.import_text: one document per line, the first word being its id"
             )
+        check_source_text(folder, [source.path for source in found])
         sources += sorted(found, key=lambda source: (_natural(source.path), source.path))
     seen: dict[str, str] = {}
     for source in sources:

@@ -338,7 +338,7 @@ def test_hard_documents_are_read_and_counted(corpus, tmp_path):
 @pytest.mark.parametrize("block_bytes", [300_000, 1 << 20, 5_000_000, 1 << 25])
 def test_a_line_longer_than_memory_allows_is_shared_out(tmp_path, block_bytes):
     river, solid = b"river runs over stones. " * (MAX_DOCUMENT_BYTES // 24 * 3), "\u00e9".encode() * MAX_DOCUMENT_BYTES
-    (tmp_path / "0.txt").write_bytes(b"long " + river + b"\nshort the sea.\nsolid " + solid + b"\nlast fish.")
+    (tmp_path / "0.txt").write_bytes(b"id-1 " + river + b"\nid-2 the sea.\nid-3 " + solid + b"\nid-4 fish.")
     counts: Counter = Counter()
     per_block = [list(read_documents(block, counts)) for block in plan_blocks(list_sources([tmp_path]), block_bytes)]
     texts = [text for found in per_block for text in found]
@@ -352,7 +352,8 @@ def test_a_line_longer_than_memory_allows_is_shared_out(tmp_path, block_bytes):
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=8), st.integers(1, 40), st.booleans())
 def test_any_lines_in_any_blocks_come_out_whole(tmp_path_factory, lines, block_bytes, final_line_feed):
-    folder = tmp_path_factory.mktemp("lines")
+    folder = tmp_path_factory.mktemp("lines") / "source"
+    folder.mkdir()
     text = "\n".join("i " + ("a " if spaced else "\u00e9") * length for length, spaced in lines)
     (folder / "0.txt").write_text(text + "\n" * final_line_feed + "i .")
     with mock.patch.object(lddl_reader, "MAX_DOCUMENT_BYTES", 16):
@@ -486,7 +487,7 @@ def test_links_are_followed_and_other_files_are_counted(corpus, tmp_path):
     (tmp_path / "far" / "3.txt").write_text("id The sea.\n")
     (tmp_path / "near" / "source").mkdir(parents=True)
     for name in ("1.txt", "01.txt", "\u00b2.txt", "2.txt.gz", ".3.txt"):
-        (tmp_path / "near" / "source" / name).write_text("id The river runs to sea. Old boats wait.\n")
+        (tmp_path / "near" / "source" / name).write_text("id-1 The river runs to sea. Old boats wait.\n")
     (tmp_path / "near" / "source" / "more").symlink_to(tmp_path / "far")
     (tmp_path / "near" / "source" / "round").symlink_to(tmp_path / "near")
     found = [Path(source.path).name for source in list_sources([tmp_path / "near"])]
@@ -498,7 +499,7 @@ def test_links_are_followed_and_other_files_are_counted(corpus, tmp_path):
 def test_folders_that_link_to_each_other_are_read_once(tmp_path):
     for name in "abcd":
         (tmp_path / name).mkdir()
-        (tmp_path / name / f"{name}.txt").write_text("id The sea.\n")
+        (tmp_path / name / f"{name}.txt").write_text("id-1 The sea.\n")
         for other in set("abcd") - {name}:
             (tmp_path / name / f"to-{other}").symlink_to(tmp_path / other)
     assert len(list_sources([tmp_path])) == 4
