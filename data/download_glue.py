@@ -2,6 +2,7 @@
 
     python -m data.download_glue --outdir D/download/glue [--task MRPC SST-2 ...]
 
+`run_glue.py --download` and `run_glue.sh --download` fetch the set of their task themselves.
 Each task becomes a folder with train.tsv, dev.tsv and test.tsv, as it is in its archive; MRPC's are made from the
 corpus that Microsoft published and GLUE's list of the pairs held out. A folder appears when it is complete.
 """
@@ -17,6 +18,7 @@ from bert.command_errors import command
 from bert.help_parser import HelpParser
 from data.fetching.archives import extract_zip
 from data.fetching.download import fetch
+from data.fetching.places import one_at_a_time
 from data.fetching.transfer import PATIENT, Patience, Remote
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/"
@@ -40,18 +42,34 @@ TASKS: dict[str, dict[str, tuple[str, int]]] = {
 _MAX_TASK_BYTES = 2 << 30
 
 
-def download_task(task: str, folder: Path, mirrors: list[str] | None = None, patience: Patience = PATIENT) -> Path:
-    """folder/TASK, made from verified files; mirrors are folders that hold files of the same names."""
-    final = folder / task
-    if final.is_dir():
-        return final
-    archives = folder / "archives"
+def is_there(folder: Path) -> bool:
+    """Whether a folder has a task's files; a folder appears when it is complete."""
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def download_task(task: str, final: Path, mirrors: list[str] | None = None, patience: Patience = PATIENT) -> Path:
+    """Fill the folder `final` from verified files, unless it is there; several processes may do so at once.
+
+    Args:
+        mirrors: URLs of folders that hold files of the same names.
+    Raises:
+        DownloadError: no address gives a file.
+    """
+    if not is_there(final):
+        with one_at_a_time(final.parent / "archives", task):
+            if not is_there(final):
+                _make(task, final, mirrors, patience)
+    return final
+
+
+def _make(task: str, final: Path, mirrors: list[str] | None, patience: Patience) -> None:
+    archives = final.parent / "archives"
     files = []
     for name, (sha256, num_bytes) in TASKS[task].items():
         bases = mirrors or [_MRPC_ADDRESS if name.startswith("msr_") else _ADDRESS]
         remote = Remote(tuple(f"{base.rstrip('/')}/{name}" for base in bases), f"sha256:{sha256}", num_bytes)
         files.append(fetch(remote, archives / name, patience).path)
-    work = Path(tempfile.mkdtemp(prefix=f".{task}.", dir=folder))
+    work = Path(tempfile.mkdtemp(prefix=f".{task}.", dir=final.parent))
     try:
         prepared = work / "task"
         if files[0].suffix == ".zip":
@@ -67,7 +85,6 @@ def download_task(task: str, folder: Path, mirrors: list[str] | None = None, pat
         os.rename(prepared, final)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return final
 
 
 def _write_mrpc(folder: Path, train_path: Path, test_path: Path, held_out_path: Path) -> None:
@@ -106,7 +123,8 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     with command(arguments.outdir):
         for task in arguments.task:
-            found = sorted(path.name for path in download_task(task, arguments.outdir, arguments.mirror).iterdir())
+            folder = download_task(task, arguments.outdir / task, arguments.mirror)
+            found = sorted(path.name for path in folder.iterdir())
             print(f"{task}: {' '.join(found)}")
 
 

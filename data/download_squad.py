@@ -12,6 +12,7 @@ from pathlib import Path
 from bert.command_errors import command
 from bert.help_parser import HelpParser
 from data.fetching.download import fetch
+from data.fetching.places import one_at_a_time
 from data.fetching.transfer import PATIENT, Patience, Remote
 
 FILES = {
@@ -31,15 +32,23 @@ def download_squad(
     version: str, folder: Path, mirrors: list[str] | None = None, patience: Patience = PATIENT
 ) -> list[Path]:
     """The verified files of a version in folder/vVERSION; mirrors are folders that hold files of the same names."""
-    bases = [mirror.rstrip("/") + "/" for mirror in mirrors or [_ADDRESS]]
-    return [
-        fetch(
-            Remote(tuple(base + name for base in bases), f"sha256:{sha256}", num_bytes),
-            folder / f"v{version}" / name,
-            patience,
-        ).path
-        for name, (sha256, num_bytes) in FILES[version].items()
-    ]
+    return [download_file(folder / f"v{version}" / name, mirrors, patience) for name in FILES[version]]
+
+
+def download_file(path: Path, mirrors: list[str] | None = None, patience: Patience = PATIENT) -> Path:
+    """Fetch one file of SQuAD to `path`, whose name says which; if it is there it is verified.
+
+    Raises:
+        ValueError: SQuAD has no file of that name.
+        DownloadError: no address gives the file, or it is there and damaged.
+    """
+    files = {name: facts for version in FILES.values() for name, facts in version.items()}
+    if path.name not in files:
+        raise ValueError(f"{path} is not a file of SQuAD, which has {', '.join(files)}; name one of them")
+    sha256, num_bytes = files[path.name]
+    urls = tuple(f"{base.rstrip('/')}/{path.name}" for base in mirrors or [_ADDRESS])
+    with one_at_a_time(path.parent, path.name):
+        return fetch(Remote(urls, f"sha256:{sha256}", num_bytes), path, patience).path
 
 
 def main(argv: list[str] | None = None) -> None:

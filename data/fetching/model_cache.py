@@ -9,35 +9,26 @@ $BERT_CACHE/models/OWNER/NAME[@REVISION]/    default: ~/.cache/bert-on-paddle
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bert.files import lock, write_atomically
+from bert.files import write_atomically
 from bert.reporting.progress import megabytes
 from bert.tokenization.vocabulary import Vocabulary
 from data.fetching import hugging_face
 from data.fetching.download import fetch
 from data.fetching.model_listing import CONFIGS, ListedFile, Listing, is_weights, size_limit
 from data.fetching.paddlenlp_models import MODELS as PADDLENLP
+from data.fetching.places import cache_folder, one_at_a_time
 from data.fetching.published_models import ModelName, pin_of
 from data.fetching.transfer import PATIENT, DownloadError, Patience, Remote
 
 LISTING_FILE = "model.json"
-_LOCK_FILE = ".lock"
 _FIRST_ATTEMPTS = 3  # to reach the hub: a machine without network hears of it within seconds
 _verified: set[tuple[str, int, int]] = set()  # files that this process has hashed: path, bytes, time of change
-
-
-def cache_folder() -> Path:
-    """BERT_CACHE, or bert-on-paddle in the user's cache."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "bert-on-paddle"
-    return Path(os.environ.get("BERT_CACHE") or default).expanduser().absolute()
 
 
 def model_folder(model: ModelName) -> Path:
@@ -60,7 +51,7 @@ def fetch_model(
     folder = folder or model_folder(model)
     listing = read_listing(folder)
     if listing is None or not _is_complete(listing, folder, weights):
-        with _only_one(folder, model):
+        with one_at_a_time(folder, str(model)):
             listing = _complete(model, folder, weights, patience)
     _verify(listing, folder, weights)
     return listing
@@ -156,30 +147,6 @@ def _missing(listing: Listing, folder: Path, weights: bool) -> list[str]:
 def _is_complete(listing: Listing, folder: Path, weights: bool) -> bool:
     made = (*listing.texts, "vocab.txt")
     return not _missing(listing, folder, weights) and all((folder / name).is_file() for name in made)
-
-
-@contextmanager
-def _only_one(folder: Path, model: ModelName) -> Iterator[None]:
-    """Hold the lock of a model's folder; other processes wait. Without locks (some NFS), go on: files appear whole."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with open(folder / _LOCK_FILE, "a") as file:
-            try:
-                lock(file)
-            except BlockingIOError:
-                print(f"waiting for another process that is fetching {model} to {folder}", file=sys.stderr, flush=True)
-                lock(file, math.inf)
-            except OSError:
-                pass
-            yield
-    except BaseException:
-        with suppress(OSError):  # leave no folder of a model that was not found
-            if [path.name for path in folder.iterdir()] == [_LOCK_FILE]:
-                (folder / _LOCK_FILE).unlink()
-            for path in made:
-                path.rmdir()
-        raise
 
 
 def _announce(listing: Listing, missing: list[str], folder: Path) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from unittest import mock
 
+import numpy as np
+from safetensors.numpy import save
+
+from tests.support import corpora, foreign
 from tests.support.faulty_server import Served
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -72,3 +77,18 @@ def weights(served: dict[str, Served]) -> Served:
 
 def num_requests(served: dict[str, Served]) -> int:
     return sum(len(one.requests) for one in {id(one): one for one in served.values()}.values())
+
+
+def tiny_model() -> dict[str, bytes]:
+    """A BERT of 2 layers as Hugging Face saves it: sizes for the vocabulary of `corpora`, 64 positions."""
+    vocabulary = corpora.vocabulary()
+    with mock.patch.multiple(foreign, VOCAB=len(vocabulary), POSITIONS=64):
+        tensors = foreign.hugging_face(foreign.parameters())
+    sizes = {**foreign.CONFIG, "vocab_size": len(vocabulary), "max_position_embeddings": 64}
+    config = {**sizes, "model_type": "bert", "architectures": ["BertForPreTraining"]}
+    return {
+        "config.json": json.dumps(config).encode(),
+        "vocab.txt": vocabulary.file_content(),
+        "tokenizer_config.json": b'{"do_lower_case": true}',
+        "model.safetensors": save({name: np.ascontiguousarray(one) for name, one in tensors.items()}),
+    }
