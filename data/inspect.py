@@ -33,7 +33,8 @@ def report(directory: ShardDirectory, statistics: ShardStatistics) -> str:
         f"{directory.directory}: {len(shards)} {shards[0].kind} shards, {counts['samples']:,} samples, "
         f"{statistics.num_tokens():,} tokens, {sum(shard.path.stat().st_size for shard in shards) / 1e6:.1f} MB",
         f"manifest: {'yes' if directory.manifest else 'no'}; static masks: {'yes' if directory.masked else 'no'}",
-        f"random next: {statistics.share('random next'):.2%}; duplicate samples: {counts['duplicates']:,}",
+        f"random next: {statistics.share('random next'):.2%}; single sequences: "
+        f"{statistics.share('single sequences'):.2%}; duplicate samples: {counts['duplicates']:,}",
     ]
     if counts["masks"]:
         lines.append(
@@ -99,7 +100,7 @@ def sample_text(table: SampleTable, row: int, vocabulary: Vocabulary) -> str:
         for position, label in zip(table.masks.positions[first:last], table.masks.labels[first:last], strict=True):
             tokens[position] = f"[{tokens[position].strip('[]')}|{vocabulary.tokens[label]}]"
     text = " ".join(tokens).replace(" " + CONTINUATION_PREFIX, "")
-    label = "random next" if table.is_random_next[row] else "is next"
+    label = "single" if table.is_single()[row] else "random next" if table.is_random_next[row] else "is next"
     return f"({label}, {high - low} tokens) {text}"
 
 

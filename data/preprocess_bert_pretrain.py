@@ -42,7 +42,7 @@ from data.preprocessing.pipeline import (
     remove_other_shards,
 )
 from data.preprocessing.schedulers import SCHEDULERS, Run, scheduler
-from data.preprocessing.settings import SampleSettings
+from data.preprocessing.settings import OBJECTIVES, SampleSettings
 from data.text.lddl_reader import find_sources, plan_blocks
 from data.text.word_boundaries import SEGMENTERS
 
@@ -92,7 +92,7 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     if not plans:
         raise ValueError(
             f"{len(job.sources)} source files with {counts['documents read']} documents gave no sample; "
-            f"a sample needs two sentences or a second document: {dict(counts)}"
+            f"a pair needs two sentences or a second document: {dict(counts)}"
         )
     files = Counter(plan.bin_id for plan in plans)
     if num_shards is not None and min(files.values()) < num_shards:
@@ -189,7 +189,14 @@ def _parser() -> HelpParser:
     parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="uncased vocabulary")
     parser.add_argument("--language", default="en", help="of the sentence splitter")
     parser.add_argument("--target-seq-length", type=int, default=128)
-    parser.add_argument("--short-seq-prob", type=float, default=0.1)
+    parser.add_argument(
+        "--objective",
+        choices=OBJECTIVES,
+        default="mlm_nsp",
+        help="mlm_nsp: sentence pairs, as BERT; mlm: documents packed to the full length, for masked LM alone, as "
+        "RoBERTa (default: mlm_nsp)",
+    )
+    parser.add_argument("--short-seq-prob", type=float, help="share of shorter pairs (default: 0.1)")
     parser.add_argument("--block-size", type=int, metavar="BYTES", help="source bytes per block (default: 4 MiB)")
     parser.add_argument("--num-blocks", type=int, help="instead of --block-size: cut the source into this many blocks")
     parser.add_argument("--bin-size", type=int, help="bin samples by number of tokens (default: no bins)")
@@ -240,9 +247,15 @@ def job_of(arguments: argparse.Namespace) -> Job:
     block_bytes = arguments.block_size or _DEFAULT_BLOCK_BYTES
     if arguments.num_blocks:
         block_bytes = -(-total // arguments.num_blocks)
-    pairs = PairSettings(
-        arguments.target_seq_length, arguments.short_seq_prob, arguments.duplicate_factor, arguments.seed
-    )
+    short_seq_prob = arguments.short_seq_prob
+    if arguments.objective == "mlm" and short_seq_prob:
+        raise ValueError(
+            f"--short-seq-prob={short_seq_prob} is for sentence pairs; with --objective mlm all sequences have the "
+            "full length: drop it"
+        )
+    if short_seq_prob is None:
+        short_seq_prob = 0.0 if arguments.objective == "mlm" else 0.1
+    pairs = PairSettings(arguments.target_seq_length, short_seq_prob, arguments.duplicate_factor, arguments.seed)
     settings = SampleSettings(
         pairs,
         block_bytes,
@@ -255,6 +268,7 @@ def job_of(arguments: argparse.Namespace) -> Job:
         arguments.lowercase,
         arguments.language,
         arguments.word_segmenter,
+        arguments.objective,
     )
     vocabulary = Vocabulary.from_file(arguments.vocab_file)
     return Job(

@@ -221,7 +221,8 @@ def initialize_from(
     if fatal := [line for line in wrong if line not in heads]:
         raise CheckpointError(
             _list(f"{source} does not fit this model", fatal) + "\nIf the model has other "
-            "sizes, omit --bert-model and recipes that name a model, or pass its sizes with --config-file"
+            "sizes, omit --bert-model and recipes that name a model, or pass its sizes with --config-file; both phases "
+            "of a pre-training need the same --objective"
         )
     for line in _heads_that_differ(heads):
         logger.info(f"{source}: {line}")

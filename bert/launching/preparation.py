@@ -63,6 +63,7 @@ def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str
         "data.preprocess_bert_pretrain",
         vocab_file=config.data.vocab_file,
         target_seq_length=config.data.max_seq_length,
+        objective="mlm" if config.run.objective == "mlm" else None,
         masking=True if static else None,
         max_predictions_per_seq=config.data.max_predictions_per_seq if static else None,
         **options,

@@ -61,6 +61,16 @@ def add_bias(x, bias):
     return x + paddle.matmul(ones, bias.unsqueeze(0))
 
 
+def attention_bias(attention_mask, kernels: FusedKernels):
+    """int64 [b, s], 1 = real token -> what is added to scores: [b, 1, 1, s], or [b, 1, s, s] for the fused kernel."""
+    mask = paddle.cast(attention_mask, "float32").reshape([0, 1, 1, -1])
+    # Mixed precision casts what is assigned: all scores would follow a bias of float32.
+    score_bias = paddle.assign((1.0 - mask) * MASKED_SCORE)
+    if kernels.attention:  # which does not broadcast the mask over queries
+        score_bias = score_bias + paddle.zeros_like(score_bias).transpose([0, 1, 3, 2])
+    return score_bias
+
+
 def _normal(config: BertConfig, name: str) -> paddle.ParamAttr:
     return paddle.ParamAttr(name=name, initializer=nn.initializer.TruncatedNormal(std=config.initializer_range))
 
@@ -199,11 +209,7 @@ class BertModel(nn.Layer):
 
     def forward(self, input_ids, token_type_ids, attention_mask):
         """All int64 [b, s], mask 1 = real token -> (last_hidden_state [b, s, hidden], pooler_output [b, hidden])."""
-        mask = paddle.cast(attention_mask, "float32").reshape([0, 1, 1, -1])
-        # Mixed precision casts what is assigned: all scores would follow a bias of float32.
-        score_bias = paddle.assign((1.0 - mask) * MASKED_SCORE)  # [b, 1, 1, s]
-        if self._kernels.attention:  # the fused kernel does not broadcast the mask over queries
-            score_bias = score_bias + paddle.zeros_like(score_bias).transpose([0, 1, 3, 2])  # [b, 1, s, s]
+        score_bias = attention_bias(attention_mask, self._kernels)
         hidden = self.embeddings(input_ids, token_type_ids)
         for layer in self.encoder:
             hidden = layer(hidden, score_bias)
@@ -212,19 +218,29 @@ class BertModel(nn.Layer):
 
 
 class BertForPretraining(nn.Layer):
-    """The encoder with the masked-LM head, tied to the word embeddings, and the next-sentence head."""
+    """The encoder with the masked-LM head, tied to the word embeddings, and the next-sentence head.
 
-    def __init__(self, config: BertConfig, *, fuse_mha: bool = False, kernels: FusedKernels = PLAIN):
+    Without next-sentence prediction there is no pooler either: nothing would train it.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        fuse_mha: bool = False,
+        kernels: FusedKernels = PLAIN,
+        with_next_sentence: bool = True,
+    ):
         super().__init__()
         hidden = config.hidden_size
-        self.bert = BertModel(config, fuse_mha=fuse_mha, kernels=kernels)
+        self.bert = BertModel(config, fuse_mha=fuse_mha, kernels=kernels, with_pooler=with_next_sentence)
         self.transform = Linear(config, hidden, hidden, "cls.predictions.transform.dense", kernels)
         self.transform_norm = _layer_norm(config, "cls.predictions.transform.LayerNorm")
         self.activation = activation_function(config.hidden_act)
         self.decoder_bias = self.create_parameter(
             [config.padded_vocab_size()], attr=_zeros("cls.predictions.bias"), is_bias=True
         )
-        self.seq_relationship = Linear(config, hidden, 2, "cls.seq_relationship")
+        self.seq_relationship = Linear(config, hidden, 2, "cls.seq_relationship") if with_next_sentence else None
         self._kernels = kernels
 
     def forward(self, input_ids, token_type_ids, attention_mask, masked_lm_positions):
@@ -234,14 +250,14 @@ class BertForPretraining(nn.Layer):
             input_ids, token_type_ids, attention_mask: int64 [b, s].
             masked_lm_positions: int64 [n], flat indices into b * s.
         Returns:
-            (float [n, padded_vocab_size], float [b, 2]).
+            (float [n, padded_vocab_size], float [b, 2]); None for the second without next-sentence prediction.
         """
         hidden, pooled = self.bert(input_ids, token_type_ids, attention_mask)
         masked = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), masked_lm_positions)  # [n, hidden]
         transformed = self.transform_norm(self.activation(self.transform(masked)))
         table = self.bert.embeddings.word_embeddings.weight
         logits = linear(transformed, table, self.decoder_bias, self._kernels, transpose_weight=True)
-        return logits, self.seq_relationship(pooled)
+        return logits, self.seq_relationship(pooled) if self.seq_relationship is not None else None
 
 
 class BertForQuestionAnswering(nn.Layer):

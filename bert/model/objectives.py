@@ -146,6 +146,32 @@ class PretrainingObjective(Objective):
 
 
 @dataclass(frozen=True)
+class MaskedLMObjective(PretrainingObjective):
+    """Masked-LM alone (Liu et al., 2019): no pooler, no next-sentence head."""
+
+    labels: ClassVar = {name: kind for name, kind in PretrainingObjective.labels.items() if "next" not in name}
+    metric_names: ClassVar = ("passes", "loss", "masked_lm_correct", "masked_tokens", "sequences")
+
+    def network(self) -> BertForPretraining:
+        return BertForPretraining(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels, with_next_sentence=False)
+
+    def outputs(self, feed, network):
+        logits, _ = network(*(feed[name] for name in self.encoder_inputs()))
+        return {"masked_lm_logits": logits}
+
+    def loss(self, feed, outputs):
+        logits, labels, weights = outputs["masked_lm_logits"], feed["masked_lm_labels"], feed["masked_lm_weights"]
+        sequences = (feed["attention_mask"][:, 0]).astype("float32").sum()
+        sums = [weighted_correct(logits, labels, weights), weights.sum(), sequences]
+        return masked_lm_loss(logits, labels, weights, feed["masked_lm_normalizer"]), sums
+
+    def summarise(self, sums):
+        found = Objective.summarise(self, sums)
+        accuracy = sums["masked_lm_correct"] / max(sums["masked_tokens"], 1)
+        return {**found, "masked_lm_loss": found["loss"], "masked_lm_accuracy": accuracy}
+
+
+@dataclass(frozen=True)
 class QuestionAnsweringObjective(Objective):
     """The first and last token of the answer in a window (Devlin et al., 2019, section 4.2).
 

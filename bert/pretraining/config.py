@@ -39,6 +39,9 @@ class PretrainingRunSettings(RunSettings):
     phase: Annotated[Literal[1, 2], ValueFlags(_PHASE_FLAGS)] = Field(
         description="1: short sequences; 2: long sequences, continuing phase 1"
     )
+    objective: Literal["mlm_nsp", "mlm"] = Field(
+        "mlm_nsp", description="mlm_nsp: masked LM and next-sentence prediction, as BERT; mlm: masked LM alone"
+    )
     eval_samples: int = Field(2048, ge=1, description="held-out sequences of one evaluation, at most")
     keep_best_checkpoint: bool = Field(
         True, description="save when the held-out masked-LM loss is the lowest so far, and never prune that checkpoint"
@@ -108,6 +111,12 @@ class PretrainingConfig(TrainingConfig):
     def vocabulary_file(self) -> Path:
         return self.data.vocab_file
 
+    def prepare_files(self) -> None:
+        """`check_files`, then fetch the weights if they are a published model's."""
+        self.check_files()
+        if self.initialization.from_pretrained_params is not None:
+            resolve(self.initialization.from_pretrained_params)
+
     def check_files(self) -> None:
         """Refuse missing data and a vocabulary that does not fit the model, before anything slow is started.
 
@@ -123,4 +132,4 @@ class PretrainingConfig(TrainingConfig):
                 )
         check_vocabulary_file(self.data.vocab_file, self.model)
         if self.initialization.from_pretrained_params is not None:
-            resolve(self.initialization.from_pretrained_params)  # fetches a published model
+            resolve(self.initialization.from_pretrained_params, weights=False)

@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from bert.conversion.model_usage import Usage, usage_texts
-from bert.model.objectives import PretrainingObjective
+from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps
 from bert.pretraining.evaluation import evaluate_pretraining
@@ -19,6 +19,12 @@ logger = logging.getLogger(__name__)
 HELD_OUT_LOSS = "eval_masked_lm_loss"  # decides the best checkpoint and early stopping
 
 
+def objective_of(config: PretrainingConfig) -> PretrainingObjective:
+    """The objective of --objective."""
+    kind = PretrainingObjective if config.run.objective == "mlm_nsp" else MaskedLMObjective
+    return kind(config.model, fuse_mha=config.hardware.fuse_mha)
+
+
 class Pretraining(Task):
     """One phase on one rank.
 
@@ -30,12 +36,15 @@ class Pretraining(Task):
 
     def __init__(self, config: PretrainingConfig, group: Group) -> None:
         self.config = config
-        self.objective = PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha)
+        self.objective = objective_of(config)
+        pairs = config.run.objective == "mlm_nsp"
         vocabulary = Vocabulary.from_file(config.data.vocab_file)
         vocabulary.check_model_size(config.model.vocab_size)
         data, seed = config.data, config.run.seed
-        self._train = PretrainingDataset(data.input_dir, vocabulary, data, seed=seed)
-        self._held_out = PretrainingDataset(data.eval_dir, vocabulary, data, seed=seed) if data.eval_dir else None
+        self._train = PretrainingDataset(data.input_dir, vocabulary, data, seed=seed, next_sentence=pairs)
+        self._held_out = None
+        if data.eval_dir:
+            self._held_out = PretrainingDataset(data.eval_dir, vocabulary, data, seed=seed, next_sentence=pairs)
         manifest = self._train.directory.manifest
         lowercase = manifest.settings.get("lowercase") if manifest else None
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)
@@ -74,7 +83,8 @@ class Pretraining(Task):
             world_size=device.group.world_size,
             max_samples=self.config.run.eval_samples,
         )
-        return evaluate_pretraining(device.executor, self._evaluation, batches, device.collective, device.scope)
+        names = self.objective.metric_names
+        return evaluate_pretraining(device.executor, self._evaluation, batches, device.collective, device.scope, names)
 
     def held_out_loss(self, carried: dict[str, Any] | None) -> HeldOutLoss:
         run = self.config.run

@@ -22,7 +22,7 @@ class MicroBatch:
             masked_lm_positions: int64 [n], indices into the flattened [b * s].
             masked_lm_labels: int64 [n]; masked_lm_weights: float32 [n], 1 for a prediction. n is a multiple of 8;
                 the padding entries have position, label and weight 0.
-            next_sentence_labels: int64 [b], 1 for a random next sentence.
+            next_sentence_labels: int64 [b], 1 for a random next sentence; absent without next-sentence prediction.
             masked_lm_normalizer: float32 [1], predictions of the global batch, divided by its number of micro-batches.
         num_sequences: b.
         num_tokens: tokens without padding.
@@ -42,6 +42,7 @@ class CollationRule:
     """Turns samples into batches, by facts of the vocabulary, limits and the masking rule.
 
     dynamic: draw masks from `key`; otherwise the sample's static masks are used.
+    next_sentence: whether the batches have next-sentence labels.
     """
 
     max_seq_length: int
@@ -49,6 +50,7 @@ class CollationRule:
     pad_id: int
     masking: MaskingRule
     dynamic: bool
+    next_sentence: bool = True
 
     def mask_counts(self, table: SampleTable, rows: np.ndarray, key: np.uint64, sample_ids: np.ndarray) -> np.ndarray:
         """int64 [b]: predictions of the given rows, without collating them unless whole words are masked."""
@@ -93,9 +95,10 @@ class CollationRule:
             "token_type_ids": types,
             "attention_mask": attention,
             **_padded_predictions(masked_rows * width + masked_columns, labels),
-            "next_sentence_labels": table.is_random_next[rows].astype(np.int64),
             "masked_lm_normalizer": np.array([max(1, len(labels)) if normalizer is None else normalizer], np.float32),
         }
+        if self.next_sentence:
+            feed["next_sentence_labels"] = table.is_random_next[rows].astype(np.int64)
         return MicroBatch(feed, num_rows, int(lengths.sum()), num_rows * width, len(labels))
 
     def _padded(self, table: SampleTable, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -31,13 +31,19 @@ _ORDER_VERSION = 2  # changes with the rule that decides which samples a global 
 GROUPED_BATCHES = 32  # with group_by_length, the samples of as many global batches are grouped by length
 SHUFFLE_WINDOW_SAMPLES = 1 << 18  # samples that are shuffled together, at most; two such windows per bin in memory
 
+_NO_PAIRS = (
+    "made with --objective mlm, of single sequences, but objective=mlm_nsp needs sentence pairs; pass --objective mlm "
+    "to the training, or make the shards without --objective mlm"
+)
+
 
 class PretrainingDataset:
     """The checked shards of one directory and the rule that turns their samples into batches.
 
     Raises:
         FileNotFoundError, ValueError: as `ShardDirectory`; static masks are asked for and not in the shards; dynamic
-            whole-word masks are asked for and the shards do not record the words.
+            whole-word masks are asked for and the shards do not record the words; next-sentence prediction is asked
+            for and the shards have single sequences.
     """
 
     def __init__(
@@ -48,6 +54,7 @@ class PretrainingDataset:
         *,
         seed: int,
         shuffle_window_samples: int = SHUFFLE_WINDOW_SAMPLES,
+        next_sentence: bool = True,
     ) -> None:
         self.settings, self.seed, self.shuffle_window_samples = settings, seed, shuffle_window_samples
         self.vocabulary = vocabulary
@@ -64,6 +71,9 @@ class PretrainingDataset:
                 "masks; whole_word_masking=true with masking='dynamic' would mask single Chinese "
                 "characters: set masking='static' and whole_word_masking=false"
             )
+        self._objective = (self.directory.manifest.settings if self.directory.manifest else {}).get("objective")
+        if next_sentence and self._objective == "mlm":
+            raise ValueError(f"{directory}: {_NO_PAIRS}")
         rule = MaskingRule.of(
             vocabulary,
             masked_lm_ratio=settings.masked_lm_ratio,
@@ -76,6 +86,7 @@ class PretrainingDataset:
             vocabulary.id_of("[PAD]"),
             rule,
             settings.masking == "dynamic",
+            next_sentence,
         )
         self.shard_counts = np.array([shard.num_samples for shard in self.directory.shards], np.int64)
         self.shard_bins = [shard.bin_id or 0 for shard in self.directory.shards]
@@ -109,6 +120,7 @@ class PretrainingDataset:
             "bins": list(self.bins),
             "format": self.directory.shards[0].kind,
             "static_masks": self.directory.masked,
+            "objective": self._objective or "mlm_nsp",
             "masking": self.settings.masking,
             "fingerprint": self.fingerprint,
         }
@@ -116,6 +128,8 @@ class PretrainingDataset:
     def load_shard(self, index: int) -> SampleTable:
         """One decoded shard; static masks are undone if dynamic ones are wanted."""
         table = self.directory.load(index)
+        if self.collation.next_sentence and table.is_single().any():
+            raise ValueError(f"{self.directory.shards[index].path}: {_NO_PAIRS}")
         return table.unmasked() if self.collation.dynamic else table
 
 

@@ -40,6 +40,8 @@ class StaticMasks:
 class SampleTable:
     """n samples, T tokens in all; row i is token_ids[offsets[i]:offsets[i + 1]], which is [CLS] A [SEP] B [SEP].
 
+    A row may be a single sequence, [CLS] A [SEP]: of masked-LM training without sentence pairs.
+
     Attributes:
         token_ids: uint16 or int32 [T].
         offsets: int64 [n + 1].
@@ -60,6 +62,10 @@ class SampleTable:
     def lengths(self) -> np.ndarray:
         """int64 [n]: num_tokens of each sample."""
         return np.diff(self.offsets)
+
+    def is_single(self) -> np.ndarray:
+        """bool [n]: whether the sample is a single sequence, without B."""
+        return self.first_lengths == self.lengths()
 
     def take(self, rows: np.ndarray) -> SampleTable:
         """The table of the given rows, in their order."""
@@ -82,6 +88,11 @@ class SampleTable:
         return SampleTable(ids, self.offsets, self.first_lengths, self.is_random_next)
 
 
+def lengths_with_end(second_lengths: np.ndarray) -> np.ndarray:
+    """int64 [n]: tokens of B and its [SEP]; 0 where there is no B."""
+    return second_lengths + (second_lengths > 0)
+
+
 def join_pairs(
     first_ids: np.ndarray,
     first_lengths: np.ndarray,
@@ -90,8 +101,12 @@ def join_pairs(
     cls_id: int,
     sep_id: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat rows [CLS] A [SEP] B [SEP] from flat A and B: (token ids [T], offsets int64 [n + 1])."""
-    offsets = offsets_of(first_lengths + second_lengths + 3)
+    """Flat rows [CLS] A [SEP] B [SEP] from flat A and B, [CLS] A [SEP] where B is empty.
+
+    Returns:
+        (token ids [T], offsets int64 [n + 1]).
+    """
+    offsets = offsets_of(first_lengths + 2 + lengths_with_end(second_lengths))
     ids = np.empty(offsets[-1], first_ids.dtype)
     _join(first_ids, first_lengths, second_ids, second_lengths, cls_id, sep_id, ids)
     return ids, offsets
@@ -113,8 +128,9 @@ def _join(
         end = copied(ids, end + 1, first_ids, first, first + first_lengths[row])
         ids[end] = sep_id
         end = copied(ids, end + 1, second_ids, second, second + second_lengths[row])
-        ids[end] = sep_id
-        end += 1
+        if second_lengths[row] > 0:
+            ids[end] = sep_id
+            end += 1
         first += first_lengths[row]
         second += second_lengths[row]
 

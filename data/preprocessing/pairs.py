@@ -17,7 +17,7 @@ from bert.arrays.compiled import compiled
 from bert.arrays.ragged import ragged_indices
 from bert.randomness import integers_below, permutation, stream_key, uniform
 from bert.samples.mask_loops import below_at, uniform_at
-from bert.samples.sample_table import SampleTable, join_pairs
+from bert.samples.sample_table import SampleTable, join_pairs, lengths_with_end
 from bert.tokenization.vocabulary import Vocabulary
 from data.text.sentences import TokenizedDocuments
 
@@ -65,7 +65,10 @@ class PairSettings:
 
 @dataclass(frozen=True)
 class Spans:
-    """n pairs as ranges [start, stop) of a block's tokens: A is the first, B the second."""
+    """n pairs as ranges [start, stop) of a block's tokens: A is the first, B the second.
+
+    A sample whose B is empty is the single sequence [CLS] A [SEP].
+    """
 
     first_start: np.ndarray
     first_stop: np.ndarray
@@ -86,7 +89,7 @@ class Spans:
 
     def lengths(self) -> np.ndarray:
         """int64 [n]: num_tokens of each pair, special ones counted."""
-        return self.first_lengths() + self.second_stop - self.second_start + 1
+        return self.first_lengths() + lengths_with_end(self.second_stop - self.second_start)
 
     def tokens_at(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """int64: indices in the block's tokens of the `positions` of `rows`, none of which is [CLS] or [SEP]."""

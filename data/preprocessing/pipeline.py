@@ -30,6 +30,7 @@ from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.block_files import BlockSamples, read_block, write_block
+from data.preprocessing.packing import pack_documents
 from data.preprocessing.pairs import draw_pairs, spans_to_table
 from data.preprocessing.settings import SampleSettings
 from data.preprocessing.static_masks import draw_masks
@@ -141,10 +142,14 @@ def make_block(job: Job, folder: Path, block: Block) -> dict:
     tokenizer = tools.tokenizer
     texts = _sampled(numbered_documents(block, counts), settings, index, counts)
     segmenter = word_segmenter(settings.word_segmenter) if settings.word_segmenter else None
-    documents = tokenize_documents(
-        texts, tokenizer, settings.language, counts, segmenter, settings.pairs.longest_sentence()
-    )
-    spans = draw_pairs(documents, settings.pairs, index, counts)
+    packs = settings.objective == "mlm"
+    longest = None if packs else settings.pairs.longest_sentence()
+    documents = tokenize_documents(texts, tokenizer, settings.language, counts, segmenter, longest)
+    if packs:
+        sep_id = tokenizer.vocabulary.id_of("[SEP]")
+        documents, spans = pack_documents(documents, settings.pairs, index, sep_id, counts)
+    else:
+        spans = draw_pairs(documents, settings.pairs, index, counts)
     bins = _bins_of(spans.lengths(), settings.bin_size)
     ids = np.concatenate([np.zeros(0, np.int64), *bins])
     write_block(_block_path(folder, index), documents.token_ids, spans.take(ids), ids, documents.continues)

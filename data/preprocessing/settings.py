@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from data.preprocessing.pairs import PairSettings
 from data.text.word_boundaries import version_of
 
+OBJECTIVES = ("mlm_nsp", "mlm")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 
 
@@ -16,6 +17,7 @@ class SampleSettings:
     """Settings of preprocessing: with the source and the vocabulary they decide every sample.
 
     bin_size None makes no bins; masking is "static" or "dynamic"; max_predictions_per_seq None sets no limit;
+    objective "mlm" packs documents into single sequences instead of sentence pairs, "mlm_nsp";
     word_segmenter "jieba" finds the words of Chinese text for whole-word masks.
     """
 
@@ -30,6 +32,7 @@ class SampleSettings:
     lowercase: bool = True
     language: str = "en"
     word_segmenter: str | None = None
+    objective: str = "mlm_nsp"
 
     def __post_init__(self) -> None:
         if self.block_bytes < 1:
@@ -44,6 +47,8 @@ class SampleSettings:
                 f"language={self.language!r} must be a code of ISO 639 in small letters, as 'en' or 'de', "
                 "which selects the rules for sentences (general rules if it has none)"
             )
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"objective={self.objective!r} must be one of {', '.join(OBJECTIVES)}")
         if self.masking not in ("static", "dynamic"):
             raise ValueError(f"masking={self.masking!r} must be 'static' or 'dynamic'")
         if not 0.0 < self.sample_ratio <= 1.0:
@@ -69,4 +74,6 @@ class SampleSettings:
             del found["word_segmenter"]
         else:
             found["word_segmenter_version"] = version_of(self.word_segmenter)
+        if self.objective == "mlm_nsp":  # as in the manifests of versions that had only pairs
+            del found["objective"]
         return found

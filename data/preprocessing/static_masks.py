@@ -75,6 +75,11 @@ def draw_masks(
         positions, offsets = _draw_words(continues, spans, ids_of_pairs, rule, key)
     tokens, labels = np.empty(len(positions), np.int64), np.empty(len(positions), token_ids.dtype)
     _look_up(token_ids, spans.first_start, spans.first_stop, spans.second_start, positions, offsets, tokens, labels)
+    if rule.separators[labels].any():  # a [SEP] between two documents of a packed sequence
+        kept = ~rule.separators[labels]
+        rows = np.repeat(np.arange(len(spans)), np.diff(offsets))[kept]
+        positions, tokens, labels = positions[kept], tokens[kept], labels[kept]
+        offsets = offsets_of(np.bincount(rows, minlength=len(spans)))
     shown = corrupt_with(rule, np.repeat(keys, np.diff(offsets)), positions, labels)
     return DrawnMasks(offsets, positions, tokens, labels, shown)
 

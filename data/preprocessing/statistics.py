@@ -88,10 +88,11 @@ def _add(result: ShardStatistics, shard: Shard, table: SampleTable, vocabulary: 
     plain = table.unmasked()
     result.tokens += np.bincount(plain.token_ids, minlength=len(vocabulary))
     special = np.isin(plain.token_ids, [vocabulary.id_of(token) for token in ("[CLS]", "[SEP]", "[PAD]")])
-    counts["special tokens inside A or B"] += int(special.sum()) - 3 * len(table)
+    counts["special tokens inside A or B"] += int(special.sum()) - 3 * len(table) + int(table.is_single().sum())
     counts["samples"] += len(table)
     counts["random next"] += int(table.is_random_next.sum())
-    counts["empty A or B"] += int(((table.first_lengths <= 2) | (table.lengths() - table.first_lengths <= 1)).sum())
+    counts["single sequences"] += int(table.is_single().sum())
+    counts["empty A or B"] += int(((table.first_lengths <= 2) | (table.lengths() - table.first_lengths == 1)).sum())
     if table.masks:
         flat = np.repeat(table.offsets[:-1], table.masks.counts()) + table.masks.positions
         shown, labels = table.token_ids[flat], table.masks.labels
@@ -117,7 +118,12 @@ def _row_hashes(table: SampleTable) -> np.ndarray:
 def _problems(result: ShardStatistics, vocabulary: Vocabulary) -> list[str]:
     counts, found = result.counts, []
     low, high = _RANDOM_NEXT_RANGE
-    if counts["samples"] and not low <= result.share("random next") <= high:
+    pairs, singles = counts["samples"] - counts["single sequences"], counts["single sequences"]
+    if singles:
+        counts["special tokens inside A or B"] = 0  # a [SEP] between two documents
+        if pairs:
+            found.append(f"{singles} samples are single sequences, {pairs} are pairs; a folder holds one of the two")
+    if pairs and not low <= result.share("random next") <= high:
         found.append(f"{result.share('random next'):.1%} of the pairs have a random next sentence; it should be half")
     if counts["masks"]:
         rate = counts["masks"] / result.num_tokens()

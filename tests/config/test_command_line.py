@@ -82,6 +82,7 @@ SAMPLES = {
     "eval_freq": 17,
     "eval_samples": 19,
     "num_steps_per_checkpoint": 23,
+    "objective": "mlm",
     "epochs": 1.25,
     "keep_checkpoints": 5,
     "keep_best_checkpoint": False,
@@ -99,11 +100,11 @@ SAMPLES = {
     "from_phase1_final_params": Path("f"),
     "device": "cpu",
     "cpu_threads": 3,
-    "enable_cpu_affinity": True,
+    "enable_cpu_affinity": "on",
     "fuse_mha": False,
-    "fuse_linear": True,
-    "fuse_dropout_add": True,
-    "fuse_attention": True,
+    "fuse_linear": "off",
+    "fuse_dropout_add": "on",
+    "fuse_attention": "on",
     "peak_tflops": 1.5,
     "visualdl": False,
 }
@@ -210,6 +211,35 @@ def test_falsehoods_too(words):
     assert parse([*BASE, *words]).hardware.fuse_mha is False
 
 
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ([], "auto"),
+        (["--fuse-linear"], "on"),
+        (["--fuse-linear", "true"], "on"),
+        (["--fuse-linear", "on"], "on"),
+        (["--no-fuse-linear"], "off"),
+        (["--fuse-linear=False"], "off"),
+        (["--fuse-linear", "auto"], "auto"),
+    ],
+)
+def test_a_switch_may_be_left_to_the_program_and_keeps_the_flags_of_a_boolean(words, value):
+    assert parse([*BASE, *words]).hardware.fuse_linear == value
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", "on"), ("off", "off"), ("'on'", "on"), ("auto", "auto")])
+def test_a_switch_in_a_file_of_an_earlier_version_was_a_boolean(tmp_path, text, value):
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"config: phase2_large\nfuse_linear: {text}\n")
+    assert parse(["--config", str(file)]).hardware.fuse_linear == value
+
+
+def test_a_switch_of_another_value_is_refused(capsys):
+    assert "fuse_linear=sometimes must be one of auto, on, off" in error_of(
+        capsys, [*BASE, "--fuse-linear", "sometimes"]
+    )
+
+
 def test_none_takes_a_value_away():
     assert parse([*BASE, "--eval-dir", "None"]).data.eval_dir is None
     assert parse(["--config", "phase1_large", "--global-batch-size", "none"]).batch.global_batch_size is None
@@ -297,6 +327,10 @@ def test_show_config_and_dry_run_are_answered_and_end(capsys):
         ("--config phase1_large --lerning-rate 3", "--lerning-rate is not a flag; did you mean --learning-rate?"),
         ("--config phase1_large --learning_rate 3", "did you mean --learning-rate?"),
         ("--config phase1_large --learning-r 3", "--learning-r is not a flag"),
+        ("--config phase1_large --lr 3", "--lr is not a flag; did you mean --learning-rate?"),
+        ("--config phase1_large --per_device_train_batch_size 3", "did you mean --batch-size?"),
+        ("--config phase1_large --model_name_or_path x", "did you mean --from-pretrained-params?"),
+        ("--config phase1_large --qwxz 3", "--qwxz is not a flag; see --help"),
         ("--config phase1_large stray", "stray is not a flag; see --help"),
         ("--config phase1_large --learning-rate fast", "learning_rate=fast must be a valid number"),
         ("--config phase1_large --learning-rate", "expected one argument"),

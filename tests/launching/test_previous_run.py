@@ -46,6 +46,7 @@ def test_the_settings_that_a_continued_run_must_repeat():
     assert decides(PretrainingConfig) == of_every_run | {
         "phase",
         "input_dir",
+        "objective",
         "max_predictions_per_seq",
         "masking",
         "whole_word_masking",

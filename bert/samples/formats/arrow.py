@@ -92,7 +92,7 @@ def _to_table(source: pa.Buffer) -> SampleTable:
 
 
 def check_values(table: SampleTable, vocabulary: Vocabulary) -> None:
-    """ValueError if a sample is not [CLS] A [SEP] B [SEP] of ids of the vocabulary, or has a mask outside of it."""
+    """ValueError if a sample is not [CLS] A [SEP] B [SEP] or [CLS] A [SEP] of its ids, or has a mask outside of it."""
     masks = table.masks
     for name, ids in (("input_ids", table.token_ids), *((("masked_lm_labels", masks.labels),) if masks else ())):
         if len(ids) and int(ids.view(f"u{ids.itemsize}").max()) >= len(
@@ -104,7 +104,7 @@ def check_values(table: SampleTable, vocabulary: Vocabulary) -> None:
                 "shard again if it is damaged"
             )
     starts, ends, lengths = table.offsets[:-1], table.offsets[1:], table.lengths()
-    wrong = np.flatnonzero((table.first_lengths < 2) | (table.first_lengths >= lengths))
+    wrong = np.flatnonzero((table.first_lengths < 2) | (table.first_lengths > lengths))
     if not len(wrong):
         cls_id, sep_id = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
         wrong = np.flatnonzero(

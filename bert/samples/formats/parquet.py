@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from bert.arrays.arrow import numpy_array
 from bert.samples.formats.shard_checks import MASK_COLUMNS, Description, check_mask_counts, check_positions
-from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs
+from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs, lengths_with_end
 from bert.tokenization.token_strings import TokenStrings, decode_positions
 
 
@@ -60,12 +60,12 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
     second_ids, second_offsets = strings.split(columns["B"], "B")
     first, second = np.diff(first_offsets), np.diff(second_offsets)
     lengths = numpy_array(columns["num_tokens"], "num_tokens").astype(np.int64)
-    wrong = np.flatnonzero(first + second + 3 != lengths)
+    wrong = np.flatnonzero(first + 2 + lengths_with_end(second) != lengths)
     if len(wrong):
         row = int(wrong[0])
         raise ValueError(
             f"sample {row}: num_tokens={lengths[row]} but A and B hold {first[row]} + {second[row]} "
-            "tokens, and num_tokens must be their sum + 3; the shard is damaged: make it again"
+            "tokens, and num_tokens must be their sum + 3 (+ 2 where B is empty); the shard is damaged: make it again"
         )
     vocabulary = strings.vocabulary
     ids, offsets = join_pairs(

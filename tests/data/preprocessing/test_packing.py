@@ -1,0 +1,102 @@
+"""Documents packed to full length, for masked-LM training without sentence pairs."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from bert.samples.shards import ShardDirectory
+from bert.tokenization.token_strings import TokenStrings
+from data.preprocess_bert_pretrain import main as preprocess
+from data.preprocessing.packing import pack_documents
+from data.preprocessing.pairs import PairSettings, spans_to_table
+from data.text.sentences import TokenizedDocuments
+from tests.support.commands import refused
+from tests.support.corpora import vocabulary, write_source, write_vocabulary
+
+WORDS = vocabulary()
+SEP = WORDS.id_of("[SEP]")
+
+
+def documents(*lengths: int) -> TokenizedDocuments:
+    """Documents of one sentence each, whose tokens tell their places."""
+    ends = np.concatenate([[0], np.cumsum(lengths, dtype=int)])
+    tokens = 1000 + np.arange(ends[-1], dtype=np.int32)
+    return TokenizedDocuments(tokens, ends, np.arange(len(lengths) + 1))
+
+
+def sequences(spans, tokens) -> list[list[int]]:
+    found = [tokens[a:b].tolist() for a, b in zip(spans.first_start, spans.first_stop, strict=True)]
+    return sorted(found, key=lambda sequence: sequence[0])
+
+
+def test_all_tokens_come_once_in_sequences_of_the_full_length_with_sep_between_documents():
+    given, counts = documents(9, 30, 33), Counter()
+    packed, spans = pack_documents(given, PairSettings(18), 0, SEP, counts)
+    found = sequences(spans, packed.token_ids)
+    assert [len(sequence) for sequence in found] == [16, 16, 16, 16, 10], "the last [SEP] of the text is not needed"
+    flat = [token for sequence in found for token in sequence]
+    assert [token for token in flat if token != SEP] == given.token_ids.tolist()
+    assert found[0] == [*range(1000, 1009), SEP, *range(1009, 1015)]
+    assert spans.lengths().max() == 18 and not spans.is_random_next.any()
+    table = spans_to_table(packed.token_ids, spans, WORDS)
+    assert table.is_single().all() and (table.token_ids[table.offsets[1:] - 1] == SEP).all()
+    assert counts["samples"] == len(found)
+
+
+@pytest.mark.parametrize("lengths", [(16, 16, 16), (15, 17, 20), (1, 1, 1, 40)])
+def test_no_sequence_begins_or_ends_with_the_separator_and_repetitions_are_cut_elsewhere(lengths):
+    packed, spans = pack_documents(documents(*lengths), PairSettings(18, duplicate_factor=4), 3, SEP, Counter())
+    found = sequences(spans, packed.token_ids)
+    assert all(SEP not in (sequence[0], sequence[-1]) for sequence in found)
+    assert len({sequence[0] for sequence in found}) > len(found) / 2
+
+
+def test_ends_too_short_for_a_sequence_are_dropped_and_counted():
+    counts = Counter()
+    _, spans = pack_documents(documents(20), PairSettings(18), 0, SEP, counts)
+    assert len(spans) == 1 and counts["tokens dropped at the ends of blocks"] == 4
+    assert len(pack_documents(documents(), PairSettings(18), 0, SEP, counts)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--masking", "static", "--num-shards", "3"),
+        ("--masking", "static", "--whole-word-masking", "--duplicate-factor", "2"),
+        ("--output-format", "arrow", "--masking", "static", "--num-shards", "2"),
+        ("--num-shards", "2", "--bin-size", "16"),
+    ],
+)
+def test_shards_of_sequences_are_read_whatever_the_workers_format_masks_and_bins(tmp_path, flags):
+    vocab_file = write_vocabulary(tmp_path / "vocab.txt")
+    write_source(tmp_path / "text")
+    made = []
+    for workers in (1, 2):
+        command = f"--text {tmp_path / 'text'} --sink {tmp_path / str(workers)} --vocab-file {vocab_file}".split()
+        options = "--target-seq-length 32 --block-size 3000 --objective mlm --local-n-workers".split()
+        preprocess([*command, *options, str(workers), *flags])
+        folder = ShardDirectory(tmp_path / str(workers), WORDS, 32)
+        assert folder.manifest is not None and folder.manifest.settings["objective"] == "mlm"
+        tables = [folder.load(index) for index in range(len(folder.shards))]
+        made.append([(table.token_ids.tobytes(), table.offsets.tobytes()) for table in tables])
+    assert made[0] == made[1]
+    lengths = np.concatenate([table.lengths() for table in tables])
+    assert (lengths == 32).mean() > 0.8 and not any(table.is_random_next.any() for table in tables)
+    for table in tables:
+        assert table.is_single().all()
+        if table.masks:
+            assert not np.isin(table.masks.labels, [SEP, WORDS.id_of("[CLS]")]).any()
+            assert 0.1 < len(table.masks.labels) / len(table.token_ids) < 0.2
+            again = table.unmasked().token_ids
+            assert TokenStrings(WORDS).join(again, table.offsets)[0].as_py().startswith("[CLS] ")
+
+
+def test_settings_of_pairs_are_refused(tmp_path):
+    vocab_file = write_vocabulary(tmp_path / "vocab.txt")
+    write_source(tmp_path / "text")
+    with refused("--short-seq-prob=0.2 is for sentence pairs"):
+        preprocess(
+            f"--text {tmp_path / 'text'} --sink {tmp_path / 'out'} --vocab-file {vocab_file} --objective mlm "
+            "--short-seq-prob 0.2".split()
+        )

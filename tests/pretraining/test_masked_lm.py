@@ -1,0 +1,101 @@
+"""`--objective mlm`: masked LM alone, on single sequences or on the text of pairs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert.checkpoints.directories import CheckpointError
+from bert.model.objectives import MaskedLMObjective, PretrainingObjective
+from bert.pretraining.task import Pretraining
+from bert.samples.manifest import read_manifest, write_manifest
+from bert.samples.sample_table import SampleTable
+from bert.training.training_run import run
+from tests.support import runs, tiny
+from tests.support.corpora import random_table, vocabulary, write_shards, write_vocabulary
+
+SEP = vocabulary().id_of("[SEP]")
+
+
+def singles(num_samples: int, seed: int) -> SampleTable:
+    """Pairs whose two parts are joined into one sequence."""
+    table = random_table(num_samples, seed, longest=12)
+    return SampleTable(
+        table.token_ids, table.offsets, table.lengths().astype(np.int32), np.zeros(num_samples, bool), None
+    )
+
+
+def settings(folder, table, **changes):
+    shards = write_shards(folder / "shards", [table], kind="arrow")
+    model = tiny.MODEL.model_copy(update={"vocab_size": len(vocabulary())})
+    return tiny.pretraining_config(
+        folder,
+        input_dir=shards,
+        eval_dir=shards,
+        vocab_file=write_vocabulary(folder / "vocab.txt"),
+        model=model,
+        masking="dynamic",
+        report_file=folder / "report.json",
+        **{"max_steps": 4, "num_workers": 0, **changes},
+    )
+
+
+def test_batches_and_metrics_have_no_next_sentence(tmp_path):
+    task = Pretraining(settings(tmp_path, singles(30, 1), objective="mlm"), tiny.ONE_RANK)
+    assert isinstance(task.objective, MaskedLMObjective)
+    batches = task.batches(0)
+    feed = next(iter(next(batches).micro_batches)).feed
+    batches.close()
+    assert feed.keys() == {*task.objective.encoder_inputs(), *task.objective.labels}
+    assert not feed["token_type_ids"].any(), "one sequence, of type 0"
+    assert not any("next" in name for name in task.objective.metric_names)
+
+
+def test_a_phase_trains_evaluates_and_saves_without_pooler_and_next_sentence_head(tmp_path):
+    config = settings(tmp_path, singles(30, 1), objective="mlm")
+    assert run(config, Pretraining) == 0
+    summary = json.loads((config.stage_dir() / "summary.json").read_text())
+    assert summary["eval_masked_lm_loss"] > 0 and not any("next" in name for name in summary)
+    rows = [json.loads(line) for line in (config.stage_dir() / "metrics.jsonl").read_text().splitlines()]
+    assert rows[0]["masked_lm_loss"] == rows[0]["loss"] and not any("next" in name for row in rows for name in row)
+    from bert.checkpoints.state import load_parameters
+
+    saved = load_parameters(config.checkpoint_dir() / "4")
+    assert "cls.predictions.bias" in saved and not any("pooler" in name or "relationship" in name for name in saved)
+
+
+def test_single_sequences_are_refused_for_next_sentence_prediction(tmp_path):
+    config = settings(tmp_path, singles(30, 1))
+    shards = config.data.input_dir
+    manifest = read_manifest(shards)
+    write_manifest(shards, type(manifest)(manifest.shards, manifest.vocabulary_sha256, {"objective": "mlm"}))
+    with pytest.raises(
+        ValueError, match="made with --objective mlm, .* but objective=mlm_nsp needs sentence pairs; pass"
+    ):
+        Pretraining(config, tiny.ONE_RANK)
+    write_manifest(shards, type(manifest)(manifest.shards, manifest.vocabulary_sha256, {}))
+    task = Pretraining(config, tiny.ONE_RANK)
+    with pytest.raises(ValueError, match="objective=mlm_nsp needs sentence pairs"):  # also without the record
+        task._train.load_shard(0)
+
+
+def test_the_text_of_pairs_may_be_used_for_masked_lm_alone(tmp_path):
+    task = Pretraining(settings(tmp_path, random_table(30, 1, longest=12), objective="mlm"), tiny.ONE_RANK)
+    batches = task.batches(0)
+    feed = next(iter(next(batches).micro_batches)).feed
+    batches.close()
+    assert feed["token_type_ids"].any() and "next_sentence_labels" not in feed
+
+
+def test_phases_of_different_objectives_do_not_follow_each_other_unnoticed(tmp_path):
+    runs.run(tiny.pretraining_config(tmp_path), 1)  # with pooler and next-sentence head
+    config = tiny.pretraining_config(tmp_path, phase=2, objective="mlm")
+    second = tiny.pretraining_config(
+        tmp_path, phase=2, from_phase1_final_params=tmp_path / "results", output_dir=tmp_path / "second"
+    )
+    assert config.run.objective == "mlm" and PretrainingObjective.labels.keys() > MaskedLMObjective.labels.keys()
+    from unittest import mock
+
+    with mock.patch.object(runs, "PretrainingObjective", MaskedLMObjective):
+        with pytest.raises(CheckpointError, match="(?s)unknown: bert.pooler.*both phases.*the same --objective"):
+            runs.run(second, 1, train=False, start=runs.fresh_progress(second))
