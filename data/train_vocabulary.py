@@ -6,6 +6,8 @@ python -m data.train_vocabulary --input D/train/source --vocab-size 4096 --outpu
 from __future__ import annotations
 
 import argparse
+import errno
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,8 +20,9 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from bert.command_errors import command
-from bert.files import write_atomically
+from bert.files import shown, write_atomically
 from bert.help_parser import HelpParser
+from bert.samples.manifest import MANIFEST_NAME, read_manifest
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
 from data.text.lddl_reader import Block, list_sources, plan_blocks, read_documents
 
@@ -44,6 +47,8 @@ def train_vocabulary(
     Raises:
         ValueError: no text, nothing to sample, or a size smaller than the number of characters.
     """
+    if min_frequency < 1:
+        raise ValueError(f"min_frequency={min_frequency} must be at least 1")
     blocks = _spread(plan_blocks(list_sources(folders), _BLOCK_BYTES), sample_megabytes)
     alphabet, continuations = _characters(blocks, lowercase)
     fixed = [*SPECIAL_TOKENS, *continuations]
@@ -76,8 +81,10 @@ def _tokenizer(lowercase: bool) -> Tokenizer:
 def _spread(blocks: Sequence[Block], megabytes: float | None) -> Sequence[Block]:
     if megabytes is None:
         return blocks
-    if megabytes <= 0:
-        raise ValueError(f"sample_megabytes={megabytes} must be more than 0; leave it out to use all of the text")
+    if not 0 < megabytes < math.inf:
+        raise ValueError(
+            f"sample_megabytes={megabytes} must be more than 0 and finite; leave it out to use all of the text"
+        )
     number = min(len(blocks), max(1, round(megabytes * 1e6 / _BLOCK_BYTES)))
     return [blocks[index * len(blocks) // number] for index in range(number)]
 
@@ -114,9 +121,12 @@ def main(argv: list[str] | None = None) -> None:
         help="train on about this much of the text, spread evenly over "
         "it (default: all of it, over 6 minutes a gigabyte)",
     )
+    parser.add_argument("--overwrite", action="store_true", help="replace another vocabulary at --output")
     arguments = parser.parse_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     with command(arguments.output):
+        earlier = None if arguments.overwrite else _earlier(arguments.output, arguments.vocab_size)
+        _check_writable(arguments.output)
         vocabulary = train_vocabulary(
             arguments.input,
             arguments.vocab_size,
@@ -124,9 +134,64 @@ def main(argv: list[str] | None = None) -> None:
             min_frequency=arguments.min_frequency,
             sample_megabytes=arguments.sample_megabytes,
         )
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(arguments.output, "".join(token + "\n" for token in vocabulary.tokens).encode())
-        print(f"{len(vocabulary)} tokens in {arguments.output} (sha256 {vocabulary.sha256[:16]})")
+        if earlier is not None and earlier.tokens != vocabulary.tokens:
+            raise ValueError(_other_vocabulary(arguments.output, earlier))
+        if earlier is None:
+            arguments.output.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(arguments.output, vocabulary.file_content())
+        print(
+            f"{len(vocabulary)} tokens in {shown(arguments.output)} (sha256 {vocabulary.sha256[:16]})"
+            f"{'' if earlier is None else ', as they were'}"
+        )
+
+
+def _earlier(output: Path, vocab_size: int) -> Vocabulary | None:
+    """The vocabulary that stands there; ValueError if the file is none, or is too large to be the one to train."""
+    if not output.is_file():
+        return None
+    try:
+        earlier = Vocabulary.from_file(output)
+    except ValueError as error:
+        raise ValueError(
+            f"{shown(output)}: exists and is no vocabulary ({error}); name another --output, or replace it: --overwrite"
+        ) from error
+    if len(earlier) > vocab_size:
+        raise ValueError(_other_vocabulary(output, earlier))
+    return earlier
+
+
+def _check_writable(output: Path) -> None:
+    """OSError if the file cannot be written, before the training and not after it."""
+    if output.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(output))
+    above = next(folder for folder in output.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(output))
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(above))
+
+
+def _other_vocabulary(output: Path, earlier: Vocabulary) -> str:
+    users = sorted(
+        shown(path.parent)
+        for folder in ("", "*/", "*/*/", "*/*/*/")
+        for path in output.parent.glob(folder + MANIFEST_NAME)
+        if _vocabulary_of_shards(path.parent) == earlier.sha256
+    )
+    made = f", and the shards in {', '.join(users[:4])} were made with it" if users else ""
+    return (
+        f"{shown(output)}: exists and holds another vocabulary of {len(earlier)} tokens{made}; name another --output, "
+        f"or replace it: --overwrite{' (these shards will be refused then)' if users else ''}"
+    )
+
+
+def _vocabulary_of_shards(folder: Path) -> str | None:
+    """sha256 of the vocabulary that shards were made with; None if there are none that can be read."""
+    try:
+        manifest = read_manifest(folder)
+    except ValueError:
+        return None
+    return manifest.vocabulary_sha256 if manifest else None
 
 
 if __name__ == "__main__":

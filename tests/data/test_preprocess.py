@@ -646,7 +646,7 @@ def test_a_vocabulary_can_be_trained_on_a_part_spread_over_the_text(tmp_path):
         assert {"alder", "cedar"} <= set(found) and not {"birch", "maple"} & set(found)
         whole = train_vocabulary([str(tmp_path)], 100, sample_megabytes=99)
         assert {"alder", "birch", "cedar", "maple"} <= set(whole.tokens)
-        with pytest.raises(ValueError, match="sample_megabytes=0 must be more than 0"):
+        with pytest.raises(ValueError, match="sample_megabytes=0 must be more than 0 and finite"):
             train_vocabulary([str(tmp_path)], 100, sample_megabytes=0)
 
 

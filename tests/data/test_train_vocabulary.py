@@ -1,0 +1,65 @@
+import random
+
+import pytest
+
+from bert.tokenization.vocabulary import Vocabulary
+from data import preprocess_bert_pretrain, train_vocabulary
+from tests.support.commands import refused
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """tmp_path with source/en/0.txt."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdef", k=rng.randint(2, 7))) for _ in range(200)]
+    lines = [f"id-{number} {' '.join(rng.choices(words, k=9)).capitalize()}. The end came." for number in range(100)]
+    (tmp_path / "source/en").mkdir(parents=True)
+    (tmp_path / "source/en/0.txt").write_text("\n".join(lines))
+    return tmp_path
+
+
+def train(corpus, size: int, *arguments: str) -> bytes:
+    command = ["--input", str(corpus / "source"), "--vocab-size", str(size), "--output", str(corpus / "vocab.txt")]
+    train_vocabulary.main([*command, *arguments])
+    return (corpus / "vocab.txt").read_bytes()
+
+
+def test_a_vocabulary_that_shards_depend_on_is_not_replaced(corpus, capsys):
+    first = train(corpus, 100)
+    command = ["--text", str(corpus / "source"), "--vocab-file", str(corpus / "vocab.txt"), "--local-n-workers", "1"]
+    preprocess_bert_pretrain.main([*command, "--sink", str(corpus / "phase1/train")])
+    for size in (90, 120):  # the first is refused before the training
+        with refused(
+            "vocab.txt: exists and holds another vocabulary of 100 tokens, and the shards in .*phase1/train were made "
+            r"with it; name another --output, or replace it: --overwrite \(these shards will be refused then\)"
+        ):
+            train(corpus, size)
+    assert (corpus / "vocab.txt").read_bytes() == first
+    capsys.readouterr()
+    assert train(corpus, 100) == first
+    assert "100 tokens in" in (printed := capsys.readouterr().out) and ", as they were" in printed
+    assert len(train(corpus, 120, "--overwrite").splitlines()) == 120
+
+
+def test_another_file_is_not_replaced(corpus):
+    (corpus / "vocab.txt").write_text("My thesis.\n")
+    with refused(r"vocab.txt: exists and is no vocabulary .*: --overwrite"):
+        train(corpus, 100)
+    assert (corpus / "vocab.txt").read_text() == "My thesis.\n"
+    train(corpus, 100, "--overwrite")
+    assert len(Vocabulary.from_file(corpus / "vocab.txt")) == 100
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_training(corpus, monkeypatch):
+    def trained(*_, **__):
+        raise AssertionError("trained before the check")
+
+    monkeypatch.setattr(train_vocabulary, "train_vocabulary", trained)
+    command = ["--input", str(corpus / "source"), "--output"]
+    with refused("source: Is a directory"):
+        train_vocabulary.main([*command, str(corpus / "source")])
+    with refused("0.txt/vocab.txt: Not a directory"):
+        train_vocabulary.main([*command, str(corpus / "source/en/0.txt/vocab.txt")])
+    monkeypatch.setattr(train_vocabulary.os, "access", lambda *_: False)
+    with refused("Permission denied; change the permissions"):
+        train_vocabulary.main([*command, str(corpus / "new/vocab.txt")])
