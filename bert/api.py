@@ -1,18 +1,27 @@
-"""The public functions: train, evaluate, predict, encode, fill_mask, answer. bert/package/README.md shows their use.
+"""The public functions: train, evaluate, load, predict, encode, fill_mask, answer; bert/package/README.md has examples.
 
 Training and evaluation of fine-tuned models run in processes of their own, as the console commands do: a training has
 several ranks, and can be stopped and resumed. The other functions load the model into this process.
 """
 
+from __future__ import annotations
+
 import json
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert.checkpoints.directories import weights_folder
 from bert.conversion.model_usage import READER_FILE, read_usage
 from bert.launching.subprocesses import run_task
 from bert.samples.manifest import MANIFEST_NAME
+
+if TYPE_CHECKING:  # Paddle takes a second to load
+    import numpy as np
+
+    from bert.inference.question_answering import AnsweredQuestion
+    from bert.inference.trained_model import TrainedModel
 
 TASKS = ("pretraining", "squad", "glue", "ner")
 PRETRAINING = ("pretraining", "phase1", "phase2")
@@ -35,10 +44,10 @@ def train(task: str, *, output_dir: str | Path, **settings: Any) -> dict[str, An
     """
     if task not in TASKS:
         raise ValueError(f"task={task} must be one of {', '.join(TASKS)}; pass one")
-    folder = Path(output_dir)
-    own = {} if task == "pretraining" else {"report_file": folder / "report.json", "cache_dir": folder / "features"}
+    folder = Path(output_dir).expanduser()
+    own = {} if task == "pretraining" else _defaults(task, folder, settings)
     run_task(task, **{"output_dir": folder, **own, **settings})
-    return _summary(folder, task, settings)
+    return _summary(folder, task, {**own, **settings})
 
 
 def evaluate(model: str | Path, data: str | Path, **settings: Any) -> dict[str, float]:
@@ -75,6 +84,73 @@ def evaluate(model: str | Path, data: str | Path, **settings: Any) -> dict[str, 
         summary = _summary(Path(output_dir), task, flags)
     scores = {key: value for key, value in summary.items() if isinstance(value, float)}
     return {key.removeprefix("eval_"): value for key, value in scores.items() if not key.endswith("_per_second")}
+
+
+def load(model: str | Path, task: str | None = None, **settings: Any) -> TrainedModel:
+    """A model loaded once, for many calls: its methods are the functions below, which take it as their model.
+
+    Args:
+        model: the output folder of a training, a checkpoint, an export, or another library's model.
+        task: what it is used for; None: what its head is for. "encoder" makes vectors with any model.
+        settings: arguments of `bert.inference.loading.load_model`: device, max_seq_length, batch_size ...
+    Raises:
+        ValueError: names what was found and what is needed.
+    """
+    from bert.inference.loading import load_model
+
+    return load_model(model, task, **settings)
+
+
+def predict(
+    model: str | Path | TrainedModel, texts: Sequence[str | Sequence[str] | Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What a model's head says about each text: classes with probabilities, entities, answers, filled masks, a vector.
+
+    Args:
+        texts: texts; pairs of texts; for a model of questions, pairs of a question and a paragraph.
+    Returns:
+        A dictionary of plain values for each text, in their order.
+    Raises:
+        ValueError: the model, or a text that its head cannot take.
+    """
+    return _loaded(model).predict(_several(texts))
+
+
+def encode(model: str | Path | TrainedModel, texts: Sequence[str]) -> np.ndarray:
+    """Vectors of texts: the means of the last hidden states, float32 [texts, hidden size]."""
+    return _loaded(model, "encoder").encode(_several(texts))
+
+
+def fill_mask(model: str | Path | TrainedModel, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
+    """The likeliest tokens at each [MASK] of a text, best first: {"token": ..., "probability": ...}."""
+    return _loaded(model, "masked-lm").fill_mask(text, top_k)
+
+
+def answer(model: str | Path | TrainedModel, question: str, paragraph: str) -> AnsweredQuestion:
+    """The answer to a question about a paragraph: its text, its score, and where it starts and ends."""
+    return _loaded(model, "question-answering").answer(question, paragraph)
+
+
+def _loaded(model: str | Path | TrainedModel, task: str | None = None) -> TrainedModel:
+    return load(model, task) if isinstance(model, (str, Path)) else model
+
+
+def _several(texts: Any) -> Any:
+    if isinstance(texts, (str, bytes, Mapping)):
+        raise ValueError(f"texts={texts!r} must be a list of texts; put it into brackets")
+    return list(texts)
+
+
+def _defaults(task: str, folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call for fine-tuning means: all files in one folder, train, and evaluate if there is a file for it."""
+    own: dict[str, Any] = {"report_file": folder / "report.json", "cache_dir": folder / "features"}
+    given = settings.keys()
+    if given & {"train_file", "data_dir", "squad_dir"}:
+        labelled = {"predict_file", "squad_dir"} if task == "squad" else {"eval_file", "data_dir"}
+        own |= {"do_train": True, "do_eval": True if given & labelled else None}
+    if task == "glue" and "train_file" in given and not given & {"task_name", "config"}:
+        own["task_name"] = "custom"
+    return own
 
 
 def _guess(folder: Path, data: Path) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bert.api import evaluate, train
+    from bert.api import answer, encode, evaluate, fill_mask, load, predict, train
 
-__all__ = ["__version__", "evaluate", "train"]
+__all__ = ["__version__", "answer", "encode", "evaluate", "fill_mask", "load", "predict", "train"]
 
 _HERE = Path(__file__).resolve().parent
 CODE = _HERE if (_HERE / "bert").is_dir() else _HERE.parents[1]  # the parent of bert/, data/ and program.py
