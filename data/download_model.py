@@ -10,7 +10,6 @@ machine without network and named instead.
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import json
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.files import only_writer, sha256_of_file
+from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
 from data.fetching.model_cache import LISTING_FILE, fetch_model, model_folder, read_listing
 from data.fetching.model_listing import CONFIGS, Listing
@@ -92,7 +92,7 @@ def pin(listing: Listing, folder: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help="a new folder instead of the cache")
     parser.add_argument(
