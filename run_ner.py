@@ -9,7 +9,7 @@ from bert.finetuning.ner.config import ENTRY
 def main(argv: list[str] | None = None) -> int:
     config = parse_arguments(ENTRY, argv)
     with usage_errors():
-        config.check_files()
+        config.prepare_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
         from bert.finetuning.ner.task import open_task
         from bert.training.training_run import run

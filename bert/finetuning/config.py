@@ -97,15 +97,25 @@ class FineTuningConfig(TrainingConfig):
     def vocabulary_file(self) -> Path:
         return self.data.vocab_file
 
+    def prepare_files(self) -> None:
+        """Fetch the data that --download asks for, check all files, then fetch the weights of a published model."""
+        self.fetch_data()
+        self.check_files()
+        if self.initialization.from_pretrained_params is not None:
+            resolve(self.initialization.from_pretrained_params)
+
+    def fetch_data(self) -> None:
+        """Fetch what is missing of a published set, if the settings say so. Tasks that have one define it."""
+
     def check_files(self) -> None:
         """Raise ValueError for files that are missing or do not fit, before anything slow starts. Tasks add theirs."""
         check_vocabulary_file(self.data.vocab_file, self.model)
         self._check_sizes()
 
     def _check_sizes(self) -> None:
-        """Compare the model's sizes with the description beside the weights, which are fetched if they have a name."""
+        """Compare the model's sizes with the description beside the weights."""
         source = self.initialization.from_pretrained_params
-        file = None if source is None else description_file(weights_folder(resolve(source)))
+        file = None if source is None else description_file(weights_folder(resolve(source, weights=False)))
         if file is None:
             return
         there = read_description(file).config

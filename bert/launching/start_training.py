@@ -47,7 +47,7 @@ def launch(
         with usage_errors():
             devices = ranks.devices(device or config.hardware.device)
             started = continued(config) or start or config
-            started.check_files()
+            started.prepare_files()
             refuse_other_run(config)
             log_dir = _log_dir(config, ranks)
             log_dir.mkdir(parents=True, exist_ok=True)
