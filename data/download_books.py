@@ -15,7 +15,6 @@ Wikipedia alone, or with other books, is the usual replacement; `python -m data.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import re
@@ -27,6 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 from bert.command_errors import command
 from bert.files import only_writer, shown, write_atomically
+from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.fetching.download import digests_of, fetch
@@ -198,8 +198,8 @@ def local_files(paths: list[Path], counts: Counter) -> list[Path]:
     return files
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _parser() -> HelpParser:
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--outdir", type=Path, required=True, help="gets source/<lang>/N.txt, report.json, download/")
     parser.add_argument("--url-list", type=Path, metavar="LIST", help="one address per line")
     parser.add_argument("--local-books", type=Path, nargs="+", metavar="PATH", help="files and folders that you have")

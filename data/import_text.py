@@ -10,7 +10,6 @@ killed run leaves no text: start it again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.files import only_writer, shown, write_atomically
+from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.deduplication import MODES, SeenDocuments
@@ -233,8 +233,8 @@ def _place(
     document.write(writer)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _parser() -> HelpParser:
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--input", type=Path, nargs="+", required=True, metavar="PATH", help="files and folders")
     parser.add_argument("--output-dir", type=Path, required=True)
     parser.add_argument("--format", choices=("auto", *FORMATS), default="auto", help="default: by the files' names")
