@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -118,6 +119,15 @@ def only_writer(folder: Path) -> Iterator[None]:
             for path in made:
                 path.rmdir()
         os.close(descriptor)
+
+
+def require_writable(folder: Path) -> None:
+    """Make a folder if it does not exist; OSError, naming it, if files cannot be written there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(folder)) from None
 
 
 def shown(path: str | bytes | os.PathLike[str]) -> str:

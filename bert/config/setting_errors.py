@@ -9,6 +9,51 @@ from pydantic import ValidationError
 from bert.config.flags import choices_of, field_at, flag_name, value_flags
 from bert.config.settings_base import Settings
 
+# Names of one thing in this and other trainers (Hugging Face, PaddleNLP, NVIDIA, fairseq, PyTorch Lightning): a flag of
+# ours first.
+OTHER_TRAINERS = tuple(
+    tuple(line.split())
+    for line in """
+learning-rate lr peak-lr max-lr base-lr
+batch-size per-device-train-batch-size per-gpu-train-batch-size train-batch-size micro-batch-size mbs bs
+predict-batch-size per-device-eval-batch-size per-gpu-eval-batch-size eval-batch-size test-batch-size
+global-batch-size total-batch-size gbs
+gradient-merge-steps gradient-accumulation-steps accumulate-grad-batches update-freq grad-accum
+epochs num-train-epochs num-epochs n-epochs max-epochs max-epoch
+max-steps max-train-steps num-train-steps train-steps total-steps max-update max-iters num-steps
+warmup-proportion warmup-ratio warmup-steps num-warmup-steps warmup-updates warmup
+from-pretrained-params model-name-or-path pretrained-model-name-or-path model-name model init-checkpoint checkpoint
+from-pretrained-params weights pretrained-model init-weights
+from-checkpoint resume-from-checkpoint resume
+vocab-file tokenizer-name tokenizer vocab vocab-path
+config-file config-name bert-config-file bert-config model-config
+max-seq-length max-seq-len max-length seq-length seq-len sequence-length block-size
+max-predictions-per-seq max-preds
+num-steps-per-checkpoint save-steps save-freq save-interval save-every
+keep-checkpoints save-total-limit keep-last-n-checkpoints
+log-freq logging-steps log-interval logging-freq
+eval-freq eval-steps evaluation-steps eval-interval val-check-interval
+eval-file validation-file dev-file
+predict-file test-file eval-file validation-file dev-file
+eval-dir validation-dir valid-dir
+input-dir data-dir dataset train-dir
+amp fp16 bf16 use-amp mixed-precision
+max-grad-norm clip-grad-norm gradient-clip-val clip-norm grad-clip
+weight-decay wd
+epsilon adam-epsilon adam-eps eps
+beta1 adam-beta1
+beta2 adam-beta2
+optimizer optim
+num-gpus nproc-per-node gpus num-processes ngpus
+num-nodes nnodes
+num-workers dataloader-num-workers
+output-dir output results-dir save-dir out-dir
+task-name task glue-task
+do-lower-case lower-case uncased
+""".split("\n")
+    if line
+)
+
 
 def explain(error: ValueError, source: str | None = None) -> list[str]:
     """One line for each mistake; `source` is where the values can be changed, their flags by default."""
@@ -39,9 +84,12 @@ def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str |
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
-    """`did you mean ...?` with the most similar of the known words; `otherwise` if none is similar."""
-    lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(
-        word.lower().replace("_", "-") if word.startswith("--") else word.lower(), list(lower), n=1, cutoff=0.6
-    )
-    return f"did you mean {lower[close[0]]}?" if close else otherwise
+    """`did you mean ...?` with the known word of another trainer's name or the most similar one; else `otherwise`."""
+    plain = {_plain(name): name for name in known}
+    same = (name for names in OTHER_TRAINERS if _plain(word) in names for name in names if name in plain)
+    close = [*same, *difflib.get_close_matches(_plain(word), list(plain), n=1, cutoff=0.6)]
+    return f"did you mean {plain[close[0]]}?" if close else otherwise
+
+
+def _plain(name: str) -> str:
+    return name.lower().removeprefix("--").replace("_", "-")

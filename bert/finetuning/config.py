@@ -3,13 +3,15 @@
 A task subclasses `FineTuningConfig` with a `data` section that subclasses `TaskDataSettings`, and defines `stage()`.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from bert.checkpoints.directories import weights_folder
 from bert.config.training_settings import (
+    BUILT_IN_MODELS,
     AnyConfig,
     BatchSettings,
     OptimizerSettings,
@@ -21,7 +23,7 @@ from bert.config.training_settings import (
 )
 from bert.conversion.downloading import resolve
 from bert.conversion.model_description import read_description
-from bert.finetuning.model_files import description_file
+from bert.finetuning.model_files import description_file, implied_by_weights, named_weights
 
 
 class TaskDataSettings(Settings):
@@ -109,6 +111,12 @@ class FineTuningConfig(TrainingConfig):
 
     def check_files(self) -> None:
         """Raise ValueError for files that are missing or do not fit, before anything slow starts. Tasks add theirs."""
+        start = self.initialization
+        if not (start.from_checkpoint or start.initial_weights() or self.data.vocab_file.is_file()):
+            raise ValueError(
+                f"no weights were given, and vocab_file={self.data.vocab_file} does not exist; pass "
+                "--from-pretrained-params, the model to start from, whose vocabulary is used too"
+            )
         check_vocabulary_file(self.data.vocab_file, self.model)
         self._check_sizes()
 
@@ -130,6 +138,29 @@ class FineTuningConfig(TrainingConfig):
     def best_dir(self) -> Path:
         """Parent of the STEP folder with the weights of the best evaluation."""
         return self.checkpoint_dir().with_name(f"{self.stage()}-best")
+
+
+def implied_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that follow from the weights, else from the name of a built-in model: vocabulary and lower-casing."""
+    found = implied_by_weights(values)
+    name = str(
+        values.get("bert_model") or ("" if named_weights(values) else RunSettings.model_fields["bert_model"].default)
+    )
+    if name in BUILT_IN_MODELS:
+        found.setdefault("vocab_file", Path(f"$BERT_PREP_WORKING_DIR/vocab/{name}-vocab.txt"))
+    if name.endswith("-cased"):
+        found.setdefault("do_lower_case", False)
+    return found
+
+
+def with_global_batch(config: AnyConfig, world_size: int) -> AnyConfig:
+    """Keep the global batch on any number of ranks: micro-batches divide a rank's share and never grow."""
+    total = config.batch.global_batch_size
+    if total is None or total % world_size or total % (config.batch.batch_size * world_size) == 0:
+        return config
+    share = total // world_size
+    largest = max(size for size in range(1, min(share, config.batch.batch_size) + 1) if share % size == 0)
+    return derive(config, batch_size=largest)
 
 
 def with_steps(config: AnyConfig, num_samples: int, world_size: int) -> AnyConfig:

@@ -1,15 +1,19 @@
 """Shared by the launchers of all fine-tuning tasks: settings, ranks, start, and the table of results."""
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert import REPOSITORY
 from bert.config.command_line import EntryPoint, dump_yaml, settings_or_answers, usage_errors
-from bert.config.training_settings import derive
-from bert.finetuning.config import FineTuningConfig
+from bert.finetuning.config import FineTuningConfig, with_global_batch
+from bert.finetuning.inquiries import WORLD_SIZE
+from bert.launching.arguments import LauncherParser
 from bert.launching.previous_run import read_json
-from bert.launching.process_runner import Runner
+from bert.launching.process_runner import Runner, repository_environment
 from bert.launching.ranks import Ranks, num_gpus, read_ranks
 from bert.launching.start_training import launch
 
@@ -40,10 +44,29 @@ def finetune(
     if "show_config" in plan.launcher:
         print(dump_yaml(plan.config), end="")
         return 0
+    if "dry_run" in plan.launcher:
+        return _dry_run(plan)
     code = launch(REPOSITORY / plan.entry.script, plan.config, plan.ranks, Runner())
     if code == 0:
         print("\n".join(result_lines(plan)))
     return code
+
+
+def finetuning_parser(**texts: str) -> LauncherParser:
+    """The launcher's flags of every fine-tuning task."""
+    parser = LauncherParser(**texts)
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    return parser
+
+
+def _dry_run(plan: FineTuningPlan) -> int:
+    """Let the training script print its plan for the ranks of this launcher; it reads the data as the ranks do."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as settings:
+        settings.write(dump_yaml(plan.config))
+        settings.flush()
+        command = [sys.executable, str(REPOSITORY / plan.entry.script), "--config", settings.name, "--dry-run"]
+        environment = {**repository_environment(), WORLD_SIZE: str(plan.ranks.world_size())}
+        return subprocess.run(command, check=False, env=environment).returncode
 
 
 def make_plan(
@@ -59,16 +82,6 @@ def make_plan(
     available = 0 if config.hardware.device == "cpu" else num_gpus()
     ranks = read_ranks(launcher, max(1, available))
     return FineTuningPlan(launcher, entry, with_global_batch(config, ranks.world_size()), ranks)
-
-
-def with_global_batch(config: FineTuningConfig, world_size: int) -> FineTuningConfig:
-    """Keep the global batch on any number of ranks: micro-batches divide a rank's share and never grow."""
-    total = config.batch.global_batch_size
-    if total is None or total % world_size or total % (config.batch.batch_size * world_size) == 0:
-        return config
-    share = total // world_size
-    largest = max(size for size in range(1, min(share, config.batch.batch_size) + 1) if share % size == 0)
-    return derive(config, batch_size=largest)
 
 
 def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], list[Row]], to_use: str) -> list[str]:

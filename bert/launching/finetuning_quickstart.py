@@ -7,6 +7,7 @@ from typing import Any
 
 from bert.checkpoints.directories import weights_folder
 from bert.config.command_line import EntryPoint
+from bert.files import require_writable
 from bert.interpreter import runnable
 from bert.launching.process_runner import module_command, repository_environment
 from bert.launching.ranks import quickstart_processes
@@ -48,6 +49,7 @@ def quickstart_settings(
             pre-training quickstart, random numbers.
         lines: text (a name and a text each) from which a vocabulary of `vocab_size` is made if there are no weights.
     """
+    require_writable(output_dir)
     settings = {
         "output_dir": output_dir,
         "report_file": output_dir / "report.json",

@@ -13,7 +13,7 @@ from bert.finetuning.glue.config import ENTRY
 from bert.finetuning.glue.task_table import find_task
 from bert.launching import finetuning, ner
 from bert.launching.arguments import LauncherParser, split_positional
-from bert.launching.finetuning import FineTuningPlan, make_plan
+from bert.launching.finetuning import FineTuningPlan, finetuning_parser, make_plan
 from bert.launching.finetuning_quickstart import recipe_settings
 
 QUICKSTART = "quickstart_sentiment"
@@ -65,7 +65,7 @@ def result_lines(plan: FineTuningPlan) -> list[str]:
 
 
 def _parser() -> LauncherParser:
-    return LauncherParser(
+    return finetuning_parser(
         prog="run_glue.sh",
         usage="%(prog)s [TASK DATA_DIR CHECKPOINT | --config NAME] [flags]",
         description="Fine-tune BERT on a task of GLUE, on sentences of your own, or to find entities, and score it.\n"

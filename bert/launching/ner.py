@@ -10,7 +10,7 @@ from bert.config.command_line import parse_flags
 from bert.finetuning.ner.config import ENTRY
 from bert.launching import finetuning
 from bert.launching.arguments import LauncherParser, split_positional
-from bert.launching.finetuning import FineTuningPlan, make_plan
+from bert.launching.finetuning import FineTuningPlan, finetuning_parser, make_plan
 from bert.launching.finetuning_quickstart import recipe_settings
 
 QUICKSTART = "quickstart_entities"
@@ -43,7 +43,7 @@ def result_lines(plan: FineTuningPlan) -> list[str]:
 
 
 def _parser() -> LauncherParser:
-    return LauncherParser(
+    return finetuning_parser(
         prog="run_ner.sh",
         usage="%(prog)s [--config NAME] [flags]",
         description="Fine-tune BERT to find named entities, and score it. Without arguments: the quickstart, on "

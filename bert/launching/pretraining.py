@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.config.training_settings import derive
+from bert.files import require_writable
 from bert.launching import pretraining_quickstart, pretraining_report, pretraining_text_arguments
 from bert.launching.preparation import prepare_shards
 from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
@@ -43,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
         plan = with_known_lengths(plan)
         plan.ranks.devices(plan.device())  # before data is made for ranks that cannot be started
         for config in plan.phases:
+            require_writable(config.run.output_dir)
             refuse_other_run(config)
     return _run(plan, Runner())
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.config.command_line import parse_flags
+from bert.files import require_writable
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY
 from bert.launching import finetuning
@@ -21,7 +22,7 @@ from bert.launching.arguments import (
     read_positional,
     split_positional,
 )
-from bert.launching.finetuning import FineTuningPlan, Row, make_plan
+from bert.launching.finetuning import FineTuningPlan, Row, finetuning_parser, make_plan
 from bert.launching.finetuning_quickstart import quickstart_settings, run_module
 from bert.launching.ranks import num_gpus, quickstart_processes
 
@@ -136,6 +137,7 @@ def _files_and_modes(launcher: Mapping[str, str], flags: Mapping[str, Any]) -> d
 def _quickstart_settings(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Data of this project, and the model of the pre-training quickstart unless other weights are given."""
     output_dir = Path(flags.get("output_dir", f"results/{name}"))
+    require_writable(output_dir)
     data = output_dir / "data"
     run_module("data.examples.sample_questions", output_dir=data)
     return {
@@ -157,7 +159,7 @@ def result_lines(plan: FineTuningPlan) -> list[str]:
 
 
 def _parser() -> LauncherParser:
-    parser = LauncherParser(
+    parser = finetuning_parser(
         prog="run_squad.sh",
         usage="%(prog)s [18 positional arguments | --config NAME] [flags]",
         description="Fine-tune BERT on SQuAD and score it. Without arguments: the quickstart, on questions of this "

@@ -9,7 +9,7 @@ from pathlib import Path
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
-from bert.files import only_writer, write_atomically
+from bert.files import only_writer, require_writable, write_atomically
 from bert.finetuning.config import FineTuningConfig
 from bert.launching.previous_run import continued, read_json, refuse_other_run, settings_asked_for, trains
 from bert.launching.process_runner import Runner
@@ -48,6 +48,7 @@ def launch(
             devices = ranks.devices(device or config.hardware.device)
             started = continued(config) or start or config
             started.prepare_files()
+            require_writable(config.run.output_dir)
             refuse_other_run(config)
             log_dir = _log_dir(config, ranks)
             log_dir.mkdir(parents=True, exist_ok=True)

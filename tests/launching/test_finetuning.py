@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert.config.training_settings import derive
-from bert.launching import finetuning
+from bert.launching import finetuning, glue, ner, squad
 from bert.launching import ranks as launch_ranks
 from bert.launching.finetuning import result_lines, trained_model
 from bert.launching.glue import plan
@@ -31,6 +31,41 @@ def test_without_a_number_there_is_a_rank_for_each_gpu(words, monkeypatch):
         monkeypatch.setattr(module, "num_gpus", lambda: 4)
     assert plan(words).ranks == Ranks(1)
     assert plan([*words, "--device", "auto"]).ranks == Ranks(4)
+
+
+@pytest.mark.parametrize(("main", "recipe"), [(squad.main, "squad_base"), (glue.main, "mrpc"), (ner.main, "conll2003")])
+def test_a_plan_needs_nothing_but_the_settings(main, recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["--config", recipe, "--plan", "--hardware", "8xA100-80GB"])
+    assert ended.value.code == 0
+    assert "memory     " in (shown := capsys.readouterr().out) and "sequences/s on all devices" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("main", [squad.main, glue.main, ner.main])
+def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(main, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as ended:
+        main(["--output-dir", "file/results"])
+    shown = capfd.readouterr()
+    assert ended.value.code == 2 and shown.out == ""
+    assert shown.err.startswith("error: file/results: Not a directory; ") and shown.err.count("\n") == 1
+
+
+@pytest.mark.thorough
+def test_a_dry_run_counts_the_data_and_starts_nothing(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert glue.main(["--dry-run", "--output-dir", "out", "--num-gpus", "2"]) == 0
+    rows = dict(line.split(maxsplit=1) for line in capfd.readouterr().out.splitlines() if line[:11].strip())
+    assert rows["data"] == "training 240 sequences, dev 100 sequences"
+    assert rows["batch"].startswith("8 x 1 micro-steps x 2 ranks = 16 ") and rows["steps"] == "225 updates, 15 epochs"
+    assert rows["time"].startswith("about ") and "2 x CPU-core" in rows["time"]
+    assert not (tmp_path / "out/glue-custom").exists() and not (tmp_path / "out/features").exists()
+    assert ner.main(["--config", "conll2003", "--dry-run"]) == 0  # without data, what the settings decide
+    shown = capfd.readouterr().out
+    assert "not read: do_train=true needs train_file" in shown and "steps      3 epochs" in shown and "memory" in shown
 
 
 def test_the_results_are_a_table_and_the_best_weights_come_first(words):

@@ -5,12 +5,11 @@ from pathlib import Path
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.command_line import EntryPoint
-from bert.finetuning.config import FineTuningConfig, TaskDataSettings
+from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings
 from bert.finetuning.glue.reading import MAX_BAD_LINE_FRACTION
 from bert.finetuning.glue.recipes import GLUE_RECIPES
 from bert.finetuning.glue.task_table import TASKS, GlueTask, custom_task, find_task
-from bert.finetuning.model_files import implied_by_weights
-from bert.planning.flags import PLAN
+from bert.finetuning.inquiries import INQUIRIES
 
 
 class GlueDataSettings(TaskDataSettings):
@@ -46,11 +45,6 @@ class GlueDataSettings(TaskDataSettings):
                     "--train-file, --eval-file and --predict-file"
                 )
             return self
-        if self.data_dir is None:
-            raise ValueError(
-                f"task_name={self.task_name} needs data_dir; pass --data-dir, the folder of its files "
-                "(python -m data.download_glue gets them)"
-            )
         if wrong := [name for name, value in files.items() if value is not None]:
             raise ValueError(
                 f"{wrong[0]}={files[wrong[0]]} is for task_name=custom; {self.task_name} reads the files of --data-dir"
@@ -69,10 +63,8 @@ class GlueConfig(FineTuningConfig):
     def _files_for_what_is_done(self) -> "GlueConfig":
         data, run = self.data, self.run
         if data.task_name == "custom":
-            for mode, name in (("do_train", "train_file"), ("do_eval", "eval_file"), ("do_predict", "predict_file")):
-                if getattr(run, mode) and getattr(data, name) is None:
-                    raise ValueError(f"{mode}=true needs {name} when task_name=custom; pass --{name.replace('_', '-')}")
-        elif run.do_train and (task := find_task(data.task_name)).train is None:
+            return self
+        if run.do_train and (task := find_task(data.task_name)).train is None:
             raise ValueError(
                 f"task_name={task.name} has nothing to train on: train {task.model_of}, and pass its "
                 "folder with --from-pretrained-params and --do-predict"
@@ -96,21 +88,30 @@ class GlueConfig(FineTuningConfig):
         )
 
     def check_files(self) -> None:
-        super().check_files()
         data = self.data
+        if data.task_name == "custom":
+            for mode, name in (("do_train", "train_file"), ("do_eval", "eval_file"), ("do_predict", "predict_file")):
+                if getattr(self.run, mode) and getattr(data, name) is None:
+                    raise ValueError(f"{mode}=true needs {name} when task_name=custom; pass --{name.replace('_', '-')}")
+        elif data.data_dir is None:
+            raise ValueError(
+                f"task_name={data.task_name} needs data_dir; pass --data-dir, the folder of its files "
+                "(python -m data.download_glue gets them)"
+            )
         for name in ("data_dir", "train_file", "eval_file", "predict_file"):
             path = getattr(data, name)
             if path is not None and not (path.is_dir() if name == "data_dir" else path.is_file()):
                 kind = "folder" if name == "data_dir" else "file"
                 raise ValueError(f"{name}={path} must be an existing {kind}; check --{name.replace('_', '-')}")
+        super().check_files()
 
 
 ENTRY = EntryPoint(
     script="run_glue.py",
     config_class=GlueConfig,
     recipes=GLUE_RECIPES,
-    inquiries=(PLAN,),
-    implied=implied_by_weights,
+    inquiries=INQUIRIES,
+    implied=implied_settings,
     usage="(--config RECIPE | --task-name TASK) [--data-dir DIR] --from-pretrained-params WEIGHTS --do-train --do-eval",
     description="Fine-tune BERT to classify or rate sentences and pairs of sentences.",
 )

@@ -6,11 +6,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from bert.config.command_line import EntryPoint
-from bert.finetuning.config import FineTuningConfig, TaskDataSettings
-from bert.finetuning.model_files import implied_by_weights
+from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings
+from bert.finetuning.inquiries import INQUIRIES
 from bert.finetuning.ner.conll import ConllFormat
 from bert.finetuning.ner.recipes import NER_RECIPES
-from bert.planning.flags import PLAN
 
 
 class TaggedDataSettings(TaskDataSettings):
@@ -51,21 +50,21 @@ class TaggingConfig(FineTuningConfig):
         return "ner"
 
     def check_files(self) -> None:
-        super().check_files()
         for name, mode in (("train_file", "do_train"), ("eval_file", "do_eval"), ("predict_file", "do_predict")):
             path = getattr(self.data, name)
             if getattr(self.run, mode) and path is None:
                 raise ValueError(f"{mode}=true needs {name}; pass --{name.replace('_', '-')}")
             if path is not None and not path.is_file():
                 raise ValueError(f"{name}={path} must be an existing file; check --{name.replace('_', '-')}")
+        super().check_files()
 
 
 ENTRY = EntryPoint(
     script="run_ner.py",
     config_class=TaggingConfig,
     recipes=NER_RECIPES,
-    inquiries=(PLAN,),
-    implied=implied_by_weights,
+    inquiries=INQUIRIES,
+    implied=implied_settings,
     usage="[--config RECIPE] --from-pretrained-params WEIGHTS --do-train --train-file FILE --do-eval --eval-file FILE",
     description="Fine-tune BERT to find named entities, or other spans of words.",
 )

@@ -8,14 +8,14 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from bert.config.command_line import EntryPoint
-from bert.config.training_settings import BUILT_IN_MODELS, unset_variable
+from bert.config.training_settings import unset_variable
 from bert.conversion.model_usage import READER_FILE
-from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings
-from bert.finetuning.model_files import implied_by_weights, named_weights
+from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_settings
+from bert.finetuning.inquiries import INQUIRIES
+from bert.finetuning.model_files import named_weights
 from bert.finetuning.squad.features import WindowSettings
 from bert.finetuning.squad.predictions import AnswerSettings
 from bert.finetuning.squad.recipes import RECIPES
-from bert.planning.flags import PLAN
 
 
 class SquadDataSettings(TaskDataSettings):
@@ -68,14 +68,11 @@ class SquadConfig(FineTuningConfig):
         return "squad"
 
     def check_files(self) -> None:
-        super().check_files()
-        if self.run.interactive:
-            if self.initialization.initial_weights() is None:
-                raise ValueError("interactive=true needs a fine-tuned model; pass --from-pretrained-params DIR")
-            return
+        if self.run.interactive and self.initialization.initial_weights() is None:
+            raise ValueError("interactive=true needs a fine-tuned model; pass --from-pretrained-params DIR")
         for name, modes in (("train_file", ("do_train",)), ("predict_file", ("do_eval", "do_predict"))):
             path = getattr(self.data, name)
-            readers = [mode for mode in modes if getattr(self.run, mode)]
+            readers = [mode for mode in modes if getattr(self.run, mode) and not self.run.interactive]
             if readers and path is None:
                 raise ValueError(f"{readers[0]}=true needs {name}; pass --{name.replace('_', '-')} FILE")
             if readers and not path.is_file():
@@ -83,17 +80,14 @@ class SquadConfig(FineTuningConfig):
                     f"{name}={path} must be an existing file; `python -m data.download_squad --outdir DIR "
                     f"--version 1.1 2.0` fetches SQuAD{unset_variable(path)}"
                 )
+        super().check_files()
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings implied by the weights, the built-in models' vocabularies and the interactive mode."""
-    found = implied_by_weights(values) | _left_by_training(values)
+    found = implied_settings(values) | _left_by_training(values)
     if "max_position_embeddings" in found:
         found.setdefault("max_seq_length", min(384, found["max_position_embeddings"]))
-    if str(values.get("bert_model")) in BUILT_IN_MODELS:
-        found.setdefault("vocab_file", Path(f"$BERT_PREP_WORKING_DIR/vocab/{values['bert_model']}-vocab.txt"))
-    if str(values.get("bert_model", "")).endswith("-cased"):
-        found.setdefault("do_lower_case", False)
     if str(values.get("interactive", "false")).lower() == "true":
         found["do_predict"] = True
     return found
@@ -140,6 +134,6 @@ ENTRY = EntryPoint(
     "[--predict-file FILE] [--interactive] [flags]",
     description="Fine-tune BERT to answer questions on SQuAD 1.1 or 2.0, score it, use it.",
     aliases={"batch_size": ["--train-batch-size"]},
-    inquiries=(PLAN,),
+    inquiries=INQUIRIES,
     implied=_implied,
 )

@@ -14,8 +14,8 @@ from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.metrics import answers_of, score_squad_2
-from bert.inference.terminal import converse
 from bert.inference.question_answering import QuestionAnswerer
+from bert.inference.terminal import converse
 from bert.runtime.paddle_api import static
 from bert.training import training_run
 from tests.finetuning.squad.test_features import VOCABULARY
@@ -264,7 +264,8 @@ def test_a_model_without_the_head_does_not_answer(trained, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "must be given"),
+        ([], "nothing to do"),
+        (["--do-train", "--train-file", "nowhere.json", "--vocab-file", "nowhere.txt"], "train_file=nowhere.json must"),
         (["--do-train"], "do_train=true needs train_file; pass --train-file"),
         (["--do-predict", "--predict-file", "nowhere.json"], "predict_file=nowhere.json must be an existing file"),
         (["--interactive"], "interactive=true needs a fine-tuned model; pass --from-pretrained-params"),
