@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 # The words for a task in messages; the keys are those of writing.TASKS that a model can be used for.
 HEADS = {
     "masked-lm": "a masked-LM head",
-    "encoder": "an encoder, without a head",
+    "encoder": "an encoder (sentence vectors)",
     "question-answering": "a question-answering head",
     "sequence-classification": "a classifier of texts",
     "token-classification": "a tagger, which classifies words",

@@ -124,7 +124,8 @@ def _settings(opened: OpenedModel) -> tuple[WindowSettings, AnswerSettings]:
     if path.is_file():
         return read_reader_settings(path)
     most = min(384, opened.most_positions)
-    return WindowSettings(max_seq_length=most, lowercase=opened.tokens.lowercase), AnswerSettings()
+    windows = WindowSettings(most, min(128, most // 3), min(64, most // 2 - 2), opened.tokens.lowercase)
+    return windows, AnswerSettings()
 
 
 def _rounded(value: float) -> float:

@@ -105,6 +105,8 @@ class TrainedModel:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """The mean of the last hidden states over all tokens of each text, float32 [n, hidden]; long texts are cut."""
+        if isinstance(texts, str):
+            raise ValueError("texts must be a list of texts, not one text; pass [text]")
         table = self.table([(text,) for text in texts])
         vectors: np.ndarray | None = None
         for batch in self.batches(table):

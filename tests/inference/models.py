@@ -1,0 +1,35 @@
+"""Tiny models of every head, with the files that ours have beside their weights."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from bert.checkpoints import directories as checkpoint_files
+from bert.conversion.model_usage import Usage, usage_texts
+from tests.conversion.test_round_trips import TASKS, native
+from tests.support import foreign
+
+LABELS = {"sequence-classification": ("cat", "dog", "fox"), "token-classification": ("O", "B-PER", "I-PER")}
+
+
+def model(folder: Path, task: str, usage: Usage | None = None, lowercase: bool | None = True, **changes) -> Path:
+    """A checkpoint of `task` (a key of test_round_trips.TASKS)."""
+    native(folder, TASKS[task], **changes)
+    texts = usage_texts(usage or Usage(task, foreign.POSITIONS), lowercase, LABELS.get(task))
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    (folder / checkpoint_files.MANIFEST).unlink()
+    checkpoint_files.write_manifest(folder, step=7)
+    return folder
+
+
+def records(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def feed_of(*rows: list[int], first: int | None = None) -> dict[str, np.ndarray]:
+    """Unpadded sequences of one length; tokens from `first` on have type 1."""
+    ids = np.array(rows, "int64")
+    types = np.zeros_like(ids) if first is None else (np.arange(ids.shape[1]) >= first) * np.ones_like(ids)
+    return {"input_ids": ids, "token_type_ids": types.astype("int64"), "attention_mask": np.ones_like(ids)}

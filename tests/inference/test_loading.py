@@ -1,0 +1,169 @@
+"""load_model: every head gives what the network gives, wherever the model lies; errors name what was found."""
+
+import json
+
+import numpy as np
+import pytest
+
+import run_convert
+from bert.conversion.model_usage import Usage
+from bert.inference.loading import load_model
+from bert.inference.trained_model import probabilities
+from tests.conversion.test_parity import our_outputs
+from tests.inference.models import feed_of, model
+from tests.support import foreign
+
+CLS, SEP, MASK = 2, 3, 4
+SENTENCE, IDS = "word1 word4", [CLS, 6, 9, SEP]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    tasks = ("pretraining", "encoder", "question-answering", "sequence-classification", "token-classification")
+    return {task: model(root / task, task) for task in tasks}
+
+
+def test_vectors_are_means_of_the_last_hidden_states(checkpoints):
+    wanted = our_outputs(checkpoints["encoder"], "encoder", feed_of(IDS))["last_hidden_state"].mean(1)
+    texts = ["word3 word2 word1 word0", SENTENCE, "word7"]  # sorted by length, padded, put back in order
+    np.testing.assert_allclose(load_model(checkpoints["encoder"]).encode(texts)[1], wanted[0], atol=1e-5)
+    for task in ("pretraining", "question-answering", "sequence-classification"):
+        assert load_model(checkpoints[task], "encoder").encode(texts).shape == (3, foreign.HIDDEN)
+    assert load_model(checkpoints["encoder"]).encode([]).shape[0] == 0
+
+
+def test_classes_have_the_probabilities_of_the_logits(checkpoints):
+    classifier = load_model(checkpoints["sequence-classification"])
+    feeds = feed_of(IDS), feed_of([CLS, 6, SEP, 9, 9, SEP], first=3)
+    wanted = [
+        our_outputs(checkpoints["sequence-classification"], "sequence-classification", f)["logits"] for f in feeds
+    ]
+    single, pair = classifier.predict([SENTENCE, ("word1", "word4 word4")])
+    for found, logits in ((single, wanted[0]), (pair, wanted[1])):
+        assert list(found["probabilities"]) == ["cat", "dog", "fox"]
+        np.testing.assert_allclose(list(found["probabilities"].values()), probabilities(logits)[0], atol=2e-6)
+        assert found["probability"] == max(found["probabilities"].values()) == found["probabilities"][found["label"]]
+
+
+def test_masks_are_filled_with_the_most_likely_words(checkpoints):
+    feed = feed_of([CLS, 6, MASK, 9, SEP])
+    logits = our_outputs(checkpoints["pretraining"], "pretraining", feed)["prediction_logits"].reshape(5, -1)[2]
+    likely = probabilities(logits[: foreign.VOCAB])
+    words = [token for token in np.argsort(-likely) if token >= 5][:3]  # special tokens are not words
+    filler = load_model(checkpoints["pretraining"])
+    found = filler.fill_mask("word1 [MASK] word4", top_k=3)
+    assert [fill["token"] for fill in found[0]] == [foreign.TOKENS[word] for word in words]
+    np.testing.assert_allclose([fill["probability"] for fill in found[0]], likely[words], atol=2e-6)
+    (result,) = filler.predict(["word1 [MASK] word4"])
+    assert result["filled"] == f"word1 {foreign.TOKENS[words[0]]} word4" and len(result["masks"][0]) == 5
+
+
+def test_a_long_text_is_read_around_its_masks(checkpoints):
+    filler = load_model(checkpoints["pretraining"])
+    text = "word1 " * 20 + "[MASK]" + " word2" * 20
+    around = "word1 word1 word1 word1 [MASK] word2 word2 word2 word2 word2"
+    found, wanted = filler.fill_mask(text)[0], filler.fill_mask(around)[0]
+    assert [fill["token"] for fill in found] == [fill["token"] for fill in wanted]
+    with pytest.raises(ValueError, match="more than max_seq_length=12 tokens apart"):
+        filler.fill_mask("[MASK] " + text)
+
+
+def test_a_word_piece_is_joined_to_the_word_before_it():
+    from bert.inference.masked_words import _filled
+
+    assert _filled("They walk [MASK] to [MASK].", ["##ed", "town"]) == "They walked to town."
+
+
+def test_answers_come_with_their_places_and_many_contexts_in_one_call(checkpoints):
+    reader = load_model(checkpoints["question-answering"])
+    contexts = ["word3  word5, word7", "word2 " * 30]
+    requests = [("word1 word2", context) for context in (*contexts, contexts[0])]
+    found = reader.predict(requests)
+    assert found[0] == found[2]
+    for (_, context), result in zip(requests, found, strict=True):
+        assert context[result["start"] : result["end"]] == result["answer"] == result["answers"][0]["text"]
+        assert "no_answer_probability" not in result
+    assert reader.answer(*requests[0]).text == found[0]["answer"]
+
+
+def test_a_model_for_questions_without_answers_gives_their_probability(tmp_path):
+    folder = model(tmp_path / "m", "question-answering")
+    settings = {"windows": {"max_seq_length": 12, "doc_stride": 4, "max_query_length": 4, "lowercase": True}}
+    (folder / "question_answering.json").write_text(json.dumps(settings | {"answers": {"version_2": True}}))
+    (folder / "manifest.json").unlink()
+    (result,) = load_model(folder).predict([{"question": "word1", "context": "word2 word3"}])
+    assert 0 < result["no_answer_probability"] < 1
+
+
+def test_a_model_remembers_its_length_its_columns_and_its_case(tmp_path):
+    usage = Usage("SST-2", 9, ("headline",))
+    classifier = load_model(model(tmp_path / "m", "sequence-classification", usage, lowercase=False))
+    assert classifier.max_seq_length == 9 and not classifier.tokenizer.lowercase
+    assert classifier.predict([{"headline": "word1"}]) == classifier.predict(["word1"])
+    with pytest.raises(ValueError, match=r"2 text\(s\) in a request; this model takes one text"):
+        classifier.predict([("word1", "word2")])
+    pairs = load_model(model(tmp_path / "p", "sequence-classification", Usage("RTE", 9, ("a", "b"))))
+    with pytest.raises(ValueError, match="takes two texts"):
+        pairs.predict(["word1"])
+    with pytest.raises(ValueError, match="max_seq_length=13 must be from 8 to the model's 12 positions"):
+        load_model(tmp_path / "m", max_seq_length=13)
+
+
+def test_a_regression_gives_a_number(tmp_path):
+    changes = {"classifier.weight": np.ones((foreign.HIDDEN, 1), "float32"), "classifier.bias": np.ones(1, "float32")}
+    folder = model(tmp_path / "m", "sequence-classification", Usage("STS-B", 12, ("a", "b"), True), **changes)
+    (result,) = load_model(folder).predict([("word1", "word2")])
+    logits = our_outputs(folder, "sequence-classification", feed_of([CLS, 6, SEP, 7, SEP], first=3))["logits"]
+    assert result == {"value": pytest.approx(float(logits[0, 0]), abs=2e-6)}
+
+
+@pytest.mark.parametrize("to_format", ["hf", "paddlenlp"])
+def test_another_librarys_folder_and_an_output_folder_are_models_too(checkpoints, tmp_path, to_format):
+    source = checkpoints["token-classification"]
+    arguments = ["--from", str(source), "--to", str(tmp_path / "x"), "--to-format", to_format]
+    assert run_convert.main(arguments) == 0
+    run = tmp_path / "results/bert/ner-best"
+    run.mkdir(parents=True)
+    (run / "7").symlink_to(source)
+    wanted = load_model(source).predict([SENTENCE])
+    assert (
+        load_model(tmp_path / "x").predict([SENTENCE]) == load_model(tmp_path / "results").predict([SENTENCE]) == wanted
+    )
+
+
+def test_what_a_head_cannot_do_is_named(checkpoints):
+    classifier, filler = load_model(checkpoints["sequence-classification"]), load_model(checkpoints["pretraining"])
+    with pytest.raises(ValueError, match="this model has a classifier of texts; fill_mask needs a masked-LM head"):
+        classifier.fill_mask("word1 [MASK]")
+    with pytest.raises(ValueError, match="this model has a masked-LM head; answer needs a question-answering head"):
+        filler.answer("word1", "word2")
+    with pytest.raises(ValueError, match="task=question-answering needs a question-answering head; the source has"):
+        load_model(checkpoints["pretraining"], "question-answering")
+    with pytest.raises(ValueError, match=r"no \[MASK\] in the text"):
+        filler.predict(["word1"])
+    with pytest.raises(ValueError, match="must be a list of texts"):
+        filler.encode("word1")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("  ", "the text is empty"),
+        ("w\udc80", "not UTF-8, or half of a surrogate pair"),
+        ({"sentense": "word1"}, "the object has the keys sentense; it must have text"),
+        ({"text": 3}, "3 must be text"),
+        (("word1", "word2"), "2 texts in one request; a tagger, which classifies words takes one"),
+    ],
+)
+def test_a_request_that_cannot_be_taken_is_named(checkpoints, given, message):
+    with pytest.raises(ValueError, match=message):
+        load_model(checkpoints["token-classification"]).predict([given])
+
+
+def test_classes_that_are_no_tags_are_refused(tmp_path):
+    folder = model(tmp_path / "m", "token-classification")
+    (folder / "labels.json").write_text('["cat", "dog", "fox"]')
+    (folder / "manifest.json").unlink()
+    with pytest.raises(ValueError, match="is not a tagger of spans: class tag 'cat' must be O"):
+        load_model(folder)
