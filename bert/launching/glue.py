@@ -4,7 +4,7 @@ Three forms, each with optional flags: no arguments (the quickstart); a task, th
 a recipe with --config. NER recipes are accepted too, and started as scripts/run_ner.sh does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def plan(words: Sequence[str]) -> FineTuningPlan:
         return ner.plan_of(launcher, rest, parser.names())
     flags = parse_flags(rest, ENTRY, parser.names())
     if not positional:
-        recipe = recipe or (None if "task_name" in flags else QUICKSTART)
+        recipe = recipe or _recipe_of(flags)
         defaults = recipe_settings(recipe, ENTRY, launcher, flags)
     return make_plan(ENTRY, launcher, defaults, flags)
 
@@ -55,6 +55,15 @@ def _positional_settings(positional: Sequence[str], recipe: str | None) -> dict[
     return settings | ({"config": name.lower()} if name.lower() in ENTRY.recipes else {"do_predict": True})
 
 
+def _recipe_of(flags: Mapping[str, Any]) -> str | None:
+    """Without --config: the recipe of a task that is named without saying what to do; the quickstart without a task."""
+    if "task_name" not in flags:
+        return QUICKSTART
+    name = str(flags["task_name"]).lower()
+    says_what_to_do = any(flags.get(mode, "false") != "false" for mode in ("do_train", "do_eval", "do_predict"))
+    return name if name in ENTRY.recipes and not says_what_to_do else None
+
+
 def _is_of_entities(path: Path) -> bool:
     """Whether a settings file is one that run_ner.py wrote."""
     return path.is_file() and "tag_column:" in path.read_text(encoding="utf-8", errors="replace")
@@ -67,7 +76,7 @@ def result_lines(plan: FineTuningPlan) -> list[str]:
 def _parser() -> LauncherParser:
     return finetuning_parser(
         prog="run_glue.sh",
-        usage="%(prog)s [TASK DATA_DIR CHECKPOINT | --config NAME] [flags]",
+        usage="%(prog)s [TASK DATA_DIR CHECKPOINT | --config NAME | --task-name TASK --download] [flags]",
         description="Fine-tune BERT on a task of GLUE, on sentences of your own, or to find entities, and score it.\n"
         "Without arguments: the quickstart, on sentences of this project.\n\n"
         f"Recipes of --config: {', '.join([*ENTRY.recipes, *ner.ENTRY.recipes])}.",

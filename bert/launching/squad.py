@@ -80,7 +80,7 @@ def plan(words: Sequence[str]) -> FineTuningPlan:
     launcher, rest = parser.read(words)
     flags = parse_flags(rest, ENTRY, parser.names())
     name = launcher.get("config")
-    names_data = "squad_dir" in launcher or flags.keys() & {"train_file", "predict_file"}
+    names_data = "squad_dir" in launcher or flags.keys() & {"train_file", "predict_file", "download"}
     if positional:
         values = read_positional(positional, POSITIONAL, launcher)
         launcher = {**{name: values.pop(name) for name in _LAUNCHER_FLAGS}, **launcher}
@@ -161,7 +161,7 @@ def result_lines(plan: FineTuningPlan) -> list[str]:
 def _parser() -> LauncherParser:
     parser = finetuning_parser(
         prog="run_squad.sh",
-        usage="%(prog)s [18 positional arguments | --config NAME] [flags]",
+        usage="%(prog)s [18 positional arguments | --config NAME | --download] [flags]",
         description="Fine-tune BERT on SQuAD and score it. Without arguments: the quickstart, on questions of this "
         "project.\n\nPresets of --config: " + ", ".join(PRESETS) + f".\nRecipes: {', '.join(ENTRY.recipes)}.",
         epilog="Further flags are those of `python run_squad.py --help`. The same command resumes a stopped run."

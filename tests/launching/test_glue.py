@@ -41,6 +41,15 @@ def test_the_diagnostics_are_predicted_only(weights):
     assert config.run.do_predict and not config.run.do_train
 
 
+def test_a_task_alone_is_trained_by_its_recipe_on_data_to_be_fetched(weights, monkeypatch):
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "/d")
+    words = ["--task-name", "mrpc", "--from-pretrained-params", str(weights), "--device", "cpu"]
+    config = plan([*words, "--download"]).config
+    assert config.data.data_dir == Path("/d/download/glue/MRPC") and config.run.do_train and config.run.epochs == 5
+    config = plan([*words, "--do-predict", "--data-dir", "/data"]).config
+    assert config.run.do_predict and not config.run.do_train  # as it says
+
+
 @pytest.mark.parametrize("processes, per_pass", [(1, 32), (2, 16), (4, 8), (32, 1)])
 def test_the_global_batch_is_the_same_on_any_number_of_ranks(weights, processes, per_pass):
     _, _, config, _ = plan(["RTE", "/data", str(weights), "--device", "cpu", "--num-processes", str(processes)])

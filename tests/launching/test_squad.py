@@ -114,6 +114,13 @@ def test_version_2_goes_by_the_folder(weights):
     assert not config.data.version_2_with_negative and not config.run.do_train
 
 
+def test_published_questions_to_be_fetched(weights, monkeypatch):
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "/d")
+    config = plan(["--download", "--from-pretrained-params", str(weights), "--device", "cpu"]).config
+    assert config.data.train_file == Path("/d/download/squad/v1.1/train-v1.1.json") and config.run.do_train
+    assert config.data.predict_file == Path("/d/download/squad/v1.1/dev-v1.1.json") and config.run.do_eval
+
+
 def test_without_arguments_a_small_model_on_questions_of_this_project(capsys):
     _, _, config, ranks = plan([])
     assert config.run.bert_model == "bert-quickstart" and ranks.num_processes in (1, 2)

@@ -1,20 +1,30 @@
 """The settings of run_glue.py: a task of GLUE or the user's own, and its files."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.command_line import EntryPoint
+from bert.config.training_settings import unset_variable
 from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings
 from bert.finetuning.glue.reading import MAX_BAD_LINE_FRACTION
 from bert.finetuning.glue.recipes import GLUE_RECIPES
 from bert.finetuning.glue.task_table import TASKS, GlueTask, custom_task, find_task
 from bert.finetuning.inquiries import INQUIRIES
+from data.download_glue import download_task
+from data.fetching.places import data_folder, mirrors
 
 
 class GlueDataSettings(TaskDataSettings):
     task_name: str = Field(description=f"{', '.join(TASKS)}; or custom, for your own files")
     data_dir: Path | None = Field(None, description="folder of a GLUE task's files, train.tsv, dev.tsv ...")
+    download: bool = Field(
+        False,
+        description="fetch a GLUE task's files if they are not in --data-dir; without that flag, to "
+        "$BERT_PREP_WORKING_DIR/download/glue/TASK or the cache",
+    )
     train_file: Path | None = Field(None, description="custom: .tsv, .csv or .jsonl to train on")
     eval_file: Path | None = Field(None, description="custom: labelled file to evaluate on")
     predict_file: Path | None = Field(None, description="custom: file to predict, with or without labels")
@@ -44,6 +54,8 @@ class GlueDataSettings(TaskDataSettings):
                     f"data_dir={self.data_dir} is for GLUE's tasks; for task_name=custom, pass "
                     "--train-file, --eval-file and --predict-file"
                 )
+            if self.download:
+                raise ValueError("download=true is for GLUE's tasks; for task_name=custom, pass your own files")
             return self
         if wrong := [name for name, value in files.items() if value is not None]:
             raise ValueError(
@@ -87,6 +99,11 @@ class GlueConfig(FineTuningConfig):
             num_labels=num_labels,
         )
 
+    def fetch_data(self) -> None:
+        data = self.data
+        if data.download and data.data_dir is not None and not unset_variable(data.data_dir):
+            download_task(data.task_name, data.data_dir, mirrors())
+
     def check_files(self) -> None:
         data = self.data
         if data.task_name == "custom":
@@ -95,15 +112,24 @@ class GlueConfig(FineTuningConfig):
                     raise ValueError(f"{mode}=true needs {name} when task_name=custom; pass --{name.replace('_', '-')}")
         elif data.data_dir is None:
             raise ValueError(
-                f"task_name={data.task_name} needs data_dir; pass --data-dir, the folder of its files "
-                "(python -m data.download_glue gets them)"
+                f"task_name={data.task_name} needs data_dir; pass --data-dir, the folder of its files, or --download "
+                "to fetch them"
             )
         for name in ("data_dir", "train_file", "eval_file", "predict_file"):
             path = getattr(data, name)
             if path is not None and not (path.is_dir() if name == "data_dir" else path.is_file()):
-                kind = "folder" if name == "data_dir" else "file"
-                raise ValueError(f"{name}={path} must be an existing {kind}; check --{name.replace('_', '-')}")
+                kind, fetch = ("folder", ", or pass --download to fetch it") if name == "data_dir" else ("file", "")
+                raise ValueError(f"{name}={path} must be an existing {kind}; check --{name.replace('_', '-')}{fetch}")
         super().check_files()
+
+
+def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings implied by the weights, and where --download keeps the files of a task."""
+    found = implied_settings(values)
+    task = str(values.get("task_name", "custom"))
+    if str(values.get("download", "false")).lower() == "true" and task.lower() != "custom":
+        found["data_dir"] = data_folder() / "glue" / find_task(task).name
+    return found
 
 
 ENTRY = EntryPoint(
@@ -111,7 +137,8 @@ ENTRY = EntryPoint(
     config_class=GlueConfig,
     recipes=GLUE_RECIPES,
     inquiries=INQUIRIES,
-    implied=implied_settings,
-    usage="(--config RECIPE | --task-name TASK) [--data-dir DIR] --from-pretrained-params WEIGHTS --do-train --do-eval",
+    implied=_implied,
+    usage="(--config RECIPE | --task-name TASK) [--data-dir DIR | --download] --from-pretrained-params WEIGHTS "
+    "--do-train --do-eval",
     description="Fine-tune BERT to classify or rate sentences and pairs of sentences.",
 )

@@ -101,7 +101,7 @@ def find_file(directory: Path, split: Split) -> Path:
     present = sorted(path.name for path in directory.iterdir())[:12] if directory.is_dir() else []
     raise DataError(
         f"{directory} has no {' or '.join(split.files)}; it has {', '.join(present) or 'nothing'}. "
-        "`python -m data.download_glue --outdir DIR` gets GLUE's files, a folder for each task"
+        "--download fetches GLUE's files to a new --data-dir, or to the cache without that flag"
     )
 
 

@@ -16,9 +16,16 @@ from bert.finetuning.model_files import named_weights
 from bert.finetuning.squad.features import WindowSettings
 from bert.finetuning.squad.predictions import AnswerSettings
 from bert.finetuning.squad.recipes import RECIPES
+from data.download_squad import download_file
+from data.fetching.places import data_folder, mirrors
 
 
 class SquadDataSettings(TaskDataSettings):
+    download: bool = Field(
+        False,
+        description="fetch SQuAD's files that are missing; without --train-file and --predict-file, to "
+        "$BERT_PREP_WORKING_DIR/download/squad or the cache",
+    )
     train_file: Path | None = Field(None, description="SQuAD file to train on; --do-train needs it")
     predict_file: Path | None = Field(None, description="SQuAD file to answer; for --do-eval, with answers")
     max_seq_length: int = Field(384, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
@@ -67,18 +74,31 @@ class SquadConfig(FineTuningConfig):
     def stage(self) -> str:
         return "squad"
 
+    def needed_files(self) -> dict[str, str]:
+        """The settings that name files to read, and the first mode that reads each."""
+        modes = {"train_file": ("do_train",), "predict_file": ("do_eval", "do_predict")}
+        readers = {name: [mode for mode in of if getattr(self.run, mode)] for name, of in modes.items()}
+        return {name: found[0] for name, found in readers.items() if found and not self.run.interactive}
+
+    def fetch_data(self) -> None:
+        for name in self.needed_files() if self.data.download else ():
+            path = getattr(self.data, name)
+            if path is not None and not path.is_file() and not unset_variable(path):
+                download_file(path, mirrors())
+
     def check_files(self) -> None:
         if self.run.interactive and self.initialization.initial_weights() is None:
             raise ValueError("interactive=true needs a fine-tuned model; pass --from-pretrained-params DIR")
-        for name, modes in (("train_file", ("do_train",)), ("predict_file", ("do_eval", "do_predict"))):
+        for name, mode in self.needed_files().items():
             path = getattr(self.data, name)
-            readers = [mode for mode in modes if getattr(self.run, mode) and not self.run.interactive]
-            if readers and path is None:
-                raise ValueError(f"{readers[0]}=true needs {name}; pass --{name.replace('_', '-')} FILE")
-            if readers and not path.is_file():
+            if path is None:
                 raise ValueError(
-                    f"{name}={path} must be an existing file; `python -m data.download_squad --outdir DIR "
-                    f"--version 1.1 2.0` fetches SQuAD{unset_variable(path)}"
+                    f"{mode}=true needs {name}; pass --{name.replace('_', '-')} FILE, or --download to fetch SQuAD"
+                )
+            if not path.is_file():
+                raise ValueError(
+                    f"{name}={path} must be an existing file; pass --download to fetch it if it is one of SQuAD's"
+                    f"{unset_variable(path)}"
                 )
         super().check_files()
 
@@ -90,6 +110,10 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
         found.setdefault("max_seq_length", min(384, found["max_position_embeddings"]))
     if str(values.get("interactive", "false")).lower() == "true":
         found["do_predict"] = True
+    if str(values.get("download", "false")).lower() == "true" and not values.keys() & {"train_file", "predict_file"}:
+        version = "2.0" if str(values.get("version_2_with_negative", "false")).lower() == "true" else "1.1"
+        folder = data_folder() / "squad" / f"v{version}"
+        found |= {"train_file": folder / f"train-v{version}.json", "predict_file": folder / f"dev-v{version}.json"}
     return found
 
 

@@ -240,7 +240,7 @@ def test_a_few_bad_lines_of_a_large_training_file_are_left_out_and_told(tmp_path
 
 def test_a_missing_file_is_named_with_what_is_there(tmp_path):
     (tmp_path / "train.csv").write_text("")
-    with pytest.raises(DataError, match=r"has no dev.tsv; it has train.csv.*download_glue"):
+    with pytest.raises(DataError, match=r"has no dev.tsv; it has train.csv.*--download"):
         find_file(tmp_path, TASKS["RTE"].dev["dev"])
     with pytest.raises(DataError, match="it has nothing"):
         find_file(tmp_path / "nowhere", TASKS["RTE"].train)
