@@ -55,7 +55,7 @@ def parse_request(argv: Sequence[str] | None) -> PredictRequest:
     Raises:
         ValueError: the flag, the rule and the remedy.
     """
-    values = vars(_parser().parse_args(argv))
+    values = vars(_parser().parse_intermixed_args(argv))
     if values.pop("encode"):
         if values["task"] not in (None, "encoder"):
             raise ValueError(f"--encode makes vectors, --task {values['task']} something else; omit one of them")
@@ -124,7 +124,7 @@ def run_request(request: PredictRequest) -> int:
     from bert.inference.terminal import talk
     from bert.runtime.hardware import use_cores
 
-    threads = use_cores(request.cpu_threads, False, 0, 1)
+    threads = use_cores(request.cpu_threads, "off", 0, 1)
     model = load_model(
         request.model,
         request.task,

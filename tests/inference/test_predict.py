@@ -1,0 +1,233 @@
+"""run_predict.py: a record for every line, in order; bad lines are named; files are written whole; a terminal."""
+
+import io
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import run_predict
+from bert import REPOSITORY
+from bert.inference import streaming
+from bert.inference.loading import load_model
+from tests.inference.models import model, records
+from tests.support import foreign
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    tasks = ("pretraining", "question-answering", "sequence-classification", "token-classification")
+    return {task: model(root / task, task) for task in tasks}
+
+
+def run(capsys, *arguments, code: int = 0) -> tuple[list[dict], str]:
+    capsys.readouterr()
+    assert run_predict.main([str(argument) for argument in arguments]) == code
+    out, err = capsys.readouterr()
+    return records(out), err
+
+
+def test_every_line_has_its_record_in_order_and_bad_ones_are_named(folders, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(streaming, "_WINDOW_LINES", 4)
+    texts = ["word3 " * length for length in (5, 1, 9, 2, 7, 3, 8, 4, 6)]
+    requests = [json.dumps({"id": number, "text": text}) for number, text in enumerate(texts)]
+    requests[2:2] = ["", '{"id": 7, "text": ""}', "{oops", '{"id": "x"}']
+    (tmp_path / "in.jsonl").write_text("\n".join(requests) + "\n")
+    found, err = run(capsys, folders["sequence-classification"], tmp_path / "in.jsonl")
+    assert [record.get("id") for record in found] == [0, 1, None, 7, None, "x", *range(2, 9)]
+    classifier = load_model(folders["sequence-classification"])
+    for record in found:
+        assert ("label" in record) != ("error" in record)
+        if "label" in record:
+            (alone,) = classifier.predict([record["text"]])
+            assert record["label"] == alone["label"] and record["text"] == texts[record["id"]]
+            assert record["probabilities"] == pytest.approx(alone["probabilities"], abs=3e-6)
+    assert [record["line"] for record in found if "error" in record] == [3, 4, 5, 6]
+    assert f"{tmp_path / 'in.jsonl'}:3: the line is empty" in err and "13 lines, 4 of them bad" in err
+
+
+def test_only_bad_lines_are_a_failure(folders, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("word1\n\n")
+    found, _ = run(capsys, folders["pretraining"], tmp_path / "in.txt", code=2)
+    assert all("error" in record for record in found) and len(found) == 2
+
+
+def test_questions_and_entities_from_the_command_line(folders, tmp_path, capsys):
+    (tmp_path / "q.tsv").write_text("word1?\tword2  word3, word4\n")
+    (found,), _ = run(capsys, folders["question-answering"], tmp_path / "q.tsv", "--top-k", "2")
+    assert "word2  word3, word4"[found["start"] : found["end"]] == found["answer"]
+    assert found["question"] == "word1?" and len(found["answers"]) == 2
+    text = "word5, word6 (word7)."
+    (tmp_path / "s.txt").write_text(text)
+    (found,), _ = run(capsys, folders["token-classification"], tmp_path / "s.txt")
+    for entity in found["entities"]:
+        assert text[entity["start"] : entity["end"]] == entity["text"] and entity["type"] == "PER"
+
+
+def test_a_file_is_written_whole_or_not_at_all(folders, tmp_path, capsys, monkeypatch):
+    (tmp_path / "in.txt").write_text("word1\nword2 word3\n")
+    target = tmp_path / "out.jsonl"
+    target.write_text("before")
+    arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", target]
+    with monkeypatch.context() as broken, pytest.raises(SystemExit):
+        broken.setattr(streaming, "_finished", lambda *_: (_ for _ in ()).throw(ValueError("broken")))
+        run_predict.main([str(argument) for argument in arguments])
+    assert target.read_text() == "before" and sorted(os.listdir(tmp_path)) == ["in.txt", "out.jsonl"]
+    run(capsys, *arguments)
+    assert [record["text"] for record in records(target.read_text())] == ["word1", "word2 word3"]
+
+
+def test_vectors_as_json_and_as_npy(folders, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("\nword1\n\nword2 word3\n")
+    found, _ = run(capsys, folders["token-classification"], tmp_path / "in.txt", "--encode")
+    run(capsys, folders["token-classification"], tmp_path / "in.txt", "--encode", "--output", tmp_path / "v.npy")
+    vectors = np.load(tmp_path / "v.npy")
+    assert vectors.shape == (4, 8) and vectors.dtype == "float32" and np.isnan(vectors[[0, 2]]).all()
+    np.testing.assert_allclose(vectors[[1, 3]], [record["vector"] for record in found if "vector" in record], rtol=1e-6)
+
+
+def test_the_nearest_lines_of_a_file(folders, tmp_path, capsys):
+    sentences = [f"word{i} word{i + 1} word{2 * i}" for i in range(12)]
+    (tmp_path / "all.txt").write_text("\n".join([*sentences, sentences[3], ""]))
+    (tmp_path / "in.txt").write_text(sentences[3] + "\nword3 word4 word6 word6\n")
+    found, _ = run(
+        capsys, folders["pretraining"], tmp_path / "in.txt", "--nearest", tmp_path / "all.txt", "--top-k", "3"
+    )
+    assert [len(record["nearest"]) for record in found] == [3, 3]
+    assert sentences[3] not in [near["text"] for near in found[0]["nearest"]]  # never the text itself
+    encoder = load_model(folders["pretraining"], "encoder")
+    center = encoder.encode(sentences).mean(0)
+    query = encoder.encode(["word3 word4 word6 word6"])[0] - center
+    others = encoder.encode(sentences) - center
+    cosines = [float(query @ other / np.linalg.norm(query) / np.linalg.norm(other)) for other in others]
+    best = np.argsort(cosines)[::-1][:3]
+    assert [near["text"] for near in found[1]["nearest"]] == [sentences[index] for index in best]
+    assert [near["similarity"] for near in found[1]["nearest"]] == pytest.approx([cosines[i] for i in best], abs=1e-3)
+    similarities = [near["similarity"] for near in found[0]["nearest"]]
+    assert similarities == sorted(similarities, reverse=True)
+
+
+def test_what_the_model_can_do_with_a_text(tmp_path, capsys):
+    """Masked words and pairs are of the text; no document's id, no frequent word and no copy is shown."""
+    folder = model(tmp_path / "m", "pretraining")
+    fruits = (
+        "apple banana cherry damson elder figs grape hazel iris juniper kiwi lemon mango nectar olive peach".split()
+    )
+    (folder / "vocab.txt").write_text(
+        "\n".join([*foreign.TOKENS[:5], *fruits, *"with grow here and . the of to".split()])
+    )
+    (folder / "manifest.json").unlink()
+    source = tmp_path / "held_out/source/en"
+    source.mkdir(parents=True)
+    sentences = [
+        f"The {a} and the {b} grow here with {c}." for a, b, c in zip(fruits[:9], fruits[3:12], fruits[7:], strict=True)
+    ]
+    (source / "0.txt").write_text(f"document-1 {' '.join([*sentences, sentences[2]])}\n")
+    assert run_predict.main([str(folder), "--show", str(tmp_path / "held_out")]) == 0
+    shown = capsys.readouterr().out
+    masked = [line.strip() for line in shown.splitlines() if "[MASK]" in line]
+    words = [line.split("true word: ")[1].split(";")[0] for line in shown.splitlines() if "true word" in line]
+    assert len(masked) == 3 and set(words) <= set(fruits) and "document-1" not in shown
+    assert {text.replace("[MASK]", word) for text, word in zip(masked, words, strict=True)} <= set(sentences)
+    pairs = shown.split("nearest sentences (cosine):\n")[1].splitlines()
+    assert len({line[-40:].strip() for line in pairs}) == len(pairs) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{model}", "nowhere.txt"], "FILE nowhere.txt must be an existing file"),
+        (["{model}", "--nearest", "nowhere"], "--nearest nowhere must be an existing file"),
+        (["{model}", "--encode", "--task", "masked-lm"], "--encode makes vectors, --task masked-lm something else"),
+        (["{model}", "--output", "no/where.jsonl"], "--output no/where.jsonl: the folder does not exist"),
+        (["{model}", "--output", "x.npy"], "--output x.npy is for vectors; pass --encode"),
+        (["{model}", "--show", "x", "--output", "y"], "--show prints what the model can do"),
+        (["{model}", "--top-k", "0", "{file}"], "top_k=0 must be at least 1"),
+        (["{empty}", "{file}"], "holds no weights of a known format"),
+        ([], "the following arguments are required: MODEL"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(folders, tmp_path, capsys, arguments, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "in.txt").write_text("word1\n")
+    places = {"model": folders["pretraining"], "empty": tmp_path / "empty", "file": tmp_path / "in.txt"}
+    with pytest.raises(SystemExit) as stopped:
+        run_predict.main([argument.format(**places) for argument in arguments])
+    err = capsys.readouterr().err
+    assert stopped.value.code == 2 and message in err and err.count("\n") == 1
+
+
+def test_a_conversation_with_every_head(folders):
+    from bert.inference.terminal import talk
+
+    typed = {
+        "pretraining": ("word1 [MASK]\n\nword1\n", ["no [MASK] in the text"]),
+        "sequence-classification": ("word1\tword2\n", ["%  cat", "%  dog", "%  fox"]),
+        "token-classification": ("word1\n", []),
+        "question-answering": ("word2 word3.\n\nword1?\n", ["question (empty", "%"]),
+    }
+    for task, (lines, shown) in typed.items():
+        out = io.StringIO()
+        assert talk(load_model(folders[task]), io.StringIO(lines), out) == 0
+        assert all(part in out.getvalue() for part in shown), out.getvalue()
+    out = io.StringIO()
+    assert talk(load_model(folders["pretraining"], "encoder"), io.StringIO("word1\nword1\n"), out) == 0
+    assert "8 numbers:" in out.getvalue() and "cosine with the sentence before: 1.000" in out.getvalue()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("last", ["\x04", "\x03"])
+def test_a_terminal_gets_a_prompt_and_is_left_cleanly(folders, last):
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(REPOSITORY)
+        os.execv(sys.executable, [sys.executable, "run_predict.py", str(folders["pretraining"])])
+    shown = b""
+
+    def wait_for(part: bytes) -> None:
+        nonlocal shown
+        deadline = time.monotonic() + 120
+        while part not in shown:
+            assert time.monotonic() < deadline and select.select([terminal], [], [], 120)[0], shown
+            shown += os.read(terminal, 1 << 16)
+
+    wait_for(b"with [MASK] in the place of a word (Ctrl-D ends):\r\n")
+    wait_for(b"> ")
+    os.write(terminal, "größe [MASK] —\n".encode())
+    wait_for("größe word".encode())
+    shown = shown.replace(b"> ", b"")
+    wait_for(b"> ")
+    time.sleep(0.2)
+    os.write(terminal, last.encode())
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    assert b"Traceback" not in shown
+
+
+@pytest.mark.thorough
+def test_memory_does_not_grow_with_the_number_of_lines(folders, tmp_path):
+    code = (
+        "import resource, sys, run_predict; run_predict.main(sys.argv[1:]);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+    )
+    peaks = []
+    for number in (2_000, 200_000):
+        (tmp_path / "in.txt").write_text("".join(f"word{i % 20} word{i % 7}\n" for i in range(number)))
+        arguments = [str(folders["sequence-classification"]), str(tmp_path / "in.txt"), "--batch-size", "256"]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments, "--output", str(tmp_path / "out.jsonl")],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=REPOSITORY,
+        )
+        peaks.append(int(done.stderr.split()[-1]))
+        with open(tmp_path / "out.jsonl", encoding="utf-8") as file:
+            assert sum(1 for _ in file) == number
+    assert peaks[1] < peaks[0] + 60_000, peaks  # kilobytes
