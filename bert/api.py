@@ -113,12 +113,14 @@ def predict(
     Raises:
         ValueError: the model, or a text that its head cannot take.
     """
-    return _loaded(model).predict(_several(texts))
+    several = _several(texts)
+    return _loaded(model).predict(several)
 
 
 def encode(model: str | Path | TrainedModel, texts: Sequence[str]) -> np.ndarray:
     """Vectors of texts: the means of the last hidden states, float32 [texts, hidden size]."""
-    return _loaded(model, "encoder").encode(_several(texts))
+    several = _several(texts)
+    return _loaded(model, "encoder").encode(several)
 
 
 def fill_mask(model: str | Path | TrainedModel, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:

@@ -23,12 +23,15 @@ def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
         Failure: any other exit code.
     """
     command = [sys.executable, "-m", "bert.launching", task, *flags_of(settings)]
-    output = subprocess.DEVNULL if is_silent else _own(sys.stdout)
+    output = subprocess.PIPE if is_silent else _own(sys.stdout)
     process = subprocess.Popen(command, env=installed_environment(), stdout=output, stderr=subprocess.PIPE, text=True)
     errors: list[str] = []
-    readers = [threading.Thread(target=_pass_on, args=(process.stderr, sys.stderr, errors), daemon=True)]
-    if process.stdout is not None:
-        readers.append(threading.Thread(target=_pass_on, args=(process.stdout, sys.stdout, []), daemon=True))
+    copies = [(process.stderr, sys.stderr), (process.stdout, None if is_silent else sys.stdout)]
+    readers = [
+        threading.Thread(target=_pass_on, args=(source, target, errors), daemon=True)
+        for source, target in copies
+        if source is not None
+    ]
     for reader in readers:
         reader.start()
     code = _wait(process)
@@ -85,7 +88,7 @@ def _wait(process: "subprocess.Popen[str]") -> int:
 def _pass_on(source: IO[str], target: Any, errors: list[str]) -> None:
     """Copy lines; those of errors are kept for the exception instead."""
     for line in source:
-        if target is sys.stderr and line.startswith(_ERROR):
+        if line.startswith(_ERROR):
             errors.append(line.removeprefix(_ERROR).rstrip("\n"))
         elif target is not None:
             target.write(line)

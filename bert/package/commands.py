@@ -42,7 +42,8 @@ def words_of(name: str) -> list[str] | None:
         if command.name == name:
             first = command.words[0]
             return [str(CODE / first) if first.endswith(".py") else first, *command.words[1:]]
-    return ["-m", name] if name in data_commands() else None
+    is_of_data = name.startswith("data.") and "/" not in name and (CODE / f"{name.replace('.', '/')}.py").is_file()
+    return ["-m", name] if is_of_data else None
 
 
 def data_commands() -> list[str]:

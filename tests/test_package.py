@@ -1,0 +1,285 @@
+"""`bert_on_paddle`, installed as a user installs it: beside modules of the user's own that are called as ours."""
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+from safetensors.numpy import save_file
+
+from bert import REPOSITORY, __version__
+from bert.doctor.requirements import pins
+from tests.support import corpora, foreign
+
+README = (REPOSITORY / "bert/package/README.md").read_text(encoding="utf-8")
+EXAMPLES = REPOSITORY / "data/examples"
+
+
+def user_folder(folder: Path) -> Path:
+    """A folder whose modules have our generic names."""
+    (folder / "bert").mkdir(parents=True)
+    for name in ("data.py", "program.py", "bert/__init__.py"):
+        (folder / name).write_text("OWNER = 'user'\n")
+    return folder
+
+
+def run(command: list, cwd: Path, **environment: str) -> subprocess.CompletedProcess:
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "BERT_PYTHON")}
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def output(done: subprocess.CompletedProcess) -> str:
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+# ---- the imports, without an installation ----------------------------------------------------------------------------
+
+IMPORTS = """
+import sys
+import bert_on_paddle
+assert not sys.modules.keys() & {"bert", "data", "program", "paddle", "numpy"}, "the import is not lazy"
+assert bert_on_paddle.__version__ == "VERSION" and "train" in dir(bert_on_paddle)
+assert bert_on_paddle.train.__module__ == "bert_on_paddle.bert.api"
+import bert_on_paddle.data.text.sentences
+from bert_on_paddle.bert.arrays import compiled, ragged
+assert not sys.modules.keys() & {"bert", "data", "program"}
+import bert, data, program
+assert bert.OWNER == data.OWNER == program.OWNER == "user"
+from bert_on_paddle.bert.tokenization import fast_tokenizer
+assert fast_tokenizer.Vocabulary.__module__.startswith("bert_on_paddle.bert.")
+assert not [name for name in sys.modules if name.startswith(("bert.", "data."))]
+try:
+    bert_on_paddle.nothing
+except AttributeError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """A folder in which `bert_on_paddle` is bert/package, as an editable install has it."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/bert_on_paddle").symlink_to(REPOSITORY / "bert/package")
+    return tmp_path / "site"
+
+
+def test_imports_take_no_generic_name(tmp_path, linked):
+    code = IMPORTS.replace("VERSION", __version__)
+    done = run([sys.executable, "-c", code], user_folder(tmp_path / "user"), PYTHONPATH=str(linked))
+    assert output(done) == "module 'bert_on_paddle' has no attribute 'nothing'\n"
+
+
+COMPILED = """
+import sys
+import numpy as np
+PREFIX = sys.argv[1]
+module = __import__(f"{PREFIX}bert.arrays.compiled", fromlist=["compiled"])
+source = np.arange(200, dtype=np.uint8)
+import importlib.util
+spec = importlib.util.spec_from_file_location(f"{PREFIX}bert.loop_of_a_test", sys.argv[2])
+loop = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = loop
+loop.compiled = module.compiled
+spec.loader.exec_module(loop)
+print(loop.double(np.int64(4)), sum(loop.double.stats.cache_hits.values()))
+"""
+
+
+def test_machine_code_of_one_name_is_not_loaded_under_the_other(tmp_path, linked):
+    """It names its module, which a process that knows the other name cannot import."""
+    loop = tmp_path / "loop.py"
+    loop.write_text("@compiled\ndef double(number):\n    return 2 * number\n")
+    found = []
+    for prefix, path in (("", REPOSITORY), ("bert_on_paddle.", linked), ("", REPOSITORY), ("bert_on_paddle.", linked)):
+        done = run([sys.executable, "-P", "-c", COMPILED, prefix, loop], tmp_path, PYTHONPATH=str(path))
+        found.append(output(done).split())
+    assert found == [["8", "0"], ["8", "0"], ["8", "1"], ["8", "1"]]
+
+
+# ---- installed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["wheel", "editable"])
+def installed(tmp_path_factory, request):
+    """A new environment that sees our packages and has `bert_on_paddle` from pip."""
+    folder = tmp_path_factory.mktemp(request.param)
+    output(run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], folder))
+    site = folder / f"env/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+    (site / "seen.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    before = ignored_files()
+    pip = [sys.executable, "-m", "pip", "--python", folder / "env/bin/python", "install", "--no-deps", "--quiet"]
+    output(run([*pip, "--no-build-isolation", *(["-e"] if request.param == "editable" else []), REPOSITORY], folder))
+    assert ignored_files() == before, "pip left files in the checkout"
+    return folder
+
+
+def ignored_files() -> set[str]:
+    listed = run(["git", "status", "--short", "--ignored", "--untracked-files=normal"], REPOSITORY).stdout.splitlines()
+    return {line for line in listed if re.search(r"egg-info|build|dist/", line)}
+
+
+@pytest.fixture
+def user(tmp_path):
+    return user_folder(tmp_path / "user")
+
+
+def command(installed: Path, *words) -> list:
+    return [installed / "env/bin/bert-on-paddle", *words]
+
+
+@pytest.mark.thorough
+def test_the_installed_package_takes_no_generic_name(installed, user):
+    code = IMPORTS.replace("VERSION", __version__)
+    output(run([installed / "env/bin/python", "-c", code], user))
+    listed = set(os.listdir(next((installed / "env/lib").iterdir()) / "site-packages"))
+    assert not listed & {"bert", "data", "program.py", "run_squad.py", "tests", "scripts"}
+
+
+@pytest.mark.thorough
+def test_the_commands_run_in_any_folder(installed, user):
+    assert output(run(command(installed, "--version"), user)) == f"bert-on-paddle {__version__}\n"
+    listed = output(run(command(installed), user))
+    names = re.findall(r"^  (\S+)", listed, re.M)
+    assert {"pretrain", "squad", "predict", "doctor", "data.import_text", "data.inspect"} <= set(names)
+    for name in names:
+        shown = output(run(command(installed, name, "--help"), user))
+        assert shown.startswith(f"usage: {installed}/env/bin/bert-on-paddle {name}"), shown[:200]
+    assert sorted(os.listdir(user)) == ["bert", "data.py", "program.py"]
+
+
+@pytest.mark.thorough
+def test_errors_suggest_commands_that_work(installed, user):
+    path = f"{installed / 'env/bin'}:{os.environ['PATH']}"
+    (user / "raw").mkdir()
+    (user / "raw/a.txt").write_text("One line of text. Another.\n\nA paragraph.\n" * 9)
+    vocabulary = corpora.write_vocabulary(user / "vocab.txt")
+    words = ["--text", "raw", "--sink", "shards", "--vocab-file", vocabulary, "--target-seq-length", "64"]
+    wrong = run(["bert-on-paddle", "data.preprocess_bert_pretrain", *words, "--num-shards", "1"], user, PATH=path)
+    assert wrong.returncode == 2 and "python -m" not in wrong.stderr
+    (suggested,) = re.findall(r"(bert-on-paddle data\.import_text .+?) \(if", wrong.stderr)
+    output(run(suggested.split(), user, PATH=path))
+    assert (user / "raw-imported/source").is_dir()
+    unknown = run(command(installed, "sqaud"), user)
+    assert unknown.returncode == 2 and "sqaud is not a command" in unknown.stderr
+
+
+@pytest.mark.thorough
+def test_the_doctor_knows_the_requirements(installed, user):
+    report = json.loads(output(run(command(installed, "doctor", "--json"), user)))
+    (packages,) = [finding for finding in report["findings"] if finding["name"] == "packages"]
+    assert packages["level"] == "ok", packages
+
+
+@pytest.mark.thorough
+def test_the_tested_versions_satisfy_the_package(installed):
+    (site,) = (installed / "env/lib").glob("*/site-packages")
+    (found,) = importlib.metadata.distributions(name="bert-on-paddle", path=[str(site)])
+    wanted = {item.name: item for item in map(Requirement, found.requires or [])}
+    tested = pins(REPOSITORY / "requirements.txt")
+    assert wanted.keys() == tested.keys()
+    for name, version in tested.items():
+        assert wanted[name].specifier.contains(version, prereleases=True), wanted[name]
+        major = int(version.split(".")[0])
+        assert not wanted[name].specifier.contains(f"{major + 1}.0"), wanted[name]
+
+
+def pretrained_model(folder: Path) -> None:
+    """A BERT of two layers with random weights, as Hugging Face saves it."""
+    vocabulary = corpora.vocabulary()
+    with mock.patch.multiple(foreign, VOCAB=len(vocabulary), POSITIONS=128):
+        tensors = foreign.hugging_face(foreign.parameters())
+    sizes = {**foreign.CONFIG, "vocab_size": len(vocabulary), "max_position_embeddings": 128}
+    folder.mkdir()
+    described = {**sizes, "model_type": "bert", "architectures": ["BertForPreTraining"]}
+    (folder / "config.json").write_text(json.dumps(described))
+    (folder / "vocab.txt").write_bytes(vocabulary.file_content())
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    save_file({name: np.ascontiguousarray(one) for name, one in tensors.items()}, folder / "model.safetensors")
+
+
+SNIPPETS = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
+READER = """
+from bert_on_paddle import train
+
+settings = {"max_steps": 2, "max_seq_length": 64, "doc_stride": 16, "max_query_length": 16}
+settings |= {"train_file": "questions/train-answerable.json", "predict_file": "questions/held_out-answerable.json"}
+print(train("squad", output_dir="reader", from_pretrained_params="model", **settings)["F1"])
+"""
+
+
+@pytest.mark.thorough
+def test_the_examples_of_the_readme_run_as_written(installed, user):
+    pretrained_model(user / "model")
+    for name, part in (("train.tsv", "train"), ("dev.tsv", "held_out")):
+        lines = (EXAMPLES / f"sentiment/{part}.tsv").read_text(encoding="utf-8").splitlines()
+        (user / name).write_text("\n".join(lines[:41]) + "\n", encoding="utf-8")
+    output(run(command(installed, "data.examples.sample_questions", "--output-dir", "questions"), user))
+    python = installed / "env/bin/python"
+    assert 0 <= float(output(run([python, "-c", READER], user)).splitlines()[-1]) <= 100
+    names = {"train": 0, "evaluate": 0, "predict": 0, "encode": 0, "fill_mask": 0, "answer": 0, "load": 0}
+    for snippet in SNIPPETS:
+        shown = output(run([python, "-c", snippet], user)).splitlines()[-1]
+        imported = re.findall(r"import (\w+)", snippet)[0]
+        names[imported] += 1
+        if imported in ("train", "evaluate"):
+            assert 0 <= float(shown) <= 1
+        elif imported == "predict":
+            assert set(eval(shown)) == {"negative", "positive"} and sum(eval(shown).values()) == pytest.approx(
+                1, abs=1e-5
+            )
+        elif imported == "encode":
+            assert shown == f"(2, {foreign.CONFIG['hidden_size']})"
+        elif imported == "fill_mask":
+            assert shown in (user / "model/vocab.txt").read_text(encoding="utf-8").splitlines()
+        elif imported == "answer":
+            assert shown in "Anna Lindqvist opened her bakery in 1987."
+        else:
+            assert len(eval(shown)) == 2
+    assert set(names.values()) == {1}
+    expected = {"bert", "data.py", "program.py", "model", "train.tsv", "dev.tsv", "questions", "reader", "sentiment"}
+    assert set(os.listdir(user)) - {"__pycache__"} == expected
+
+
+WRONG_CALLS = """
+from bert_on_paddle import evaluate, predict, train
+
+for call in (
+    lambda: train("sqaud", output_dir="x"),
+    lambda: train("squad", output_dir="x", epocks=2),
+    lambda: evaluate("nowhere", "x"),
+    lambda: predict("nowhere", ["x"]),
+    lambda: predict("x", "text"),
+):
+    try:
+        call()
+    except ValueError as error:
+        print(error)
+"""
+
+
+@pytest.mark.thorough
+def test_wrong_calls_are_value_errors_with_the_commands_text(installed, user):
+    task, flag, evaluated, predicted, text = output(
+        run([installed / "env/bin/python", "-c", WRONG_CALLS], user)
+    ).splitlines()
+    assert task == "task=sqaud must be one of pretraining, squad, glue, ner; pass one"
+    assert flag == "--epocks is not a flag; did you mean --epochs?"
+    assert evaluated.startswith("model=nowhere does not exist") and "nowhere" in predicted
+    assert text == "texts='text' must be a list of texts; put it into brackets"
