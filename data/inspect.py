@@ -3,7 +3,7 @@
     python -m data.inspect DIR --vocab-file vocab.txt [--samples 3] [--png lengths.png]
 
 Prints counts, bins, a histogram of lengths, masking and vocabulary figures, random samples and all problems found. The
-exit code is 1 if there are any.
+exit code is 2 if there are any.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from bert.command_errors import command
+from bert.exit_codes import BAD_INPUT, OK
 from bert.help_parser import HelpParser
+from bert.reporting.progress import megabytes
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
@@ -31,14 +33,14 @@ def report(directory: ShardDirectory, statistics: ShardStatistics) -> str:
     counts, shards = statistics.counts, directory.shards
     lines = [
         f"{directory.directory}: {len(shards)} {shards[0].kind} shards, {counts['samples']:,} samples, "
-        f"{statistics.num_tokens():,} tokens, {sum(shard.path.stat().st_size for shard in shards) / 1e6:.1f} MB",
+        f"{statistics.num_tokens():,} tokens, {megabytes(sum(shard.path.stat().st_size for shard in shards))}",
         f"manifest: {'yes' if directory.manifest else 'no'}; static masks: {'yes' if directory.masked else 'no'}",
-        f"random next: {statistics.share('random next'):.2%}; single sequences: "
-        f"{statistics.share('single sequences'):.2%}; duplicate samples: {counts['duplicates']:,}",
+        f"random next: {statistics.share('random next'):.1%}; single sequences: "
+        f"{statistics.share('single sequences'):.1%}; duplicate samples: {counts['duplicates']:,}",
     ]
     if counts["masks"]:
         lines.append(
-            f"masked: {counts['masks'] / statistics.num_tokens():.2%} of the tokens, of these "
+            f"masked: {counts['masks'] / statistics.num_tokens():.1%} of the tokens, of these "
             f"{statistics.share('masks shown as [MASK]', 'masks'):.1%} shown as [MASK], "
             f"{statistics.share('masks left unchanged', 'masks'):.1%} unchanged"
         )
@@ -86,7 +88,7 @@ def _vocabulary(vocabulary: Vocabulary, statistics: ShardStatistics) -> list[str
     return [
         f"vocabulary: {int((tokens[words] > 0).sum()):,} of {len(words):,} words occur, "
         f"{int((tokens[words] < 10).sum()):,} fewer than 10 times; most frequent: {common}",
-        f"[UNK]: {tokens[vocabulary.id_of('[UNK]')] / total:.3%} of the tokens; {CONTINUATION_PREFIX}...: "
+        f"[UNK]: {tokens[vocabulary.id_of('[UNK]')] / total:.2%} of the tokens; {CONTINUATION_PREFIX}...: "
         f"{continued / total:.1%}",
     ]
 
@@ -162,7 +164,7 @@ def main(argv: list[str] | None = None) -> None:
         for text in random_samples(directory, arguments.samples, arguments.seed):
             print(f"\n{text}")
         print("\n" + ("\n".join(f"problem: {problem}" for problem in statistics.problems) or "no problem found"))
-    sys.exit(bool(statistics.problems))
+    sys.exit(BAD_INPUT if statistics.problems else OK)
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from bert.command_errors import command
 from bert.files import only_writer, write_atomically
 from bert.help_parser import HelpParser
-from bert.reporting.progress import progress
+from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import (
     MANIFEST_NAME,
     UNFINISHED_NAME,
@@ -234,7 +234,7 @@ def job_of(arguments: argparse.Namespace) -> Job:
     )
     if not sources:
         raise ValueError(f"no source given; name at least one of --{' --'.join(_CORPORA).replace('_', '-')}")
-    for name in ("num_blocks", "block_size", "num_shards"):
+    for name in ("num_blocks", "block_size", "num_shards", "local_n_workers", "max_predictions_per_seq"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')}={value} must be at least 1")
@@ -299,7 +299,7 @@ def main(argv: list[str] | None = None) -> None:
     with command():
         print(
             f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.sink}, "
-            f"{manifest.counts['input bytes'] / 1e6:.1f} MB of text in {seconds:.1f} s"
+            f"{megabytes(manifest.counts['input bytes'])} of text in {seconds:.1f} s"
         )
         for name, value in manifest.counts.items():
             print(f"  {name}: {value}")

@@ -27,6 +27,7 @@ from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vo
 from data.text.lddl_reader import Block, list_sources, plan_blocks, read_documents
 
 _MAX_ALPHABET = 1000
+_MAX_COUNT = (1 << 31) - 1
 _BLOCK_BYTES = 1 << 22
 
 
@@ -47,8 +48,9 @@ def train_vocabulary(
     Raises:
         ValueError: no text, nothing to sample, or a size smaller than the number of characters.
     """
-    if min_frequency < 1:
-        raise ValueError(f"min_frequency={min_frequency} must be at least 1")
+    for name, value in (("vocab_size", vocab_size), ("min_frequency", min_frequency)):
+        if not 1 <= value <= _MAX_COUNT:
+            raise ValueError(f"{name}={value} must be at least 1 and at most {_MAX_COUNT}")
     blocks = _spread(plan_blocks(list_sources(folders), _BLOCK_BYTES), sample_megabytes)
     alphabet, continuations = _characters(blocks, lowercase)
     fixed = [*SPECIAL_TOKENS, *continuations]

@@ -24,6 +24,7 @@ from pathlib import Path
 from bert.command_errors import command
 from bert.files import write_atomically
 from bert.help_parser import HelpParser
+from bert.reporting.progress import megabytes
 from data.examples.english_prose import is_prose, prose_of
 
 _SKIPPED_FOLDERS = frozenset(
@@ -192,6 +193,9 @@ def build(
     """Write the corpus below `output` and return what was found, kept and dropped (also in output/report.json)."""
     if not 0.0 < held_out_fraction < 1.0:
         raise ValueError(f"held_out_fraction={held_out_fraction} must lie between 0 and 1, e.g. 0.05")
+    if max_megabytes is not None and not max_megabytes > 0:
+        raise ValueError(f"max_megabytes={max_megabytes} must be more than 0")
+    output.mkdir(parents=True, exist_ok=True)  # an error before the work
     counts: Counter = Counter()
     modules = list(source_files(roots))
     documents = [document for root in roots for document in topics_of(root / "pydoc_data" / "topics.py")]
@@ -241,7 +245,7 @@ def main(argv: list[str] | None = None) -> None:
             num_workers=arguments.local_n_workers,
         )
         for part, facts in report["parts"].items():
-            size = f"{facts['documents']} documents, {facts['bytes'] / 1e6:.2f} MB"
+            size = f"{facts['documents']} documents, {megabytes(facts['bytes'])}"
             print(f"{part}: {size} in {arguments.output_dir / part}")
         print(f"dropped: {report['dropped']}")
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from bert.exit_codes import BAD_INPUT
 from bert.samples.shards import ShardDirectory
 from data import inspect
 from data.preprocessing.statistics import statistics_of
@@ -47,7 +48,7 @@ def test_problems_are_named(tmp_path, vocab, capsys):
     table.is_random_next[:] = True
     folder = write_shards(tmp_path / "shards", [table, random_table(150, 2), table.take(np.arange(50))], manifest=False)
     code, out = run(capsys, folder, vocab)
-    assert code == 1
+    assert code == BAD_INPUT
     for rule in ("of the pairs have a random next", "occur more than once", "differ by 1 at most"):
         assert rule in out
 
@@ -55,7 +56,7 @@ def test_problems_are_named(tmp_path, vocab, capsys):
 def test_overlapping_bins_are_named(tmp_path, vocab, capsys):
     folder = write_shards(tmp_path / "shards", [random_table(90, seed) for seed in range(3)], bins=[0, 1, 1])
     code, out = run(capsys, folder, vocab)
-    assert code == 1 and "bins must not overlap" in out and "number of files" in out
+    assert code == BAD_INPUT and "bins must not overlap" in out and "number of files" in out
 
 
 def test_a_damaged_shard_is_a_problem_and_the_rest_is_read(tmp_path, vocab, capsys):
@@ -64,7 +65,7 @@ def test_a_damaged_shard_is_a_problem_and_the_rest_is_read(tmp_path, vocab, caps
     data[len(data) // 3] ^= 16
     (folder / "shard-1.parquet").write_bytes(data)
     code, out = run(capsys, folder, vocab)
-    assert code == 1 and "cannot be read" in out and "180 samples" in out
+    assert code == BAD_INPUT and "cannot be read" in out and "180 samples" in out
 
 
 def test_a_folder_without_shards_is_an_error(tmp_path, vocab):
