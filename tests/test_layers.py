@@ -90,6 +90,7 @@ PADDLE_FREE_MODULES = (
     "bert.pretraining.entry",
     "bert.pretraining.epochs",
     "bert.runtime.topology",
+    "bert.training.divergence",
     "bert.training.held_out_loss",
     "bert.training.interruption",
     "bert.training.spike_detection",

@@ -4,6 +4,7 @@ An objective is a value: equal objectives give equal programs. The sums are accu
 lines; the first two of every objective are `passes` (micro-batches with a finite loss) and `loss`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -78,6 +79,10 @@ class Objective:
         metrics.stop_gradient = True
         return loss, metrics
 
+    def chance_loss(self) -> float | None:
+        """The loss of a uniform guess, in nats, which no trained model exceeds; None: not known."""
+        return None
+
     def summarise(self, sums: dict[str, float]) -> dict[str, float]:
         """Means for a log line, from sums over micro-batches and ranks; NaN if every micro-batch overflowed."""
         passes = sums["passes"]
@@ -134,6 +139,9 @@ class PretrainingObjective(Objective):
         ]
         return masked_lm + next_sentence, sums
 
+    def chance_loss(self) -> float:
+        return math.log(self.model.vocab_size) + math.log(2)
+
     def summarise(self, sums):
         passes = sums["passes"] or float("nan")
         return {
@@ -164,6 +172,9 @@ class MaskedLMObjective(PretrainingObjective):
         sequences = (feed["attention_mask"][:, 0]).astype("float32").sum()
         sums = [weighted_correct(logits, labels, weights), weights.sum(), sequences]
         return masked_lm_loss(logits, labels, weights, feed["masked_lm_normalizer"]), sums
+
+    def chance_loss(self) -> float:
+        return math.log(self.model.vocab_size)
 
     def summarise(self, sums):
         found = Objective.summarise(self, sums)

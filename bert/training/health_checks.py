@@ -1,13 +1,18 @@
-"""Checks that end an unhealthy run: updates that are not finite, ranks whose parameters differ."""
+"""Checks that end an unhealthy run: updates that are not finite, a loss far too high, ranks whose parameters differ."""
 
+import logging
 import zlib
 from typing import Any
 
 import numpy as np
 
+from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import DIVERGED, Failure
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.runtime.paddle_api import read_variable
+from bert.training.divergence import DivergenceGuard
+
+logger = logging.getLogger(__name__)
 
 
 class TrainingDiverged(Failure):
@@ -53,3 +58,21 @@ def check_finite(program: Any, device: Any, most: int) -> None:
             f"(--max-consecutive-skipped-steps={most}); lower --learning-rate or lengthen the warm-up, check the data, "
             "or use --amp-dtype bfloat16, and continue from the last checkpoint"
         )
+
+
+def check_divergence(guard: DivergenceGuard, loss: float, config: TrainingConfig, step: int) -> None:
+    """Warn of a loss that stays far too high; end the run if it does for very long, or where the training ends.
+
+    Raises:
+        TrainingDiverged: before the last checkpoint is saved.
+    """
+    optimizer = config.optimizer
+    text = (
+        f"lower --learning-rate (now {optimizer.learning_rate:g}) or lengthen the warm-up (--warmup-proportion, now "
+        f"{optimizer.warmup_proportion:g}), check the data, and start in another --output-dir"
+    )
+    warns = guard.observe(loss)
+    if guard.has_diverged(at_end=step >= config.run.max_steps):
+        raise TrainingDiverged(f"{guard}; {text}")
+    if warns:
+        logger.warning(f"{guard}; {text}")

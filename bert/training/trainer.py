@@ -11,7 +11,8 @@ from bert.randomness import stream_key
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import paddle, read_variable, write_variable
 from bert.training.devices import Device
-from bert.training.health_checks import check_finite, check_ranks
+from bert.training.divergence import DivergenceGuard
+from bert.training.health_checks import check_divergence, check_finite, check_ranks
 from bert.training.held_out_loss import HeldOutLoss
 from bert.training.interruption import StopRequest
 from bert.training.interval_metrics import collect
@@ -86,6 +87,7 @@ class Trainer:
         known = {field.name for field in fields(Totals)}
         before = Totals(**{name: value for name, value in carried.get("totals", {}).items() if name in known})
         self._throughput = Throughput(self._config.model, None if run.benchmark else before)
+        self._divergence = DivergenceGuard(self._program.objective.chance_loss(), carried.get("divergence"))
         factor = 0.0 if run.benchmark else run.loss_spike_factor
         self._spikes = SpikeRecovery(
             SpikeGuard(factor, carried), start_step, self._checkpoints.restore, run.loss_spike_action == "rollback"
@@ -232,10 +234,14 @@ class Trainer:
         self._check_finite()
         if self._config.run.benchmark:
             return None
+        check_divergence(self._divergence, found.metrics["loss"], self._config, self._step)
         complete = self._step % self._config.run.log_freq == 0
         progress = self._spikes.observe(self._step, self._epoch, found, complete, self._log)
         if progress is not None:
             self._step, self._interrupted = progress.step, False  # a stop request is read again after the next update
+            self._divergence = DivergenceGuard(
+                self._program.objective.chance_loss(), progress.carried.get("divergence")
+            )
             self._held_out = self._held_out.restored(progress.carried.get("held_out"))
         return progress
 
@@ -254,6 +260,8 @@ class Trainer:
     def _carried(self) -> dict:
         """What a checkpoint carries of the loop. Every rank must call it."""
         carried = {**self._spikes.guard.carried(), "totals": asdict(self._totals())}
+        if divergence := self._divergence.carried():
+            carried["divergence"] = divergence
         if held_out := self._held_out.carried():
             carried["held_out"] = held_out
         return carried
