@@ -121,7 +121,7 @@ def build_evaluation_program(objective: Objective, precision: PrecisionSettings 
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         _, metrics = objective.forward(training=False)
-        _cast_forward(main, precision)
+        cast_forward(main, precision)
     return EvaluationProgram(main, metrics.name)
 
 
@@ -143,7 +143,7 @@ def build_prediction_program(
         outputs = objective.outputs(feed, network)
         if precision.amp:
             outputs = {name: output.astype("float32") for name, output in outputs.items()}
-        _cast_forward(main, precision)
+        cast_forward(main, precision)
     _seed_initializers(startup, seed)
     return PredictionProgram(
         objective,
@@ -192,7 +192,7 @@ def _amp_level(precision: PrecisionSettings) -> str:
     return "O2" if precision.use_pure_fp16 else "O1"
 
 
-def _cast_forward(main: static.Program, precision: PrecisionSettings) -> None:
+def cast_forward(main: static.Program, precision: PrecisionSettings) -> None:
     """Insert into a program without backward the casts that `_decorate` inserts into that of training."""
     if not precision.amp:
         return

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from bert.config.settings_base import SWITCH_VALUES
 from bert.help_parser import HelpParser
 
 
@@ -61,7 +62,7 @@ class Parser(HelpParser):
 
 
 class Boolean(argparse.Action):
-    """`--flag`, `--flag true`, `--no-flag`."""
+    """`--flag`, `--flag VALUE`, `--no-flag`."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         negated = option_string is not None and option_string.startswith("--no-")
@@ -94,7 +95,7 @@ def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (
         default = str(field.default)
         text += f" (default: {default.lower() if default in ('None', 'True', 'False') else default})"
     text = text.replace("%", "%%")
-    if field.annotation is bool:
+    if is_switch(field):
         group.add_argument(flag, "--no-" + flag[2:], dest=name, action=Boolean, nargs="?", help=text)
         return
     kinds = [kind.__name__.upper() for kind in members(field) if kind in (int, float, str, Path)]
@@ -110,6 +111,11 @@ def members(field: FieldInfo) -> tuple[Any, ...]:
 
 def is_optional(field: FieldInfo) -> bool:
     return type(None) in members(field)
+
+
+def is_switch(field: FieldInfo) -> bool:
+    """Whether `--flag` and `--no-flag` set the field: a boolean, or one that may also be left to the program."""
+    return field.annotation in (bool, SWITCH_VALUES)
 
 
 def choices_of(field: FieldInfo) -> list[Any]:

@@ -1,8 +1,18 @@
 """The base class of all settings."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+
+SWITCH_VALUES = Literal["auto", "on", "off"]
+
+
+def _switch_value(value: Any) -> Any:
+    """on and off for the booleans that a switch once was, and that `--flag` and `--no-flag` still give."""
+    return {"true": "on", "false": "off"}.get(str(value).lower(), value)
+
+
+Switch = Annotated[SWITCH_VALUES, BeforeValidator(_switch_value)]
 
 
 class Settings(BaseModel):
@@ -15,6 +25,7 @@ class Settings(BaseModel):
     def _no_boolean_for_a_number(cls, values: Any) -> Any:
         """Refuse a boolean for a number: pydantic would turn `batch_size: true` into 1."""
         for name, value in values.items() if isinstance(values, dict) else ():
-            if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
+            field = cls.model_fields.get(name)
+            if isinstance(value, bool) and field and field.annotation not in (bool, SWITCH_VALUES):
                 raise ValueError(f"{name}={str(value).lower()} must not be true or false; give a value")
         return values

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
-from bert.config.settings_base import Settings
+from bert.config.settings_base import Settings, Switch
 
 
 class BatchSettings(Settings):
@@ -201,23 +201,33 @@ class InitializationSettings(Settings):
 class HardwareSettings(Settings):
     device: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto: the GPU if Paddle sees one")
     cpu_threads: int = Field(0, ge=0, description="threads of one rank's matrix products; 0: all its cores")
-    enable_cpu_affinity: bool = Field(False, description="bind each rank to its own share of the cores")
+    enable_cpu_affinity: Switch = Field(
+        "auto", description="bind each rank to its own share of the cores; auto: on GPUs, to the cores near its own"
+    )
     fuse_mha: bool = Field(True, description="one matrix product for queries, keys and values; same parameters")
-    fuse_linear: bool = Field(False, description="GPU: matrix product and bias in one kernel")
-    fuse_dropout_add: bool = Field(False, description="GPU: dropout and residual in one kernel, which keeps no mask")
-    fuse_attention: bool = Field(
-        False, description="GPU, with --amp: FlashAttention, which stores nothing of length x length"
+    fuse_linear: Switch = Field(
+        "auto",
+        description="GPU: matrix product and bias in one kernel; auto: with --amp, if a test at the start agrees",
+    )
+    fuse_dropout_add: Switch = Field(
+        "auto", description="GPU: dropout and residual in one kernel, which keeps no mask; auto: as --fuse-linear"
+    )
+    fuse_attention: Switch = Field(
+        "auto",
+        description="GPU, with --amp: FlashAttention, which stores nothing of length x length; auto: as --fuse-linear",
     )
     peak_tflops: float | None = Field(
         None, gt=0, description="peak TFLOP/s of one device, for model FLOPs utilisation; none: known or measured"
     )
     visualdl: bool = Field(True, description="write VisualDL scalars to OUTPUT_DIR/STAGE/visualdl")
 
-    def kernels(self, device: str) -> FusedKernels:
-        """The fused kernels that are switched on; none on `cpu`, which has no such kernels."""
-        if device == "cpu":
-            return FusedKernels()
-        return FusedKernels(self.fuse_linear, self.fuse_dropout_add, self.fuse_attention)
+    def fusions(self) -> dict[str, str]:
+        """on | off | auto, by the names of `FusedKernels`."""
+        return {"linear": self.fuse_linear, "dropout_add": self.fuse_dropout_add, "attention": self.fuse_attention}
+
+    def kernels(self) -> FusedKernels:
+        """The fused kernels that are `on`; those that are `auto` are decided where a run starts on GPUs."""
+        return FusedKernels(**{name: value == "on" for name, value in self.fusions().items()})
 
 
 class TrainingConfig(Settings):
@@ -233,9 +243,9 @@ class TrainingConfig(Settings):
 
     @model_validator(mode="after")
     def _fused_kernels_have_half_precision(self) -> "TrainingConfig":
-        if self.hardware.fuse_attention and not self.precision.amp:
+        if self.hardware.fuse_attention == "on" and not self.precision.amp:
             raise ValueError(
-                "fuse_attention=true needs amp=true: FlashAttention computes in float16 or bfloat16; pass "
+                "fuse_attention=on needs amp=true: FlashAttention computes in float16 or bfloat16; pass "
                 "--amp, or drop --fuse-attention"
             )
         return self

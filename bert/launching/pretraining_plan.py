@@ -185,6 +185,8 @@ def _positional_settings(values: Mapping[str, str], phase: int) -> dict[str, Any
             "_phase2"
         ):
             settings[name] = values.get(f"{name}_phase2", value) if phase == 2 else value
+    if values["fuse_mha"].lower() == "false":  # there it means fused attention too
+        settings["fuse_attention"] = "off"
     return settings
 
 

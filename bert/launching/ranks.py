@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert.launching.arguments import whole_number
+from bert.runtime.topology import visible_devices
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Ranks:
 
     def devices(self, device: str) -> str | None:
         """GPUs of this node's ranks, such as `0,1`; None where Paddle chooses for a single rank, and on the CPU.
+
+        Paddle's launcher looks them up in CUDA_VISIBLE_DEVICES, so they are named as there.
 
         Args:
             device: the setting: auto, cpu or gpu.
@@ -45,7 +48,8 @@ class Ranks:
                 f"num_gpus={self.num_processes} must be at most the {count} GPUs of this machine; pass {remedy}, or "
                 "start without arguments for the quickstart, which needs none"
             )
-        return ",".join(map(str, range(self.num_processes)))
+        labels = visible_devices() or [str(number) for number in range(count)]
+        return ",".join(labels[: self.num_processes])
 
 
 def read_ranks(flags: Mapping[str, str], num_processes: int, num_nodes: int = 1) -> Ranks:
@@ -59,12 +63,17 @@ def read_ranks(flags: Mapping[str, str], num_processes: int, num_nodes: int = 1)
 
 
 def num_gpus() -> int:
-    """GPUs that the driver lists; 0 without a driver."""
+    """GPUs that the driver lists and CUDA_VISIBLE_DEVICES leaves visible; 0 without a driver."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return 0
     listed = subprocess.run([command, "--list-gpus"], capture_output=True, text=True, check=False)
-    return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
+    count = len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
+    visible = visible_devices()
+    if visible is None:
+        return count
+    exists = [int(entry) < count if entry.isdecimal() else entry.startswith(("GPU-", "MIG-")) for entry in visible]
+    return (exists + [False]).index(False) if count else 0  # CUDA ends the list at the first that does not exist
 
 
 def quickstart_processes(device: str) -> int:

@@ -110,6 +110,8 @@ def _positional_settings(values: dict[str, str]) -> dict[str, Any]:
     if "bert_config" in values:
         settings["config_file"] = values.pop("bert_config")
     settings |= values
+    if settings["fuse_mha"].lower() == "false":  # there it means fused attention too
+        settings["fuse_attention"] = "off"
     if "config_file" not in settings and "hidden_size" not in implied_by_weights(settings):
         settings["bert_model"] = "bert-large-uncased"
     return settings

@@ -57,7 +57,7 @@ def memory_per_rank(config: Any, world_size: int) -> Memory:
     merge_buffer = _FLOAT32 * numbers if config.batch.gradient_accumulation_steps(world_size) > 1 else 0
     num_predictions = getattr(config.data, "max_predictions_per_seq", 0)  # fine-tuning has no masked-LM head
     per_sequence = activation_bytes_per_sequence(
-        config.model, config.data.max_seq_length, num_predictions, config.precision, config.hardware.fuse_attention
+        config.model, config.data.max_seq_length, num_predictions, config.precision, config.hardware.kernels().attention
     )
     return Memory(
         parameters=_FLOAT32 * numbers + half_precision_copy,

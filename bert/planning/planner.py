@@ -129,12 +129,12 @@ def update_time(
 
 
 def program_kind(config: Any) -> ProgramKind:
-    """The operators that the program of these settings fuses."""
-    hardware = config.hardware
+    """The operators that the program of these settings fuses; what is `auto` is decided at the start of a run."""
+    kernels = config.hardware.kernels()
     fusions: tuple[tuple[Fusion, bool], ...] = (
-        ("attention", hardware.fuse_attention),
-        ("bias", hardware.fuse_linear),
-        ("dropout_add", hardware.fuse_dropout_add),
+        ("attention", kernels.attention),
+        ("bias", kernels.linear),
+        ("dropout_add", kernels.dropout_add),
     )
     return ProgramKind(frozenset(name for name, on in fusions if on))
 

@@ -122,6 +122,19 @@ def finalize(group: Group) -> None:
         paddle.distributed.gloo_release()
 
 
+def exchange_texts(group: Group, key: str, text: str) -> list[str]:
+    """The text of every rank, in their order.
+
+    It goes over the store at rank 0's endpoint, so it works on GPUs before the start-up program has made NCCL's
+    communicator. Each key can be used once.
+    """
+    if group.world_size == 1:
+        return [text]
+    store = core.create_or_get_global_tcp_store()
+    store.set(f"{key}/{group.rank}", text)
+    return [store.get(f"{key}/{rank}").decode() for rank in range(group.world_size)]
+
+
 def gloo_on_cpu(group: Group) -> AbstractContextManager[None]:
     """Prevent Fleet's `minimize` from appending the NCCL communicator's operators on CPU ranks."""
     if group.device != "cpu" or group.world_size == 1:

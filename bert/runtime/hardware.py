@@ -14,18 +14,21 @@ from bert.runtime.topology import (
     num_threads_of,
     share_of_rank,
     usable_cores,
+    visible_devices,
 )
 
 
-def use_cores(cpu_threads: int, affinity: bool, local_rank: int, local_world_size: int) -> int:
-    """Set the number of Paddle's CPU threads and return it; with `affinity`, bind the process to its cores.
+def use_cores(cpu_threads: int, affinity: str, local_rank: int, local_world_size: int) -> int:
+    """Set the number of Paddle's CPU threads and return it, and bind the process to its cores.
 
     Args:
         cpu_threads: 0: the number of this rank's cores.
+        affinity: on | off | auto, which binds only where the cores near the rank's GPU are known: ranks on a CPU, and
+            runs that share a machine, would otherwise crowd on the same cores.
     """
-    cores = usable_cores(allowed_processors())
-    mine = share_of_rank(cores, local_rank, local_world_size, _near_gpus(local_rank, local_world_size))
-    if affinity:
+    cores, near = usable_cores(allowed_processors()), _near_gpus(local_rank, local_world_size)
+    mine = share_of_rank(cores, local_rank, local_world_size, near)
+    if affinity == "on" or (affinity == "auto" and near):
         try:
             os.sched_setaffinity(0, [processor for core in mine for processor in core.processors])
         except OSError as error:  # a sandbox may forbid it; the run is slower then
@@ -36,10 +39,10 @@ def use_cores(cpu_threads: int, affinity: bool, local_rank: int, local_world_siz
 
 
 def _near_gpus(local_rank: int, local_world_size: int) -> list[list[int]]:
-    """The processors near each local rank's GPU; empty unless the launcher gave GPU i to local rank i."""
+    """The processors near each local rank's GPU; empty unless the launcher gave visible GPU i to local rank i."""
     if os.environ.get("FLAGS_selected_gpus", "").split(",")[0] != str(local_rank):
         return []
-    return gpu_local_processors()[:local_world_size]
+    return gpu_local_processors(visible_devices())[:local_world_size]
 
 
 def peak_tflops(executor, device: str, arithmetic: str) -> tuple[float, str]:

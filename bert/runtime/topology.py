@@ -91,19 +91,40 @@ def memory_limit(root: Path = ROOT) -> int | None:
     return min((int(limit) for limit in limits if limit.isdecimal() and int(limit) < 2**60), default=None)
 
 
-def gpu_local_processors(root: Path = ROOT) -> list[list[int]]:
-    """The processors near each GPU, in the driver's order; empty without GPUs or without that information."""
+def visible_devices() -> list[str] | None:
+    """The entries of CUDA_VISIBLE_DEVICES, numbers or UUIDs; None if it does not limit anything."""
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if text is None or text == "all" else [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+def gpu_local_processors(visible: Sequence[str] | None = None, root: Path = ROOT) -> list[list[int]]:
+    """The processors near each GPU, in the driver's order; empty without GPUs or without that information.
+
+    Args:
+        visible: only these GPUs in this order, by number or UUID (or the beginning of one).
+    """
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
-    listed = subprocess.run(
-        [command, "--query-gpu=pci.bus_id", "--format=csv,noheader"], capture_output=True, text=True, check=False
-    )
+    query = [command, "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader"]
+    listed = subprocess.run(query, capture_output=True, text=True, check=False)
+    rows = [line.replace(" ", "").split(",") for line in listed.stdout.splitlines() if line.strip()]
+    if listed.returncode != 0 or any(len(row) != 3 for row in rows):
+        return []
+    if visible is not None:
+        chosen = [[row for row in rows if row[0] == entry or _is_uuid(entry, row[1])] for entry in visible]
+        rows = [found[0] for found in chosen if len(found) == 1]
+        if len(rows) < len(visible):
+            return []
     found = []
-    for bus_id in listed.stdout.split() if listed.returncode == 0 else ():
+    for _, _, bus_id in rows:
         domain, rest = bus_id.lower().split(":", 1)  # the driver's 00000000:07:00.0 is Linux's 0000:07:00.0
         found.append(parse_list(_read(root / f"sys/bus/pci/devices/{domain[-4:]}:{rest}/local_cpulist")))
     return found if all(found) else []
+
+
+def _is_uuid(entry: str, uuid: str) -> bool:
+    return entry.startswith("GPU-") and uuid.startswith(entry)
 
 
 def allowed_processors() -> list[int]:

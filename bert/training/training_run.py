@@ -22,6 +22,7 @@ from bert.model.optimization import load_schedule
 from bert.reporting.logs import QUIET_STEPS, Log, RunLog, early_messages
 from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.training.devices import Device, choose_device, join_ranks, open_device
+from bert.training.fused_kernels import choose_kernels
 from bert.training.initialization import initialize_weights
 from bert.training.interruption import STOPPED_BY, StopRequest
 from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start
@@ -143,7 +144,7 @@ def _use(task: Task, group: Group, log: Log, facts: dict[str, Any], stop: StopRe
 
 def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[TrainingProgram, Device]:
     """Build the training program and initialise its variables, the same on every rank."""
-    objective = dataclasses.replace(objective, kernels=config.hardware.kernels(group.device))
+    objective = dataclasses.replace(objective, kernels=choose_kernels(config, group))
     program = build_training_program(
         objective,
         config.optimizer,

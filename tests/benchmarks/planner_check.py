@@ -89,7 +89,7 @@ def _workload(task: str) -> tuple[PretrainingConfig, int, int, int]:
     if task == "SQuAD":  # AdamW, 32 sequences of 384, no masked-LM head
         config = derive(RECIPES["phase2_large"](), optimizer="AdamW", max_seq_length=384, max_predictions_per_seq=1)
         return config, 32, 1, 384
-    config = RECIPES["phase1_large" if task == "phase 1" else "phase2_large"]()
+    config = RECIPES["phase1_large"]() if task == "phase 1" else derive(RECIPES["phase2_large"](), batch_size=32)
     return config, config.batch.batch_size, config.batch.gradient_accumulation_steps(8), config.data.max_seq_length
 
 

@@ -218,8 +218,8 @@ def test_every_setting_is_read_somewhere(name):
         "vocab_size": "padded_vocab_size",
         "pad_token_id": "check_files",
         "from_phase1_final_params": "initial_weights",
-        "fuse_linear": "kernels",
-        "fuse_dropout_add": "kernels",
-        "fuse_attention": "kernels",
+        "fuse_linear": "fusions",
+        "fuse_dropout_add": "fusions",
+        "fuse_attention": "fusions",
     }
     assert re.search(rf"\.({name}|{methods.get(name, name)})\b", source), f"nothing reads {name}"

@@ -64,7 +64,11 @@ LANDINGS = {
         lambda plan, one, two: (one.run.benchmark_warmup_steps, two.run.benchmark_warmup_steps),
         (29, 29),
     ),
-    "fuse_mha": ("false", lambda plan, one, two: (one.hardware.fuse_mha, two.hardware.fuse_mha), (False, False)),
+    "fuse_mha": (
+        "false",
+        lambda plan, one, two: [(c.hardware.fuse_mha, c.hardware.fuse_attention) for c in (one, two)],
+        [(False, "off")] * 2,
+    ),
 }
 
 
@@ -93,6 +97,7 @@ def test_positional_defaults_are_the_published_recipe(monkeypatch):
         recipe = RECIPES[name]()
         changed = derive(
             config,
+            batch_size=recipe.batch.batch_size,  # NVIDIA's phase 2 has smaller micro-batches, and as large updates
             global_batch_size=recipe.batch.global_batch_size,
             gradient_merge_steps=1,
             benchmark_steps=20,

@@ -38,6 +38,40 @@ def test_a_gpu_that_is_not_there_is_refused_before_data_is_made(monkeypatch):
         Ranks(1).devices("gpu")
 
 
+@pytest.mark.parametrize(
+    ("visible", "count", "devices"),
+    [
+        (None, 8, "0,1"),
+        ("4,5,6,7", 4, "4,5"),
+        ("5", 1, None),
+        ("GPU-8932f937-d72c,GPU-74dee6a9-0e66", 2, "GPU-8932f937-d72c,GPU-74dee6a9-0e66"),
+        ("6,-1,7", 1, None),
+        ("9", 0, None),
+        ("", 0, None),
+    ],
+)
+def test_gpus_are_those_that_are_visible_by_their_names_there(tmp_path, monkeypatch, visible, count, devices):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nfor i in 0 1 2 3 4 5 6 7; do echo GPU $i: A100; done\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert launch_ranks.num_gpus() == count
+    if devices is None:
+        with pytest.raises(ValueError, match=f"num_gpus=2 must be at most the {count} GPUs"):
+            Ranks(2).devices("gpu")
+        return
+    assert Ranks(2).devices("gpu") == devices
+    if visible is not None:
+        from paddle.distributed.launch.context.device import Device
+
+        assert Device.parse_device().get_selected_devices(devices) == ["0", "1"], "as Paddle's launcher reads it"
+        with pytest.raises(ValueError, match="'0' is not in list"):
+            Device.parse_device().get_selected_devices("0,1")
+
+
 def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatch):
     def devices(*words):
         plan = parse_launch_arguments(words)

@@ -66,7 +66,8 @@ def test_positional_arguments_in_the_known_order(weights):
     assert config.data.predict_file == Path("/data/v1.1/dev-v1.1.json") and run.output_dir == Path("/out")
     assert (run.do_train, run.do_eval, run.do_predict) == (False, True, True)
     assert (run.max_steps, run.benchmark, run.benchmark_steps, run.benchmark_warmup_steps) == (50, True, 11, 12)
-    assert config.hardware.fuse_mha is False and config.model.hidden_size == 48
+    assert (config.hardware.fuse_mha, config.hardware.fuse_attention) == (False, "off")
+    assert config.model.hidden_size == 48
     assert config.data.vocab_file == weights / "vocab.txt"
 
 

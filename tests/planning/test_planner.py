@@ -193,7 +193,7 @@ def test_a_model_that_does_not_fit_at_all_has_no_time():
 def test_fused_kernels_are_planned_as_the_settings_say():
     config, hardware = RECIPES["phase1_large"](), parse_hardware("8xA100-80GB")
     names = ("fuse_linear", "fuse_dropout_add", "fuse_attention")
-    times = [make_plan(derive(config, **dict.fromkeys(names[:count], True)), hardware).seconds() for count in range(4)]
+    times = [make_plan(derive(config, **dict.fromkeys(names[:count], "on")), hardware).seconds() for count in range(4)]
     assert times == sorted(times, reverse=True) and len(set(times)) == 4
 
 
@@ -287,7 +287,7 @@ def test_the_launcher_plans_both_phases_and_their_sum():
         "--config large --plan --hardware 4x8xA100-80GB --price-per-hour 30 --mean-padded-length 296".split()
     )
     report = planned(launch.phases, launch.planning)
-    assert "256 sequences of 128 tokens" in report and "32 sequences of 296 tokens" in report
+    assert "256 sequences of 128 tokens" in report and "64 sequences of 296 tokens" in report
     assert report.splitlines()[-1].startswith("together   ")
     with pytest.raises(ValueError, match="--phase2-hardware is not a setting of a phase"):
         parse_launch_arguments("--config large --phase2-hardware T4".split())

@@ -61,8 +61,8 @@ def test_every_preset_can_be_planned(name):
             dict(
                 length=512,
                 predictions=80,
-                batch=32,
-                passes=128,
+                batch=64,
+                passes=64,
                 update=32_768,
                 rate=4e-3,
                 warmup=200,
@@ -89,8 +89,8 @@ def test_every_preset_can_be_planned(name):
             dict(
                 length=512,
                 predictions=80,
-                batch=16,
-                passes=256,
+                batch=32,
+                passes=128,
                 update=32_768,
                 rate=4e-3,
                 warmup=200,

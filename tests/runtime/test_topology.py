@@ -186,20 +186,50 @@ def driver(folder: Path, monkeypatch, lines: str, code: int = 0) -> None:
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
 
 
-def test_processors_near_each_gpu_in_the_drivers_order(tmp_path, monkeypatch):
+GPUS = r"0, GPU-8932f937, 00000000:07:00.0\n1, GPU-74dee6a9, 00000000:0F:00.0\n"
+
+
+@pytest.fixture
+def two_gpus(tmp_path, monkeypatch):
     for bus_id, near in (("0000:07:00.0", "48-63"), ("0000:0f:00.0", "0-15,64-79")):
         (tmp_path / "sys/bus/pci/devices" / bus_id).mkdir(parents=True)
         (tmp_path / "sys/bus/pci/devices" / bus_id / "local_cpulist").write_text(near)
-    driver(tmp_path, monkeypatch, r"00000000:07:00.0\n00000000:0F:00.0\n")
-    first, second = topology.gpu_local_processors(tmp_path)
+    driver(tmp_path, monkeypatch, GPUS)
+    return tmp_path
+
+
+def test_processors_near_each_gpu_in_the_drivers_order(two_gpus):
+    first, second = topology.gpu_local_processors(root=two_gpus)
     assert first == list(range(48, 64)) and second == [*range(16), *range(64, 80)]
 
 
+@pytest.mark.parametrize("visible", [["1"], ["GPU-74dee6a9"], ["GPU-74"]])
+def test_only_visible_gpus_count_by_number_or_uuid(two_gpus, visible):
+    assert topology.gpu_local_processors(visible, two_gpus) == [[*range(16), *range(64, 80)]]
+    assert topology.gpu_local_processors([*visible, "0"], two_gpus)[1] == list(range(48, 64))
+
+
+@pytest.mark.parametrize("visible", [["2"], ["GPU-"], ["MIG-1"], ["0", "GPU-99"]])
+def test_gpus_that_are_not_listed_give_no_hint(two_gpus, visible):
+    assert topology.gpu_local_processors(visible, two_gpus) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "visible"),
+    [(None, None), ("all", None), ("4,5", ["4", "5"]), ("GPU-1, GPU-2", ["GPU-1", "GPU-2"]), ("", [])],
+)
+def test_visible_devices_are_read_from_the_environment(monkeypatch, text, visible):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if text is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
+    assert topology.visible_devices() == visible
+
+
 def test_gpus_whose_place_is_not_told_give_no_hint(tmp_path, monkeypatch):
-    driver(tmp_path, monkeypatch, r"00000000:07:00.0\n")
-    assert topology.gpu_local_processors(tmp_path) == []
+    driver(tmp_path, monkeypatch, GPUS)
+    assert topology.gpu_local_processors(root=tmp_path) == []
 
 
 def test_a_broken_driver_gives_no_hint(tmp_path, monkeypatch):
     driver(tmp_path, monkeypatch, r"Failed to initialize NVML\n", code=9)
-    assert topology.gpu_local_processors(tmp_path) == []
+    assert topology.gpu_local_processors(root=tmp_path) == []
