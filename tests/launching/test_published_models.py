@@ -1,0 +1,116 @@
+"""run_pretraining.sh, run_squad.sh and run_glue.sh with the name of a published model, from a hub on this machine.
+
+The model is a tiny one under the name of bert-large-cased, whose weights no pin holds.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert import REPOSITORY
+from tests.support import corpora
+from tests.support.fake_hub import hub, num_requests, tiny_model, weights
+from tests.support.faulty_server import Served, serving
+from tests.support.launching import launch
+
+pytestmark = pytest.mark.thorough
+NAME = "bert-large-cased"
+SETTINGS = f"--from-pretrained-params {NAME} --device cpu --max-steps 2 --no-visualdl".split()
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    files = hub(f"google-bert/{NAME}", tiny_model())
+    with serving(files) as url:
+        for name in ("PYTHONPATH", "HF_TOKEN", "HF_HUB_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("BERT_PYTHON", sys.executable)
+        yield files
+
+
+def run(script: str, *words: object, code: int = 0) -> str:
+    command = ["bash", f"scripts/{script}", *SETTINGS, *map(str, words)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def downloads(served: dict[str, Served]) -> list[str | None]:
+    """The ranges of the weights that were asked for."""
+    return [request.get("Range") for request in weights(served).requests]
+
+
+def test_glue_on_two_ranks_fetches_once_and_works_offline_then(tmp_path, served, monkeypatch):
+    weights(served).drops = [5000]
+    words = ("--max-seq-length", 32, "--num-gpus", 2)
+    shown = run("run_glue.sh", *words, "--output-dir", tmp_path / "out")
+    assert f"starting from the weights of {NAME}" in shown and f"glue/{NAME}" not in shown
+    assert downloads(served) == [None, "bytes=5000-"]
+    assert (tmp_path / "out" / NAME / "glue-custom" / "2").is_dir()
+    asked = num_requests(served)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    run("run_glue.sh", *words, "--output-dir", tmp_path / "again")
+    assert num_requests(served) == asked
+
+
+def test_squad_on_questions_of_this_project(tmp_path, served):
+    words = ("--max-seq-length", 48, "--doc-stride", 16, "--max-query-length", 12, "--num-gpus", 1)
+    shown = run("run_squad.sh", *words, "--output-dir", tmp_path / "out")
+    assert f"starting from the weights of {NAME}" in shown and downloads(served) == [None]
+
+
+def test_pre_training_goes_on_from_published_weights(tmp_path, served):
+    corpora.write_vocabulary(tmp_path / "vocab.txt")
+    shards = corpora.write_shards(tmp_path / "shards", [corpora.random_table(64, longest=30)])
+    sizes = {"vocab-size": 106, "hidden-size": 8, "num-hidden-layers": 2, "num-attention-heads": 2}
+    sizes |= {"intermediate-size": 13, "max-position-embeddings": 64, "bert-model": "tiny"}
+    sizes |= {"max-seq-length": 32, "max-predictions-per-seq": 5, "batch-size": 4, "global-batch-size": 8}
+    flags = [word for name, value in sizes.items() for word in (f"--{name}", value)]
+    words = (
+        "--config",
+        "quickstart_phase1",
+        "--input-dir",
+        shards,
+        "--eval-dir",
+        shards,
+        "--vocab-file",
+        tmp_path / "vocab.txt",
+    )
+    shown = run("run_pretraining.sh", *words, *flags, "--output-dir", tmp_path / "out", "--num-gpus", 2)
+    assert f"starting from the weights of {NAME}" in shown and downloads(served) == [None]
+
+
+def test_ranks_without_the_launcher_share_one_download(tmp_path, served):
+    weights(served).pause_seconds = 0.05
+    words = [*SETTINGS, "--config", "quickstart_sentiment", "--max-seq-length", "32", "--batch-size", "8"]
+    words += ["--output-dir", tmp_path / "out"]
+    launch(REPOSITORY / "run_glue.py", *map(str, words), log_dir=tmp_path / "logs")
+    assert downloads(served) == [None]
+    logs = "".join(path.read_text() for path in (tmp_path / "logs").glob("workerlog.*"))
+    assert f"fetching google-bert/{NAME}" in logs
+
+
+def test_a_mistyped_folder_asks_no_hub(tmp_path, served):
+    Path(tmp_path / "results/phase1").mkdir(parents=True)
+    os.symlink(REPOSITORY / "data", tmp_path / "data")
+    settings = ["--config", "quickstart_sentiment", "--from-pretrained-params", "./results/phse1"]
+    command = [sys.executable, str(REPOSITORY / "run_glue.py"), *settings]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "did you mean results/phase1?" in done.stderr and not num_requests(served)
+
+
+@pytest.mark.parametrize("script", ["run_convert.py", "run_export.py"])
+def test_conversion_and_export_take_names(tmp_path, served, script):
+    source = "--from" if script == "run_convert.py" else "--checkpoint"
+    to_format = "--to-format" if script == "run_convert.py" else "--format"
+    command = [sys.executable, script, source, NAME, "--to", str(tmp_path / "to"), to_format, "paddlenlp"]
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, timeout=120)
+    assert (tmp_path / "to/model_state.pdparams").is_file() and downloads(served) == [None]
