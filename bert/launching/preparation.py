@@ -24,7 +24,7 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_t
     With several nodes they must exist, unless `only_this_node` is set: then this node makes them for all.
 
     Raises:
-        ValueError: no shards, and no text or several nodes.
+        ValueError: no shards, and no text or several nodes; or no held-out shards to evaluate on.
     """
     folder, source = config.data.input_dir, plan.preparation.wikipedia_source
     if _has_files(folder) and not is_unfinished(folder):
@@ -39,6 +39,12 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_t
         raise ValueError(
             f"input_dir={folder} has no shards and wikipedia_source={source} no text to make them from; pass "
             f"--input-dir or --wikipedia-source{unset}, or start without arguments for the quickstart"
+        )
+    held_out = config.data.eval_dir
+    if held_out is not None and not _has_files(held_out):
+        raise ValueError(
+            f"eval_dir={held_out} has no shards, and wikipedia_source={source} gives training shards only; make them "
+            "from held-out text with python -m data.preprocess_bert_pretrain, or train without: --eval-dir none"
         )
     print(f"{folder} has no shards: making them from {source}", flush=True)
     return run(
