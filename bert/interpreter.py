@@ -88,7 +88,7 @@ _WRITTEN = re.compile(
 
 def runnable(text: str) -> str:
     """The text with each command of ours as it works in the current folder with this interpreter."""
-    return _WRITTEN.sub(_installed if _is_installed() else _in_checkout, text)
+    return _WRITTEN.sub(_installed if is_installed() else _in_checkout, text)
 
 
 def installed_command() -> str:
@@ -119,7 +119,7 @@ def _as_typed(program: Path) -> str:
     return program.name if is_found else _short(Path(os.path.abspath(program)))
 
 
-def _is_installed() -> bool:
+def is_installed() -> bool:
     """Whether the user has the console command in mind: it runs, or a program imported `bert_on_paddle`."""
     return INSTALLED_COMMAND in os.environ or __name__ != "bert.interpreter"
 
@@ -221,7 +221,7 @@ def remedy(words: list[str] | None = None) -> str:
         words = _words_of_command(getattr(sys, "orig_argv", sys.argv)) or []
     fit = _other_python()
     again = " ".join([_short(fit or CODE / ".venv/bin/python"), *map(shlex.quote, words)])
-    if _is_installed():
+    if is_installed():
         return "install the package again, with its dependencies"
     return f"run `{again}`" if fit else f"run `bash {_path('scripts/setup.sh')}` once, then `{again}`"
 

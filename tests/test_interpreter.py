@@ -13,6 +13,7 @@ import pytest
 
 from bert import REPOSITORY, interpreter
 from bert.interpreter import COMMANDS, INSTALLED_COMMAND, runnable
+from bert.launching.pretraining_plan import parse_launch_arguments
 
 TEXT = (
     "try `python run_squad.py --help`, or python -m data.inspect D; bash scripts/run_ner.sh, "
@@ -198,3 +199,11 @@ def test_the_scripts_import_nothing_from_the_current_folder(tmp_path):
         check=False,
     )
     assert done.returncode == 0 and done.stdout.startswith(f"usage: bash {REPOSITORY}/scripts/run_ner.sh"), done.stderr
+
+
+def test_results_of_an_installed_package_go_to_the_current_folder(environment, monkeypatch):
+    words = ["256", "6e-3", "amp", "1"]
+    inside = [config.run.output_dir for config in parse_launch_arguments(words).phases]
+    monkeypatch.setenv(INSTALLED_COMMAND, "bert-on-paddle")
+    assert [config.run.output_dir for config in parse_launch_arguments(words).phases] == [Path("results")] * 2
+    assert inside == [REPOSITORY / "results"] * 2

@@ -16,6 +16,7 @@ from bert import REPOSITORY
 from bert.config.command_line import parse_flags, resolve_config, suggest
 from bert.config.setting_sources import merged
 from bert.config.training_settings import derive
+from bert.interpreter import is_installed
 from bert.launching.arguments import (
     PRECISIONS,
     LauncherParser,
@@ -167,7 +168,8 @@ def split_phases(words: Sequence[str], launcher_flags: Iterable[str]) -> tuple[d
 
 def _positional_settings(values: Mapping[str, str], phase: int) -> dict[str, Any]:
     """The settings of one phase from the positional arguments."""
-    results = Path(values["code_dir"]) / "results"
+    is_own_copy = is_installed() and values["code_dir"] == str(REPOSITORY)  # results are no part of a package
+    results = (Path() if is_own_copy else Path(values["code_dir"])) / "results"
     settings: dict[str, Any] = {
         "config": f"phase{phase}_large",
         "global_batch_size": None,
