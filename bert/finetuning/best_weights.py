@@ -10,6 +10,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.writer import SaveFailed
 from bert.finetuning.config import FineTuningConfig
+from bert.reporting.figures import metric_form
 from bert.reporting.logs import to_json
 from bert.runtime.paddle_api import read_variable
 from bert.training.devices import Device
@@ -63,7 +64,8 @@ class BestWeights:
                 "the checkpoints are complete: free some space, then start again to resume"
             ) from error
         logger.info(
-            f"best so far: {self._metric.removeprefix('eval_')} {metrics[self._metric]:.4f} at step {step}, "
+            f"best so far: {self._metric.removeprefix('eval_')} "
+            f"{metrics[self._metric]:{metric_form(self._metric, metrics)}} at step {step}, "
             f"kept in {self._parent / str(step)}"
         )
 

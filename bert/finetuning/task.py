@@ -20,6 +20,7 @@ from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.prediction import predict
 from bert.model.objectives import Objective
+from bert.reporting.figures import metrics_line
 from bert.runtime.distributed import Group
 from bert.training.initialization import load_weights_to_use
 from bert.training.task import Session, Task
@@ -157,8 +158,7 @@ class FineTuning(Task):
         if not self._device.group.is_main:
             return {}
         metrics = self._score(outputs)
-        shown = (f"{name.removeprefix('eval_')} {value:.4f}" for name, value in metrics.items())
-        logger.info("  ".join([f"{self.config.stage()}:", *shown]))
+        logger.info(f"{self.config.stage()}:  {metrics_line(metrics)}")
         self._write(self._data.evaluation, outputs)
         return metrics | {name: metrics[key] for key, name in self._data.summary_names.items()}
 

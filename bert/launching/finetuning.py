@@ -11,11 +11,14 @@ from bert import REPOSITORY
 from bert.config.command_line import EntryPoint, dump_yaml, settings_or_answers, usage_errors
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.finetuning.inquiries import WORLD_SIZE
+from bert.interpreter import runnable
 from bert.launching.arguments import LauncherParser
 from bert.launching.previous_run import read_json
 from bert.launching.process_runner import Runner, repository_environment
 from bert.launching.ranks import Ranks, num_gpus, read_ranks
 from bert.launching.start_training import launch
+from bert.reporting.curves import curves_command
+from bert.reporting.figures import metric_form
 
 Row = tuple[str, str, str]  # title, key of summary.json, format
 _THROUGHPUT: list[Row] = [
@@ -48,7 +51,7 @@ def finetune(
         return _dry_run(plan)
     code = launch(REPOSITORY / plan.entry.script, plan.config, plan.ranks, Runner())
     if code == 0:
-        print("\n".join(result_lines(plan)))
+        print(runnable("\n".join(result_lines(plan))))
     return code
 
 
@@ -98,6 +101,9 @@ def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], lis
     if config.run.benchmark:
         return [*lines, f"Summary: {folder}/summary.json"]
     lines.append(f"Predictions and summary.json: {folder}")
+    if config.run.do_train and config.hardware.visualdl:
+        purpose, command = curves_command(folder)
+        lines.append(f"{purpose[0].upper()}{purpose[1:]}:  {command}")
     if (model := trained_model(config)) is not None:
         lines.append(f"Use the model:  python {plan.entry.script} --from-pretrained-params {model} {to_use}")
     return lines
@@ -106,7 +112,7 @@ def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], lis
 def evaluation_scores(summary: Mapping[str, Any]) -> list[Row]:
     """All metrics of the evaluation."""
     names = [name for name, value in summary.items() if name.startswith("eval_") and isinstance(value, float)]
-    return [(name.removeprefix("eval_").replace("_", " "), name, ".4f") for name in names]
+    return [(name.removeprefix("eval_").replace("_", " "), name, metric_form(name, summary)) for name in names]
 
 
 def trained_model(config: FineTuningConfig) -> Path | None:

@@ -5,11 +5,13 @@ steps in metrics.jsonl, without the steps that it repeats.
 """
 
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
 from bert.reporting.report_reading import read_metrics
 
+_PORT = 8040
 REPLAYED_ROWS = 2_000  # of the training metrics; VisualDL itself draws a sample of about that many points
 # Columns of the table: sections that are changed most first, then facts such as world_size, then the model's sizes.
 _SECTIONS = ("optimizer", "batch", "run", "precision", "data")
@@ -17,6 +19,12 @@ _LAST_SECTION = "model"
 # Settings that do not change the result, such as paths.
 _OTHER_SECTIONS = ("initialization", "hardware", "training_data")
 _OTHER_SETTINGS = ("_dir", "_file", "_prefix", "_freq", "num_workers", "keep_checkpoints", "num_steps_per_checkpoint")
+
+
+def curves_command(folder: Path | str) -> tuple[str, str]:
+    """(purpose, command) that shows the curves of all runs below a folder. VisualDL itself opens on an empty page."""
+    command = f"visualdl --logdir {shlex.quote(str(folder))} --port {_PORT}"
+    return f"the curves in a browser, at http://localhost:{_PORT}/app/scalar", command
 
 
 class Curves:

@@ -19,15 +19,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from bert.reporting.curves import Curves
+from bert.reporting.figures import metrics_line
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
 MESSAGES = logging.getLogger("bert")
-CONSOLE_METRICS = (
-    ("epochs", "{:.2f}"),
-    ("loss", "{:.4f}"),
-    ("learning_rate", "{:.2e}"),
-    ("seqs_per_sec", "{:.1f}"),
-)
+CONSOLE_METRICS = (("epochs", "{:.2f}"), ("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
 
 
 class Sink:
@@ -175,10 +171,7 @@ class RunLog(Log):
         self._line([epoch, step], metrics)
         self._scalars(step, metrics)
         self._row({"step": step, "epoch": epoch, **metrics})
-        self._show(
-            f"step {step}/{self._total_steps}  held out: "
-            + "  ".join(f"{name.removeprefix('eval_')} {value:.4f}" for name, value in metrics.items())
-        )
+        self._show(f"step {step}/{self._total_steps}  held out: {metrics_line(metrics)}")
 
     def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
         self._line([epoch, step], values)

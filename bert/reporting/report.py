@@ -3,12 +3,14 @@
     python -m bert.reporting results/quickstart/phase1 results/other/phase1 --html report.html
 
 A RUN is the folder of a stage (phase1, squad, ...) with metrics.jsonl, config.yaml and summary.json, or a folder of
-such folders. Runs that are not finished, were stopped or are damaged are reported as far as they can be read.
+any number of such folders at any depth, as for `visualdl --logdir`. Runs that are not finished, were stopped or are
+damaged are reported as far as they can be read; `--list` only names the runs.
 """
 
 import io
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 from bert.config.command_line import usage_errors
 from bert.files import write_atomically
 from bert.help_parser import HelpParser
+from bert.reporting.figures import metric_form
 from bert.reporting.logs import duration
 from bert.reporting.report_document import Block, Heading, Picture, Table, Text, to_html, to_markdown
 from bert.reporting.report_reading import RunRecord, find_runs, read_run
@@ -28,7 +31,9 @@ _MOST_POINTS = 2_000  # of one curve
 
 def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     """The whole report."""
-    blocks: list[Block] = [Heading("Results"), results_table(runs)]
+    now = time.strftime("%Y-%m-%d %H:%M")
+    until = ", ".join(f"{run.name} until update {run.last_step() or 0:,}" for run in runs)
+    blocks: list[Block] = [Text(f"Read at {now}: {until}."), Heading("Results"), results_table(runs)]
     blocks += [Text(f"{run.name}: {complaint}") for run in runs for complaint in run.complaints]
     blocks.append(Heading("Curves"))
     pictures = [picture for name in plotted_metrics(runs) if (picture := draw(name, runs)) is not None]
@@ -57,14 +62,17 @@ def results_table(runs: Sequence[RunRecord]) -> Table:
     add("final loss", [run.last("loss") if loss is None else loss for run, loss in zip(runs, final, strict=True)])
     names = {name for run in runs for name in [*run.summary, *run.metric_names()]}
     for name in sorted(name for name in names if name.startswith("eval_")):
-        add(name.replace("_", " "), [run.last(name) for run in runs])
+        add(name.replace("_", " "), [_metric(name, run) for run in runs])
+        if name == "eval_masked_lm_loss":
+            add("unigram entropy, to be below", [run.summary.get("unigram_entropy") for run in runs])
     for title, name, else_median in (
         ("sequences/s", "training_sequences_per_second", "seqs_per_sec"),
         ("inference sequences/s", "inference_sequences_per_second", ""),
         ("tokens/s", "tokens_per_second", "tokens_per_sec"),
-        ("model FLOPs utilisation", "mfu", "mfu"),
     ):
         add(title, [run.summary.get(name) or _median(run, else_median) for run in runs])
+    utilisations = [run.summary.get("mfu") or _median(run, "mfu") for run in runs]
+    add("model FLOPs utilisation", [None if value is None else f"{value:.1%}" for value in utilisations])
     add("skipped updates", [run.last("skipped_steps") for run in runs])
     add("loss scale", [run.last("loss_scale") for run in runs])
     add("ranks", [run.summary.get("world_size") for run in runs])
@@ -88,7 +96,7 @@ def _progress(run: RunRecord) -> str | None:
     text = f"{done:,}" + (f" of {total:,}" if isinstance(total, int) and total > 0 else "")
     if run.summary.get("interrupted_by"):
         return f"{text}, stopped by {run.summary['interrupted_by']}"
-    return text if run.summary.get("finished", bool(run.summary)) else f"{text}, not finished"
+    return text if run.summary.get("finished", "steps" in run.summary) else f"{text}, not finished"
 
 
 def plotted_metrics(runs: Sequence[RunRecord]) -> list[str]:
@@ -99,24 +107,30 @@ def plotted_metrics(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def draw(name: str, runs: Sequence[RunRecord]) -> Picture | None:
-    """The plot of one metric of all runs over the steps; None if no run has a number of it."""
-    curves = [(run.name, run.curve(name)) for run in runs]
-    curves = [(label, curve[:: max(1, -(-len(curve) // _MOST_POINTS))]) for label, curve in curves if curve]
+    """The plot of one metric of all runs over the steps; phase 2 follows phase 1. None if no run has a number of it."""
+    curves = [(run, run.curve(name)) for run in runs]
+    curves = [(run, curve[:: max(1, -(-len(curve) // _MOST_POINTS))]) for run, curve in curves if curve]
     if not curves:
         return None
     from matplotlib.figure import Figure  # slow to import; a Figure without pyplot needs no display
 
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
-    for label, curve in curves:
-        steps, values = zip(*curve, strict=True)
-        shown = label.replace("$", r"\$").lstrip("_")  # $ would begin a formula, and a first underscore hide the label
-        axes.plot(steps, values, label=shown, linewidth=1.2, marker="." if len(curve) < 30 else None)
+    for run, curve in curves:
+        before = updates_before(run, runs)
+        steps, values = zip(*((before + step, value) for step, value in curve), strict=True)
+        shown = run.name.replace("$", r"\$").lstrip(
+            "_"
+        )  # $ would begin a formula, and a first underscore hide the label
+        (line,) = axes.plot(steps, values, label=shown, linewidth=1.2, marker="." if len(curve) < 30 else None)
+        entropy = run.summary.get("unigram_entropy")
+        if name == "eval_masked_lm_loss" and isinstance(entropy, float):
+            ends = (before, max(before + (run.last_step() or 0), before + 1))
+            axes.plot(
+                ends, (entropy, entropy), color=line.get_color(), linestyle=":", label=f"{shown}: unigram entropy"
+            )
     if name in _LOGARITHMIC and all(value > 0 for _, curve in curves for _, value in curve):
         axes.set_yscale("log", base=2 if name == "loss_scale" else 10)
-    entropies = {value for run in runs if isinstance(value := run.summary.get("unigram_entropy"), float)}
-    if name == "eval_masked_lm_loss" and len(entropies) == 1:
-        axes.axhline(entropies.pop(), color="gray", linestyle=":", label="unigram entropy")
     title = name.removeprefix("eval_").replace("_", " ") + (" (held out)" if name.startswith("eval_") else "")
     axes.set(title=title, xlabel="updates")
     axes.grid(alpha=0.3)
@@ -125,6 +139,14 @@ def draw(name: str, runs: Sequence[RunRecord]) -> Picture | None:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
     return Picture(title, file.getvalue())
+
+
+def updates_before(run: RunRecord, runs: Sequence[RunRecord]) -> int:
+    """Updates of the phase 1 in the same output folder, if the run is its phase 2; else 0."""
+    if run.directory.name != "phase2":
+        return 0
+    first = run.directory.resolve().with_name("phase1")
+    return next((other.last_step() or 0 for other in runs if other.directory.resolve() == first), 0)
 
 
 def differences(runs: Sequence[RunRecord]) -> list[Block]:
@@ -156,6 +178,11 @@ def _settings(runs: Sequence[RunRecord]) -> list[Block]:
     return blocks or [Text("No run has a readable config.yaml.")]
 
 
+def _metric(name: str, run: RunRecord) -> str | None:
+    value, form = run.last(name), metric_form(name, dict.fromkeys(run.metric_names()))
+    return value if value is None or form == ".4f" else format(value, form)
+
+
 def _median(run: RunRecord, name: str) -> float | None:
     values = sorted(value for _, value in run.curve(name))
     return values[len(values) // 2] if values else None
@@ -180,17 +207,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = HelpParser(prog="python -m bert.reporting", description=__doc__)
     parser.add_argument("run", nargs="+", type=Path, metavar="RUN", help="folder of a stage, or of several")
     output = parser.add_mutually_exclusive_group()
+    output.add_argument("--list", action="store_true", help="only print the runs that were found")
     output.add_argument("--html", type=Path, metavar="FILE", help="write HTML (default: report.html in the first RUN)")
     output.add_argument("--markdown", type=Path, metavar="FILE", help="write Markdown")
     arguments = parser.parse_args(argv)
     with usage_errors():
         directories = find_runs(arguments.run)
         runs = [read_run(path, name) for path, name in zip(directories, run_names(directories), strict=True)]
+        if arguments.list:
+            print("\n".join(f"{run.directory}   {_progress(run) or 'nothing logged yet'}" for run in runs))
+            return
         title = f"Training report: {', '.join(run.name for run in runs)}"
         path = arguments.markdown or arguments.html or arguments.run[0] / "report.html"
         render = to_markdown if arguments.markdown else to_html
         write_atomically(path, render(title, blocks_of(runs)).encode())
-    print(f"wrote {path}")
+    print(f"wrote {path}{f', of {len(runs)} runs (--list names them)' if len(runs) > 1 else ''}")
     for run in runs:
         for complaint in run.complaints:
             print(f"{run.name}: {complaint}", file=sys.stderr)

@@ -11,6 +11,7 @@ import yaml
 
 METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
 Row = dict[str, Any]
+_LASTING = ("unigram_entropy", "world_size")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class RunRecord:
     checkpoint_bytes: int
     complaints: list[str] = field(default_factory=list)
 
+    def last_step(self) -> int | None:
+        """The last update with a row; without rows that of the summary."""
+        return max((row["step"] for row in [*self.training, *self.held_out]), default=self.summary.get("steps"))
+
     def curve(self, name: str) -> list[tuple[int, float]]:
         """(step, value) where the metric is a number."""
         rows = self.held_out if name.startswith("eval_") else self.training
@@ -62,26 +67,32 @@ class RunRecord:
 
 
 def find_runs(paths: list[Path]) -> list[Path]:
-    """The runs' folders: a path that holds metrics, else its subfolders that do.
+    """The runs' folders: a path that holds metrics, else all folders below it that do.
 
     Raises:
         ValueError: a path with neither.
     """
     found: list[Path] = []
     for path in paths:
-        inside = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
-        runs = [path] if _is_run(path) else inside
+        runs = _runs_below(path)
         if not runs:
             raise ValueError(
-                f"run={path} must be a folder with {METRICS} or {CONFIG}, or with such folders in it; "
+                f"run={path} must be a folder with {METRICS} or {CONFIG}, or with such folders below it; "
                 "give OUTPUT_DIR or OUTPUT_DIR/STAGE of a run"
             )
         found += [run for run in runs if run not in found]
     return found
 
 
-def _is_run(path: Path) -> bool:
-    return path.is_dir() and ((path / METRICS).is_file() or (path / CONFIG).is_file())
+def _runs_below(path: Path) -> list[Path]:
+    """The path if it is a run, else those in its folders; a run is not searched for others, such as its benchmark."""
+    if (path / METRICS).is_file() or (path / CONFIG).is_file():
+        return [path]
+    try:
+        inside = sorted(child for child in path.iterdir() if child.is_dir() and not child.is_symlink())
+    except OSError:
+        return []
+    return [run for child in inside for run in _runs_below(child)]
 
 
 def read_run(directory: Path, name: str) -> RunRecord:
@@ -90,6 +101,14 @@ def read_run(directory: Path, name: str) -> RunRecord:
     training, held_out = read_metrics(directory / METRICS, complaints)
     settings = _mapping(directory / CONFIG, yaml.safe_load, complaints)
     summary = _mapping(directory / SUMMARY, json.loads, complaints)
+    newest = max((row["step"] for row in [*training, *held_out]), default=0)
+    if newest > summary.get("steps", newest):  # an earlier start ended with it
+        complaints.append(
+            f"{SUMMARY} is of update {summary['steps']:,}, and the run went on to {newest:,}; its figures are those "
+            f"of {METRICS}"
+        )
+        summary = {}
+    summary = {**_facts(directory / LOG), **summary}
     legs = read_legs(directory / LOG)
     if not training and not held_out:
         complaints.append(f"{METRICS} has no rows: the run has not reached its first log line")
@@ -115,6 +134,15 @@ def read_metrics(metrics_file: Path, complaints: list[str]) -> tuple[list[Row], 
             kept.pop()
         kept.append(row)
     return training, held_out
+
+
+def _facts(log_file: Path) -> Row:
+    """What the last start logged before its first update and no update changes."""
+    facts: Row = {}
+    for record in _json_lines(log_file, [], prefix="DLLL "):
+        if record.get("step") == "PARAMETER" and isinstance(record.get("data"), dict):
+            facts = {name: record["data"][name] for name in _LASTING if record["data"].get(name) is not None}
+    return facts
 
 
 def read_legs(log_file: Path) -> list[Leg]:

@@ -7,9 +7,10 @@ import pytest
 from bert.config.training_settings import derive
 from bert.launching import finetuning, glue, ner, squad
 from bert.launching import ranks as launch_ranks
-from bert.launching.finetuning import result_lines, trained_model
+from bert.launching.finetuning import evaluation_scores, result_lines, trained_model
 from bert.launching.glue import plan
 from bert.launching.ranks import Ranks
+from bert.reporting.figures import metrics_line, spoken_duration
 
 
 @pytest.fixture
@@ -68,11 +69,23 @@ def test_a_dry_run_counts_the_data_and_starts_nothing(tmp_path, monkeypatch, cap
     assert "not read: do_train=true needs train_file" in shown and "steps      3 epochs" in shown and "memory" in shown
 
 
+def test_scores_are_shown_as_people_write_them():
+    glue_scores = {"eval_accuracy": 0.885, "eval_f1": 0.54, "eval_matthews": 0.5211, "eval_loss": 0.3}
+    shown = [format(glue_scores[name], form) for _, name, form in evaluation_scores(glue_scores)]
+    assert shown == ["88.5%", "54.0%", "0.5211", "0.3000"]
+    assert metrics_line(glue_scores) == "accuracy 88.5%  f1 54.0%  matthews 0.5211  loss 0.3000"
+    assert metrics_line({"eval_exact_match": 80.8123, "eval_f1": 88.1}) == "exact_match 80.81  f1 88.10"
+    found = [spoken_duration(seconds) for seconds in (1, 48.4, 402, 9000)]
+    assert found == ["1 second", "48 seconds", "6.7 minutes", "2.5 hours"]
+
+
 def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     found = plan(words)
     folder = found.config.stage_dir()
     (folder / "benchmark").mkdir(parents=True)
     (folder / "summary.json").write_text(json.dumps({"eval_f1": 0.5}))
+    visualdl = ["The", "curves", "in", "a", "browser,", "at", "http://localhost:8040/app/scalar:", "visualdl"]
+    curves = [*visualdl, "--logdir", str(folder), "--port", "8040"]
     (folder / "benchmark/summary.json").write_text(json.dumps({"training_sequences_per_second": 7.25}))
 
     def lines(plan):
@@ -80,7 +93,7 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
         return [line.split() for line in result_lines(plan, lambda summary: rows, "--do-predict")]
 
     said = ["Predictions", "and", "summary.json:", str(folder)]
-    assert lines(found) == [[], ["F1", "0.50"], [], said]
+    assert lines(found) == [[], ["F1", "0.50"], [], said, curves]
     config = derive(found.config, benchmark=True)
     throughput = ["training,", "sequences/s", "7.2"]
     assert lines(found._replace(config=config)) == [

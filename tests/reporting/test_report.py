@@ -13,7 +13,7 @@ import pytest
 from bert import REPOSITORY
 from bert.reporting.curves import REPLAYED_ROWS
 from bert.reporting.logs import RunLog, append
-from bert.reporting.report import blocks_of, differences, draw, main, results_table, run_names
+from bert.reporting.report import blocks_of, differences, draw, main, results_table, run_names, updates_before
 from bert.reporting.report_document import Heading, Picture, Table, Text, to_html, to_markdown
 from bert.reporting.report_reading import find_runs, read_legs, read_run
 
@@ -90,6 +90,53 @@ def test_an_unfinished_run_is_reported_from_its_rows(tmp_path):
     shown = results(read_run(make_run(tmp_path / "phase1", finished=False), "a"))
     assert shown["updates"] == ["8 of 8, not finished"] and shown["sequences/s"] == ["100"]
     assert shown["final loss"] == ["9.2"]  # the last one logged
+
+
+def test_a_live_run_that_was_continued_is_not_reported_by_its_old_summary(tmp_path):
+    directory = make_run(tmp_path / "phase1")
+    append(directory / "metrics.jsonl", json.dumps({"step": 9, "epoch": 0, "loss": 7.75}) + "\n")
+    append(directory / "metrics.jsonl", json.dumps({"step": 9, "epoch": 0, "eval_masked_lm_loss": 4.5}) + "\n")
+    parameters = {"type": "LOG", "timestamp": "1", "step": "PARAMETER", "data": {"unigram_entropy": 5.875}}
+    append(directory / "log.jsonl", f"DLLL {json.dumps(parameters)}\n")
+    run = read_run(directory, "a")
+    shown = results(run)
+    assert shown["updates"] == ["9 of 8, not finished"] and shown["final loss"] == ["7.75"]
+    assert shown["eval masked lm loss"] == ["4.5"] and shown["unigram entropy, to be below"] == ["5.875"]
+    assert "summary.json is of update 8, and the run went on to 9" in run.complaints[0]
+    assert "a until update 9." in blocks_of([run])[0].text
+
+
+def test_phase_2_follows_phase_1(tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    drawn, plot = {}, Axes.plot
+
+    def noting(axes, x, y, **options):
+        drawn[options["label"]] = (min(x), max(x))
+        return plot(axes, x, y, **options)
+
+    runs = [read_run(make_run(tmp_path / name), name) for name in ("phase1", "phase2")]
+    monkeypatch.setattr(Axes, "plot", noting)
+    draw("eval_masked_lm_loss", runs)
+    assert drawn == {
+        "phase1": (4, 8),
+        "phase1: unigram entropy": (0, 8),
+        "phase2": (12, 16),
+        "phase2: unigram entropy": (8, 16),
+    }
+    assert updates_before(runs[1], runs[1:]) == 0  # alone it begins at 0
+
+
+def test_runs_are_found_at_any_depth_and_listed(tmp_path, capsys):
+    for name in ("a/phase1", "a/phase2", "b/deeper/squad"):
+        make_run(tmp_path / name)
+    (tmp_path / "a/phase1/benchmark").mkdir()
+    (tmp_path / "a/phase1/benchmark/config.yaml").write_text("seed: 1\n")
+    main([str(tmp_path), "--list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{tmp_path / name}   8 of 8" for name in ("a/phase1", "a/phase2", "b/deeper/squad")]
+    main([str(tmp_path)])
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'report.html'}, of 3 runs (--list names them)\n"
 
 
 def test_only_settings_that_differ_are_compared(tmp_path):
