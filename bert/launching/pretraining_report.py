@@ -8,11 +8,14 @@ from typing import Any
 from bert.interpreter import runnable
 from bert.launching.pretraining_plan import LaunchPlan
 from bert.launching.previous_run import read_json
+from bert.reporting.curves import curves_command
+from bert.reporting.figures import spoken_duration
 from bert.reporting.report_reading import RunRecord, read_run
 
 _ROWS = (  # title, key of summary.json, format
     ("updates", "steps", ","),
     ("training loss (masked LM + next sentence)", "final_loss", ".3f"),
+    ("masked-LM loss before training, held out (nats)", "initial_eval_masked_lm_loss", ".3f"),
     ("masked-LM loss, held out (nats)", "eval_masked_lm_loss", ".3f"),
     ("unigram entropy, to be below (nats)", "unigram_entropy", ".3f"),
     ("masked-LM accuracy, held out", "eval_masked_lm_accuracy", ".1%"),
@@ -25,6 +28,18 @@ _ROWS = (  # title, key of summary.json, format
 
 
 def show(plan: LaunchPlan, seconds: float) -> None:
+    """Write summary.json and loss.png beside the phases, print the table and what to do next."""
+    show_figures(plan, seconds)
+    show_commands(next_commands(plan))
+
+
+def show_commands(commands: Sequence[tuple[str, str]]) -> None:
+    """Print (purpose, command) as lines that work here."""
+    lines = [f"  {command}   # {purpose}" for purpose, command in commands]
+    print(runnable("\n".join(["Next, try:", *lines])))
+
+
+def show_figures(plan: LaunchPlan, seconds: float) -> None:
     """Write summary.json and loss.png beside the phases, and print the table."""
     output_dir = plan.phases[0].run.output_dir
     runs = [read_run(config.stage_dir(), config.stage()) for config in plan.phases]
@@ -37,8 +52,7 @@ def show(plan: LaunchPlan, seconds: float) -> None:
     except Exception as error:  # a picture is never worth a failed run
         print(f"no picture: {error}")
     print_table(summaries)
-    print(f"\n{seconds / 60:.1f} minutes. Summary: {summary_file}. Picture: {picture}")
-    print(runnable("\n".join(["Next, try:", *next_commands(plan)])))
+    print(f"\n{spoken_duration(seconds)}. Summary: {summary_file}. Picture: {picture}")
 
 
 def print_table(summaries: dict[str, dict[str, Any]]) -> None:
@@ -51,6 +65,8 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
         table.add_column(phase.replace("phase", "phase "), justify="right")
     for title, key, form in _ROWS:
         values = [summary.get(key) for summary in summaries.values()]
+        if key.startswith("initial_") and not any(values):  # the weights were random
+            continue
         table.add_row(title, *("-" if value is None else format(value, form) for value in values))
     console = Console()
     with console.capture() as text:  # on a closed pipe rich would end the process
@@ -58,15 +74,15 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
     print(text.get())
 
 
-def next_commands(plan: LaunchPlan) -> list[str]:
+def next_commands(plan: LaunchPlan) -> list[tuple[str, str]]:
+    """(purpose, command as in the documents)."""
     output_dir = plan.phases[-1].run.output_dir
-    commands = [
-        ("the curves in a browser", f"visualdl --logdir {output_dir}"),
+    return [
+        curves_command(output_dir),
         ("train longer", "bash scripts/run_pretraining.sh --output-dir results/longer --phase1-max-steps 4000"),
         ("what BERT-large on 8 GPUs would take", "bash scripts/run_pretraining.sh --config large --dry-run"),
         ("fine-tune what was trained", "bash scripts/run_squad.sh --help"),
     ]
-    return [f"  {command}   # {purpose}" for purpose, command in commands]
 
 
 def draw(picture: Path, runs: Sequence[RunRecord], max_steps: Sequence[int]) -> None:

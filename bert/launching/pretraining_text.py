@@ -6,26 +6,29 @@ more --hours, --epochs or --max-steps it trains longer. Exit codes as in `pretra
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import dump_yaml, resolve_config, usage_errors
 from bert.config.training_settings import derive
 from bert.files import only_writer
-from bert.launching import pretraining_report, pretraining_text_data
+from bert.launching import pretraining_report, pretraining_text_data, pretraining_text_report
 from bert.launching.pretraining_plan import LaunchPlan, Preparation
 from bert.launching.pretraining_text_arguments import TextRequest, read_text_arguments
 from bert.launching.pretraining_text_facts import machine_facts, text_facts
-from bert.launching.pretraining_text_record import TextRecord, new_record, read_record
+from bert.launching.pretraining_text_record import TextRecord, as_first_asked, new_record, read_record
 from bert.launching.pretraining_text_speed import measure_speeds
 from bert.launching.pretraining_text_steps import extended_steps, steps_in_time_left, steps_of_new_phase
-from bert.launching.previous_run import has_checkpoint, is_done, read_json, refuse_other_run
+from bert.launching.previous_run import has_checkpoint, is_done, read_json, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import explain_exit
-from bert.planning.own_text import TextPlan, duration, make_plan, step_settings
+from bert.planning.own_text import TextPlan, duration, make_plan, num_evaluations, step_settings
 from bert.planning.own_text_choices import as_table, choices, warnings
 from bert.planning.own_text_model import candidates
 from bert.pretraining.config import PretrainingConfig
@@ -34,7 +37,7 @@ from bert.samples.manifest import read_manifest
 from data.text.readers import Reading
 
 _FIRST_LEG = 0.15  # of a phase's updates, after which its number is corrected by the speed of the training itself
-_FIRST_LEG_SECONDS = 300.0  # shorter phases are not interrupted
+_FIRST_LEG_SECONDS = 120.0  # shorter phases are not interrupted
 _CORRECTED = 0.05  # a smaller correction is not worth it
 
 Train = Callable[[LaunchPlan, PretrainingConfig, Runner], int]
@@ -46,6 +49,7 @@ def main(argv: Sequence[str], train: Train) -> int:
     Args:
         train: starts the ranks of a phase; its exit code.
     """
+    started = time.time()
     with usage_errors():
         request = read_text_arguments(argv)
         record, plan = plan_of(request)
@@ -60,7 +64,7 @@ def main(argv: Sequence[str], train: Train) -> int:
             config.batch.gradient_accumulation_steps(plan.candidate.ranks)
             refuse_other_run(config)
         with only_writer(request.output_dir):
-            return _Run(request, plan, record, Runner(), train).run()
+            return _Run(request, plan, record, Runner(), train).run(started)
 
 
 def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
@@ -76,7 +80,7 @@ def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
                 f"config={request.wishes.model} differs from {before.model} of the run in {request.output_dir}; pass "
                 "another --output-dir, or delete that one"
             )
-        wishes = dataclasses.replace(request.wishes, hours=before.hours, epochs=before.epochs, model=before.model)
+        wishes = as_first_asked(request.wishes, before)
         found = candidates(before.text, before.machine, wishes)
         return before, make_plan(before.text, before.machine, wishes, found, before.speeds)
     options = request.import_options
@@ -140,20 +144,22 @@ class _Run:
     """The run of a plan: data, phase 1, phase 2, results."""
 
     def __init__(self, request: TextRequest, plan: TextPlan, record: TextRecord, runner: Runner, train: Train) -> None:
-        self._request, self._plan, self._record, self._runner, self._train = request, plan, record, runner, train
-        if request.wishes.hours is not None:
-            self._plan = dataclasses.replace(plan, wishes=dataclasses.replace(plan.wishes, hours=request.wishes.hours))
+        self._request, self._record, self._runner, self._train = request, record, runner, train
+        self._plan = dataclasses.replace(plan, wishes=request.wishes)
 
-    def run(self) -> int:
-        self._record.begin()
+    def run(self, started: float) -> int:
+        """Args: started: time of the start of the command, from which its hours count."""
+        self._record.begin(started)
         try:
             if code := self._prepare():
                 return code
             self._extend()
+            configs = self._configs()
+            was_done = len(self._record.steps) == len(configs) and all(map(is_done, configs.values()))
             for phase in self._plan.phases:
                 if code := self._phase(phase):
                     return code
-            self._report()
+            self._report(was_done)
             return 0
         finally:
             self._record.end()
@@ -185,7 +191,7 @@ class _Run:
                 record,
                 asked,
                 done=done,
-                speed=self._speed(started),
+                updates_per_second=self._updates_per_second(started, done),
                 samples=self._samples(started) / self._plan.duplicate_factor,
             )
             if record.steps[started] != before:
@@ -206,7 +212,16 @@ class _Run:
         return planned if before is None else planned * before / self._plan.phases[phase - 1].sequences_per_second
 
     def _seen_speed(self, phase: int) -> float | None:
-        return read_json(self._request.output_dir / f"phase{phase}/summary.json").get("training_sequences_per_second")
+        return self._summary(phase).get("training_sequences_per_second")
+
+    def _updates_per_second(self, phase: int, done: int) -> float:
+        """As the phase had it until now, with evaluations and checkpoints; as planned, if it has made none."""
+        seconds = self._summary(phase).get("e2e_train_time")
+        made = self._plan.phases[phase]
+        return done / seconds if seconds and done else made.steps / made.seconds_of(made.steps, self._speed(phase))
+
+    def _summary(self, phase: int) -> dict[str, Any]:
+        return read_json(self._request.output_dir / f"phase{phase}/summary.json")
 
     def _samples(self, phase: int) -> int:
         manifest = read_manifest(pretraining_text_data.shards(self._request, phase, "train"))
@@ -215,14 +230,12 @@ class _Run:
 
     def _sample_ratio(self, phase: int) -> float:
         """Samples that the text gave, as a share of the estimate."""
-        plan = self._plan
-        tokens = plan.tokens * (1 - plan.held_out_fraction) * plan.duplicate_factor
-        return self._samples(phase) / max(tokens / (0.92 * plan.candidate.lengths[phase]), 1)
+        return self._samples(phase) / max(self._plan.samples(phase) * self._plan.duplicate_factor, 1)
 
     # ---- training ----------------------------------------------------------------------------------------------------
 
     def _phase(self, phase: int) -> int:
-        made, record = self._plan.phases[phase], self._record
+        record = self._record
         if phase not in record.steps:
             steps = steps_of_new_phase(
                 self._plan, phase, record, sample_ratio=self._sample_ratio(phase), speed=self._speed(phase)
@@ -240,15 +253,18 @@ class _Run:
                 break
             self._correct(phase, config)
             config = self._with_steps(phase)
-        del made
         return 0
 
     def _with_steps(self, phase: int) -> PretrainingConfig:
         """The settings with the recorded steps; evaluations are spread over those of the phase's start."""
-        config, made, given = self._configs()[phase], self._plan.phases[phase], self._request.wishes
+        config, made, steps = self._configs()[phase], self._plan.phases[phase], self._record.steps[phase]
         if has_checkpoint(config):
-            return config
-        spread = step_settings(self._record.steps[phase], made.evaluations)
+            before = yaml.safe_load(settings_asked_for(config).read_text(encoding="utf-8"))
+            spread = {name: before.get(name) for name in ("eval_freq", "num_steps_per_checkpoint")}
+        else:
+            speed = self._speed(phase)
+            spread = dict(step_settings(steps, num_evaluations(made.seconds_of(steps, speed), made.evaluated, speed)))
+        given = self._request.wishes
         return derive(config, **{name: value for name, value in spread.items() if given.setting(phase, name) is None})
 
     def _first_leg(self, config: PretrainingConfig) -> int | None:
@@ -256,13 +272,15 @@ class _Run:
         phase, wishes = config.run.phase, self._plan.wishes
         if wishes.hours is None or wishes.setting(phase, "max_steps") or has_checkpoint(config):
             return None
-        if config.run.steps_this_run or self._plan.phases[phase].seconds < _FIRST_LEG_SECONDS:
+        seconds = self._plan.phases[phase].seconds_of(config.run.max_steps, self._speed(phase))
+        if config.run.steps_this_run or seconds < _FIRST_LEG_SECONDS:
             return None
         return max(1, round(config.run.max_steps * _FIRST_LEG))
 
     def _correct(self, phase: int, config: PretrainingConfig) -> None:
         done, before = max(list_steps(config.checkpoint_dir()), default=0), config.run.max_steps
-        steps = steps_in_time_left(self._plan, phase, self._record, done=done, speed=self._speed(phase))
+        rate = self._updates_per_second(phase, done)
+        steps = steps_in_time_left(self._plan, phase, self._record, done=done, updates_per_second=rate)
         if abs(steps - before) > _CORRECTED * before:
             print(f"phase {phase}: {before:,} updates become {steps:,}, by its own speed", flush=True)
             self._record.steps[phase] = max(steps, done + 1)
@@ -283,5 +301,14 @@ class _Run:
             planning=None,
         )
 
-    def _report(self) -> None:
-        pretraining_report.show(self._launch_plan(), self._record.used())
+    def _report(self, was_done: bool) -> None:
+        output_dir, configs = self._request.output_dir, self._configs()
+        pretraining_report.show_figures(self._launch_plan(), self._record.used())
+        samples = {phase: self._samples(phase) for phase in configs}
+        print("\n".join(pretraining_text_report.result_lines(self._plan, configs, samples)) + "\n", flush=True)
+        if was_done:
+            print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
+        else:
+            pretraining_text_report.demonstrate(output_dir, self._request.code_dir / "run_predict.py", self._runner)
+        again = self._request.longer(self._plan.seconds() / 3600)
+        pretraining_report.show_commands(pretraining_text_report.next_commands(output_dir, again, self._plan))

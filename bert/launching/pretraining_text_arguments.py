@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from bert import REPOSITORY
 from bert.config.architecture import BertConfig
 from bert.config.command_line import resolve_config, suggest
 from bert.config.flags import flat_fields, is_optional
+from bert.conversion.downloading import resolve
 from bert.conversion.reading import read_pretrained
 from bert.conversion.shapes import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens
@@ -47,6 +49,7 @@ class TextRequest:
         flags: of the training as they were given, of both phases and of each one; without those of the plan.
         tokens: the vocabulary that is given, by a file or by pre-trained weights; None: it will be trained.
         import_options: of data.import_text.
+        words: the command line.
     """
 
     text: tuple[Path, ...]
@@ -65,6 +68,28 @@ class TextRequest:
     create_logfile: bool
     dry_run: bool
     show_config: bool
+    words: tuple[str, ...]
+
+    def longer(self, hours: float) -> str:
+        """The command line that trains twice as long."""
+        if self.wishes.epochs is not None:
+            flag, value = "epochs", f"{2 * self.wishes.epochs:g}"
+        elif (steps := self.wishes.settings.get("max_steps")) is not None:
+            flag, value = "max-steps", str(2 * steps)
+        else:
+            flag, value = "hours", f"{2 * (self.wishes.hours or hours):.2g}"
+        return f"bash scripts/run_pretraining.sh {shlex.join(_replaced(self.words, flag, value))}"
+
+
+def _replaced(words: Sequence[str], flag: str, value: str) -> list[str]:
+    """The words with `--flag value` in place of what they say of it."""
+    kept: list[str] = []
+    for word in words:
+        if kept and kept[-1] == f"--{flag}":
+            kept.pop()
+        elif not word.startswith(f"--{flag}="):
+            kept.append(word)
+    return [*kept, f"--{flag}", value]
 
 
 def has_text(argv: Sequence[str]) -> bool:
@@ -131,6 +156,7 @@ def read_text_arguments(argv: Sequence[str]) -> TextRequest:
         create_logfile=launcher.get("create_logfile", "false") == "true",
         dry_run=launcher.get("dry_run", False),
         show_config=launcher.get("show_config", False),
+        words=tuple(argv),
     )
 
 
@@ -216,7 +242,7 @@ def _model(launcher: dict[str, Any], common: dict[str, Any]) -> str | None:
 def _tokens(weights: str | None, vocab_file: str | None) -> tuple[Tokens | None, Weights | None]:
     """The vocabulary that was given, and what pre-trained weights bring."""
     if weights is not None:
-        pretrained = read_pretrained(Path(weights))
+        pretrained = read_pretrained(resolve(weights))
         tokens = find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
         if pretrained.config is None or tokens is None:
             missing = "config.json with the model's sizes" if pretrained.config is None else "vocab.txt"

@@ -21,6 +21,7 @@ class TextRecord:
 
     Attributes:
         hours, epochs: that the latest start asked for.
+        first: what decides the plan: hours, epochs and max_steps (by phase) that the first start asked for.
         steps: of the phases whose training was started.
         seconds_used: by all starts that ended.
         begun: time of the start that is running, or that was killed; None: none is.
@@ -33,17 +34,18 @@ class TextRecord:
     hours: float | None
     epochs: float | None
     model: str | None
+    first: dict[str, Any]
     steps: dict[int, int] = dataclasses.field(default_factory=dict)
     seconds_used: float = 0.0
     begun: float | None = None
 
-    def begin(self) -> None:
-        """Start the clock. Of a start that was killed, the time until its last sign of life counts."""
+    def begin(self, now: float) -> None:
+        """Start the clock at `now`. Of a start that was killed, the time until its last sign of life counts."""
         if self.begun is not None:
             files = [path for pattern in _SIGNS_OF_LIFE for path in self.file.parent.glob(pattern)]
             last = max((path.stat().st_mtime for path in files), default=self.begun)
             self.seconds_used += max(0.0, last - self.begun)
-        self.begun = time.time()
+        self.begun = now
         self.save()
 
     def end(self) -> None:
@@ -56,7 +58,7 @@ class TextRecord:
 
     def save(self) -> None:
         content = {
-            **{name: getattr(self, name) for name in ("hours", "epochs", "model", "seconds_used", "begun")},
+            **{name: getattr(self, name) for name in ("hours", "epochs", "model", "first", "seconds_used", "begun")},
             "text": dataclasses.asdict(self.text),
             "machine": dataclasses.asdict(self.machine),
             "speeds": [[name, phase, speed] for (name, phase), speed in self.speeds.items()],
@@ -64,6 +66,28 @@ class TextRecord:
         }
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def _max_steps(wishes: Wishes) -> dict[str, Any]:
+    return {str(phase): wishes.setting(phase, "max_steps") for phase in wishes.phases}
+
+
+def as_first_asked(wishes: Wishes, record: TextRecord) -> Wishes:
+    """The wishes with the length and the model of the run's first start, which decided the plan."""
+    first = record.first
+    settings = {name: value for name, value in wishes.settings.items() if name != "max_steps"}
+    phases = {
+        phase: {**wishes.phase_settings.get(phase, {}), "max_steps": first["max_steps"].get(str(phase))}
+        for phase in wishes.phases
+    }
+    return dataclasses.replace(
+        wishes,
+        hours=first["hours"],
+        epochs=first["epochs"],
+        model=record.model,
+        settings=settings,
+        phase_settings=phases,
+    )
 
 
 def record_file(output_dir: Path) -> Path:
@@ -74,7 +98,10 @@ def new_record(
     output_dir: Path, text: TextFacts, machine: MachineFacts, speeds: Speeds, wishes: Wishes, before: TextRecord | None
 ) -> TextRecord:
     """The record of a plan that was made anew; the time that was used before stays."""
-    record = TextRecord(record_file(output_dir), text, machine, speeds, wishes.hours, wishes.epochs, wishes.model)
+    first = {"hours": wishes.hours, "epochs": wishes.epochs, "max_steps": _max_steps(wishes)}
+    record = TextRecord(
+        record_file(output_dir), text, machine, speeds, wishes.hours, wishes.epochs, wishes.model, first
+    )
     if before is not None:
         record.seconds_used, record.begun = before.seconds_used, before.begun
     return record
@@ -99,6 +126,7 @@ def read_record(output_dir: Path) -> TextRecord | None:
             content["hours"],
             content["epochs"],
             content["model"],
+            content["first"],
             {int(phase): steps for phase, steps in content["steps"].items()},
             content["seconds_used"],
             content["begun"],

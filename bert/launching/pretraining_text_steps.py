@@ -2,7 +2,7 @@
 
 from bert.launching.pretraining_text_record import TextRecord
 from bert.planning import own_text_rules as rules
-from bert.planning.own_text import PhasePlan, TextPlan, phase_shares
+from bert.planning.own_text import TextPlan, phase_shares
 from bert.planning.own_text_facts import Wishes
 
 
@@ -18,18 +18,17 @@ def steps_of_new_phase(plan: TextPlan, phase: int, record: TextRecord, *, sample
         return given
     if plan.wishes.hours is not None:
         return made.steps_in(_seconds_of(plan, phase, record), speed)
-    return max(1, round(made.steps * sample_ratio))
+    more = 1.0 if plan.wishes.epochs is None else plan.wishes.epochs / plan.epochs  # raised since the plan was made
+    return max(1, round(made.steps * sample_ratio * more))
 
 
-def steps_in_time_left(plan: TextPlan, phase: int, record: TextRecord, *, done: int, speed: float) -> int:
-    """All updates of a phase that has made `done`, if it uses its share of the time that is left."""
-    made = plan.phases[phase]
-    return done + int(_seconds_of(plan, phase, record) * speed / made.global_batch / _with_evaluations(made, speed))
+def steps_in_time_left(plan: TextPlan, phase: int, record: TextRecord, *, done: int, updates_per_second: float) -> int:
+    """All updates of a phase that has made `done`, if it uses its share of the time that is left.
 
-
-def _with_evaluations(made: PhasePlan, speed: float) -> float:
-    """Seconds of training with evaluations, as a multiple of those without."""
-    return made.seconds_of(made.steps, speed) / (made.steps * made.global_batch / speed)
+    Args:
+        updates_per_second: of this phase until now, evaluations and checkpoints included.
+    """
+    return done + max(0, int(_seconds_of(plan, phase, record) * updates_per_second))
 
 
 def _seconds_of(plan: TextPlan, phase: int, record: TextRecord) -> float:
@@ -41,13 +40,20 @@ def _seconds_of(plan: TextPlan, phase: int, record: TextRecord) -> float:
 
 
 def extended_steps(
-    plan: TextPlan, phase: int, record: TextRecord, asked: Wishes, *, done: int, speed: float, samples: float
+    plan: TextPlan,
+    phase: int,
+    record: TextRecord,
+    asked: Wishes,
+    *,
+    done: int,
+    updates_per_second: float,
+    samples: float,
 ) -> int:
     """Updates of a phase that was started with `record.steps`, after a new start asked for more (or less).
 
     Args:
         asked: by the new start.
-        done: updates that the phase has made.
+        done: updates that the phase has made, at this rate.
         samples: of one pass over the text, in this phase.
     """
     before = record.steps[phase]
@@ -55,7 +61,7 @@ def extended_steps(
         return given
     if asked.hours is not None and asked.hours != record.hours:
         least = before if asked.hours > (record.hours or 0) else max(1, done)
-        return max(least, steps_in_time_left(plan, phase, record, done=done, speed=speed))
+        return max(least, steps_in_time_left(plan, phase, record, done=done, updates_per_second=updates_per_second))
     if asked.epochs is not None and asked.epochs != record.epochs:
         more = asked.epochs - (record.epochs or plan.epochs)
         return max(done, before + round(more * samples / plan.phases[phase].global_batch))

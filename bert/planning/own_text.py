@@ -13,7 +13,6 @@ from bert.planning.own_text_facts import MachineFacts, TextFacts, Wishes
 from bert.planning.own_text_model import Candidate, layer_parameters, predictions_of, text_tokens
 
 Speeds = Mapping[tuple[str, int], float]  # (name of the candidate, phase) -> sequences per second of all ranks
-_FILLED = 0.92  # of a sample's length, on average; the quickstart's shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +78,11 @@ class TextPlan:
     def held_out_masked_tokens(self) -> float:
         """Predictions that the held-out loss is a mean of, in the first phase."""
         first = next(iter(self.phases.values()))
-        length = self.candidate.lengths[first.phase]
-        sequences = min(self.tokens * self.held_out_fraction / (length * _FILLED), first.evaluated)
-        return sequences * predictions_of(length)
+        return first.evaluated * predictions_of(self.candidate.lengths[first.phase])
+
+    def samples(self, phase: int) -> float:
+        """Estimated samples of one pass over the training text."""
+        return self.tokens * (1 - self.held_out_fraction) / tokens_of_sample(self.candidate, phase, self.wishes)
 
 
 def make_plan(
@@ -105,10 +106,13 @@ def make_plan(
     preparation = preparation_seconds(text, machine, duplicates, len(wishes.phases))
     candidate = choose_model(text, wishes, found, speeds, preparation)
     tokens = text_tokens(text, candidate.model.vocab_size)
-    times = _phase_seconds(candidate, tokens, wishes, speeds, preparation)
-    phases = _phases(candidate, tokens * (1 - held_out), tokens * held_out, duplicates, wishes, speeds, times)
-    read = sum(_tokens_read(candidate, number, plan.steps * plan.global_batch) for number, plan in phases.items())
-    return TextPlan(text, machine, wishes, candidate, phases, tokens, read / tokens, preparation, duplicates, held_out)
+    plan = TextPlan(text, machine, wishes, candidate, {}, tokens, 0.0, preparation, duplicates, held_out)
+    plan = _with_phases(plan, speeds)
+    if dropout(plan.epochs) and candidate.rule and candidate.rule.dropout is None and candidate.device == "cpu":
+        slower = {key: speed / rules.DROPOUT_COST for key, speed in speeds.items()}
+        slowed = _with_phases(plan, slower)
+        plan = slowed if dropout(slowed.epochs) else plan
+    return plan
 
 
 def preparation_seconds(text: TextFacts, machine: MachineFacts, duplicates: int, num_phases: int) -> float:
@@ -132,7 +136,7 @@ def choose_model(
     fitting = [found[0]]
     for candidate in found[1:]:
         read = sum(
-            _tokens_read(candidate, phase, seconds * share * speeds[candidate.name, phase])
+            tokens_of_sample(candidate, phase, wishes) * seconds * share * speeds[candidate.name, phase]
             for phase, share in phase_shares(wishes).items()
         )
         if wishes.epochs is not None:
@@ -153,17 +157,23 @@ def num_evaluations(seconds: float, evaluated: int, speed: float) -> int:
     return min(rules.EVALUATIONS, max(2, int(0.05 * seconds / one)))
 
 
-def _tokens_read(candidate: Candidate, phase: int, sequences: float) -> float:
-    return sequences * candidate.lengths[phase] * _FILLED
+def tokens_of_sample(candidate: Candidate, phase: int, wishes: Wishes) -> float:
+    """Tokens of the text that a sample of a phase uses."""
+    is_packed = wishes.setting(phase, "objective") == "mlm"
+    share = rules.USED_BY_A_PACKED_SAMPLE if is_packed else rules.USED_BY_A_SAMPLE
+    return candidate.lengths[phase] * share
 
 
 def _phase_seconds(
-    candidate: Candidate, tokens: float, wishes: Wishes, speeds: Speeds, preparation: float
+    candidate: Candidate, tokens: float, wishes: Wishes, speeds: Speeds, plan: TextPlan
 ) -> dict[int, float]:
     """Seconds of each phase: of the hours given, otherwise of the epochs given, otherwise of `rules.EPOCHS`."""
     shares = phase_shares(wishes)
-    rate = sum(_tokens_read(candidate, phase, share * speeds[candidate.name, phase]) for phase, share in shares.items())
-    other = preparation + rules.START_SECONDS * len(shares)
+    rate = sum(
+        tokens_of_sample(candidate, phase, wishes) * share * speeds[candidate.name, phase]
+        for phase, share in shares.items()
+    )
+    other = plan.preparation_seconds + rules.START_SECONDS * len(shares)
     if wishes.epochs is not None:
         seconds = wishes.epochs * tokens / rate
     elif wishes.hours is not None:
@@ -179,36 +189,41 @@ def _phase_seconds(
     return {phase: max(seconds, 5) * share for phase, share in shares.items()}
 
 
-def _phases(
-    candidate: Candidate,
-    train_tokens: float,
-    held_out_tokens: float,
-    duplicates: int,
-    wishes: Wishes,
-    speeds: Speeds,
-    times: Mapping[int, float],
-) -> dict[int, PhasePlan]:
+def _with_phases(plan: TextPlan, speeds: Speeds) -> TextPlan:
+    """The plan with its phases, their steps and epochs."""
+    candidate, wishes = plan.candidate, plan.wishes
+    times = _phase_seconds(candidate, plan.tokens * (1 - plan.held_out_fraction), wishes, speeds, plan)
     sequences = {phase: times[phase] * speeds[candidate.name, phase] for phase in wishes.phases}
     for phase in wishes.phases:
         if (steps := wishes.setting(phase, "max_steps")) and (batch := wishes.setting(phase, "global_batch_size")):
             sequences[phase] = steps * batch
-    total = sum(sequences.values())
-    read = sum(_tokens_read(candidate, phase, number) for phase, number in sequences.items())
-    epochs = read / (train_tokens or 1)
-    found: dict[int, PhasePlan] = {}
+    phases = {}
     for phase in wishes.phases:
-        speed, per_sequence = speeds[candidate.name, phase], candidate.lengths[phase] * _FILLED
-        samples = train_tokens * duplicates / per_sequence
-        batch = global_batch(candidate, phase, total, min(sequences[phase] / 200, samples / 8), wishes)
-        usual = 1_000 if candidate.device == "cpu" else 2_048
-        evaluated = min(wishes.setting(phase, "eval_samples", usual), max(1, int(held_out_tokens / per_sequence)))
-        evaluations = num_evaluations(times[phase], evaluated, speed)
-        plan = PhasePlan(phase, 1, batch, times[phase], speed, evaluated, evaluations, {})
-        steps = wishes.setting(phase, "max_steps") or plan.steps_in(times[phase])
-        settings = {**_settings(candidate, phase, batch, epochs, wishes), **step_settings(steps, evaluations)}
-        seconds = plan.seconds_of(steps)
-        found[phase] = dataclasses.replace(plan, steps=steps, seconds=seconds, settings=settings)
-    return found
+        most = min(sequences[phase] / 200, plan.samples(phase) * plan.duplicate_factor / 8)
+        batch = global_batch(candidate, phase, sum(sequences.values()), most, wishes)
+        phases[phase] = _phase(plan, phase, batch, times[phase], speeds[candidate.name, phase])
+    epochs = sum(made.steps * made.global_batch / plan.samples(phase) for phase, made in phases.items())
+    phases = {
+        phase: dataclasses.replace(
+            made,
+            settings={
+                **_settings(candidate, phase, made.global_batch, epochs, wishes),
+                **step_settings(made.steps, made.evaluations),
+            },
+        )
+        for phase, made in phases.items()
+    }
+    return dataclasses.replace(plan, phases=phases, epochs=epochs)
+
+
+def _phase(plan: TextPlan, phase: int, batch: int, seconds: float, speed: float) -> PhasePlan:
+    wishes, usual = plan.wishes, 1_000 if plan.candidate.device == "cpu" else 2_048
+    held_out = plan.samples(phase) * plan.held_out_fraction / (1 - plan.held_out_fraction)
+    evaluated = min(wishes.setting(phase, "eval_samples", usual), max(1, int(held_out)))
+    made = PhasePlan(phase, 1, batch, seconds, speed, evaluated, num_evaluations(seconds, evaluated, speed), {})
+    by_time = made.steps_in(seconds) if wishes.hours is not None else max(1, round(seconds * speed / batch))
+    steps = wishes.setting(phase, "max_steps") or by_time
+    return dataclasses.replace(made, steps=steps, seconds=made.seconds_of(steps))
 
 
 def global_batch(candidate: Candidate, phase: int, sequences: float, most: float, wishes: Wishes) -> int:
@@ -230,14 +245,14 @@ def global_batch(candidate: Candidate, phase: int, sequences: float, most: float
         return given
     wanted = rules.BATCH_ANCHOR * math.sqrt(sequences / rules.SEQUENCES_ANCHOR)
     least = 8 if candidate.device == "cpu" else rules.LEAST_MICRO_BATCH["gpu"] * ranks
-    wanted = min(max(wanted, rules.BATCH_ANCHOR, least), max(most, 8), rules.LARGEST_BATCH)
+    wanted = min(max(wanted, rules.BATCH_ANCHOR, least), max(most, rules.LEAST_BATCH), rules.LARGEST_BATCH)
     share = max(1, 1 << round(math.log2(max(wanted / ranks, 1))))
     return ranks * max(share, micro if share % micro == 0 else -(-share // micro) * micro)
 
 
 def step_settings(steps: int, evaluations: int) -> dict[str, int]:
     """The settings that follow from the number of updates."""
-    every = max(1, steps // evaluations)
+    every = -(-steps // evaluations)
     return {"max_steps": steps, "eval_freq": every, "num_steps_per_checkpoint": every}
 
 
@@ -290,7 +305,7 @@ def learning_rate(rule: rules.ModelRule | None, optimizer: str, phase: int, batc
             rate *= max(1.0, 768 / hidden_size)
     else:
         rate, anchor = rule.rate, rule.batch
-    scaled = rate * math.sqrt(batch / anchor) * (rules.PHASE_2_RATE if phase == 2 else 1.0)
+    scaled = min(rate * math.sqrt(batch / anchor), rules.MOST_RATE) * (rules.PHASE_2_RATE if phase == 2 else 1.0)
     return float(f"{scaled:.2g}")
 
 

@@ -142,7 +142,8 @@ def _step_choices(plan: TextPlan) -> list[Choice]:
         speed = f"{made.sequences_per_second:,.0f} sequences/s measured: {duration(made.seconds)}"
         why = _why(plan.wishes.setting(phase, "max_steps"), speed)
         found.append(Choice(f"phase {phase}", f"{made.steps:,} updates", why, f"--phase{phase}-max-steps"))
-    epochs = _why(plan.wishes.epochs, f"text used {plan.duplicate_factor} times in each set of shards")
+    times = "once" if plan.duplicate_factor == 1 else f"{plan.duplicate_factor} times"
+    epochs = _why(plan.wishes.epochs, f"the text is {times} in each set of shards")
     found.append(Choice("epochs", f"{plan.epochs:,.3g} over the text", epochs, "--epochs, --duplicate-factor"))
     if plan.wishes.hours is not None:
         why = _GIVEN
@@ -168,12 +169,10 @@ def warnings(plan: TextPlan) -> list[str]:
     """What is wrong with the plan, each with a remedy."""
     found = []
     if plan.epochs > 1.1 * rules.EPOCHS:
-        usual = plan.seconds() * rules.EPOCHS / plan.epochs / 3600
-        remedy = f"add text, or pass --hours {usual:.2g}"
-        if plan.wishes.hours is None:
-            remedy = "add text, or pass fewer --epochs or --max-steps"
+        instead = "" if plan.wishes.hours is None else " instead of --hours"
         found.append(
-            f"the text is read {plan.epochs:,.0f} times, and little is learned after {rules.EPOCHS:g}: {remedy}"
+            f"the text is read {plan.epochs:,.0f} times, and little is learned after {rules.EPOCHS:g}: add "
+            f"text, or pass --epochs {rules.EPOCHS:g}{instead}"
         )
     rule = plan.candidate.rule
     if rule is not None and rule is not rules.MODELS[0] and not has_enough_text(rule, plan.text, plan.wishes):

@@ -39,7 +39,8 @@ def candidates(text: TextFacts, machine: MachineFacts, wishes: Wishes) -> tuple[
     """The models to choose from, the smallest first; one if the user named it, or its weights.
 
     Raises:
-        ValueError: too little text; a device or a number of ranks that is not there, a model or batch that does not fit in memory.
+        ValueError: too little text; a device or a number of ranks that is not there; a model or a batch that does not
+            fit in memory.
     """
     if text.words < rules.LEAST_WORDS:
         raise ValueError(

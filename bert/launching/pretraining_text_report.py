@@ -1,0 +1,84 @@
+"""What a pre-training on own text ends with: what was chosen and learned, what the model can do, what to do next."""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert.launching.previous_run import read_json
+from bert.launching.process_runner import Runner
+from bert.planning.own_text import TextPlan, duration
+from bert.pretraining.config import PretrainingConfig
+from bert.reporting.curves import curves_command
+
+
+def result_lines(plan: TextPlan, configs: Mapping[int, PretrainingConfig], samples: Mapping[int, int]) -> list[str]:
+    """Two lines: what was chosen, and what was learned.
+
+    Args:
+        samples: of the shards of each phase, which hold the text `plan.duplicate_factor` times.
+    """
+    last = configs[max(configs)]
+    model, summary = last.model, read_json(last.stage_dir() / "summary.json")
+    passes, updates = 0.0, 0
+    for phase, config in configs.items():
+        steps = read_json(config.stage_dir() / "summary.json").get("steps", 0)
+        batch = config.batch.resolved_global_batch_size(plan.candidate.ranks)
+        passes, updates = passes + steps * batch * plan.duplicate_factor / samples[phase], updates + steps
+    chosen = (
+        f"chosen: {plan.candidate.name}, {model.num_hidden_layers} layers of {model.hidden_size}, "
+        f"{model.vocab_size:,} tokens; {updates:,} updates, {passes:,.3g} epochs over {plan.text.words:,} words"
+    )
+    return [chosen, f"learned: {_learned(summary, _initial_loss(configs))}"]
+
+
+def _initial_loss(configs: Mapping[int, PretrainingConfig]) -> float | None:
+    """The held-out loss of given weights, before the first update of the first phase."""
+    first = configs[min(configs)]
+    return read_json(first.stage_dir() / "summary.json").get("initial_eval_masked_lm_loss")
+
+
+def _learned(summary: Mapping[str, Any], initial: float | None) -> str:
+    loss, entropy = summary.get("eval_masked_lm_loss"), summary.get("unigram_entropy")
+    if loss is None:
+        return "nothing was held out to measure it on"
+    found = f"held-out masked-LM loss {loss:.3f} nats"
+    if summary.get("eval_masked_lm_accuracy") is not None:
+        found += f", {summary['eval_masked_lm_accuracy']:.1%} of masked tokens right"
+    if initial is not None:
+        return f"{found}; {initial:.3f} before the training"
+    if entropy is None:
+        return found
+    if loss < entropy:
+        return f"{found}; {entropy - loss:.3f} below the unigram entropy of {entropy:.3f}"
+    return f"{found}; not yet below the unigram entropy of {entropy:.3f}: train longer, or on more text"
+
+
+def demonstrate(output_dir: Path, script: Path, runner: Runner) -> None:
+    """Show masked words filled in and the nearest sentences of the held-out text. Failing is not a failed run."""
+    text = output_dir / "data/text/held_out/source"
+    print("What the model can do now, with the held-out text:\n", flush=True)
+    if runner.run([sys.executable, str(script), str(output_dir), "--show", str(text)]):
+        print("(that failed, for the reason above; the training is complete)", flush=True)
+
+
+def next_commands(output_dir: Path, again: str, plan: TextPlan) -> list[tuple[str, str]]:
+    """(purpose, command as in the documents).
+
+    Args:
+        again: the command line of this run.
+    """
+    folder = shlex.quote(str(output_dir))
+    commands = [
+        ("use it: one text after the other, with [MASK]", f"python run_predict.py {folder}"),
+        ("vectors of sentences", f"python run_predict.py {folder} --encode"),
+        (
+            "fine-tune it, here on example sentences",
+            f"bash scripts/run_glue.sh --from-pretrained-params {folder} "
+            f"--output-dir {shlex.quote(str(output_dir / 'sentiment'))}",
+        ),
+        ("export it", f"python run_export.py --checkpoint {folder} --to {shlex.quote(str(output_dir / 'served'))}"),
+        curves_command(output_dir),
+    ]
+    return [(f"train on, {duration(2 * plan.seconds())} in all", again), *commands]

@@ -1,0 +1,391 @@
+"""`run_pretraining.sh --text`, from arguments to results. Training, data and the measurement are stand-ins here; the
+last test runs the real ones."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert import REPOSITORY
+from bert.launching import pretraining_text, pretraining_text_data, pretraining_text_record
+from bert.launching.preparation import Steps
+from bert.launching.pretraining import first_start
+from bert.launching.pretraining_plan import parse_launch_arguments
+from bert.launching.pretraining_text_arguments import read_text_arguments
+from bert.launching.pretraining_text_facts import machine_facts, text_facts
+from bert.planning.own_text_facts import MachineFacts
+from bert.samples.manifest import Manifest, ShardRecord, write_manifest
+from bert.tokenization.vocabulary import SPECIAL_TOKENS
+from data.text.pieces import Reading
+
+SENTENCE = "The committee read the report twice before anybody asked where the figures came from. "
+LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
+
+
+class Workplace:
+    """A folder with text, and stand-ins that note what they are asked for.
+
+    Attributes:
+        trained: (phase, max_steps, steps_this_run) of every start.
+        speed: sequences per second that the trainings report.
+        stops: exit codes of the next trainings instead of success.
+    """
+
+    def __init__(self, folder: Path, monkeypatch) -> None:
+        self.folder, self.trained, self.speed, self.stops, self.ran = folder, [], 400.0, [], []
+        self.text = folder / "text"
+        self.text.mkdir()
+        for number in range(60):
+            (self.text / f"{number}.txt").write_text(SENTENCE * 100 + str(number))
+        monkeypatch.setattr(pretraining_text, "machine_facts", lambda output_dir: LAPTOP)
+        monkeypatch.setattr(pretraining_text, "measure_speeds", self._speeds)
+        monkeypatch.setattr(pretraining_text_data, "prepare", self._prepare)
+        monkeypatch.setattr(pretraining_text, "Runner", lambda: self)
+        self.stop_requested, self.stopped_by = False, None
+
+    def start(self, *words: str) -> int:
+        line = ["--text", str(self.text), "--output-dir", str(self.folder / "out"), *words]
+        return pretraining_text.main(line, self._train)
+
+    def run(self, command) -> int:
+        self.ran.append(command)
+        return 0
+
+    def record(self) -> dict:
+        return json.loads((self.folder / "out/own_text.json").read_text())
+
+    def _speeds(self, found, machine, cache_file):
+        return {(candidate.name, phase): 200.0 / phase for candidate in found for phase in candidate.lengths}
+
+    def _prepare(self, request, plan, configs, run) -> int:
+        for phase in configs:
+            folder = pretraining_text_data.shards(request, phase, "train")
+            folder.mkdir(parents=True, exist_ok=True)
+            samples = round(plan.samples(phase) * plan.duplicate_factor)
+            write_manifest(folder, Manifest({"shard-0.parquet": ShardRecord(samples, 1, "")}, None))
+        return 0
+
+    def _train(self, plan, config, runner) -> int:
+        start = first_start(config, plan.phases[0]).initialization
+        self.trained.append((config.run.phase, config.run.max_steps, config.run.steps_this_run, start))
+        code = self.stops.pop(0) if self.stops else 0
+        before = [int(path.name) for path in config.checkpoint_dir().glob("*")]
+        step = min(max(before, default=0) + (config.run.steps_this_run or 10**9), config.run.max_steps)
+        step = step // 2 if code else step
+        (config.checkpoint_dir() / str(step)).mkdir(parents=True, exist_ok=True)
+        config.stage_dir().mkdir(exist_ok=True)
+        figures = {"steps": step, "training_sequences_per_second": self.speed / config.run.phase}
+        figures["e2e_train_time"] = step * config.batch.global_batch_size / self.speed * config.run.phase
+        figures |= {"eval_masked_lm_loss": 5.25, "unigram_entropy": 6.0}
+        (config.stage_dir() / "summary.json").write_text(json.dumps(figures))
+        (config.run.output_dir / f"{config.stage()}.yaml").write_text(_yaml(config))
+        return code
+
+
+def _yaml(config) -> str:
+    from bert.config.command_line import dump_yaml
+
+    return dump_yaml(config)
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Workplace(tmp_path, monkeypatch)
+
+
+# ---- the plan ----
+
+
+def test_a_dry_run_shows_the_plan_and_makes_nothing(workplace, capsys):
+    assert workplace.start("--hours", "0.5", "--dry-run") == 0
+    shown = capsys.readouterr().out
+    for name in ("text ", "model ", "vocabulary ", "batch ", "phase 1 ", "epochs ", "time ", "disk "):
+        assert f"\n{name}" in shown, shown
+    assert "60 files" in shown and not (workplace.folder / "out").exists() and not workplace.trained
+
+
+def test_the_settings_of_the_plan_can_be_shown(workplace, capsys):
+    assert workplace.start("--hours", "0.5", "--show-config", "--learning-rate", "1e-3") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("learning_rate: 0.001") == 2 and shown.count("hidden_size: 128") == 2
+
+
+def test_flags_win_over_the_plan(workplace):
+    line = "--hours 0.2 --config mini --phase2-learning-rate 7e-4 --seed 9 --global-batch-size 48 --phase1-max-steps 30"
+    assert workplace.start(*line.split()) == 0
+    one, two = (pretraining_text_config(workplace, phase) for phase in (1, 2))
+    assert (one["max_steps"], one["hidden_size"], one["seed"], one["global_batch_size"]) == (30, 256, 9, 48)
+    assert two["learning_rate"] == 7e-4 and one["learning_rate"] != 7e-4
+
+
+def pretraining_text_config(workplace, phase) -> dict:
+    import yaml
+
+    return yaml.safe_load((workplace.folder / f"out/phase{phase}.yaml").read_text())
+
+
+# ---- the run ----
+
+
+def test_both_phases_results_and_what_it_can_do(workplace, capsys):
+    assert workplace.start("--epochs", "3") == 0
+    assert [phase for phase, *_ in workplace.trained] == [1, 2]
+    assert workplace.trained[1][3].from_phase1_final_params == workplace.folder / "out/bert-quickstart/phase1"
+    (shown,) = workplace.ran
+    assert shown[-2:] == ["--show", str(workplace.folder / "out/data/text/held_out/source")]
+    output = capsys.readouterr().out
+    assert "chosen: quickstart, 2 layers of 128" in output and "learned: held-out masked-LM loss 5.250" in output
+    assert "0.750 below the unigram entropy" in output and " 3 epochs over" in output
+    assert f"--output-dir {workplace.folder / 'out'} --epochs 6   # train on" in output
+
+    assert workplace.start("--epochs", "3") == 0
+    again = capsys.readouterr().out
+    assert "Already done" in again and len(workplace.trained) == 2 and len(workplace.ran) == 1
+
+
+def test_the_steps_follow_the_speed_of_the_training(workplace, capsys):
+    """Faster than measured: the first leg corrects the steps; the training of the stand-in takes no time."""
+    assert workplace.start("--hours", "0.5") == 0
+    (first, planned, leg, _), (_, corrected, no_leg, _), *_ = workplace.trained
+    assert (first, no_leg) == (1, None) and leg == round(0.15 * planned)
+    assert corrected == pytest.approx(2 * planned, rel=0.35) and corrected > 1.5 * planned
+    assert "updates become" in capsys.readouterr().out
+
+
+def test_stopped_and_started_again_it_continues_with_the_same_steps(workplace, capsys):
+    workplace.stops = [75]
+    assert workplace.start("--epochs", "4") == 75
+    assert workplace.start("--epochs", "4") == 0
+    (_, first, *_), (_, second, *_), (phase, *_) = workplace.trained
+    assert first == second and phase == 2
+    assert "Phase 1 is at update" in capsys.readouterr().out
+
+
+def test_the_time_of_a_killed_start_counts_until_its_last_sign_of_life(workplace):
+    assert workplace.start("--epochs", "2") == 0
+    file, content = workplace.folder / "out/own_text.json", workplace.record()
+    progress = workplace.folder / "out/phase1/progress.json"
+    progress.write_text("{}")
+    file.write_text(json.dumps({**content, "seconds_used": 10.0, "begun": progress.stat().st_mtime - 50.0}))
+    record = pretraining_text_record.read_record(workplace.folder / "out")
+    record.begin(time.time())
+    assert record.seconds_used == pytest.approx(60, abs=1) and record.used() == pytest.approx(60, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("first", "more"), [(["--epochs", "2"], ["--epochs", "5"]), (["--max-steps", "40"], ["--max-steps", "90"])]
+)
+def test_a_finished_run_is_extended_in_its_last_phase(workplace, first, more, capsys):
+    assert workplace.start(*first) == 0
+    before = {phase: steps for phase, steps, *_ in workplace.trained}
+    assert workplace.start(*more) == 0
+    (phase, steps, *_) = workplace.trained[-1]
+    assert len(workplace.trained) == 3 and phase == 2 and steps > before[2]
+    assert "Already done" not in capsys.readouterr().out
+    assert workplace.start(*more) == 0 and len(workplace.trained) == 3
+
+
+def test_more_hours_extend_a_finished_run(workplace):
+    workplace.speed = 200.0
+    assert workplace.start("--hours", "0.1") == 0
+    last, number = workplace.trained[-1][1], len(workplace.trained)
+    assert workplace.start("--hours", "0.2") == 0
+    assert workplace.trained[-1][0] == 2 and workplace.trained[-1][1] > last and len(workplace.trained) == number + 1
+
+
+def test_another_model_in_the_same_folder_is_refused(workplace, capsys):
+    assert workplace.start("--epochs", "2") == 0
+    with pytest.raises(SystemExit):
+        workplace.start("--epochs", "2", "--config", "mini")
+    assert "config=mini differs from quickstart of the run in" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        workplace.start("--epochs", "2", "--learning-rate", "0.5")
+    assert "learning_rate=0.5 differs from" in capsys.readouterr().err
+
+
+def test_a_given_vocabulary_decides_its_size_and_case(workplace):
+    vocabulary = workplace.folder / "mine.txt"
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", "Report", "##s"]) + "\n")
+    assert workplace.start("--vocab-file", str(vocabulary), "--epochs", "2") == 0
+    assert pretraining_text_config(workplace, 1)["vocab_size"] == 5 + 26 + 2
+    request = read_text_arguments(["--text", "t", "--vocab-file", str(vocabulary)])
+    assert request.lowercase is False
+
+
+# ---- the command line ----
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["256", "--text", "t"], "--text contradicts the positional argument 256; drop it"),
+        (["--text", "t", "--phase1-input-dir", "x"], "--input-dir contradicts --text, which makes its own shards"),
+        (["--text", "t", "--wikipedia-source", "x"], "--wikipedia-source contradicts --text"),
+        (["--text", "t", "--from-checkpoint", "x"], "--from-checkpoint contradicts --text, which resumes by itself"),
+        (["--text", "t", "--num-nodes", "2"], "--num-nodes contradicts --text, which trains on one machine"),
+        (["--text", "t", "--plan"], "--plan contradicts --text, .* pass --dry-run"),
+        (["--text", "t", "--benchmark"], "--benchmark contradicts --text"),
+        (["--text", "t", "--phase2"], "--phase2 with --text has no phase 1"),
+        (["--text", "t", "--hours", "1", "--epochs", "2"], "both decide how long to train; give one of them"),
+        (["--text", "t", "--hours", "soon"], "hours=soon must be a number above 0; change --hours"),
+        (
+            ["--text", "t", "--config", "smal"],
+            "config=smal with --text must be the size of a model; did you mean small",
+        ),
+        (["--text", "t", "--bert-model", "bert-tiny"], "bert_model=bert-tiny with --text must be one of"),
+        (["--text", "t", "--vocab-file", "none.txt"], "vocab_file=none.txt must be an existing vocabulary"),
+        (["--text", "t", "--from-pretrained-params", "x", "--config", "mini"], "--config contradicts --text"),
+        (["--text", "t", "--learning-rate", "fast"], "learning_rate"),
+        (["--text", "t", "--held-out-fraction", "0.9"], "held_out_fraction=0.9 must be at most 0.5"),
+        (["--text", "t", "--lerning-rate", "1"], "did you mean --learning-rate"),
+    ],
+)
+def test_contradictions_are_refused_with_the_rule_and_the_remedy(words, message):
+    with pytest.raises(ValueError, match=message):
+        read_text_arguments(words)
+
+
+def test_flags_of_own_text_need_text():
+    with pytest.raises(ValueError, match="--hours is for own text; pass --text FOLDER with it, or drop it"):
+        parse_launch_arguments(["--hours", "8"])
+
+
+def test_a_missing_folder_is_refused_before_anything(workplace, capsys):
+    with pytest.raises(SystemExit) as ended:
+        pretraining_text.main(["--text", "nowhere", "--hours", "1"], workplace._train)
+    assert ended.value.code == 2 and "nowhere" in capsys.readouterr().err
+
+
+def test_results_have_the_name_of_the_text():
+    assert read_text_arguments(["--text", "my texts/"]).output_dir == Path("results/my-texts")
+
+
+def test_the_suggestion_to_train_longer_keeps_the_other_words():
+    request = read_text_arguments(["--text", "my text", "--hours", "2", "--seed", "3"])
+    assert request.longer(2.0) == "bash scripts/run_pretraining.sh --text 'my text' --seed 3 --hours 4"
+    assert request.longer(2.0).count("--hours") == 1
+
+
+# ---- facts and data ----
+
+
+def test_facts_of_the_text(tmp_path):
+    (tmp_path / "one.txt").write_text("Zwei Wörter.")
+    (tmp_path / "rows.jsonl").write_text('{"text": "three more words"}\n{"text": "and four more words"}\n')
+    (tmp_path / "paper.txt").write_bytes(b"%PDF-1.4\n\x00\x01\x02")
+    facts = text_facts([tmp_path], Reading())
+    assert (facts.documents, facts.words) == (3, 2 + 3 + 4) and not facts.is_estimate
+    assert facts.characters == 12 + 16 + 19 and facts.distinct_characters >= 10
+
+
+def test_much_text_is_estimated_from_a_part(tmp_path, monkeypatch):
+    for number in range(200):
+        (tmp_path / f"{number:03}.txt").write_text("word " * 1000)
+    monkeypatch.setattr("bert.launching.pretraining_text_facts.MOST_READ_BYTES", 100_000)
+    facts = text_facts([tmp_path], Reading())
+    assert facts.is_estimate and facts.words == pytest.approx(200_000, rel=0.01) and facts.documents == 200
+
+
+def test_facts_of_this_machine(tmp_path):
+    machine = machine_facts(tmp_path / "not/yet/there")
+    assert machine.cores >= 1 and machine.memory_bytes > 1e8 and machine.disk_bytes > 0
+
+
+def test_a_step_that_is_made_again_removes_what_was_made_of_it(tmp_path):
+    made = {name: tmp_path / name for name in ("text/report.json", "vocab.txt", "phase1/manifest.json")}
+
+    def run(command):
+        product = made[command[-1]]
+        assert not product.exists()
+        product.parent.mkdir(parents=True, exist_ok=True)
+        product.write_text("made")
+        return 0
+
+    for options in (["--a"], ["--b"]):
+        steps = Steps(tmp_path / "prepared.json", run)
+        for name, product in made.items():
+            steps.step(name, [*options, name], product)
+            if name == "text/report.json" and options == ["--b"]:
+                assert not made["vocab.txt"].exists() and not (tmp_path / "phase1").exists()
+
+
+# ---- the real thing ----
+
+
+def odd_files(folder: Path) -> None:
+    """300 kB of English in files of many kinds, and files that are none."""
+    import gzip
+
+    from data.examples.sample_corpus import docstrings_of
+
+    sources = sorted(Path(argparse_folder()).glob("*.py"))
+    documents = [" ".join(texts) for path in sources if (texts := docstrings_of(path.read_bytes()))]
+    folder.mkdir()
+    size = 0
+    for number, document in enumerate(text for text in documents if len(text) > 800):
+        if size > 300_000:
+            break
+        size += len(document)
+        if number % 5 == 0:
+            (folder / f"{number}.txt").write_bytes(f"Café. {document}".encode("latin-1", "replace"))
+        elif number % 5 == 1:
+            (folder / f"{number}.jsonl").write_text(json.dumps({"text": document}) + "\n")
+        elif number % 5 == 2:
+            (folder / f"{number}.txt.gz").write_bytes(gzip.compress(document.encode()))
+        else:
+            (folder / f"{number}.md").write_text(f"# Title {number}\n\n{document}\n")
+    (folder / "paper.txt").write_bytes(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" + bytes(range(256)))
+    (folder / "empty.txt").write_text("")
+    (folder / "picture.png").write_bytes(b"\x89PNG\r\n")
+
+
+def argparse_folder() -> str:
+    import argparse
+
+    return str(Path(argparse.__file__).parent)
+
+
+@pytest.mark.thorough
+def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_path):
+    odd_files(tmp_path / "odd")
+    line = [sys.executable, "-m", "bert.launching", "pretraining", "--text", "odd", "--output-dir", "out"]
+
+    def start(*words):
+        return subprocess.Popen(
+            [*line, "--log-freq", "1", "--eval-samples", "64", *words],
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    process = start("--max-steps", "400")
+    seen = []
+    for text in process.stdout:
+        seen.append(text)
+        if text.startswith("step 5/"):
+            process.send_signal(signal.SIGINT)
+            break
+    rest, _ = process.communicate(timeout=300)
+    assert process.returncode == 75, "".join(seen) + rest
+    assert "is not text (PDF signature)" in "".join(seen) and "the same command continues" in rest
+
+    process = start("--max-steps", "20")  # shortened
+    output, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, output
+    assert "importing the text" not in output and "Phase 1 is at update" in output
+    assert "masked words of held-out sentences" in output and "nearest sentences" in output
+    assert "chosen: quickstart" in output and "learned: held-out masked-LM loss" in output
+    suggested = [text.strip() for text in output.splitlines() if "   # " in text]
+    assert len(suggested) >= 5
+
+    process = start("--max-steps", "30")
+    output, _ = process.communicate(timeout=400)
+    assert process.returncode == 0 and "phase 2: 20 updates become 30" in output, output
+    assert json.loads((tmp_path / "out/phase2/summary.json").read_text())["steps"] == 30
