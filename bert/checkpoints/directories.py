@@ -247,6 +247,28 @@ def weights_folder(path: Path) -> Path:
     return step_directory(parent, step)
 
 
+def make_room(parent: Path, num_bytes: int, keep: int) -> None:
+    """Prune before a save where the disk has no room for it: what `prune` would delete after it, and what is set aside.
+
+    The best checkpoint and the newest valid one are kept, so a save that fails all the same loses nothing.
+    """
+    if shutil.disk_usage(parent).free >= num_bytes:
+        return
+    newest = newest_valid(parent)
+    kept = {best_step(parent), newest and int(newest.directory.name)}
+    steps = list_steps(parent)
+    surplus = [step for step in steps[: len(steps) - keep + 1] if step not in kept] if newest else []
+    aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)
+    for step in surplus:
+        if shutil.disk_usage(parent).free < num_bytes:
+            remove_step(parent, step)
+            logger.info(f"the disk is full: checkpoint {step}, which the next one replaces, was removed before it")
+    for path in aside:
+        if shutil.disk_usage(parent).free < num_bytes:
+            shutil.rmtree(path, ignore_errors=True)
+            logger.info(f"the disk is full: {path}, which was set aside, was removed")
+
+
 def require_space(parent: Path, num_bytes: int) -> None:
     """Refuse a save that cannot fit on the disk, before anything is written."""
     free = shutil.disk_usage(parent).free

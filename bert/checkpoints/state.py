@@ -79,15 +79,19 @@ def save(
     model_config_json: str,
     vocab_file: Path,
     texts: Mapping[str, str],
+    keep: int | None = None,
 ) -> Path:
-    """Write the checkpoint of `progress.step` under `parent`; `texts` are further files by name."""
+    """Write the checkpoint of `progress.step` under `parent`; `texts` are further files by name.
+
+    With `keep`, checkpoints beyond that many are pruned first where the disk has no room for one more.
+    """
     texts = {
         **texts,
         f"{prefix}_progress.json": json.dumps(asdict(progress), indent=1, sort_keys=True),
         CONFIG_FILE: model_config_json,
     }
     tensors = {f"{prefix}.safetensors": parameters, f"{prefix}_optimizer.safetensors": optimizer}
-    return _write(parent, progress.step, tensors, texts, vocab_file)
+    return _write(parent, progress.step, tensors, texts, vocab_file, keep)
 
 
 def save_weights(
@@ -105,10 +109,19 @@ def save_weights(
     )
 
 
-def _write(parent: Path, step: int, tensors: Mapping[str, dict], texts: Mapping[str, str], vocab_file: Path) -> Path:
-    size = sum(array.nbytes for arrays in tensors.values() for array in arrays.values())
+def _write(
+    parent: Path,
+    step: int,
+    tensors: Mapping[str, dict],
+    texts: Mapping[str, str],
+    vocab_file: Path,
+    keep: int | None = None,
+) -> Path:
+    size = sum(array.nbytes for arrays in tensors.values() for array in arrays.values()) + (1 << 20)
     parent.mkdir(parents=True, exist_ok=True)
-    checkpoint_files.require_space(parent, size + (1 << 20))
+    if keep is not None:
+        checkpoint_files.make_room(parent, size, keep)
+    checkpoint_files.require_space(parent, size)
 
     def write_files(directory: Path) -> None:
         for name, arrays in tensors.items():

@@ -137,6 +137,7 @@ class Checkpoints(NoCheckpoints):
             config.model.to_json(),
             config.vocabulary_file(),
             self._texts,
+            config.run.keep_checkpoints,
         )
         held_out = progress.carried.get("held_out", {})
         if self._best_metric is not None and held_out.get("best"):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from bert.checkpoints.directories import (
     MANIFEST,
     CheckpointError,
     list_steps,
+    make_room,
     newest_valid,
     prune,
     remove_temporaries,
@@ -322,6 +324,52 @@ def test_pruning_that_fails_half_way_leaves_no_half_step(tmp_path, monkeypatch):
     monkeypatch.undo()
     remove_temporaries(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["3"]
+
+
+def small_disk(monkeypatch, parent: Path, capacity: int) -> None:
+    """The folder is a disk of `capacity` bytes."""
+
+    def usage(_):
+        used = sum(path.stat().st_size for path in parent.rglob("*") if path.is_file())
+        return SimpleNamespace(free=max(0, capacity - used))
+
+    monkeypatch.setattr(checkpoint_files.shutil, "disk_usage", usage)
+
+
+@pytest.fixture
+def four_steps(tmp_path):
+    """Checkpoints 1 to 4 of more than 1,000 bytes, 2 the best, and one set aside."""
+    for step in (1, 2, 3, 4, 9):
+        write_checkpoint(tmp_path, step, files())
+    checkpoint_files.set_aside_newer(tmp_path, 8)
+    checkpoint_files.write_best(tmp_path, 2, {})
+    return tmp_path
+
+
+def test_surplus_checkpoints_are_pruned_before_a_save_only_where_the_disk_is_full(four_steps, monkeypatch):
+    size = sum(path.stat().st_size for path in four_steps.rglob("*") if path.is_file())
+    small_disk(monkeypatch, four_steps, size + 1000)
+    make_room(four_steps, 1000, 1)
+    assert list_steps(four_steps) == [1, 2, 3, 4], "there is room"
+    make_room(four_steps, 1001, 1)
+    assert list_steps(four_steps) == [2, 3, 4], "the oldest, no more than needed"
+
+
+def test_the_newest_valid_and_the_best_are_never_pruned_for_room(four_steps, monkeypatch):
+    small_disk(monkeypatch, four_steps, 0)
+    make_room(four_steps, 10**9, 4)
+    assert list_steps(four_steps) == [2, 3, 4], "of four that may be kept the new one replaces one"
+    assert not list(four_steps.glob("*.set-aside-*")), "what was set aside goes next"
+    make_room(four_steps, 10**9, 1)
+    assert list_steps(four_steps) == [2, 4]
+    (four_steps / "4" / MANIFEST).unlink()
+    write_checkpoint(four_steps, 3, files())
+    make_room(four_steps, 10**9, 1)
+    assert list_steps(four_steps) == [2, 3], "the newest is damaged"
+    for step in (2, 3):
+        (four_steps / str(step) / MANIFEST).unlink()
+    make_room(four_steps, 10**9, 1)
+    assert list_steps(four_steps) == [2, 3], "none is valid: nothing is deleted"
 
 
 def test_a_save_that_cannot_fit_is_refused_before_it_starts(tmp_path):

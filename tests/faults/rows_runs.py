@@ -132,7 +132,8 @@ def disks_that_fail(trials: Trials) -> None:
             else:  # room for a part of the next checkpoint
                 _fill(disk / "filler", int(needed * trials.random.uniform(0, 0.95)))
                 options["no_space_check"] = kind == "full, unforeseen"
-            training = server.run(data.argv(output), trials.folder, **options)
+            keep = ("--keep-checkpoints", "9") if kind == "full" else ()  # or surplus ones would make room
+            training = server.run(data.argv(output, *keep), trials.folder, **options)
             assert training.code not in (0, None, 75), f"exit code {training.code}: {training.said()[-300:]}"
             assert newest_step(output) == 6, "the last good checkpoint was not kept"
             if kind == "read-only":
