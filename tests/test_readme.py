@@ -189,6 +189,18 @@ def test_own_text_to_shards_and_a_plan(clone):
 
 
 @pytest.mark.slow
+def test_own_text_in_one_command(clone):
+    """Runs after the test above, which made the text; updates stand for the hours."""
+    line = command("bash scripts/run_pretraining.sh --text mine/raw --hours 8")
+    done = run(line.replace("--hours 8", "--max-steps 20"), clone, timeout=600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "learned: held-out masked-LM loss" in done.stdout and "Next, try:" in done.stdout
+    line = command("bash scripts/run_pretraining.sh --text mine/raw --hours 2")
+    plan = run(line.replace("bert-base-uncased", "results/mine") + " --dry-run", clone)
+    assert plan.returncode == 0 and "the weights given" in plan.stdout, plan.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start",
     [
