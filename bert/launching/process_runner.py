@@ -65,6 +65,8 @@ class Runner:
         environment = {STOPPED_BY: str(self._reason_file), **({QUIET_STEPS: "1"} if progress else {})}
         with open(log_dir / LAUNCHER_LOG, "ab") as launcher_log:
             code = self._run(command, environment, show, stdout=launcher_log, stderr=subprocess.STDOUT)
+        if code and (failed := output.exit_code()) is not None:  # the launcher's own may be of a rank that it ended
+            code = failed if failed >= 0 else 128 - failed
         self._reason_file = None
         show(ended=True)
         if progress is not None:

@@ -96,7 +96,7 @@ def training_command(
         log_dir: of the output of this node's ranks.
         meeting_point: of several nodes, `rendezvous.launcher_addresses`.
     """
-    options = ["--log_level", "CRITICAL", "--job_id", job_id]
+    options = ["--log_level", "ERROR", "--job_id", job_id]
     if meeting_point is not None:
         master, own_address = meeting_point
         options += ["--nnodes", str(ranks.num_nodes), "--master", master, "--host", own_address]

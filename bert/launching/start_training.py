@@ -123,7 +123,7 @@ def _meeting_point(ranks: Ranks, runner: Runner) -> tuple[str, str] | None:
 
 def explain_exit(code: int, config: Settings, runner: Runner) -> int:
     """Report how a command ended, unless it succeeded or has reported its error; returns the exit code."""
-    if code == INTERRUPTED or (runner.stop_requested and code in ENDED_BY_SIGNAL):
+    if code == INTERRUPTED or (runner.stop_requested and code in (*ENDED_BY_SIGNAL, *KILLED)):
         reason = runner.stopped_by or read_json(config.log_dir() / "summary.json").get("interrupted_by")
         saved = list_steps(config.checkpoint_dir()) if trains(config) else []
         what = f"interrupted ({reason})" if reason else "interrupted"

@@ -11,6 +11,12 @@ from pathlib import Path
 LAUNCHER_LOG = "launcher.log"
 _FIRST = "workerlog.0"
 _EXPLAINS = re.compile(rb"^(error: |Traceback |[A-Za-z.]*Error\b|.*C\+\+ Traceback)", re.MULTILINE)
+# What Paddle writes in a process that is ended by SIGTERM: the launcher ends the other ranks so when one has failed.
+_TERMINATION = re.compile(
+    rb"^\n*-+\nC\+\+ Traceback [^\0]*?FatalError: `Termination signal`[^\0]*?\[SignalInfo: [^\n]*\n*", re.MULTILINE
+)
+_TRACEBACK = re.compile(rb"^\n*-+\nC\+\+ Traceback ", re.MULTILINE)
+_FAILED = re.compile(rb"^Container rank \d+ status failed .* code (-?\d+) log ", re.MULTILINE)
 _MOST_LINES = 20  # of a failed rank
 
 
@@ -27,8 +33,15 @@ class WorkerOutput:
         text = self._read(_FIRST, self._position)
         if not ended:
             text = text[: text.rfind(b"\n") + 1]
+            if (begun := _TRACEBACK.search(text)) and b"[SignalInfo: " not in text[begun.end() :]:
+                text = text[: begun.start()]  # until all of it is there
         self._position += len(text)
-        return iter(text.splitlines(keepends=True))
+        return iter(_TERMINATION.sub(b"", text).splitlines(keepends=True))
+
+    def exit_code(self) -> int | None:
+        """Of the rank that failed first, as the launcher noted; a signal is a negative number. None: no rank did."""
+        found = _FAILED.search(self._read(LAUNCHER_LOG, self._starts.get(LAUNCHER_LOG, 0)))
+        return int(found[1]) if found else None
 
     def unseen_reason(self) -> list[str]:
         """Why the ranks failed, unless the first rank, whose output was shown, has said so: another rank's last lines.
@@ -36,7 +49,7 @@ class WorkerOutput:
         Where no rank wrote anything, the last lines of Paddle's launcher.
         """
         names = sorted(path.name for path in self._folder.glob("workerlog.*"))
-        texts = {name: self._read(name, self._starts.get(name, 0)) for name in names}
+        texts = {name: _TERMINATION.sub(b"", self._read(name, self._starts.get(name, 0))) for name in names}
         if _EXPLAINS.search(texts.get(_FIRST, b"")):
             return []
         for name, text in texts.items():

@@ -50,7 +50,7 @@ def launch(config, ranks, runner):
     return launching.launch(SCRIPT, config, ranks, runner)
 
 
-@pytest.mark.parametrize(("code", "result"), [(75, 75), (143, 75), (0, 0), (74, 74), (70, 70), (3, 3)])
+@pytest.mark.parametrize(("code", "result"), [(75, 75), (143, 75), (247, 75), (0, 0), (74, 74), (70, 70), (3, 3)])
 def test_a_failure_after_a_request_to_stop_is_still_a_failure(tmp_path, code, result):
     assert launch(config_of(tmp_path), Ranks(1), FakeRunner(code, "SIGTERM")) == result
 

@@ -31,6 +31,38 @@ def test_the_reason_is_of_the_rank_that_was_not_shown(tmp_path):
     assert output.unseen_reason() == []  # it was shown
 
 
+DUMP = """
+
+--------------------------------------
+C++ Traceback (most recent call last):
+--------------------------------------
+No stack trace in paddle, may be caused by external reasons.
+
+----------------------
+Error Message Summary:
+----------------------
+FatalError: `Termination signal` is detected by the operating system.
+  [SignalInfo: *** SIGTERM (@0x6dac) received by PID 28094 (TID 0x7fd416c92b80) from PID 28076 ***]
+
+"""
+
+
+def test_a_rank_that_the_launcher_ended_is_not_the_reason(tmp_path):
+    """Paddle's launcher ends the other ranks when one fails, and then has their exit code."""
+    output = WorkerOutput(tmp_path)
+    (tmp_path / "workerlog.0").write_text("step 1\n" + DUMP[:90])
+    assert list(output.new_lines()) == [b"step 1\n"]
+    (tmp_path / "workerlog.0").write_text("step 1\n" + DUMP)
+    assert list(output.new_lines()) == []
+    (tmp_path / "workerlog.1").write_text("error: a bad line\n")
+    assert output.unseen_reason() == [f"{tmp_path / 'workerlog.1'}:", "error: a bad line"]
+    assert output.exit_code() is None
+    (tmp_path / "launcher.log").write_text(
+        "LAUNCH ERROR Container failed !!!\nContainer rank 1 status failed cmd ['python'] code 2 log a/workerlog.1 \n"
+    )
+    assert output.exit_code() == 2
+
+
 def test_the_launchers_own_failure_is_shown_when_no_rank_started(tmp_path):
     output = WorkerOutput(tmp_path)
     (tmp_path / "launcher.log").write_text("".join(f"line {number}\n" for number in range(50)) + "port in use\n")
