@@ -66,6 +66,8 @@ def list_model(model: ModelName, patience: Patience) -> Listing:
         commit = answer["sha"]
         if not re.fullmatch("[0-9a-f]{40}", commit):
             raise ValueError(f"its commit is {commit!r}")
+        if re.fullmatch("[0-9a-f]{40}", revision) and commit != revision:
+            raise ValueError(f"asked for {revision}, it describes {commit}")
         files = {entry["rfilename"]: _file(model, commit, entry) for entry in answer["siblings"]}
     except (KeyError, TypeError, ValueError) as error:
         raise DownloadError(

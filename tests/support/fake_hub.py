@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
 from safetensors.numpy import save
 
+from data.fetching.model_cache import LISTING_FILE
+from data.fetching.model_listing import ListedFile, Listing
+from data.fetching.published_models import parse_name
 from tests.support import corpora, foreign
 from tests.support.faulty_server import Served
 
@@ -46,15 +50,16 @@ def hub(
     files: dict[str, bytes],
     *,
     revisions: tuple[str, ...] = ("main",),
+    commit: str = COMMIT,
     gated: bool | str = False,
     licence: str = "apache-2.0",
 ) -> dict[str, Served]:
     """The answers of a hub with one model, by path. Weights are stored as LFS does, the other files in git."""
     served, siblings = {}, []
     for name, data in files.items():
-        path = f"/{repository}/resolve/{COMMIT}/{name}"
+        path = f"/{repository}/resolve/{commit}/{name}"
         sha256, is_lfs = hashlib.sha256(data).hexdigest(), name.startswith(("model", "pytorch"))
-        about = {"X-Repo-Commit": COMMIT}
+        about = {"X-Repo-Commit": commit}
         entry = {"rfilename": name, "size": len(data), "blobId": git_sha1(data)}
         if is_lfs:
             signed = f"/cdn/{sha256}?Expires=1&Signature=abc"
@@ -65,9 +70,23 @@ def hub(
         else:
             served[path] = Served(data, etag=f'"{git_sha1(data)}"', headers=about | {"Content-Type": "text/plain"})
         siblings.append(entry)
-    answer = {"id": repository, "sha": COMMIT, "gated": gated, "siblings": siblings, "cardData": {"license": licence}}
+    answer = {"id": repository, "sha": commit, "gated": gated, "siblings": siblings, "cardData": {"license": licence}}
     api = Served(json.dumps(answer).encode(), headers={"Content-Type": "application/json"})
-    return served | {f"/api/models/{repository}/revision/{name}?blobs=true": api for name in (*revisions, COMMIT)}
+    return served | {f"/api/models/{repository}/revision/{name}?blobs=true": api for name in (*revisions, commit)}
+
+
+def put_in_cache(cache: Path, name: str, files: dict[str, bytes]) -> Path:
+    """Put a model into a cache (BERT_CACHE) as if it had been fetched from the hub; no pin is asked."""
+    model = parse_name(name)
+    folder = cache / "models" / model.owner / model.name
+    folder.mkdir(parents=True)
+    listed = {}
+    for file, data in files.items():
+        (folder / file).write_bytes(data)
+        listed[file] = ListedFile(f"hf://{file}", f"sha256:{hashlib.sha256(data).hexdigest()}", len(data))
+    listing = Listing(str(model), "https://hub", COMMIT, "apache-2.0", False, listed)
+    (folder / LISTING_FILE).write_text(listing.to_json())
+    return folder
 
 
 def weights(served: dict[str, Served]) -> Served:
@@ -79,12 +98,12 @@ def num_requests(served: dict[str, Served]) -> int:
     return sum(len(one.requests) for one in {id(one): one for one in served.values()}.values())
 
 
-def tiny_model() -> dict[str, bytes]:
-    """A BERT of 2 layers as Hugging Face saves it: sizes for the vocabulary of `corpora`, 64 positions."""
+def tiny_model(positions: int = 64) -> dict[str, bytes]:
+    """A BERT of 2 layers as Hugging Face saves it, for the vocabulary of `corpora`."""
     vocabulary = corpora.vocabulary()
-    with mock.patch.multiple(foreign, VOCAB=len(vocabulary), POSITIONS=64):
+    with mock.patch.multiple(foreign, VOCAB=len(vocabulary), POSITIONS=positions):
         tensors = foreign.hugging_face(foreign.parameters())
-    sizes = {**foreign.CONFIG, "vocab_size": len(vocabulary), "max_position_embeddings": 64}
+    sizes = {**foreign.CONFIG, "vocab_size": len(vocabulary), "max_position_embeddings": positions}
     config = {**sizes, "model_type": "bert", "architectures": ["BertForPreTraining"]}
     return {
         "config.json": json.dumps(config).encode(),

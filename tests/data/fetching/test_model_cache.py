@@ -324,6 +324,12 @@ def test_a_pinned_model_is_fetched_at_its_revision_and_nothing_else_is_accepted(
     assert pin_of(parse_name(f"{NAME}@other")) is None
 
 
+def test_a_hub_that_answers_with_another_commit_is_refused(monkeypatch, own_pins):
+    write_pin(parse_name(NAME), Pin("f" * 40, {}))
+    with pytest.raises(DownloadError, match=f"asked for {'f' * 40}, it describes {COMMIT}"):
+        fetched(hub(NAME, FILES, revisions=("f" * 40,)), monkeypatch)
+
+
 def test_a_pin_holds_against_a_hub_that_lies_about_it(monkeypatch, own_pins):
     write_pin(parse_name(NAME), Pin(COMMIT, {"vocab.txt": ("0" * 64, len(VOCABULARY))}))
     with pytest.raises(DownloadError, match="not the one whose checksum is sha256:0000"):
