@@ -94,7 +94,7 @@ def make_plan(
         found: `own_text_model.candidates`.
         speeds: of every candidate in every phase.
     Raises:
-        ValueError: hours that are too short for any update, a batch that cannot be divided.
+        ValueError: hours that are too short for any update.
     """
     held_out = wishes.held_out_fraction
     if held_out is None:
@@ -231,17 +231,10 @@ def global_batch(candidate: Candidate, phase: int, sequences: float, most: float
 
     Args:
         most: sequences of which the phase would make fewer than 200 updates, or its text fewer than 8 batches.
-    Raises:
-        ValueError: a given batch that the ranks cannot divide.
     """
     ranks, given = candidate.ranks, wishes.setting(phase, "global_batch_size")
     micro = wishes.setting(phase, "batch_size") or 1
     if given:
-        if given % (ranks * micro):
-            raise ValueError(
-                f"global_batch_size={given} must be a multiple of batch_size x ranks = {micro} x {ranks}; pass "
-                f"--global-batch-size {-(-given // (ranks * micro)) * ranks * micro}, or other --num-processes"
-            )
         return given
     wanted = rules.BATCH_ANCHOR * math.sqrt(sequences / rules.SEQUENCES_ANCHOR)
     least = 8 if candidate.device == "cpu" else rules.LEAST_MICRO_BATCH["gpu"] * ranks

@@ -111,6 +111,8 @@ def _candidate(
     draft = Candidate(name, rule, model, lengths, precision, device, 1, 1, {})
     ranks = _ranks(draft, machine, wishes)
     threads = wishes.setting(1, "cpu_threads") or max(1, machine.cores // ranks)
+    for phase in lengths:
+        _refuse_what_cannot_be_divided(ranks, phase, wishes)
     sized = dataclasses.replace(draft, ranks=ranks, threads=threads if device == "cpu" else 0)
     fits = {phase: _most_sequences(sized, machine, phase) for phase in wishes.phases}
     for phase, most in fits.items():
@@ -193,6 +195,15 @@ def _most_sequences(candidate: Candidate, machine: MachineFacts, phase: int) -> 
     while sequences and rank_bytes(candidate, phase, sequences) > usable_bytes(candidate, machine):
         sequences //= 2
     return sequences
+
+
+def _refuse_what_cannot_be_divided(ranks: int, phase: int, wishes: Wishes) -> None:
+    batch, pass_size = wishes.setting(phase, "global_batch_size"), wishes.setting(phase, "batch_size", 1) * ranks
+    if batch and batch % pass_size:
+        raise ValueError(
+            f"global_batch_size={batch} must be a multiple of batch_size x ranks = {pass_size // ranks} x {ranks}; pass "
+            f"--global-batch-size {-(-batch // pass_size) * pass_size}, or other --num-processes"
+        )
 
 
 def _refuse_what_does_not_fit(

@@ -374,7 +374,7 @@ def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_p
             break
     rest, _ = process.communicate(timeout=300)
     assert process.returncode == 75, "".join(seen) + rest
-    assert "is not text (PDF signature)" in "".join(seen) and "the same command continues" in rest
+    assert "is not text (PDF signature)" in "".join(seen) and "saved step" in rest
 
     process = start("--max-steps", "20")  # shortened
     output, _ = process.communicate(timeout=400)
