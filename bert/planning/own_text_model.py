@@ -201,8 +201,8 @@ def _refuse_what_cannot_be_divided(ranks: int, phase: int, wishes: Wishes) -> No
     batch, pass_size = wishes.setting(phase, "global_batch_size"), wishes.setting(phase, "batch_size", 1) * ranks
     if batch and batch % pass_size:
         raise ValueError(
-            f"global_batch_size={batch} must be a multiple of batch_size x ranks = {pass_size // ranks} x {ranks}; pass "
-            f"--global-batch-size {-(-batch // pass_size) * pass_size}, or other --num-processes"
+            f"global_batch_size={batch} must be a multiple of batch_size x ranks = {pass_size // ranks} x {ranks}; "
+            f"pass --global-batch-size {-(-batch // pass_size) * pass_size}, or other --num-processes"
         )
 
 
