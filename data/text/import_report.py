@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 from bert.files import shown
@@ -55,11 +56,24 @@ def print_report(report: dict, output: Path) -> None:
             print(f"  {name}: {value}")
     for what in ("left out", "problems", "duplicates"):
         if found := report[what]:
-            print("\n  ".join([f"{what}:", *found[:MAX_EXAMPLES]]))
+            print("\n  ".join([f"{what}:", *examples(found)]))
         if len(found) > MAX_EXAMPLES:
             print(f"  ... and {len(found) - MAX_EXAMPLES} more in {shown(output / REPORT_NAME)}")
     for warning in held_out_warnings(report):
         print(f"warning: {warning}", file=sys.stderr)
+
+
+def examples(lines: list[str]) -> list[str]:
+    """The first lines ("what: reason") to print; if there are more, of as many reasons as possible."""
+    if len(lines) <= MAX_EXAMPLES:
+        return lines
+    earlier: Counter = Counter()
+    ranks = []
+    for line in lines:
+        reason = line.partition(": ")[2]
+        ranks.append(earlier[reason])
+        earlier[reason] += 1
+    return [lines[index] for index in sorted(sorted(range(len(lines)), key=ranks.__getitem__)[:MAX_EXAMPLES])]
 
 
 def held_out_warnings(report: dict) -> list[str]:

@@ -94,6 +94,9 @@ def test_the_list_on_the_screen_is_bounded_and_the_report_has_the_rest(tmp_path,
     printed = capsys.readouterr().out
     assert printed.count(".png: is of no format") == 20 and f"... and 10 more in {tmp_path}/.out/report.json" in printed
     assert len(report["left out"]) == 30 == report["counts"]["files of other kinds left out"]
+    (tmp_path / "zz.pdf").write_bytes(b"%PDF")
+    run(tmp_path, "--output-dir", str(tmp_path / ".more"))
+    assert "zz.pdf: is PDF" in capsys.readouterr().out  # another reason is shown before the twentieth picture
     findings = Findings()
     for number in range(20_000):
         findings.leave_out("x", str(number), "is x")
