@@ -1,0 +1,77 @@
+import hashlib
+import json
+
+import pytest
+
+from data import download_model
+from data.fetching import model_cache, published_models
+from data.fetching.published_models import parse_name, pin_of
+from tests.support.commands import refused
+from tests.support.fake_hub import COMMIT, hub, num_requests, tiny_model
+from tests.support.faulty_server import serving
+
+NAME = "someone/tiny-bert"
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    model_cache._verified.clear()
+    files = hub(NAME, tiny_model())
+    with serving(files) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        yield files
+
+
+def test_the_cache_is_filled_and_the_result_is_described(tmp_path, served, capsys):
+    download_model.main([NAME])
+    shown = capsys.readouterr().out
+    folder = tmp_path / "cache/models/someone/tiny-bert"
+    assert f"someone/tiny-bert at {COMMIT}" in shown and "licence: apache-2.0" in shown
+    assert "2 layers of 8, 2 heads, 106 tokens" in shown and "verified by the hub's checksum" in shown
+    assert shown.endswith(f"complete: --from-pretrained-params {folder}\n")
+
+
+def test_a_folder_is_a_copy_of_the_cache_and_works_alone(tmp_path, served, monkeypatch):
+    download_model.main([NAME])
+    asked = num_requests(served)
+    download_model.main([NAME, "--output-dir", str(tmp_path / "copy")])
+    assert num_requests(served) == asked
+    monkeypatch.setenv("BERT_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    download_model.main([NAME, "--output-dir", str(tmp_path / "copy")])  # complete: nothing is asked
+    assert (tmp_path / "copy/model.safetensors").read_bytes() == tiny_model()["model.safetensors"]
+    assert not list((tmp_path / "copy").glob(".*"))
+
+
+def test_what_cannot_be_done_is_one_line(tmp_path, served, capsys):
+    with refused("'bert-base-uncasd' is not the name of a published model; did you mean bert-base-uncased"):
+        download_model.main(["bert-base-uncasd"])
+    with refused("is not the name of a published model; for example bert-base-uncased"):
+        download_model.main(["./x"])
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine.txt").write_text("x")
+    with refused("holds other files; choose a new folder"):
+        download_model.main([NAME, "--output-dir", str(tmp_path / "full")])
+    download_model.main([NAME, "--output-dir", str(tmp_path / "there")])
+    with refused("holds someone/tiny-bert; choose another folder for google-bert/bert-large-cased"):
+        download_model.main(["bert-large-cased", "--output-dir", str(tmp_path / "there")])
+
+
+def test_a_pin_is_written_and_holds(tmp_path, served, monkeypatch, capsys):
+    monkeypatch.setattr(published_models, "PINS_FILE", tmp_path / "pins.json")
+    monkeypatch.setattr(download_model, "PINS_FILE", tmp_path / "pins.json")
+    (tmp_path / "pins.json").write_text("{}")
+    published_models._pins.cache_clear()
+    download_model.main([NAME, "--pin"])
+    weights = tiny_model()["model.safetensors"]
+    assert pin_of(parse_name(NAME)).files["model.safetensors"] == (hashlib.sha256(weights).hexdigest(), len(weights))
+    assert json.loads((tmp_path / "pins.json").read_text())[NAME]["revision"] == COMMIT
+    capsys.readouterr()
+    download_model.main([NAME])
+    assert "verified by pinned sha256" in capsys.readouterr().out
+    published_models._pins.cache_clear()
