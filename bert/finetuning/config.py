@@ -38,7 +38,8 @@ class TaskDataSettings(Settings):
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
     )
     cache_dir: Path | None = Field(
-        Path("./results/features"), description="folder of tokenised files, reused by later runs; none: not kept"
+        Path("./results/features"),
+        description="folder of tokenised files, reused by later runs: by default in the output folder; none: not kept",
     )
     num_workers: int = Field(1, ge=0, description="background threads that make batches on each rank; 0: none")
 
@@ -141,8 +142,11 @@ class FineTuningConfig(TrainingConfig):
 
 
 def implied_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that follow from the weights, else from the name of a built-in model: vocabulary and lower-casing."""
+    """Settings that follow from others: sizes, vocabulary and lower-casing from the weights or the name of a built-in
+    model; the cache of features stands in the output folder."""
     found = implied_by_weights(values)
+    if values.get("output_dir"):
+        found["cache_dir"] = Path(str(values["output_dir"])) / "features"
     name = str(
         values.get("bert_model") or ("" if named_weights(values) else RunSettings.model_fields["bert_model"].default)
     )

@@ -8,10 +8,12 @@ import pytest
 import run_glue
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
+from bert.conversion.model_usage import Usage
 from bert.finetuning.glue.config import ENTRY
 from bert.finetuning.glue.task import read_data
 from bert.finetuning.glue.task_table import TASKS
 from bert.finetuning.model_files import labels_beside, labels_of_the_weights
+from bert.inference.loading import load_model
 from bert.runtime.paddle_api import static
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support import tiny
@@ -208,6 +210,13 @@ def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
     assert lines[0] == "index\tprediction\tprobability"
     assert [line.split("\t")[:2] for line in lines[1:]] == [["x", "good"], ["y", "bad"]]
     assert all(0.5 <= float(line.split("\t")[2]) <= 1 for line in lines[1:])
+    # The model remembers its column, length and case: used alone, it gives the predictions of the run.
+    classifier = load_model(tmp_path / "out")
+    assert classifier.max_seq_length == 16 and classifier.opened.usage == Usage("custom", 16, ("words",))
+    found = classifier.predict([{"words": "wa1 wb7"}, {"words": "wa1 wb2"}])
+    for line, result in zip(lines[1:], found, strict=True):
+        assert line.split("\t")[1] == result["label"]
+        assert float(line.split("\t")[2]) == pytest.approx(result["probability"], abs=2e-5)
 
 
 @pytest.mark.thorough

@@ -1,6 +1,7 @@
 """run_ner.py on a tiny model: training, evaluation, prediction, and refused input."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from bert.config.command_line import parse_arguments
 from bert.finetuning.ner.config import ENTRY
 from bert.finetuning.ner.conll import ConllFormat, read_tagged_text
 from bert.finetuning.ner.tags import Span, score_spans, write_tags
+from bert.inference.loading import load_model
 from bert.runtime.paddle_api import static
 from tests.finetuning.glue.test_glue import WORDS, weights  # noqa: F401
 from tests.support import tiny
@@ -94,6 +96,13 @@ def test_predictions_are_in_the_files_form_and_score_what_was_said(trained):
     truth = read_tagged_text(path, ConllFormat(tag_column=1))
     predicted = read_tagged_text(path, ConllFormat(tag_column=2))
     assert truth.scheme == "iob1" and path.read_text().startswith("-DOCSTART- O O\n")
+    tagger, bounds = load_model(trained / "out"), predicted.sentence_offsets.tolist()
+    assert tagger.max_seq_length == 24
+    sentences = [predicted.words[start:stop] for start, stop in pairwise(bounds[:11])]
+    found = tagger.predict([" ".join(words) for words in sentences])
+    wanted = [(span.type, " ".join(predicted.words[span.start : span.stop])) for span in predicted.spans]
+    wanted = wanted[: sum(span.start < bounds[10] for span in predicted.spans)]
+    assert [(entity["type"], entity["text"]) for result in found for entity in result["entities"]] == wanted
     f1 = score_spans(truth.spans, predicted.spans).f1
     assert f1 == pytest.approx(json.loads((trained / "out/ner/summary.json").read_text())["eval_f1"])
 

@@ -9,6 +9,7 @@ import pytest
 
 import run_squad
 from bert.checkpoints import directories as checkpoint_files
+from bert.conversion.model_usage import Usage
 from bert.finetuning.config import with_steps
 from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.config import SquadConfig
@@ -121,6 +122,7 @@ def test_the_files_hold_what_was_scored(trained):
 def test_the_saved_model_answers_as_in_the_run(trained):
     reader = QuestionAnswerer(trained.run.output_dir)
     assert reader.windows == trained.data.windows() and reader.answer_settings.version_2
+    assert reader.opened.usage == Usage("squad", trained.data.max_seq_length)
     predictions = json.loads((trained.stage_dir() / "predictions.json").read_text())
     examples = read_squad(trained.data.predict_file, version_2=True)
     for item in examples.questions[:12]:
