@@ -29,8 +29,9 @@ COPY LICENSE README.md pyproject.toml constraints.txt requirements*.txt run.sub 
 COPY scripts scripts
 COPY data data
 COPY bert bert
+RUN ln -s /opt/venv .venv
 
-# The scripts use this interpreter as it is, instead of making an environment.
+# The scripts use this interpreter as it is, instead of making an environment; the documents call it .venv/bin/python.
 ENV BERT_PYTHON=/opt/venv/bin/python BERT_PREP_WORKING_DIR=/data PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/bert
 USER 10001
 ENTRYPOINT ["/workspace/bert/scripts/docker/entrypoint.sh"]

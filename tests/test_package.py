@@ -184,7 +184,7 @@ def test_errors_suggest_commands_that_work(installed, user):
 def test_the_doctor_knows_the_requirements(installed, user):
     report = json.loads(output(run(command(installed, "doctor", "--json"), user)))
     (packages,) = [finding for finding in report["findings"] if finding["name"] == "packages"]
-    assert packages["level"] == "ok", packages
+    assert packages["level"] == "ok" and packages["found"] == "as the package requires", packages
 
 
 @pytest.mark.thorough

@@ -20,7 +20,9 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
+from bert.exit_codes import BAD_INPUT
 from tests.faults.table import ROWS
+from tests.support.fake_hub import put_in_cache, tiny_model
 
 README = REPOSITORY / "README.md"
 README_LINES = 150
@@ -65,6 +67,7 @@ TRIED: set[str] = set()
 def clone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("readme") / "clone"
     subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(folder)], check=True)
+    (folder / ".venv").symlink_to(sys.prefix)  # which scripts/setup.sh would make
     return folder
 
 
@@ -110,7 +113,7 @@ def test_the_quickstart_learns_leaves_its_files_and_says_when_it_is_done(clone):
 @pytest.mark.slow
 def test_a_phase_by_hand_continues(clone):
     launch = (
-        "python -m paddle.distributed.launch --nproc_per_node 2 run_pretraining.py --config "
+        ".venv/bin/python -m paddle.distributed.launch --nproc_per_node 2 run_pretraining.py --config "
         "results/quickstart/phase1.yaml --output-dir results/by_hand --report-file results/by_hand/report.json"
     )
     for last in (20, 40):
@@ -122,32 +125,29 @@ def test_a_phase_by_hand_continues(clone):
 
 @pytest.mark.slow
 def test_the_quickstarts_model_goes_out_and_comes_back(clone):
+    to_served = (
+        ".venv/bin/python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 --to results/served"
+    )
     for start, written in (
-        ("python run_convert.py --from results/quickstart/", "for_transformers/model.safetensors"),
-        ("python run_convert.py --from results/for_transformers", "converted/manifest.json"),
-        (
-            "python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 --to results/served --format",
-            "served/model.pdmodel",
-        ),
-        (
-            "python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 --to results/served_onnx",
-            "served_onnx/model.onnx",
-        ),
+        (".venv/bin/python run_convert.py --from results/quickstart/", "for_transformers/model.safetensors"),
+        (".venv/bin/python run_convert.py --from results/for_transformers", "converted/manifest.json"),
+        (f"{to_served} -", "served/model.pdmodel"),
+        (f"{to_served}_", "served_onnx/model.onnx"),
     ):
         done = run(command(start), clone)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         assert (clone / "results" / written).is_file() and "changes:" in done.stdout
-    shown = run(f"python -c {shlex.quote(example('from bert.inference.predictor'))}", clone)
+    shown = run(f".venv/bin/python -c {shlex.quote(example('from bert.inference.predictor'))}", clone)
     assert shown.returncode == 0 and "(2, 128)" in shown.stdout, shown.stderr[-2000:]
 
 
 @pytest.mark.slow
 def test_visualdl_serves_the_curves(clone):
-    command("visualdl --logdir results --port")  # the same with another folder
-    line = command("visualdl --logdir results/quickstart").split()
+    command(".venv/bin/visualdl --logdir results --port")  # the same with another folder
+    line = command(".venv/bin/visualdl --logdir results/quickstart").split()
     port = "8741"
     server = subprocess.Popen(
-        [str(Path(sys.executable).parent / line[0]), *line[1:], "--port", port],
+        [str(clone / line[0]), *line[1:], "--port", port],
         cwd=clone,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -176,14 +176,17 @@ def test_own_text_to_shards_and_a_plan(clone):
     (clone / "mine/raw").mkdir(parents=True)
     for number, document in enumerate(documents):
         (clone / f"mine/raw/{number}.txt").write_text(document.split(" ", 1)[1])
-    preprocess = "python -m data.preprocess_bert_pretrain --text mine/"
+    preprocess = ".venv/bin/python -m data.preprocess_bert_pretrain --text mine/"
     for start in (
-        "python -m data.import_text",
-        "python -m data.train_vocabulary",
+        ".venv/bin/python -m data.import_text",
+        ".venv/bin/python -m data.train_vocabulary",
         *(f"{preprocess}{part}/source --sink mine/phase{phase}" for phase in (1, 2) for part in ("train", "held_out")),
     ):
         done = run(command(start), clone)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    inspected = run(command(".venv/bin/python -m data.inspect"), clone)
+    assert "padding to the longest" in inspected.stdout and "masked: 1" in inspected.stdout, inspected.stderr
+    assert inspected.returncode == (0 if "no problem found" in inspected.stdout else BAD_INPUT)
     plan = run(command("bash scripts/run_pretraining.sh --config base") + " --dry-run", clone)
     assert plan.returncode == 0 and "x 8 ranks" in plan.stdout, plan.stderr
 
@@ -225,14 +228,34 @@ def test_questions_are_answered(clone):
     assert "starting from the pre-trained weights" in trained.stdout and "  F1  " in trained.stdout
     summary = json.loads((clone / "results/squad_quickstart/squad/summary.json").read_text())
     assert summary["F1"] > 4 and summary["exact_match"] <= summary["F1"]
-    predicted = run(command("python run_squad.py --do-predict"), clone)
+    predicted = run(command(".venv/bin/python run_squad.py --do-predict"), clone)
     assert predicted.returncode == 0, predicted.stderr[-3000:]
     assert len(json.loads((clone / "results/answers/squad/predictions.json").read_text())) == 107
     typed = "Anna Lindqvist opened her bakery in 1987.\n\nWho opened the bakery?\n"
-    talk = run(f"printf '{typed}' | {command('python run_squad.py --interactive')}", clone)
+    talk = run(f"printf '{typed}' | {command('.venv/bin/python run_squad.py --interactive')}", clone)
     assert talk.returncode == 0 and "%]" in talk.stdout, talk.stderr[-3000:]
-    snippet = example("from bert.inference.question_answering")
-    assert run(f"python -c {shlex.quote(snippet)}", clone).returncode == 0
+    snippet = example("from bert.inference.loading")
+    assert run(f".venv/bin/python -c {shlex.quote(snippet)}", clone).returncode == 0
+
+
+def offline(clone: Path) -> dict[str, str]:
+    """An environment without network, in whose cache is a small model under each published name of the documents."""
+    cache = clone.parent / "cache"
+    for name in ("bert-base-uncased", "bert-base-cased"):
+        if not (cache / "models/google-bert" / name).exists():
+            put_in_cache(cache, name, tiny_model(positions=512))
+    return {"BERT_CACHE": str(cache), "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.mark.slow
+def test_published_models_are_kept_in_the_cache_and_copied(clone):
+    for end in ("bert-base-uncased", "bert-base-uncased --output-dir results/downloaded"):
+        line = f".venv/bin/python -m data.download_model {end}"
+        assert line in COMMANDS
+        TRIED.add(line)
+        done = run(line, clone, **offline(clone))
+        assert done.returncode == 0 and "complete: --from-pretrained-params" in done.stdout, done.stderr
+    assert (clone / "results/downloaded/model.safetensors").is_file()
 
 
 @pytest.mark.slow
@@ -248,7 +271,8 @@ def test_the_recipes_of_squad_resolve(start, clone):
     weights = clone / "results/bert-large-uncased/phase2/1563"  # what the preset names, a pre-training away
     weights.mkdir(parents=True, exist_ok=True)
     vocabulary = f"--vocab-file {clone}/results/quickstart/data/vocab.txt"
-    shown = run(f"{command(start)} {vocabulary} --device cpu --show-config", clone, BERT_PREP_WORKING_DIR="/data")
+    line = f"{command(start)} {vocabulary} --device cpu --show-config"
+    shown = run(line, clone, **offline(clone), BERT_PREP_WORKING_DIR="/data")
     assert shown.returncode == 0, shown.stderr
     assert "train_file: /data/download/squad/v" in shown.stdout and "max_seq_length: 384" in shown.stdout
 
@@ -266,34 +290,50 @@ def test_sentences_are_judged_and_entities_found(clone):
         assert "starting from the pre-trained weights" in trained.stdout and "  f1  " in trained.stdout
         summary = json.loads((clone / "results/glue_quickstart" / stage / "summary.json").read_text())
         assert summary["finished"] and 0 <= summary["eval_f1"] <= 1
-    judged = run(command("python run_glue.py --task-name custom"), clone)
+    judged = run(command(".venv/bin/python run_glue.py --task-name custom"), clone)
     assert judged.returncode == 0, judged.stderr[-3000:]
     assert len((clone / "results/judged/glue-custom/predictions.tsv").read_text().splitlines()) == 101
 
 
 @pytest.mark.slow
+def test_every_model_is_used_with_one_command(clone):
+    """After the quickstarts above: each line of the documents with run_predict.py, without a terminal."""
+    shown = {}
+    for line in [line for line in COMMANDS if "run_predict.py" in line]:
+        TRIED.add(line)
+        done = run(line if "|" in line else f"{line} < /dev/null", clone)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, f"{line}\n{done.stderr[-2000:]}"
+        shown[line] = done.stdout
+    outputs = "".join(shown.values())
+    for part in ('"filled": "Returns a ', '"answers": [', '"probabilities": {', '"entities": [', "true word: "):
+        assert part in outputs, part
+    neighbours = [json.loads(line) for line in (clone / "results/neighbours.jsonl").read_text().splitlines()]
+    assert len(neighbours) > 100 and sum("nearest" in record for record in neighbours) > 100
+
+
+@pytest.mark.slow
 def test_the_recipes_of_glue_resolve(clone):
     for start, data in (
-        ("bash scripts/run_glue.sh mrpc", "global_batch_size: 32"),
+        ("bash scripts/run_glue.sh --task-name mrpc", "global_batch_size: 32"),
         ("bash scripts/run_glue.sh --config mnli_large", "global_batch_size: 128"),
         ("bash scripts/run_ner.sh --config conll2003", "document_context: true"),
-        ("python run_glue.py --task-name AX", "do_predict: true"),
+        (".venv/bin/python run_glue.py --task-name AX", "do_predict: true"),
     ):
         vocabulary = f"--vocab-file {clone}/results/quickstart/data/vocab.txt --device cpu --show-config"
-        shown = run(f"{command(start)} {vocabulary}", clone, BERT_PREP_WORKING_DIR="/data")
+        shown = run(f"{command(start)} {vocabulary}", clone, **offline(clone), BERT_PREP_WORKING_DIR="/data")
         assert shown.returncode == 0 and data in shown.stdout, shown.stderr
 
 
 @pytest.mark.slow
 def test_plans_are_printed(clone):
-    one = run(command("python run_pretraining.py --plan"), clone)
+    one = run(command(".venv/bin/python run_pretraining.py --plan"), clone)
     assert one.returncode == 0 and "--batch-size 256" in one.stdout and "at 32 an hour" in one.stdout, one.stderr
     shown = TEXTS["bert/planning/README.md"]
     quoted = next(block for language, block in FENCE.findall(shown) if language == "text").splitlines()
     assert len(quoted) == 6 and [line for line in quoted if line not in one.stdout.splitlines()] == []
     both = run(command("bash scripts/run_pretraining.sh --config large --plan"), clone)
     assert both.returncode == 0 and "together" in both.stdout, both.stderr
-    checked = run(command("python -m tests.benchmarks.planner_check"), clone)
+    checked = run(command(".venv/bin/python -m tests.benchmarks.planner_check"), clone)
     assert checked.returncode == 0 and checked.stdout in shown, (
         "the table of bert/planning/README.md is not what the planner says"
     )
@@ -302,7 +342,7 @@ def test_plans_are_printed(clone):
 @pytest.mark.slow
 def test_reports_of_the_quickstart_are_written(clone):
     """Runs after the quickstart."""
-    for line in [line for line in COMMANDS if line.startswith("python -m bert.reporting")]:
+    for line in [line for line in COMMANDS if line.startswith(".venv/bin/python -m bert.reporting")]:
         TRIED.add(line)
         written = run(line, clone)
         assert written.returncode == 0, written.stderr
@@ -338,13 +378,22 @@ def test_a_stop_file_and_the_fault_rows(clone):
 
 @pytest.mark.slow
 def test_help_is_readable(clone):
-    shown = run(command("python run_pretraining.py --help"), clone)
+    shown = run(command(".venv/bin/python run_pretraining.py --help"), clone)
     assert shown.returncode == 0 and "--gradient-merge-steps" in shown.stdout
 
 
 @pytest.mark.slow
 def test_the_doctor_finds_this_machine_fit(clone):
-    examined = run(command("python -m bert.doctor"), clone)
+    examined = run(command(".venv/bin/python -m bert.doctor"), clone)
+    assert examined.returncode == 0 and "\nfit to train: 0 failure(s)" in examined.stdout, examined.stdout
+
+
+@pytest.mark.slow
+def test_the_package_is_installed_with_its_dependencies(clone):
+    for start in ("python3 -m venv env", "env/bin/pip install ."):
+        done = run(command(start), clone, timeout=1800)
+        assert done.returncode == 0, done.stderr[-2000:]
+    examined = run("env/bin/bert-on-paddle doctor", clone)
     assert examined.returncode == 0 and "\nfit to train: 0 failure(s)" in examined.stdout, examined.stdout
 
 
@@ -478,7 +527,8 @@ def test_named_modules_exist(name):
 @pytest.mark.parametrize("name", TEXTS)
 def test_named_flags_exist(name):
     """A flag is written out in some source, or made from the name of a field."""
-    ours = ("bash scripts/", "python run_", "python -m bert", "python -m data", "python -m tests", "bash data/")
+    modules = tuple(f".venv/bin/python -m {package}" for package in ("bert", "data", "tests"))
+    ours = ("bash scripts/", "bash data/", ".venv/bin/python run_", *modules)
     words = " ".join([*code_spans(TEXTS[name]), *(line for line in commands(TEXTS[name]) if line.startswith(ours))])
     missing = []
     for flag in re.findall(r"(?<!\S)--[a-z][\w-]*", words):

@@ -64,7 +64,7 @@ def requirements(facts: Facts) -> Finding:
     found = "; ".join(different[:4]) + (f" and {len(different) - 4} more" if len(different) > 4 else "")
     return judged(
         "packages",
-        found or f"as {facts.requirements_file} pins them",
+        found or ("as the package requires" if facts.has_ranges else f"as {facts.requirements_file} pins them"),
         warns(bool(different), f"pip install -r {facts.requirements_file}"),
     )
 

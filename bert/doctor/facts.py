@@ -21,6 +21,7 @@ from typing import TextIO
 from bert import REPOSITORY
 from bert.doctor import requirements as environment
 from bert.files import lock
+from bert.interpreter import is_installed
 from bert.runtime import topology
 
 # Runs in a separate process, because Paddle may crash. The matrix product tests that the device computes.
@@ -67,6 +68,7 @@ class Facts:
     python: str = "3.11.0"
     requirement_differences: tuple[str, ...] = ()
     requirements_file: str = "requirements.txt"
+    has_ranges: bool = False  # the installed package is asked, which accepts more versions than the file
     paddle: dict = field(default_factory=dict)  # empty: could not be loaded
     paddle_problem: str = ""  # why not
     paddle_loaded_early: bool = False  # by something that runs when Python starts, before zlib
@@ -102,6 +104,8 @@ def collect(output_dir: Path) -> Facts:
     cards = gpus()
     requirements = f"requirements{'-gpu' if cards or _is_installed('paddlepaddle-gpu') else ''}.txt"
     paddle, problem = ask_paddle(sys.executable)
+    unmet = environment.unmet_by_installation() if is_installed() else None
+    different = environment.differences(environment.pins(REPOSITORY / requirements)) if unmet is None else unmet
     cpu = _cpu_info()
     cores = topology.usable_cores(topology.allowed_processors())
     soft_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -109,10 +113,11 @@ def collect(output_dir: Path) -> Facts:
     return Facts(
         python=platform.python_version(),
         requirements_file=requirements,
+        has_ranges=unmet is not None,
         paddle=paddle,
         paddle_problem=problem,
         paddle_loaded_early="paddle" in sys.modules,  # nothing of ours did, in this process
-        requirement_differences=tuple(environment.differences(environment.pins(REPOSITORY / requirements))),
+        requirement_differences=tuple(different),
         gpus=cards,
         cpu_vendor=cpu.get("vendor_id", platform.machine()),
         cpu_model=cpu.get("model name", ""),

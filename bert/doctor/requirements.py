@@ -39,6 +39,25 @@ def differences(wanted: dict[str, str]) -> list[str]:
     return lines
 
 
+def unmet_by_installation(distribution: str = "bert-on-paddle") -> list[str] | None:
+    """Requirements of the installed package that the installed versions are not in; None if pip did not install it."""
+    try:
+        ranges = importlib.metadata.requires(distribution) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    from packaging.requirements import Requirement
+
+    lines = []
+    for requirement in map(Requirement, ranges):
+        try:
+            installed = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            installed = "missing"
+        if installed == "missing" or not requirement.specifier.contains(installed, prereleases=True):
+            lines.append(f"{requirement.name} is {installed}, wanted {requirement.specifier}")
+    return lines
+
+
 def main(argv: Sequence[str]) -> int:
     if sys.version_info[:2] not in SUPPORTED:
         print(f"Python {sys.version.split()[0]} must be 3.11 or 3.12", file=sys.stderr)

@@ -12,6 +12,7 @@ import pytest
 from bert import REPOSITORY
 from bert.doctor import checks as doctor
 from bert.doctor import facts as machine_facts
+from bert.doctor import requirements as environment
 from bert.doctor.checks import FAILURE, OK, WARNING, examine, runs_on
 from bert.doctor.facts import Facts, Gpu, ask_paddle, collect
 
@@ -210,3 +211,13 @@ def test_a_driver_that_does_not_say_what_its_gpus_are_is_no_gpu(script, tmp_path
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(machine_facts, "_GPU_SECONDS", 0.5)
     assert machine_facts.gpus() == ()
+
+
+def test_an_installed_package_accepts_newer_versions(monkeypatch):
+    monkeypatch.setattr(
+        environment.importlib.metadata, "requires", lambda name: ["numpy>=1.26,<2", "tqdm<1", "none==1"]
+    )
+    unmet = environment.unmet_by_installation()
+    assert [line.split(" is ")[0] for line in unmet] == ["tqdm", "none"] and unmet[1].endswith("missing, wanted ==1")
+    monkeypatch.undo()
+    assert environment.unmet_by_installation("no-such-distribution") is None
