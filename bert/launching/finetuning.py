@@ -1,5 +1,6 @@
 """Shared by the launchers of all fine-tuning tasks: settings, ranks, start, and the table of results."""
 
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -87,12 +88,8 @@ def make_plan(
     return FineTuningPlan(launcher, entry, with_global_batch(config, ranks.world_size()), ranks)
 
 
-def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], list[Row]], to_use: str) -> list[str]:
-    """A table of the scores and the throughput, as far as summary.json has them, and where the results are.
-
-    Args:
-        to_use: flags of the script that use the trained model.
-    """
+def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], list[Row]]) -> list[str]:
+    """A table of the scores and the throughput, as far as summary.json has them, and where the results are."""
     config = plan.config
     folder = config.log_dir()
     summary = read_json(folder / "summary.json")
@@ -105,7 +102,7 @@ def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], lis
         purpose, command = curves_command(folder)
         lines.append(f"{purpose[0].upper()}{purpose[1:]}:  {command}")
     if (model := trained_model(config)) is not None:
-        lines.append(f"Use the model:  python {plan.entry.script} --from-pretrained-params {model} {to_use}")
+        lines.append(f"Use the model:  python run_predict.py {shlex.quote(str(model))}")
     return lines
 
 

@@ -70,7 +70,7 @@ def _is_of_entities(path: Path) -> bool:
 
 
 def result_lines(plan: FineTuningPlan) -> list[str]:
-    return finetuning.result_lines(plan, finetuning.evaluation_scores, "--do-predict ...")
+    return finetuning.result_lines(plan, finetuning.evaluation_scores)
 
 
 def _parser() -> LauncherParser:

@@ -39,7 +39,7 @@ def plan_of(launcher: dict[str, Any], words: Sequence[str], launcher_flags: Iter
 
 
 def result_lines(plan: FineTuningPlan) -> list[str]:
-    return finetuning.result_lines(plan, finetuning.evaluation_scores, "--do-predict ...")
+    return finetuning.result_lines(plan, finetuning.evaluation_scores)
 
 
 def _parser() -> LauncherParser:

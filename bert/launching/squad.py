@@ -157,7 +157,7 @@ def _paragraphs(train_file: Path) -> list[str]:
 
 
 def result_lines(plan: FineTuningPlan) -> list[str]:
-    return finetuning.result_lines(plan, lambda summary: SCORES, "--interactive")
+    return finetuning.result_lines(plan, lambda summary: SCORES)
 
 
 def _parser() -> LauncherParser:

@@ -90,7 +90,7 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
 
     def lines(plan):
         rows = [("F1", "eval_f1", ".2f"), ("recall", "eval_recall", ".2f")]
-        return [line.split() for line in result_lines(plan, lambda summary: rows, "--do-predict")]
+        return [line.split() for line in result_lines(plan, lambda summary: rows)]
 
     said = ["Predictions", "and", "summary.json:", str(folder)]
     assert lines(found) == [[], ["F1", "0.50"], [], said, curves]
@@ -106,4 +106,4 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     assert trained_model(config) == config.checkpoint_dir()
     config.best_dir().mkdir()
     assert trained_model(config) == config.best_dir()
-    assert lines(found)[-1][-2:] == [str(config.best_dir()), "--do-predict"]
+    assert lines(found)[-1][-2:] == ["run_predict.py", str(config.best_dir())]
