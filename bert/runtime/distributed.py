@@ -8,7 +8,7 @@ creates an NCCL communicator. `gloo_on_cpu` prevents that, so the same program r
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
@@ -157,7 +157,7 @@ class Collective:
     def __init__(self, group: Group, executor):
         self.group = group
         self._executor = executor
-        self._programs: dict[str, tuple] = {}
+        self._programs: dict[Any, tuple] = {}
 
     def sum(self, values) -> np.ndarray:
         """Sum over ranks of a 1-D float64 or int64 array of the same length on every rank."""
@@ -180,6 +180,39 @@ class Collective:
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
         return bool(self.sum(np.array([int(flag)], "int64"))[0])
+
+    def count_differences(self, program: static.Program, names: Sequence[str], scope) -> np.ndarray:
+        """For each persistable variable of a program, how many values of all ranks differ from rank 0's: int64 [names].
+
+        Broadcast and compared on the device, one variable after the other; NaN equals NaN.
+        """
+        key = ("differences", id(program))
+        if key not in self._programs:
+            self._programs[key] = self._build_comparison(program, names)
+        comparison, output = self._programs[key]
+        return self.sum(np.array(self._executor.run(comparison, fetch_list=[output], scope=scope)[0]))
+
+    @staticmethod
+    def _build_comparison(program: static.Program, names: Sequence[str]):
+        comparison = static.Program()
+        with static.program_guard(comparison, static.Program()):
+            block, counts = comparison.global_block(), []
+            for name in names:
+                known = program.global_block().var(name)
+                mine = block.create_var(name=name, shape=known.shape, dtype=known.dtype, persistable=True)
+                theirs = paddle.assign(mine)  # Gloo broadcasts in place only
+                block.append_op(
+                    type="c_broadcast",
+                    inputs={"X": theirs},
+                    outputs={"Out": theirs},
+                    attrs={"ring_id": 0, "root": 0, "use_calc_stream": True},
+                )
+                # not_equal would take two floats within 1e-8 for equal
+                differ = paddle.logical_or(mine > theirs, mine < theirs)
+                differ = paddle.logical_or(differ, paddle.logical_xor(paddle.isnan(mine), paddle.isnan(theirs)))
+                counts.append(paddle.cast(differ, "int64").sum().reshape([1]))
+            output = paddle.concat(counts)
+        return comparison, output
 
     def _build(self, dtype: str):
         program = static.Program()

@@ -28,13 +28,20 @@ class RanksDiffer(Failure):
 
 
 def check_ranks(program: Any, device: Any, step: int) -> None:
-    """Compare the ranks' parameters by checksum; RanksDiffer names those that drifted."""
+    """Compare the ranks' parameters; RanksDiffer names those that drifted.
+
+    On GPUs on the device, against rank 0's: a copy to the host would take a second for BERT-large. On CPU by checksum.
+    """
     if device.group.world_size == 1:
         return
     names = program.parameters
-    sums = np.array([zlib.crc32(read_variable(device.scope, n).tobytes()) for n in names], "int64")
-    table = device.collective.gather(sums)  # [world_size, parameters]
-    drifted = [name for name, column in zip(names, table.T, strict=True) if len(set(column.tolist())) > 1]
+    if device.group.device == "gpu":
+        differ = device.collective.count_differences(program.main, names, device.scope) > 0
+    else:
+        sums = np.array([zlib.crc32(read_variable(device.scope, n).tobytes()) for n in names], "int64")
+        table = device.collective.gather(sums)  # [world_size, parameters]
+        differ = (table != table[0]).any(axis=0)
+    drifted = [name for name, is_other in zip(names, differ, strict=True) if is_other]
     if drifted:
         raise RanksDiffer(
             f"at step {step} the ranks hold different values of {len(drifted)} of {len(names)} parameters "

@@ -65,16 +65,19 @@ def _types(names: list[str], block) -> set[str]:
 
 @lru_cache(maxsize=None)
 def registered_kernels(operator: str) -> frozenset[tuple[str, str]]:
-    """(place, dtype) of every kernel of an operator, such as ("gpu", "float16")."""
+    """(place, dtype) of every kernel of an operator, such as ("gpu", "float16").
+
+    Without those for strided tensors, which Paddle's executor of static programs does not take.
+    """
     phi, all_kinds = _registries()
     found = {
         (match[1].lower(), match[2])
         for text in phi.get(core._get_phi_kernel_name(operator), ())
-        if (match := re.fullmatch(r"\((\w+), .*, (\w+)\)", text))
+        if "STRIDED" not in text and (match := re.fullmatch(r"\((\w+), .*, (\w+)\)", text))
     }
     for text in all_kinds.get(operator, ()):
         match = re.search(r"data_type\[(?:::paddle::platform::)?([^\]]+)\].*place\[Place\((\w+)", text)
-        if match and "MKLDNN" not in text:
+        if match and "MKLDNN" not in text and "STRIDED" not in text:
             found.add((match[2], _CPP_TYPES.get(match[1], match[1])))
     return frozenset(found)
 

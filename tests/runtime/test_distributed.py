@@ -126,6 +126,7 @@ def test_a_rank_that_drifts_by_one_bit_is_caught_and_the_parameter_named(two_ran
     for result in results(two_ranks, "drift"):
         assert "at step 7 the ranks hold different values of 1 of 46 parameters" in result["error"]
         assert "bert.encoder.layer.1.output.dense.weight" in result["error"]
+        assert result["error_on_device"] == result["error"], "as GPUs compare them"
 
 
 @pytest.mark.thorough
