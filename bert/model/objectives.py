@@ -102,7 +102,7 @@ class PretrainingObjective(Objective):
         "masked_lm_normalizer": ([1], "float32"),
         "next_sentence_labels": ([-1], "int64"),
     }
-    metric_names: ClassVar = (
+    metric_names: ClassVar[tuple[str, ...]] = (
         "passes",
         "loss",
         "masked_lm_loss",

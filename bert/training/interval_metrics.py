@@ -49,12 +49,20 @@ def collect(
         "seqs_per_sec": interval.updates * sequences_per_update / seconds,
         "tokens_per_sec": tokens / seconds,
         "padded_tokens_per_sec": padded_tokens / seconds,
-        "mfu": flops / seconds / (device.peak_tflops * 1e12 * device.group.world_size),
     }
+    mfu = plausible_mfu(flops, seconds * device.group.world_size, device.peak_tflops)
+    if mfu is not None:
+        metrics["mfu"] = mfu
     if program.loss_scale:
         metrics["loss_scale"] = _read(device, program.loss_scale)
     micro_steps, loss_sum = sums[:2].tolist()  # of every objective
     return IntervalMetrics(metrics, loss_sum, micro_steps)
+
+
+def plausible_mfu(flops: float, rank_seconds: float, peak_tflops: float) -> float | None:
+    """Model FLOPs utilisation; None where it would exceed 1, since the peak is then wrong, or nothing was measured."""
+    capacity = peak_tflops * 1e12 * rank_seconds
+    return flops / capacity if 0 < capacity >= flops else None
 
 
 def _read(device: Device, name: str) -> float:

@@ -25,6 +25,7 @@ from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
 from bert.training.initialization import initialize_weights
 from bert.training.interruption import STOPPED_BY, StopRequest
+from bert.training.interval_metrics import plausible_mfu
 from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start
 from bert.training.schedule import is_extended, resume_schedule, schedule_of
 from bert.training.task import Session, Task
@@ -166,7 +167,6 @@ def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: T
     """The figures of a training by the names its users know; throughputs are of all ranks, without saves."""
     totals, metrics = outcome.totals, outcome.metrics
     seconds = max(totals.seconds, 1e-9)
-    capacity = device.peak_tflops * 1e12 * totals.rank_seconds
     return {
         "steps": outcome.step,
         "max_steps": config.run.max_steps,
@@ -178,7 +178,7 @@ def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: T
         "tokens_per_second": totals.tokens / seconds if totals.sequences else None,
         "final_loss": metrics.get("loss"),
         "skipped_steps": metrics.get("skipped_steps"),
-        "mfu": totals.flops / capacity if capacity else None,
+        "mfu": plausible_mfu(totals.flops, totals.rank_seconds, device.peak_tflops),
         "peak_tflops_per_rank": device.peak_tflops,
         "parameters": config.model.num_parameters(),
         "parameter_tensors": len(program.parameters),

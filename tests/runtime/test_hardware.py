@@ -1,6 +1,7 @@
 """CPU threads and affinity follow the rank's share of cores; the peak rate is known or measured."""
 
 import os
+import time
 
 import pytest
 
@@ -74,6 +75,17 @@ def test_a_measured_peak_is_a_plausible_rate():
     assert 1e-4 < rate < 100
     rate, source = peak_tflops(executor, "cpu", "float32")
     assert 1e-4 < rate < 100 and source.startswith("measured")
+
+
+def test_a_busy_machine_does_not_lower_the_measured_peak(monkeypatch):
+    """Where the wall clock runs six times as fast as the work, the processor time of a product is what it was."""
+    executor = static.Executor(paddle.CPUPlace())
+    wall, threads = time.perf_counter, []
+    quiet = measured_gemm_tflops(executor, size=256, seconds=0.1, num_threads=2)
+    monkeypatch.setattr(hardware, "set_cpu_threads", threads.append)
+    monkeypatch.setattr(hardware.time, "perf_counter", lambda: 6 * wall())
+    busy = measured_gemm_tflops(executor, size=256, seconds=0.6, num_threads=2)
+    assert busy > 0.5 * quiet and threads == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from bert.reporting.logs import RunLog
 from bert.runtime.paddle_api import write_variable
 from bert.training.health_checks import TrainingDiverged, check_finite
 from bert.training.interruption import StopRequest
+from bert.training.interval_metrics import plausible_mfu
 from tests.support import runs, tiny
 
 
@@ -259,3 +260,12 @@ def test_an_overflowing_run_is_stopped_once_the_loss_scale_cannot_help(tmp_path,
             check_finite(session.program, session.device(), config.run.max_consecutive_skipped_steps)
     else:
         check_finite(session.program, session.device(), config.run.max_consecutive_skipped_steps)
+
+
+def test_an_implausible_utilisation_is_not_reported(tmp_path):
+    """A peak below what the training reaches is wrong, whoever measured it."""
+    assert plausible_mfu(0.5e12, 1.0, 1.0) == 0.5
+    assert plausible_mfu(5.98e12, 1.0, 1.0) is None and plausible_mfu(1.0, 0.0, 1.0) is None
+    config = tiny.pretraining_config(tmp_path, max_steps=2, log_freq=2, peak_tflops=1e-12)
+    logged_run(config, 2)
+    assert "mfu" not in rows(config)[0]
