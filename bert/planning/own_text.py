@@ -269,7 +269,7 @@ def _settings(candidate: Candidate, phase: int, batch: int, epochs: float, wishe
         "batch_size": micro,
         "global_batch_size": batch,
         "optimizer": optimizer,
-        "learning_rate": learning_rate(rule, optimizer, phase, batch, model["hidden_size"]),
+        "learning_rate": learning_rate(candidate, optimizer, phase, batch, wishes),
         "warmup_proportion": rules.WARMUP_OF_LARGE_BATCHES if batch >= rules.WARMUP_LARGE_BATCH else rules.WARMUP,
         "eval_samples": 1_000 if candidate.device == "cpu" else 2_048,
         "device": candidate.device,
@@ -290,16 +290,19 @@ def dropout(epochs: float) -> float:
     return rules.DROPOUT if epochs >= rules.DROPOUT_FROM_EPOCHS else 0.0
 
 
-def learning_rate(rule: rules.ModelRule | None, optimizer: str, phase: int, batch: int, hidden_size: int) -> float:
+def learning_rate(candidate: Candidate, optimizer: str, phase: int, batch: int, wishes: Wishes) -> float:
     """Peak rate: that of the rule's anchor, scaled by the square root of the batch; less in phase 2."""
+    rule, weights = candidate.rule, wishes.weights
     if rule is None or optimizer == "AdamW":
         rate, anchor = rules.CONTINUED_RATE, rules.CONTINUED_BATCH
         if rule is not None:  # random weights; Devlin et al. (2019) at width 768, more for narrower models
-            rate *= max(1.0, 768 / hidden_size)
+            rate *= max(1.0, 768 / candidate.model.hidden_size)
     else:
         rate, anchor = rule.rate, rule.batch
-    scaled = min(rate * math.sqrt(batch / anchor), rules.MOST_RATE) * (rules.PHASE_2_RATE if phase == 2 else 1.0)
-    return float(f"{scaled:.2g}")
+    scaled = min(rate * math.sqrt(batch / anchor), rules.MOST_RATE)
+    if phase == 1 and weights is not None and "masked-LM head" not in weights.heads:
+        scaled = max(scaled, rules.NEW_HEAD_RATE)
+    return float(f"{scaled * (rules.PHASE_2_RATE if phase == 2 else 1.0):.2g}")
 
 
 def duration(seconds: float) -> str:

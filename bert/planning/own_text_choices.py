@@ -78,6 +78,8 @@ def _training_choices(plan: TextPlan) -> list[Choice]:
     rate_why = f"{source}, by the root of the batch"
     if mine["optimizer"] == "AdamW" and rule is not None:
         rate_why = "Devlin et al. (2019), by the root of the batch"
+    if wishes.weights is not None and "masked-LM head" not in wishes.weights.heads:
+        rate_why = "higher first, for a masked-LM head made anew; measured with MiniLM-L6"
     dropout = mine["hidden_dropout_prob"]
     few = f"{plan.epochs:.3g} epochs; {rules.DROPOUT:g} from {rules.DROPOUT_FROM_EPOCHS:g} on"
     dropout_why = few if rule is not None and rule.dropout is None else "as published"

@@ -176,7 +176,9 @@ def test_weights_bring_sizes_vocabulary_and_a_lower_rate():
     plan = plan_of(text(1), LAPTOP, hours=0.5, weights=weights)
     one, two = plan.phases[1].settings, plan.phases[2].settings
     assert (one["hidden_size"], one["vocab_size"], two["max_seq_length"]) == (384, 30522, 200)
-    assert one["optimizer"] == "AdamW" and one["learning_rate"] < 2e-4
+    assert one["optimizer"] == "AdamW" and one["learning_rate"] == rules.NEW_HEAD_RATE
+    kept = dataclasses.replace(weights, heads=("pooler", "masked-LM head"))
+    assert plan_of(text(1), LAPTOP, hours=0.5, weights=kept).phases[1].settings["learning_rate"] < 2e-4
     assert "6 layers of 384" in as_table(choices(plan))
 
 
