@@ -4,17 +4,23 @@ BERT_FULL_FAULTS=1 tries 50 inputs instead of 3. ONNX models run on ONNX Runtime
 or without it on the `onnx` package's reference evaluator.
 """
 
+import re
 import subprocess
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import run_export
+from bert.conversion.model_usage import Usage
+from bert.inference.loading import load_model
 from bert.inference.predictor import Predictor
 from tests.conversion import test_parity
 from tests.conversion.test_parity import INPUTS, TORCH_PYTHON, TORCH_VENV, compare, random_feed
 from tests.conversion.test_round_trips import TASKS
+from tests.inference.models import model
 
 checkpoints, expected = test_parity.checkpoints, test_parity.expected  # fixtures
 SERVED = [task for task in TASKS if task != "pretraining"]
@@ -70,3 +76,70 @@ def test_a_pretrained_model_is_served_as_its_encoder(checkpoints, tmp_path, caps
 def test_a_folder_that_is_no_export_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is not an export for Paddle Inference"):
         Predictor(tmp_path)
+
+
+def test_onnx_without_its_package_is_one_line_with_the_remedy(checkpoints, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(SystemExit) as stopped:
+        export(tmp_path / "not read", tmp_path / "x", "onnx")
+    err = capsys.readouterr().err
+    assert stopped.value.code == 2 and err.count("\n") == 1 and not (tmp_path / "x").exists()
+    assert "needs the onnx package" in err and "pip install -r " in err and "requirements-export.txt" in err
+
+
+class ReferenceRuntime(types.ModuleType):
+    """Stands in for onnxruntime, with the `onnx` package's reference evaluator."""
+
+    class SessionOptions:
+        intra_op_num_threads = 0
+
+    class InferenceSession:
+        def __init__(self, path, options, providers):
+            from onnx.reference import ReferenceEvaluator
+
+            assert options.intra_op_num_threads == 1 and providers == ["CPUExecutionProvider"]
+            self._session = ReferenceEvaluator(path)
+
+        def get_outputs(self):
+            return [types.SimpleNamespace(name=name) for name in self._session.output_names]
+
+        def run(self, names, feed):
+            return self._session.run(names, feed)
+
+
+def test_an_onnx_export_is_run_by_onnxruntime_or_says_that_it_needs_it(checkpoints, expected, tmp_path, monkeypatch):
+    pytest.importorskip("onnx", reason="needs requirements-export.txt")
+    exported = export(checkpoints["question-answering"], tmp_path / "x", "onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(
+        ValueError, match="model.onnx is an ONNX export and onnxruntime, which runs it, is not installed"
+    ):
+        Predictor(exported)
+    monkeypatch.setitem(sys.modules, "onnxruntime", ReferenceRuntime("onnxruntime"))
+    compare(Predictor(exported).run(random_feed()), expected["question-answering"], random_feed()["attention_mask"])
+
+
+@pytest.mark.parametrize(
+    ("task", "request_"),
+    [
+        pytest.param("encoder", "word1 word2", marks=pytest.mark.thorough),
+        pytest.param("question-answering", ("word1", "word2 word3"), marks=pytest.mark.thorough),
+        ("sequence-classification", ("word1", "word2 word3")),
+        pytest.param("token-classification", "word1, word2", marks=pytest.mark.thorough),
+    ],
+)
+def test_an_export_is_used_like_its_checkpoint(tmp_path, task, request_):
+    source = model(tmp_path / "m", task, Usage("ours", 9))
+    wanted, exported = load_model(source), load_model(export(source, tmp_path / "x", "paddle-inference"))
+    assert exported.opened.task == task and exported.max_seq_length == wanted.max_seq_length
+    (there,), (here,) = exported.predict([request_]), wanted.predict([request_])
+    numbers = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+    assert numbers.sub("", str(there)) == numbers.sub("", str(here))
+    found, known = (list(map(float, numbers.findall(str(result)))) for result in (there, here))
+    np.testing.assert_allclose(found, known, atol=1e-5)
+    if task == "encoder":
+        return
+    with pytest.raises(ValueError, match="without the outputs of encoder; use the checkpoint"):
+        exported.encode(["word1"])
+    with pytest.raises(ValueError, match="is an export of .*task=masked-lm needs a masked-LM head"):
+        load_model(tmp_path / "x", "masked-lm")
