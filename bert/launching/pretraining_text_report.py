@@ -78,7 +78,11 @@ def next_commands(output_dir: Path, again: str, plan: TextPlan) -> list[tuple[st
             f"bash scripts/run_glue.sh --from-pretrained-params {folder} "
             f"--output-dir {shlex.quote(str(output_dir / 'sentiment'))}",
         ),
-        ("export it", f"python run_export.py --checkpoint {folder} --to {shlex.quote(str(output_dir / 'served'))}"),
+        (
+            "export it",
+            f"python run_export.py --checkpoint {folder} --to {shlex.quote(str(output_dir / 'served'))} "
+            "--format paddle-inference",
+        ),
         curves_command(output_dir),
     ]
     return [(f"train on, {duration(2 * plan.seconds())} in all", again), *commands]

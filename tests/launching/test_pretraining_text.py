@@ -384,6 +384,10 @@ def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_p
     assert "chosen: quickstart" in output and "learned: held-out masked-LM loss" in output
     suggested = [text.strip() for text in output.splitlines() if "   # " in text]
     assert len(suggested) >= 5
+    for command in [text for text in suggested if "run_export.py" in text or "--encode" in text]:
+        line = f"cd {tmp_path} && echo 'One sentence.' | {command}"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
 
     process = start("--max-steps", "30")
     output, _ = process.communicate(timeout=400)
