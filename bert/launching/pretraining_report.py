@@ -17,6 +17,8 @@ _ROWS = (  # title, key of summary.json, format
     ("training loss (masked LM + next sentence)", "final_loss", ".3f"),
     ("masked-LM loss before training, held out (nats)", "initial_eval_masked_lm_loss", ".3f"),
     ("masked-LM loss, held out (nats)", "eval_masked_lm_loss", ".3f"),
+    ("lowest masked-LM loss, held out (nats)", "best_eval_masked_lm_loss", ".3f"),
+    ("... after update, kept as a checkpoint", "best_step", ","),
     ("unigram entropy, to be below (nats)", "unigram_entropy", ".3f"),
     ("masked-LM accuracy, held out", "eval_masked_lm_accuracy", ".1%"),
     ("next-sentence accuracy, held out", "eval_next_sentence_accuracy", ".1%"),
