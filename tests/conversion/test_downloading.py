@@ -8,6 +8,7 @@ import pytest
 
 from bert.conversion import downloading
 from bert.conversion.raw_tensors import ConversionError
+from data.download_vocabulary import VOCABULARIES
 from data.fetching import model_cache
 from data.fetching.paddlenlp_models import MODELS
 from data.fetching.published_models import PINS_FILE, ModelName, known_names, parse_name, pin_of
@@ -92,6 +93,8 @@ def test_the_pins_are_well_formed():
         assert pin is None or len(pin.revision) == 40
         for sha256, num_bytes in pin.files.values() if pin else ():
             assert check_checksum(f"sha256:{sha256}") and num_bytes > 10
+        if pin and name in VOCABULARIES:
+            assert pin.files["vocab.txt"] == VOCABULARIES[name]
 
 
 def test_the_table_of_paddlenlps_models_is_that_of_paddlenlp():
