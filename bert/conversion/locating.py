@@ -55,7 +55,8 @@ def locate(source: Path | VerifiedCheckpoint) -> Located:
         path = step.parent  # of the run below the folder that was named
     steps = checkpoint_files.list_steps(path)
     if steps and not _holds_weights(path):
-        path = _newest_step(path, steps, notes)
+        final = checkpoint_files.final_step(path)  # earlier than the newest after early stopping
+        path = _newest_step(path, [step for step in steps if final is None or step <= final], notes)
     elif (path / checkpoint_files.MANIFEST).exists():
         checkpoint_files.verify(path)
     return _with_neighbours(*_choose(path, notes), notes)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import run_convert
+from bert.checkpoints.directories import write_best
 from bert.conversion.model_usage import Usage
 from bert.inference.loading import load_model
 from bert.inference.trained_model import probabilities
@@ -130,6 +131,19 @@ def test_another_librarys_folder_and_an_output_folder_are_models_too(checkpoints
     assert (
         load_model(tmp_path / "x").predict([SENTENCE]) == load_model(tmp_path / "results").predict([SENTENCE]) == wanted
     )
+
+
+def test_a_run_that_early_stopping_ended_is_used_with_its_best_weights(tmp_path):
+    run = tmp_path / "results/bert/phase1"
+    for step, seed in ((3, 0), (7, 1)):
+        classifier = np.random.RandomState(seed).randn(foreign.HIDDEN, 3).astype("float32")
+        model(run / str(step), "sequence-classification", **{"classifier.weight": classifier})
+    assert load_model(tmp_path / "results").opened.path == run / "7"
+    write_best(run, 3, {"is_final": True})
+    assert load_model(tmp_path / "results").opened.path == load_model(run).opened.path == run / "3"
+    (run / "3" / "bert_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="none of them valid"):
+        load_model(run)
 
 
 def test_what_a_head_cannot_do_is_named(checkpoints):
