@@ -93,11 +93,14 @@ class Runner:
         )
         if self.stop_requested:
             self._pass_on()
+        ranks: list[int] = []
         while (code := self._process.poll()) is None:
             each()
+            ranks = ranks_of(self._process) or ranks
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.1)
         self._process = None
+        end_orphans_of(ranks)
         return code if code >= 0 else 128 - code
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -135,6 +138,18 @@ def ranks_of(process: "subprocess.Popen[bytes]") -> list[int]:
     except OSError:
         return []
     return [int(pid) for pid in children.split()]
+
+
+def end_orphans_of(ranks: Sequence[int]) -> None:
+    """End what ranks that are gone left running, such as Gloo's server of a rank that was killed.
+
+    Args:
+        ranks: process ids; Paddle's launcher makes each rank the leader of a process group.
+    """
+    for pid in ranks:
+        if not Path(f"/proc/{pid}").exists():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
 
 
 def repository_environment() -> dict[str, str]:
