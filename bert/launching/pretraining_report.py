@@ -14,6 +14,7 @@ from bert.reporting.report_reading import RunRecord, read_run
 
 _ROWS = (  # title, key of summary.json, format
     ("updates", "steps", ","),
+    ("epochs over the samples", "epochs", ".2f"),
     ("training loss (masked LM + next sentence)", "final_loss", ".3f"),
     ("masked-LM loss before training, held out (nats)", "initial_eval_masked_lm_loss", ".3f"),
     ("masked-LM loss, held out (nats)", "eval_masked_lm_loss", ".3f"),
