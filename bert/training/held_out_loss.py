@@ -99,9 +99,9 @@ class HeldOutLoss:
         assert self.best is not None and self._last is not None
         return (
             f"overfitting: the held-out loss has been above its best, {self.best[1]:.4f} after update "
-            f"{self.best[0]:,}, for {self._above} evaluations and is now {self._last[1]:.4f}; the model learns its "
-            "text by heart: use more text or fewer updates, dynamic masking (--masking dynamic) or a smaller model, "
-            "or stop here (--early-stopping)"
+            f"{self.best[0]:,}, for {self._above} evaluations and is now {self._last[1]:.4f}; if the training loss "
+            "falls, the model learns its text by heart: use more text or fewer updates, dynamic masking (--masking "
+            "dynamic) or a smaller model, or stop here (--early-stopping); if it rises too, lower --learning-rate"
         )
 
     def reason(self) -> str:
