@@ -121,6 +121,8 @@ def test_a_phase_by_hand_continues(clone):
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         assert (clone / f"results/by_hand/bert-quickstart/phase1/{last}/manifest.json").is_file()
     assert "at step 20" in done.stdout
+    measured = run(command(".venv/bin/python -m tests.benchmarks.measure_loader"), clone)
+    assert measured.returncode == 0 and json.loads(measured.stdout)["slowest_rank"] < 1.1, measured.stderr
 
 
 @pytest.mark.slow
