@@ -100,15 +100,19 @@ def join_pairs(
     second_lengths: np.ndarray,
     cls_id: int,
     sep_id: int,
+    single: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat rows [CLS] A [SEP] B [SEP] from flat A and B, [CLS] A [SEP] where B is empty.
+    """Flat rows [CLS] A [SEP] B [SEP] from flat A and B.
 
+    Args:
+        single: where B is empty the row is a single sequence, [CLS] A [SEP]; otherwise a pair, [CLS] A [SEP] [SEP].
     Returns:
         (token ids [T], offsets int64 [n + 1]).
     """
-    offsets = offsets_of(first_lengths + 2 + lengths_with_end(second_lengths))
+    ended_lengths = lengths_with_end(second_lengths) if single else second_lengths + 1
+    offsets = offsets_of(first_lengths + 2 + ended_lengths)
     ids = np.empty(offsets[-1], first_ids.dtype)
-    _join(first_ids, first_lengths, second_ids, second_lengths, cls_id, sep_id, ids)
+    _join(first_ids, first_lengths, second_ids, second_lengths, cls_id, sep_id, ids, single)
     return ids, offsets
 
 
@@ -121,6 +125,7 @@ def _join(
     cls_id: int,
     sep_id: int,
     ids: np.ndarray,
+    single: bool,
 ) -> None:
     end = first = second = 0
     for row in range(len(first_lengths)):
@@ -128,7 +133,7 @@ def _join(
         end = copied(ids, end + 1, first_ids, first, first + first_lengths[row])
         ids[end] = sep_id
         end = copied(ids, end + 1, second_ids, second, second + second_lengths[row])
-        if second_lengths[row] > 0:
+        if not single or second_lengths[row] > 0:
             ids[end] = sep_id
             end += 1
         first += first_lengths[row]

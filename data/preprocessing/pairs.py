@@ -143,6 +143,7 @@ def spans_to_table(token_ids: np.ndarray, spans: Spans, vocabulary: Vocabulary) 
         second,
         vocabulary.id_of("[CLS]"),
         vocabulary.id_of("[SEP]"),
+        single=True,
     )
     return SampleTable(ids, offsets, spans.first_lengths().astype(np.int32), spans.is_random_next)
 

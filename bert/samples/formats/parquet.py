@@ -69,7 +69,7 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
         )
     vocabulary = strings.vocabulary
     ids, offsets = join_pairs(
-        first_ids, first, second_ids, second, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
+        first_ids, first, second_ids, second, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]"), single=True
     )
     masks = None
     if masked:

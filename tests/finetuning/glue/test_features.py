@@ -38,11 +38,12 @@ def tokens(features, row):
 
 
 def test_pairs_by_hand():
-    features, counts = sentence_features(TOKENIZER, (["The cat sat.", "a b c d e", ""], ['"Cats"', "e d", "c"]), 8)
+    features, counts = sentence_features(TOKENIZER, (["The cat sat.", "a b c d e", "", "a"], ['"Cats"', "e d", "c", ""]), 8)
     assert tokens(features, 0) == ('[CLS] the cat sat [SEP] " cat [SEP]', 5)
     assert tokens(features, 1) == ("[CLS] a b c [SEP] e d [SEP]", 5)
     assert tokens(features, 2) == ("[CLS] [SEP] c [SEP]", 2)
-    assert counts == {"truncated": 2, "tokens": 20}
+    assert tokens(features, 3) == ("[CLS] a [SEP] [SEP]", 3), "an empty text is one of a pair"
+    assert counts == {"truncated": 2, "tokens": 24}
 
 
 def test_single_sentences_by_hand():
