@@ -1,0 +1,112 @@
+"""The self-test of a machine with GPUs: everything that could not be tried while this project was written.
+
+    bash scripts/run_gpu_selftest.sh                     # everything; start it again after an interruption
+    bash scripts/run_gpu_selftest.sh --list              # the checks, and what this machine cannot run
+    bash scripts/run_gpu_selftest.sh --device cpu        # what can be tried without a GPU
+
+Exit code 0 if no check failed, 1 if one did. Send back the file that the last line names.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import bert  # noqa: F401 - before Paddle, whichever module loads it
+from bert.command_errors import command
+from bert.files import only_writer
+from bert.help_parser import HelpParser
+from bert.launching.ranks import num_gpus
+from bert.reporting.logs import duration
+from tests.gpu.selftest.checks import Check
+from tests.gpu.selftest.kernel_checks import kernel_checks
+from tests.gpu.selftest.machine import Machine, describe, find_machine
+from tests.gpu.selftest.recipe_checks import recipe_checks
+from tests.gpu.selftest.report import write_report
+from tests.gpu.selftest.running import FAILED, run_checks
+from tests.gpu.selftest.training_checks import training_checks
+
+
+def all_checks() -> list[Check]:
+    return [*kernel_checks(), *training_checks(), *recipe_checks()]
+
+
+def chosen(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
+    """The checks called so, otherwise those whose names begin so; all without names.
+
+    Raises:
+        ValueError: a name that fits none.
+    """
+    wanted = set() if names else {check.name for check in checks}
+    for name in names:
+        found = {check.name for check in checks if check.name.startswith(name)}
+        if not found:
+            raise ValueError(f"only={name} must be the name of a check or its beginning; --list shows them")
+        wanted |= {name} & found or found
+    return [check for check in checks if check.name in wanted]
+
+
+def parser() -> HelpParser:
+    result = HelpParser(prog="run_gpu_selftest.sh", description=__doc__)
+    result.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto", help="auto: the GPUs")
+    result.add_argument("--gpus", type=int, metavar="N", help="GPUs to use; all without it")
+    result.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="this check, or those that begin so; may be repeated",
+    )
+    result.add_argument(
+        "--again", nargs="?", const="all", choices=("all", "failed"), help="run checks again that have a result"
+    )
+    result.add_argument("--list", action="store_true", help="list the checks and stop")
+    result.add_argument(
+        "--output-dir", type=Path, default=Path("results/gpu_selftest"), metavar="DIR", help="data, logs and report"
+    )
+    return result
+
+
+def listing(checks: Sequence[Check], machine: Machine) -> str:
+    """One line for each check."""
+    lines = []
+    for check in checks:
+        reason = check.unable(machine)
+        end = f"not here: {reason}" if reason else duration(check.seconds[machine.device])
+        lines.append(f"{check.name:<34} {check.title} ({end})")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None, checks: Sequence[Check] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the running command, as Ctrl-C does
+    folder: Path = arguments.output_dir.absolute()
+    with command(folder, "interrupted; the same command continues with the check that was running"):
+        selected = chosen(all_checks() if checks is None else checks, arguments.only)
+        device = "cpu" if arguments.list and arguments.device == "auto" and not num_gpus() else arguments.device
+        machine = find_machine(device, arguments.gpus)
+        if arguments.list:
+            print(listing(selected, machine))
+            return 0
+        folder.mkdir(parents=True, exist_ok=True)
+        with only_writer(folder):
+            return examine(selected, machine, folder, arguments.again)
+    return 1
+
+
+def examine(checks: Sequence[Check], machine: Machine, folder: Path, again: str | None) -> int:
+    """Run the checks and write the report after each; 1 if one of them failed."""
+    facts, path = describe(machine), folder / "report.md"
+
+    def show(line: str) -> None:
+        print(line, flush=True)
+
+    results = run_checks(checks, machine, folder, again, show, lambda found: write_report(path, facts, found))
+    write_report(path, facts, results)
+    failed = [check.name for check in checks if results[check.name].status == FAILED]
+    print(f"{len(failed)} of {len(checks)} failed{': ' if failed else ''}{', '.join(failed)}. Send back {path}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

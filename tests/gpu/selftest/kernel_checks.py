@@ -1,0 +1,115 @@
+"""Checks without a training: the doctor, kernels for every operator, fused kernels against plain operators."""
+
+import json
+import re
+import sys
+from functools import partial
+from typing import Any
+
+from bert.config.architecture import BUILT_IN_MODELS
+from tests.gpu.cases import all_cases, distinct
+from tests.gpu.recipe_records import record_of
+from tests.gpu.selftest.checks import Bench, Check, Failed, Verdict
+from tests.gpu.selftest.machine import Machine
+
+TIMEOUT_SECONDS = 600.0
+FUSED_KERNELS = ("linear", "dropout_add", "attention")
+
+
+def kernel_checks() -> list[Check]:
+    found = [
+        Check("doctor", "is the machine fit to train", doctor, {"gpu": 30, "cpu": 15}),
+        Check("kernels", "a kernel for every operator of the programs", kernels, {"gpu": 400, "cpu": 15}),
+    ]
+    for dtype in ("float16", "bfloat16"):
+        name, title = f"fused-kernels-{dtype}", f"fused kernels against plain operators, {dtype}"
+        found.append(Check(name, title, partial(fused_kernels, dtype), {"gpu": 30, "cpu": 10}, partial(_unable, dtype)))
+    return found
+
+
+def _unable(dtype: str, machine: Machine) -> str:
+    return machine.lacks_bfloat16() if dtype == "bfloat16" else ""
+
+
+def doctor(bench: Bench) -> Verdict:
+    command = [sys.executable, "-m", "bert.doctor", "--json", "--output-dir", str(bench.folder)]
+    try:
+        output = bench.run(command, TIMEOUT_SECONDS)
+    except Failed as error:
+        findings = re.findall(r'"level": "failure",\s+"name": "(.*?)",\s+"found": "(.*?)"', error.output)
+        reasons = "; ".join(f"{name}: {found}" for name, found in findings)
+        raise Failed(reasons or str(error), output=error.output) from None
+    report = json.loads(output[output.index("{") :])
+    warnings = [finding for finding in report["findings"] if finding["level"] == "warning"]
+    text = "; ".join(f"{finding['name']}: {finding['found']}" for finding in warnings)
+    return Verdict(f"fit; warnings: {text}" if text else "fit", {**report["facts"], "findings": report["findings"]})
+
+
+def kernels(bench: Bench) -> Verdict:
+    """Of the recipes' programs on a GPU, which are built as without one; of the quickstart's on a CPU."""
+    if bench.machine.device == "cpu":
+        output = bench.run([sys.executable, "-m", "tests.gpu.selftest.quickstart_programs"], TIMEOUT_SECONDS)
+        return judge_kernels({"quickstart": json.loads(output.splitlines()[-1])}, [])
+    missing: dict[str, Any] = {}
+    different = []
+    for name in dict.fromkeys(distinct(all_cases()).values()):
+        command = [sys.executable, "tests/gpu/recipe_records.py", "--build", name]
+        output = bench.run(command, TIMEOUT_SECONDS, CUDA_VISIBLE_DEVICES="")
+        facts = json.loads(output[output.index("{") : output.rindex("}") + 1])
+        missing[name] = facts["operators without a kernel"]
+        if facts != json.loads(record_of(name).read_text()):
+            different.append(name)
+    return judge_kernels(missing, different)
+
+
+def judge_kernels(missing: dict[str, dict[str, list[str]]], different: list[str]) -> Verdict:
+    """Args:
+        missing: program -> kind -> operators without a kernel.
+        different: programs that are not as in tests/gpu/golden; they are reported, as another wheel may differ.
+    Raises:
+        Failed: an operator has none.
+    """
+    lacking = [
+        f"{name}, {kind}: {'; '.join(found)}"
+        for name, kinds in missing.items()
+        for kind, found in kinds.items()
+        if found
+    ]
+    figures = {"programs": list(missing), "different from their records": different}
+    if lacking:
+        raise Failed("; ".join(lacking), figures)
+    text = f"none is missing in {len(missing)} program{'s' if len(missing) > 1 else ''}"
+    return Verdict(text + (f"; not as recorded: {', '.join(different)}" if different else ""), figures)
+
+
+def fused_kernels(dtype: str, bench: Bench) -> Verdict:
+    """The self-test that every run in mixed precision begins with, with the sizes of BERT-large."""
+    request = {
+        "model": BUILT_IN_MODELS["bert-large-uncased"].model_dump(),
+        "amp_dtype": dtype,
+        "compare": list(FUSED_KERNELS),
+        "look_at_card": [],
+    }
+    output = bench.run([sys.executable, "-m", "bert.training.kernel_self_test", json.dumps(request)], TIMEOUT_SECONDS)
+    return judge_fused_kernels(json.loads(output.splitlines()[-1]), bench.machine)
+
+
+def judge_fused_kernels(reasons: dict[str, str], machine: Machine) -> Verdict:
+    """A GPU has all kernels, but for attention on older cards; a CPU must be told why it has none.
+
+    Args:
+        reasons: kernel -> why it cannot be used, "" if it can.
+    Raises:
+        Failed: a kernel differs from plain operators or fails, or is said to be on a CPU.
+    """
+    if machine.device == "cpu":
+        wrong = [name for name in FUSED_KERNELS if not reasons.get(name)]
+        if wrong:
+            raise Failed(f"without a GPU, and yet usable: {', '.join(wrong)}", {"reasons": reasons})
+        return Verdict("there is no GPU, so plain operators are used", {"reasons": reasons})
+    allowed = () if machine.has_flash_attention() else ("attention",)
+    wrong = [name for name in FUSED_KERNELS if reasons[name] and name not in allowed]
+    if wrong:
+        raise Failed("; ".join(f"{name}: {reasons[name]}" for name in wrong), {"reasons": reasons})
+    agreed = [name for name in FUSED_KERNELS if not reasons[name]]
+    return Verdict(f"agree: {', '.join(agreed)}", {"reasons": reasons})

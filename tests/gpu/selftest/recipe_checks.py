@@ -1,0 +1,148 @@
+"""Speed and memory of the published recipes, beside the planner's figures."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+from bert.config.architecture import BUILT_IN_MODELS
+from bert.config.training_settings import derive
+from bert.planning.estimates import memory_per_rank
+from bert.planning.hardware import Hardware
+from bert.planning.planner import Plan, make_plan
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.recipes import RECIPES
+from tests.gpu.cases import distinct, pretraining
+from tests.gpu.selftest.checks import Bench, Check, Failed, Skipped, Verdict
+from tests.gpu.selftest.synthetic_shards import write_shards
+from tests.gpu.selftest.trainings import FUSED, PLAIN, Training, run_folder, train
+
+TIMEOUT_SECONDS = 1800.0
+SLOWER = 0.75  # of the planned speed: slower than that fails
+MORE_MEMORY = 1.1  # of the estimate: tensors that need more fail
+GPU_MICRO_STEPS, CPU_MICRO_STEPS = 8, 2  # of an update, at most: the recipes have up to 32 on 8 ranks
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "phase1_large-plain": ("phase1_large", PLAIN),
+    "phase2_large-plain": ("phase2_large", PLAIN),
+    "phase1_large-pure-fp16": ("phase1_large", {**FUSED, "use_pure_fp16": True}),
+    "phase2_large-pure-fp16": ("phase2_large", {**FUSED, "use_pure_fp16": True}),
+}
+
+
+def recipe_checks() -> list[Check]:
+    """Of recipes that are one program, the first."""
+    recipes = {name: pretraining(recipe()) for name, recipe in RECIPES.items() if not name.startswith("quickstart")}
+    names = {name: (name, {}) for name in dict.fromkeys(distinct(recipes).values())}
+    found = []
+    for name, (recipe, changes) in (names | VARIANTS).items():
+        title = f"speed and memory of {recipe}"
+        title += " with plain operators" if changes is PLAIN else " in O2 with fused kernels" if changes else ""
+        run = partial(throughput, f"throughput-{name}", recipe, changes)
+        unable = _unable if changes.get("use_pure_fp16") else lambda machine: ""
+        found.append(Check(f"throughput-{name}", title, run, {"gpu": 150, "cpu": 15}, unable))
+    return found
+
+
+def _unable(machine) -> str:
+    return "parameters in float16 need a GPU" if machine.device == "cpu" else ""
+
+
+def throughput(name: str, recipe: str, changes: dict[str, Any], bench: Bench) -> Verdict:
+    """`--benchmark` on synthetic shards; fails if it is much slower than planned or needs much more memory."""
+    machine = bench.machine
+    hardware = machine.hardware(machine.num_ranks)
+    config = shortened(derive(RECIPES[recipe](), **changes), bench, name, hardware)
+    write_shards(config, config.batch.resolved_global_batch_size(machine.num_ranks))
+    training = train(bench, name, config, num_ranks=machine.num_ranks, timeout_seconds=TIMEOUT_SECONDS)
+    used = as_it_ran(config, training)
+    plan = make_plan(used, hardware) if hardware and machine.device == "gpu" else None
+    figures = {
+        **measured(used, training, machine.num_ranks),
+        **({"planned sequences per second": plan.sequences_per_second()} if plan else {}),
+    }
+    if problem := shortfall(figures, plan):
+        raise Failed(problem, figures)
+    return Verdict(_text(figures), figures)
+
+
+def shortened(config: PretrainingConfig, bench: Bench, name: str, hardware: Hardware | None) -> PretrainingConfig:
+    """A few updates of the recipe with its micro-batch, or the largest that fits; on a CPU with a tiny model.
+
+    Raises:
+        Skipped: not one sequence fits.
+    """
+    ranks = bench.machine.num_ranks
+    if bench.machine.device == "cpu":
+        config = derive(config, model=BUILT_IN_MODELS["bert-tiny"], bert_model="bert-tiny", tf32=False, peak_tflops=1.0)
+        batch_size, most = 2, CPU_MICRO_STEPS
+    else:
+        batch_size, most = config.batch.batch_size, GPU_MICRO_STEPS
+    micro_steps = max(1, min(most, (config.batch.global_batch_size or 1) // (batch_size * ranks)))
+    config = derive(config, batch_size=batch_size, gradient_merge_steps=micro_steps, global_batch_size=None)
+    if hardware and bench.machine.device == "gpu":
+        largest = make_plan(config, hardware).batch_size
+        if largest is None:
+            raise Skipped(f"not one sequence fits into the {hardware.part.memory_gb:g} GB of this card")
+        config = derive(config, batch_size=largest)
+    length, folder = config.data.max_seq_length, run_folder(bench, name)
+    return derive(
+        config,
+        input_dir=bench.folder / f"synthetic/{length}-{config.model.vocab_size}",
+        vocab_file=bench.folder / f"synthetic/vocab-{config.model.vocab_size}.txt",
+        output_dir=folder,
+        report_file=folder / "report.json",
+        device=bench.machine.device,
+        visualdl=False,
+        benchmark=True,
+        benchmark_warmup_steps=3,
+        benchmark_steps=5 if bench.machine.device == "gpu" else 2,
+    )
+
+
+def as_it_ran(config: PretrainingConfig, training: Training) -> PretrainingConfig:
+    """With the fused kernels that the run chose where they are automatic."""
+    lines = [line for line in training.messages().splitlines() if line.startswith("fused kernels: ")]
+    used = lines[0].removeprefix("fused kernels: ").split(", ") if lines else []
+    return derive(config, **{f"fuse_{name}": "on" if name in used else "off" for name in config.hardware.fusions()})
+
+
+def measured(config: PretrainingConfig, training: Training, num_ranks: int) -> dict[str, Any]:
+    summary, memory = training.summary, memory_per_rank(config, num_ranks)
+    return {
+        "model": config.run.bert_model,
+        "sequence length": config.data.max_seq_length,
+        "ranks x micro-batches x sequences": [
+            num_ranks,
+            config.batch.gradient_accumulation_steps(num_ranks),
+            config.batch.batch_size,
+        ],
+        "fused kernels": [name for name, value in config.hardware.fusions().items() if value == "on"],
+        "sequences per second": summary["training_sequences_per_second"],
+        "model FLOPs utilisation": summary["mfu"],
+        "loss": summary["final_loss"],
+        "skipped updates": summary["skipped_steps"],
+        "peak bytes": training.peak_bytes(),
+        "estimated bytes": {**dataclasses.asdict(memory), "total": memory.total()},
+    }
+
+
+def shortfall(figures: dict[str, Any], plan: Plan | None) -> str:
+    """Why the figures are not those that were planned; "" if they are, or if there is no plan."""
+    speed = figures["sequences per second"]
+    if not speed:
+        return "no update was measured"
+    if plan is None:
+        return ""
+    peak, estimate = figures["peak bytes"]["allocated"], figures["estimated bytes"]["total"]
+    if peak > MORE_MEMORY * estimate:
+        return f"{_text(figures)}: more than {MORE_MEMORY:.0%} of the estimated memory"
+    planned = plan.sequences_per_second()
+    if plan.hardware.part.checked != "nothing" and speed < SLOWER * planned:
+        return f"{_text(figures)}: below {SLOWER:.0%} of the planned speed"
+    return ""
+
+
+def _text(figures: dict[str, Any]) -> str:
+    planned = figures.get("planned sequences per second")
+    speed = f"{figures['sequences per second']:,.1f} sequences/s" + (f", planned {planned:,.1f}" if planned else "")
+    peak, estimate = figures["peak bytes"]["allocated"] / 1e9, figures["estimated bytes"]["total"] / 1e9
+    return f"{speed}; peak {peak:.2f} GB, estimated {estimate:.2f}"

@@ -1,0 +1,135 @@
+"""Runs trainings for the checks, each once: a run that is finished with the same settings is read again."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import shutil
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from bert.config.command_line import dump_yaml
+from bert.config.training_settings import derive
+from bert.launching.pretraining_quickstart import prepare
+from bert.launching.ranks import Ranks, training_command
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.recipes import RECIPES
+from tests.gpu.selftest.checks import Bench, Failed, tail
+
+SCRIPT = Path(__file__).with_name("measured_training.py")
+NUM_STEPS = 20
+TIMEOUT_SECONDS = 1200.0
+PLAIN = dict(fuse_linear="off", fuse_dropout_add="off", fuse_attention="off")
+FUSED = dict(fuse_linear="on", fuse_dropout_add="on", fuse_attention="on")
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A finished training in its folder."""
+
+    folder: Path
+    log_dir: Path
+
+    @cached_property
+    def rows(self) -> list[dict]:
+        return [json.loads(line) for line in (self.log_dir / "metrics.jsonl").read_text().splitlines()]
+
+    @cached_property
+    def summary(self) -> dict:
+        return json.loads((self.log_dir / "summary.json").read_text())
+
+    def losses(self) -> list[float]:
+        """Of each update, in order; after a resumption the later row counts."""
+        found = {row["step"]: row["loss"] for row in self.rows if "loss" in row}
+        return [found[step] for step in sorted(found)]
+
+    def held_out(self, step: int) -> float:
+        """Masked-LM loss in nats."""
+        return next(row["eval_masked_lm_loss"] for row in self.rows if row["step"] == step and _is_evaluation(row))
+
+    def messages(self) -> str:
+        """What the ranks printed in all legs."""
+        return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("log*/workerlog.0")))
+
+    def peak_bytes(self) -> dict[str, int]:
+        """The largest of the ranks."""
+        ranks = [json.loads(path.read_text()) for path in self.folder.glob("peak_memory.*.json")]
+        return {kind: max(rank[kind] for rank in ranks) for kind in ranks[0]}
+
+
+def _is_evaluation(row: dict) -> bool:
+    return "eval_masked_lm_loss" in row
+
+
+def quickstart(bench: Bench, name: str, **changes) -> PretrainingConfig:
+    """The first updates of the quickstart, with plain operators."""
+    data = bench.folder / "data"
+    settings = dict(
+        input_dir=data / "phase1/train",
+        eval_dir=data / "phase1/held_out",
+        vocab_file=data / "vocab.txt",
+        output_dir=run_folder(bench, name),
+        report_file=run_folder(bench, name) / "report.json",
+        max_steps=NUM_STEPS,
+        log_freq=1,
+        eval_freq=0,
+        eval_samples=256,
+        num_steps_per_checkpoint=1000,
+        device=bench.machine.device,
+        visualdl=False,
+        peak_tflops=1.0,
+        watchdog_seconds=300.0,
+    )
+    return derive(RECIPES["quickstart_phase1"](), **{**settings, **PLAIN, **changes})
+
+
+def run_folder(bench: Bench, name: str) -> Path:
+    return bench.folder / "runs" / name
+
+
+def make_data(bench: Bench) -> None:
+    """The quickstart's text, vocabulary and shards of phase 1; what is there is kept."""
+
+    def run(command: Sequence[str]) -> int:
+        bench.run(command, TIMEOUT_SECONDS)
+        return 0
+
+    with contextlib.redirect_stdout(io.StringIO()):  # its titles; the screen shows a line for each check
+        prepare(quickstart(bench, "data"), run)
+
+
+def train(
+    bench: Bench, name: str, *legs: PretrainingConfig, num_ranks: int = 1, timeout_seconds: float = TIMEOUT_SECONDS
+) -> Training:
+    """Run the settings one after the other, in processes of their own.
+
+    Raises:
+        Failed: with the end of the ranks' output.
+    """
+    folder = run_folder(bench, name)
+    texts = [dump_yaml(leg) for leg in legs]
+    done = Training(folder, legs[-1].log_dir())
+    record = folder / "finished.json"
+    if not bench.again and record.exists() and json.loads(record.read_text()) == [num_ranks, *texts]:
+        return done
+    shutil.rmtree(folder, ignore_errors=True)
+    for number, text in enumerate(texts):
+        log_dir, settings = folder / f"log{number}", folder / f"settings{number}.yaml"
+        log_dir.mkdir(parents=True)
+        settings.write_text(text)
+        ranks = Ranks(num_ranks)
+        devices = ranks.devices(bench.machine.device)
+        try:
+            bench.run(training_command(SCRIPT, settings, ranks, devices, log_dir, name), timeout_seconds)
+        except Failed as error:
+            raise Failed(f"training {name}: {error}", output=_said(log_dir) or error.output) from None
+    record.write_text(json.dumps([num_ranks, *texts]))
+    return done
+
+
+def _said(log_dir: Path) -> str:
+    """The end of each rank's output."""
+    return "\n".join(
+        f"{path.name}:\n{tail(path.read_text(errors='replace'))}" for path in sorted(log_dir.glob("workerlog.*"))
+    )
