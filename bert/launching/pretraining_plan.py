@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
-from bert.config.command_line import parse_flags, resolve_config, suggest
+from bert.config.command_line import resolve_config, suggest
 from bert.config.setting_sources import merged
 from bert.config.training_settings import derive
 from bert.interpreter import is_installed
@@ -27,9 +27,10 @@ from bert.launching.arguments import (
     split_positional,
     whole_number,
 )
+from bert.launching.phase_flags import errors_of_phase, split_phases
 from bert.launching.pretraining_text_flags import add_text_flags, refuse_without_text
 from bert.launching.ranks import Ranks, num_gpus, quickstart_processes, read_ranks
-from bert.planning.flags import PLAN_FLAGS, PlanRequest, add_plan_flags, take_plan_request
+from bert.planning.flags import PlanRequest, add_plan_flags, take_plan_request
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.recipes import PRESETS, RECIPES
@@ -139,31 +140,14 @@ def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
         layers = _settings_of_one_phase(name, common)
     phases = []
     for phase, layer in layers.items():
-        config = resolve_config(merged(layer, common, per_phase[phase], alternatives=ENTRY.alternatives), ENTRY)
+        with errors_of_phase(phase, per_phase[phase]):
+            config = resolve_config(merged(layer, common, per_phase[phase], alternatives=ENTRY.alternatives), ENTRY)
         if name in PRESETS and "report_file" not in {**common, **per_phase[phase]}:  # beside the phase's other files
             config = derive(config, report_file=config.stage_dir() / "report.json")
         phases.append(config)
     if name == "quickstart":
         _refuse_own_data(phases, launcher)
     return _plan(name or f"phase {phases[0].run.phase}", phases, launcher)
-
-
-def split_phases(words: Sequence[str], launcher_flags: Iterable[str]) -> tuple[dict[str, Any], dict[int, dict]]:
-    """Flags for all phases, and those with --phaseN- for one phase only."""
-    parts: dict[int, list[str]] = {0: [], 1: [], 2: []}
-    target = 0
-    for word in words:
-        if word.startswith("--"):
-            target = next((phase for phase in (1, 2) if word.startswith(f"--phase{phase}-")), 0)
-            word = word if target == 0 else "--" + word[len("--phase1-") :]
-        parts[target].append(word)
-    common, *per_phase = (parse_flags(parts[part], ENTRY, launcher_flags) for part in parts)
-    for phase, flags in enumerate(per_phase, 1):
-        for name in {"dry_run", "show_config", "phase", "config", *PLAN_FLAGS} & flags.keys():
-            raise ValueError(
-                f"--phase{phase}-{name.replace('_', '-')} is not a setting of a phase; give it without phase{phase}-"
-            )
-    return common, dict(enumerate(per_phase, 1))
 
 
 def _positional_settings(values: Mapping[str, str], phase: int) -> dict[str, Any]:

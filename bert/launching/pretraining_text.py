@@ -18,6 +18,7 @@ from bert.config.command_line import dump_yaml, resolve_config, usage_errors
 from bert.config.training_settings import derive
 from bert.files import only_writer
 from bert.launching import pretraining_report, pretraining_text_data, pretraining_text_report
+from bert.launching.phase_flags import errors_of_phase
 from bert.launching.pretraining_plan import LaunchPlan, Preparation
 from bert.launching.pretraining_text_arguments import TextRequest, read_text_arguments
 from bert.launching.pretraining_text_facts import machine_facts, text_facts
@@ -137,7 +138,8 @@ def _config(request: TextRequest, plan: TextPlan, record: TextRecord, phase: int
         settings["max_steps"] = record.steps[phase]
     if request.tokens is None and "vocab_size" in settings and vocabulary.exists():
         settings["vocab_size"] = len(vocabulary.read_bytes().splitlines())
-    return resolve_config(settings, ENTRY)
+    with errors_of_phase(phase, request.phase_flags.get(phase, ())):
+        return resolve_config(settings, ENTRY)
 
 
 class _Run:

@@ -18,7 +18,8 @@ from bert.conversion.reading import read_pretrained
 from bert.conversion.shapes import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens
 from bert.launching.arguments import LauncherParser, one_of, split_positional, whole_number
-from bert.launching.pretraining_plan import launcher_parser, split_phases
+from bert.launching.phase_flags import split_phases
+from bert.launching.pretraining_plan import launcher_parser
 from bert.launching.pretraining_text_flags import IMPORT_FLAGS
 from bert.planning.flags import PLAN_FLAGS
 from bert.planning.own_text_facts import Weights, Wishes

@@ -38,7 +38,9 @@ def tokens(features, row):
 
 
 def test_pairs_by_hand():
-    features, counts = sentence_features(TOKENIZER, (["The cat sat.", "a b c d e", "", "a"], ['"Cats"', "e d", "c", ""]), 8)
+    features, counts = sentence_features(
+        TOKENIZER, (["The cat sat.", "a b c d e", "", "a"], ['"Cats"', "e d", "c", ""]), 8
+    )
     assert tokens(features, 0) == ('[CLS] the cat sat [SEP] " cat [SEP]', 5)
     assert tokens(features, 1) == ("[CLS] a b c [SEP] e d [SEP]", 5)
     assert tokens(features, 2) == ("[CLS] [SEP] c [SEP]", 2)
