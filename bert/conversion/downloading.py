@@ -62,9 +62,9 @@ def published_model(source: str | Path) -> ModelName | None:
 
 def _not_there(source: str) -> str:
     matches = [*map(str, _close_paths(Path(source).expanduser())), *difflib.get_close_matches(source, known_names(), 3)]
-    hint = f"did you mean {' or '.join(matches[:3])}? " if source and matches else ""
+    hint = f"did you mean {' or '.join(matches[:3])}? Or " if source and matches else ""
     return (
-        f"{source or repr(source)} does not exist; {hint}Name a checkpoint directory, a file of weights, or a "
+        f"{source or repr(source)} does not exist; {hint}name a checkpoint directory, a file of weights, or a "
         "published model: bert-base-uncased, or OWNER/NAME of the Hugging Face hub"
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bert import exit_codes
 from bert.config.flags import Formatter, Parser
 from bert.files import atomic_path
-from bert.inference.lines import FORMATS
+from bert.inference.lines import FORMATS, refuse_documents
 
 if TYPE_CHECKING:
     from bert.inference.streaming import Run
@@ -73,6 +73,8 @@ def _check(request: PredictRequest) -> None:
         for path in paths:
             if path is not None and (path.is_dir() or not path.exists()):
                 raise ValueError(f"{flag} {path} must be an existing file; check the path")
+    for path in (*request.files, *([request.nearest] if request.nearest else [])):
+        refuse_documents(path, request.input_format if path in request.files else "auto")
     if request.nearest and request.task != "encoder":
         raise ValueError(f"--nearest compares sentence vectors; omit --task {request.task}")
     if request.show and (request.files or request.nearest or request.output):
@@ -91,7 +93,7 @@ def _parser() -> Parser:
         metavar="MODEL",
         help="a checkpoint, the output folder of a run, an export, another library's model, or a published name",
     )
-    add("files", nargs="*", type=Path, metavar="FILE", help="files of lines (default: standard input)")
+    add("files", nargs="*", default=[], type=Path, metavar="FILE", help="files of lines (default: standard input)")
     add("--encode", action="store_true", help="make sentence vectors (means of the last hidden states)")
     add("--task", choices=_TASKS, help="what to use the model for (default: its head)")
     add("--output", type=Path, metavar="FILE", help="write to a file, whole or not at all; .npy for vectors")

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,17 +70,28 @@ class LineFormat:
     Args:
         kind: one of FORMATS; auto: by the file's name, else JSON lines if the first line begins with "{".
         splits_tabs: whether a tab in plain text separates two texts.
+        keys: names of columns that a request can have; a TSV whose first line has all of one tuple has a header.
     """
 
-    def __init__(self, kind: str, path: Path | None, splits_tabs: bool) -> None:
-        self._kind = _BY_SUFFIX.get(path.suffix.lower(), "auto") if kind == "auto" and path else kind
+    def __init__(self, kind: str, path: Path | None, splits_tabs: bool, keys: Sequence[tuple[str, ...]] = ()) -> None:
+        self._kind = _kind(kind, path)
         self._splits_tabs = splits_tabs
+        self._keys = keys
+        self._columns: list[str] = []
+
+    def is_header(self, line: Line) -> bool:
+        """Whether a line names the columns of those that follow."""
+        if line.number == 1 and line.text and self._kind == "tsv":
+            columns = [part.strip() for part in line.text.split("\t")]
+            if any(set(names) <= set(columns) for names in self._keys):
+                self._columns = columns
+        return line.number == 1 and bool(self._columns)
 
     def parse(self, text: str) -> Given:
         """The request in a line.
 
         Raises:
-            ValueError: empty, or not JSON.
+            ValueError: empty, not JSON, or other columns than the header.
         """
         if not text.strip():
             raise ValueError("the line is empty")
@@ -89,8 +101,38 @@ class LineFormat:
             return _object(text)
         if self._kind == "tsv" or self._splits_tabs:
             parts = [part.strip() for part in text.split("\t")]
+            if self._columns:
+                if len(parts) != len(self._columns):
+                    raise ValueError(f"{len(parts)} columns, but the header has {len(self._columns)}")
+                return dict(zip(self._columns, parts, strict=True))
             return parts[0] if len(parts) == 1 else parts
         return text
+
+
+def _kind(kind: str, path: Path | None) -> str:
+    return _BY_SUFFIX.get(path.suffix.lower(), "auto") if kind == "auto" and path else kind
+
+
+def refuse_documents(path: Path, kind: str) -> None:
+    """Raise ValueError for a file that is not made of lines: a table with commas, or one JSON document."""
+    suffix = path.suffix.lower()
+    if suffix == ".csv" and kind == "auto":
+        raise ValueError(
+            f"{path} is separated by commas; write it as TSV or JSON lines, or pass --input-format text if "
+            "every line is one text"
+        )
+    if suffix == ".json" and _kind(kind, path) == "jsonl":
+        with path.open("rb") as file:
+            first = file.readline(_LONGEST)
+        try:
+            is_document = isinstance(json.loads(first), list)
+        except (ValueError, RecursionError):
+            is_document = bool(first)
+        if is_document:
+            raise ValueError(
+                f"{path} is one JSON document; write one object a line (of a list: "
+                f"jq -c '.[]' {shlex.quote(str(path))}). SQuAD's form is for run_squad.py --predict-file"
+            )
 
 
 def _object(text: str) -> Given:

@@ -55,12 +55,12 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 def _read(model: TrainedModel, path: Path) -> list[str]:
     """The different sentences of a file, in their order."""
-    line_format = LineFormat("auto", path, splits_tabs=False)
+    line_format = LineFormat("auto", path, splits_tabs=False, keys=model.columns())
     texts: dict[str, None] = {}
     descriptor = os.open(path, os.O_RDONLY)
     try:
         for line in read_lines(descriptor):
-            if line is None or (line.text is not None and not line.text.strip()):
+            if line is None or line_format.is_header(line) or (line.text is not None and not line.text.strip()):
                 continue
             try:
                 if line.text is None:

@@ -59,9 +59,9 @@ def results_of(
     for path in inputs:
         descriptor = sys.stdin.fileno() if path is None else os.open(path, os.O_RDONLY)
         try:
-            line_format = LineFormat(kind, path, model.splits_tabs)
+            line_format = LineFormat(kind, path, model.splits_tabs, model.columns())
             for line in read_lines(descriptor):
-                if line is not None:
+                if line is not None and not line_format.is_header(line):
                     counts.lines += 1
                     _add(window, model, line_format, line, path, counts)
                 if window.is_full() or (line is None and window.records):

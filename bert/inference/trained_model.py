@@ -86,13 +86,16 @@ class TrainedModel:
         return texts
 
     def _from_object(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        columns = self.opened.usage.text_columns
-        for names in (columns, *self.keys):
-            if names and all(name in given for name in names):
+        for names in self.columns():
+            if all(name in given for name in names):
                 return [given[name] for name in names]
         raise ValueError(
             f"the object has the keys {', '.join(given) or 'none'}; it must have {' and '.join(self.keys[0])}"
         )
+
+    def columns(self) -> list[tuple[str, ...]]:
+        """The names that the texts of a request can have; first those of the training data."""
+        return [names for names in (tuple(self.opened.usage.text_columns), *self.keys) if names]
 
     def check(self, texts: Request) -> None:
         """Raise ValueError if this head cannot take the texts."""

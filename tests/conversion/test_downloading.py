@@ -65,7 +65,7 @@ def test_a_folder_of_that_name_wins(asked, tmp_path):
         ("reslts/phase1", r"reslts/phase1 does not exist; did you mean results/phase1\?"),
         ("results/phase1/99", "results/phase1/99 does not exist"),
         ("bert-base-uncasd", r"did you mean bert-base-uncased or"),
-        ("model.safetensors", "does not exist; Name a checkpoint"),
+        ("model.safetensors", "does not exist; name a checkpoint"),
         ("mine/model.bin", "mine/model.bin does not exist"),
         ("data/weights", "data/weights does not exist"),
         ("/no/such/path", "/no/such/path does not exist"),
@@ -76,7 +76,7 @@ def test_a_folder_of_that_name_wins(asked, tmp_path):
         ("phse1", "phse1 does not exist"),
         ("paddlenlp/unknown", "does not exist"),
         ("https://host/model", "does not exist"),
-        ("", "'' does not exist; Name a checkpoint directory"),
+        ("", "'' does not exist; name a checkpoint directory"),
     ],
 )
 def test_a_mistyped_path_is_not_looked_for_on_a_hub(asked, source, text):

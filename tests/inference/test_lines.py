@@ -2,6 +2,7 @@
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,36 @@ def test_a_line_that_is_no_request(line, message):
 def test_plain_text_is_split_as_conll_files_are(text, words):
     found = split_words(text)
     assert [text[start:end] for start, end in found] == words.split()
+
+
+def test_a_tsv_with_a_header_gives_its_columns_by_name():
+    keys = [("sentence",), ("question", "context")]
+    form = LineFormat("auto", Path("a.tsv"), False, keys)
+    assert form.is_header(lines.Line(1, "label\tsentence")) and not form.is_header(lines.Line(2, "label\tsentence"))
+    assert form.parse("1\tGood film") == {"label": "1", "sentence": "Good film"}
+    with pytest.raises(ValueError, match="3 columns, but the header has 2"):
+        form.parse("1\ta\tb")
+    for path, first in (("a.tsv", "What question?\tSome context."), ("a.txt", "label\tsentence")):
+        plain = LineFormat("auto", Path(path), True, keys)
+        assert not plain.is_header(lines.Line(1, first)) and plain.parse("a\tb") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "refused"),
+    [
+        ("a.json", '[{"text": "a"}]', "one JSON document.*jq"),
+        ("a.json", '{\n"data": []}', "one JSON document.*run_squad.py"),
+        ("a.json", '{"text": "a"}\n{"text": "b"}', ""),
+        ("a.json", "", ""),
+        ("a.csv", "text,label", "separated by commas"),
+        ("a.jsonl", "[", ""),
+    ],
+)
+def test_a_file_that_is_not_made_of_lines_is_refused(tmp_path, name, content, refused):
+    (tmp_path / name).write_text(content)
+    if refused:
+        with pytest.raises(ValueError, match=refused):
+            lines.refuse_documents(tmp_path / name, "auto")
+    else:
+        lines.refuse_documents(tmp_path / name, "auto")
+    lines.refuse_documents(tmp_path / name, "text")

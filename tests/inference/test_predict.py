@@ -152,7 +152,7 @@ def test_what_the_model_can_do_with_a_text(tmp_path, capsys):
         (["{model}", "--show", "x", "--output", "y"], "--show prints what the model can do"),
         (["{model}", "--top-k", "0", "{file}"], "top_k=0 must be at least 1"),
         (["{empty}", "{file}"], "holds no weights of a known format"),
-        ([], "the following arguments are required: MODEL"),
+        ([], "the following arguments are required: MODEL; see"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(folders, tmp_path, capsys, arguments, message):
