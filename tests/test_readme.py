@@ -400,6 +400,19 @@ def test_the_package_is_installed_with_its_dependencies(clone):
 
 
 @pytest.mark.slow
+def test_the_self_test_of_gpus_lists_its_checks_and_runs_some_on_a_cpu(clone):
+    plain = "bash scripts/run_gpu_selftest.sh"
+    lines = [line for line in COMMANDS if line.startswith(plain)]
+    TRIED.update(lines)
+    assert {plain, f"{plain} --list", f"{plain} --device cpu"} < set(lines)
+    for line in lines:
+        shown = run(line if line.endswith(" --list") else f"{line} --list", clone)
+        assert shown.returncode == 0 and "ranks-accumulated" in shown.stdout, shown.stderr
+    done = run(f"{plain} --device cpu --only doctor --only fused", clone)
+    assert done.returncode == 0 and "0 of 3 failed. Send back " in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_docker_commands_and_several_nodes_resolve(clone):
     built = run(command("bash scripts/docker/build.sh") + " --dry-run", clone)
     assert built.returncode == 0 and built.stdout.startswith("docker build "), built.stderr

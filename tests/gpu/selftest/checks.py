@@ -1,6 +1,7 @@
 """What a check is: a function that gives figures, or raises that it failed or could not run."""
 
 import dataclasses
+import json
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
@@ -55,11 +56,13 @@ class Bench:
     log_file: Path
     again: bool = False
 
-    def run(self, command: Sequence[str], timeout_seconds: float, **environment: str) -> str:
+    def run(
+        self, command: Sequence[str], timeout_seconds: float, allowed_codes: Sequence[int] = (0,), **environment: str
+    ) -> str:
         """The output of a command; a command that hangs is ended with all its children.
 
         Raises:
-            Failed: another exit code than 0, or too long.
+            Failed: another exit code than the allowed ones, or too long.
         """
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log_file, "a+b") as log:
@@ -76,7 +79,7 @@ class Bench:
             reason = ""
             try:
                 code = process.wait(timeout_seconds)
-                reason = f"exit code {code}" if code else ""
+                reason = "" if code in allowed_codes else f"exit code {code}"
             except subprocess.TimeoutExpired:
                 reason = f"not finished after {timeout_seconds:g} s"
             finally:
@@ -101,6 +104,25 @@ class Check:
     run: Callable[[Bench], Verdict]
     seconds: dict[str, float]
     unable: Callable[[Machine], str] = lambda machine: ""
+
+
+def json_in(output: str) -> Any:
+    """The last JSON object that begins a line, among whatever else a command printed.
+
+    Raises:
+        Failed: there is none.
+    """
+    found, position, decoder = None, 0, json.JSONDecoder()
+    while (start := output.find("{", position)) >= 0:
+        position = start + 1
+        if start == 0 or output[start - 1] == "\n":
+            try:
+                found, position = decoder.raw_decode(output, start)
+            except ValueError:
+                continue
+    if found is None:
+        raise Failed("the command printed no JSON", output=tail(output))
+    return found
 
 
 def tail(text: str, lines: int = TAIL_LINES) -> str:

@@ -1,15 +1,15 @@
 """Checks without a training: the doctor, kernels for every operator, fused kernels against plain operators."""
 
 import json
-import re
 import sys
 from functools import partial
 from typing import Any
 
+from bert import REPOSITORY
 from bert.config.architecture import BUILT_IN_MODELS
 from tests.gpu.cases import all_cases, distinct
 from tests.gpu.recipe_records import record_of
-from tests.gpu.selftest.checks import Bench, Check, Failed, Verdict
+from tests.gpu.selftest.checks import Bench, Check, Failed, Verdict, json_in
 from tests.gpu.selftest.machine import Machine
 
 TIMEOUT_SECONDS = 600.0
@@ -33,29 +33,40 @@ def _unable(dtype: str, machine: Machine) -> str:
 
 def doctor(bench: Bench) -> Verdict:
     command = [sys.executable, "-m", "bert.doctor", "--json", "--output-dir", str(bench.folder)]
-    try:
-        output = bench.run(command, TIMEOUT_SECONDS)
-    except Failed as error:
-        findings = re.findall(r'"level": "failure",\s+"name": "(.*?)",\s+"found": "(.*?)"', error.output)
-        reasons = "; ".join(f"{name}: {found}" for name, found in findings)
-        raise Failed(reasons or str(error), output=error.output) from None
-    report = json.loads(output[output.index("{") :])
-    warnings = [finding for finding in report["findings"] if finding["level"] == "warning"]
-    text = "; ".join(f"{finding['name']}: {finding['found']}" for finding in warnings)
-    return Verdict(f"fit; warnings: {text}" if text else "fit", {**report["facts"], "findings": report["findings"]})
+    return judge_doctor(json_in(bench.run(command, TIMEOUT_SECONDS, allowed_codes=(0, 1))))
+
+
+def judge_doctor(report: dict[str, Any]) -> Verdict:
+    """Args:
+        report: what `bert.doctor --json` prints.
+    Raises:
+        Failed: something would prevent or spoil a training.
+    """
+    figures = {**report["facts"], "findings": report["findings"]}
+    texts = {
+        level: "; ".join(
+            f"{found['name']}: {found['found']} ({found['advice']})"
+            for found in report["findings"]
+            if found["level"] == level
+        )
+        for level in ("failure", "warning")
+    }
+    if not report["fit"]:
+        raise Failed(texts["failure"], figures)
+    return Verdict(f"fit; warnings: {texts['warning']}" if texts["warning"] else "fit", figures)
 
 
 def kernels(bench: Bench) -> Verdict:
     """Of the recipes' programs on a GPU, which are built as without one; of the quickstart's on a CPU."""
     if bench.machine.device == "cpu":
         output = bench.run([sys.executable, "-m", "tests.gpu.selftest.quickstart_programs"], TIMEOUT_SECONDS)
-        return judge_kernels({"quickstart": json.loads(output.splitlines()[-1])}, [])
+        return judge_kernels({"quickstart": json_in(output)}, [])
     missing: dict[str, Any] = {}
     different = []
     for name in dict.fromkeys(distinct(all_cases()).values()):
-        command = [sys.executable, "tests/gpu/recipe_records.py", "--build", name]
+        command = [sys.executable, str(REPOSITORY / "tests/gpu/recipe_records.py"), "--build", name]
         output = bench.run(command, TIMEOUT_SECONDS, CUDA_VISIBLE_DEVICES="")
-        facts = json.loads(output[output.index("{") : output.rindex("}") + 1])
+        facts = json_in(output)
         missing[name] = facts["operators without a kernel"]
         if facts != json.loads(record_of(name).read_text()):
             different.append(name)
@@ -91,7 +102,7 @@ def fused_kernels(dtype: str, bench: Bench) -> Verdict:
         "look_at_card": [],
     }
     output = bench.run([sys.executable, "-m", "bert.training.kernel_self_test", json.dumps(request)], TIMEOUT_SECONDS)
-    return judge_fused_kernels(json.loads(output.splitlines()[-1]), bench.machine)
+    return judge_fused_kernels(json_in(output), bench.machine)
 
 
 def judge_fused_kernels(reasons: dict[str, str], machine: Machine) -> Verdict:

@@ -11,6 +11,7 @@ from bert import REPOSITORY
 from bert.doctor.facts import Gpu, gpus
 from bert.launching.ranks import num_gpus
 from bert.planning.hardware import Hardware, Part, load_parts
+from bert.runtime.topology import visible_devices
 
 PACKAGES = ("paddlepaddle-gpu", "paddlepaddle", "numpy", "safetensors", "pyarrow")
 HALF_PRECISION = (8, 0)  # compute capability of bfloat16 and FlashAttention
@@ -79,8 +80,10 @@ def find_machine(device: str, wanted: int | None) -> Machine:
         )
     if wanted is not None and not 1 <= wanted <= count:
         raise ValueError(f"gpus={wanted} must be from 1 to the {count} visible GPUs; change --gpus")
-    ranks = wanted or count
-    return Machine("gpu", ranks, gpus()[:ranks])
+    ranks, cards, visible = wanted or count, gpus(), visible_devices() or []
+    if visible and all(entry.isdecimal() for entry in visible[:ranks]):
+        cards = tuple(cards[int(entry)] for entry in visible[:ranks])
+    return Machine("gpu", ranks, cards[:ranks])
 
 
 def describe(machine: Machine) -> dict:

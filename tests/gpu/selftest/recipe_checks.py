@@ -84,9 +84,10 @@ def shortened(config: PretrainingConfig, bench: Bench, name: str, hardware: Hard
             raise Skipped(f"not one sequence fits into the {hardware.part.memory_gb:g} GB of this card")
         config = derive(config, batch_size=largest)
     length, folder = config.data.max_seq_length, run_folder(bench, name)
+    num_samples = config.batch.resolved_global_batch_size(ranks)
     return derive(
         config,
-        input_dir=bench.folder / f"synthetic/{length}-{config.model.vocab_size}",
+        input_dir=bench.folder / f"synthetic/{num_samples}x{length}-{config.model.vocab_size}",
         vocab_file=bench.folder / f"synthetic/vocab-{config.model.vocab_size}.txt",
         output_dir=folder,
         report_file=folder / "report.json",

@@ -15,6 +15,7 @@ from tests.gpu.selftest.machine import Machine
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 RESULTS = "results.json"
+PRIOR_SECONDS = 60.0  # at the expected pace, so that the first checks do not decide the estimate alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +67,7 @@ def run_checks(
     kept = {check.name for check in checks if _is_kept(results.get(check.name), again)}
     waiting = [check for check in checks if check.name not in kept]
     expected = sum(check.seconds[machine.device] for check in waiting)
-    done_seconds, done_expected = 0.0, 0.0
+    done_seconds = done_expected = PRIOR_SECONDS
     for number, check in enumerate(checks, start=1):
         head = f"[{number:>2}/{len(checks)}] {check.name:<34}"
         if check.name in kept:
@@ -84,8 +85,7 @@ def run_checks(
         expected -= share
         if result.status != SKIPPED:
             done_seconds, done_expected = done_seconds + result.seconds, done_expected + share
-        pace = done_seconds / done_expected if done_expected else 1.0
-        left = f"; about {duration(expected * pace)} left" if expected > 0 else ""
+        left = f"; about {duration(expected * done_seconds / done_expected)} left" if expected > 0 else ""
         show(f"{head} {result.status}, {duration(result.seconds)}: {result.text}{left}")
     return results
 
