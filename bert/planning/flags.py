@@ -18,7 +18,7 @@ _VALUES = {  # name -> (metavar, help)
     "price_per_hour": ("PRICE", "with --plan: of one node"),
     "mean_padded_length": (
         "TOKENS",
-        "with --plan: mean length of a padded sequence, where bins make it shorter than --max-seq-length",
+        "with --plan: mean length of a padded sequence, where samples are shorter than --max-seq-length",
     ),
     "parts": ("FILE", "with --plan: another table than bert/planning/hardware_parts.yaml"),
 }
@@ -88,7 +88,9 @@ def planned(configs: Sequence[Any], request: PlanRequest) -> str:
     seconds = [time for plan in plans if (time := plan.seconds()) is not None]
     if len(seconds) == len(plans) > 1:
         cost = "" if price is None else f", {sum(plan.cost() or 0.0 for plan in plans):,.2f}"
-        texts.append(f"{'together':<11}{duration(sum(seconds))}{cost}")
+        fused = [plan.fused_seconds() or plan.seconds() or 0.0 for plan in plans]
+        faster = "" if fused == seconds else f"; {duration(sum(fused))} with the kernels that are auto"
+        texts.append(f"{'together':<11}{duration(sum(seconds))}{cost}{faster}")
     return "\n\n".join(texts)
 
 

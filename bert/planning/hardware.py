@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 
 from bert.config.settings_base import Settings
 from bert.config.training_settings import PrecisionSettings
+from bert.planning.operators import Unit
 
 PARTS_FILE = Path(__file__).with_name("hardware_parts.yaml")
 
@@ -24,9 +25,13 @@ class Peaks(Settings):
 
 
 class Efficiency(Settings):
-    """The share of the data sheet's figure that programs reach."""
+    """The share of the data sheet's figure that programs reach: matrix products in half precision (gemm), in float32
+    and TF32 (gemm_float32), fused attention, memory, links. Where a table lacks the second and third, gemm stands.
+    """
 
     gemm: float = Field(gt=0, le=1)
+    gemm_float32: float | None = Field(None, gt=0, le=1)
+    attention: float | None = Field(None, gt=0, le=1)
     bandwidth: float = Field(gt=0, le=1)
     link: float = Field(gt=0, le=1)
     network: float = Field(gt=0, le=1)
@@ -60,6 +65,13 @@ class Part(Settings):
                 )
             return self.tflops.short, 2
         return (self.tflops.tf32 if precision.tf32 and self.tflops.tf32 else self.tflops.float32), 4
+
+    def flops_rates(self, precision: PrecisionSettings) -> dict[Unit, float]:
+        """FLOP/s that operators reach under these settings; those bound by memory have none."""
+        peak, width = self.arithmetic(precision)
+        share = self.efficiency
+        gemm = share.gemm if width == 2 else share.gemm_float32 or share.gemm
+        return {"product": peak * 1e12 * gemm, "fused attention": peak * 1e12 * (share.attention or share.gemm)}
 
     def usable_bytes(self) -> float:
         return (self.memory_gb - self.reserved_gb) * 1e9

@@ -1,22 +1,26 @@
-"""FLOPs and bytes of the operators of a micro-step, for a roofline."""
+"""FLOPs and bytes of the operators of an update, for a roofline."""
 
 import dataclasses
 from typing import Literal
 
 from bert.config.architecture import BertConfig
 
-Fusion = Literal["attention", "bias", "dropout_add"]
+Fusion = Literal["attention", "bias", "activation", "dropout_add", "qkv"]
+Unit = Literal["product", "fused attention", "memory"]
 
 
 @dataclasses.dataclass(frozen=True)
 class ProgramKind:
-    """The operators that a program fuses, which decides how often activations cross the memory bus.
+    """What of a program its settings of batch and precision do not tell.
 
-    fused: "attention": scores never leave the chip; "bias": biases inside the matrix products; "dropout_add": dropout
-        and residual sum as one operator that keeps no mask.
+    fused: decides how often activations cross the memory bus. "attention": scores never leave the chip; "bias" and
+        "activation": biases and gelu inside the matrix products; "dropout_add": dropout and residual sum as one
+        operator that keeps no mask; "qkv": one matrix product for queries, keys and values.
+    host_waits: before an update the host waits for the flag of non-finite gradients.
     """
 
     fused: frozenset[Fusion] = frozenset()
+    host_waits: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +37,12 @@ class MicroBatch:
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """Forward and backward of one operator in one micro-step."""
+    """Forward and backward of one operator in one micro-step; `unit` decides the share of the peak that it reaches."""
 
     name: str
     flops: float
     bytes: float
-    is_product: bool
+    unit: Unit
 
 
 def operators(work: MicroBatch) -> list[Operator]:
@@ -57,15 +61,17 @@ def _product(
     resident: the square matrix of scores stays on the chip (fused attention), so that two of [rows, inner] remain.
     """
     numbers = 2 * rows * inner if resident else rows * inner + inner * columns + rows * columns
-    return Operator(name, 3 * 2 * rows * inner * columns * count, 3 * numbers * work.width * count, True)
+    unit: Unit = "fused attention" if resident else "product"
+    return Operator(name, 3 * 2 * rows * inner * columns * count, 3 * numbers * work.width * count, unit)
 
 
 def _layer_products(work: MicroBatch) -> list[Operator]:
     model, length = work.model, work.sequence_length
     tokens, hidden, inner = work.batch_size * length, model.hidden_size, model.intermediate_size
     heads, fused = work.batch_size * model.num_attention_heads, "attention" in work.kind.fused
+    separate = 1 if "qkv" in work.kind.fused else 3
     return [
-        _product("queries, keys, values", work, tokens, hidden, 3 * hidden),
+        _product("queries, keys, values", work, tokens, hidden, 3 * hidden // separate, separate),
         _product("attention scores", work, length, model.head_size(), length, heads, fused),  # queries, keys in
         _product("attention context", work, length, model.head_size(), length, heads, fused),  # values in, context out
         _product("attention output", work, tokens, hidden, hidden),
@@ -93,13 +99,13 @@ def _layer_pointwise(work: MicroBatch) -> list[Operator]:
         ("dropout of attention", scores, scores_dropout, "attention"),
         ("biases", 5 * hidden, 2 + 1, "bias"),
         ("bias of feed-forward", inner, 2 + 1, "bias"),
-        ("gelu", inner, 2 + 3, None),
+        ("gelu", inner, 2 + 3, "activation"),
         ("dropout", 2 * hidden, hidden_dropout, "dropout_add"),
         ("residual sums", 2 * hidden, 3 + 3, None),
         ("LayerNorm", 2 * hidden, 2 + 3, None),
     ]
     return [
-        Operator(name, 0.0, tokens * width * numbers * work.width, False)
+        Operator(name, 0.0, tokens * width * numbers * work.width, "memory")
         for name, width, numbers, remover in rows
         if remover not in fused
     ]
@@ -113,25 +119,44 @@ def _outside_the_layers(work: MicroBatch) -> list[Operator]:
     found = [
         _product("pooler", work, work.batch_size, hidden, hidden),
         # Three look-ups summed, LayerNorm and dropout; backward scatters into a table of float32.
-        Operator("embeddings", 0.0, 20.0 * tokens * hidden * work.width + 2 * 4 * vocab * hidden, False),
+        Operator("embeddings", 0.0, 20.0 * tokens * hidden * work.width + 2 * 4 * vocab * hidden, "memory"),
     ]
     if masked:
         found += [
             _product("masked-LM transform", work, masked, hidden, hidden),
             _product("masked-LM decoder", work, masked, hidden, vocab),
             # Logits in float32: written by a cast, read twice; the gradient written, cast and read.
-            Operator("masked-LM loss", 0.0, masked * vocab * (4 * 5 + 2 * work.width), False),
+            Operator("masked-LM loss", 0.0, masked * vocab * (4 * 5 + 2 * work.width), "memory"),
         ]
     return found
 
 
-def update_bytes(num_parameters: int, *, micro_steps: int, lamb: bool) -> float:
-    """Bytes an update moves besides its micro-steps, all in float32.
+def update_bytes(num_parameters: int, *, micro_steps: int, lamb: bool, casts: bool) -> float:
+    """Bytes an update moves besides the activations of its micro-steps.
 
-    The norm reads the gradients, unscaling and clipping read and write them; the update reads parameter, gradient and
-    two moments and writes three of them, LAMB once more for its trust ratio. With accumulation each micro-step reads
-    two and writes one.
+    In float32, the norm reads the gradients, unscaling and clipping read and write them; the update reads parameter,
+    gradient and two moments and writes three of them, LAMB once more for its trust ratio. With accumulation each
+    micro-step reads two and writes one.
+
+    Args:
+        casts: mixed precision casts each parameter in every forward pass and each gradient back to float32, before it
+            is accumulated or, without accumulation, after the all-reduce.
     """
     numbers = 1 + 2 + 2 + 7 + (3 if lamb else 0)
     numbers += 3 * micro_steps + 1 if micro_steps > 1 else 0
-    return 4.0 * num_parameters * numbers
+    cast = 2 * (4 + 2) * micro_steps if casts else 0
+    return float(num_parameters * (4 * numbers + cast))
+
+
+def all_reduce_bytes(model: BertConfig, *, micro_steps: int, amp: bool, pure_half: bool) -> int:
+    """Bytes of the gradients that the ranks sum.
+
+    Accumulated ones are in float32. Without accumulation mixed precision sums those that it computes in half precision:
+    all but the word embeddings'. With parameters in half precision (O2) all of them are.
+    """
+    numbers = model.num_parameters()
+    if pure_half:
+        return 2 * numbers
+    if amp and micro_steps == 1:
+        return 2 * numbers + 2 * model.padded_vocab_size() * model.hidden_size
+    return 4 * numbers

@@ -1,19 +1,20 @@
 """Estimates memory, time and cost of a run on given hardware, from a roofline.
 
 A micro-step takes, for each operator, the longer of its arithmetic at the reachable peak and its bytes at the reachable
-bandwidth. An update adds one all-reduce of the gradients, the optimizer's bytes and a fixed overhead. The error against
-published figures: `python -m tests.benchmarks.planner_check`.
+bandwidth. An update adds one all-reduce of the gradients, the bytes of casts, accumulation and optimizer, and what the
+device waits for the host. The error against published figures: `python -m tests.benchmarks.planner_check`.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 from bert.planning.estimates import Memory, memory_per_rank, model_flops_utilisation, training_flops_per_sequence
 from bert.planning.hardware import Hardware, Part
-from bert.planning.operators import Fusion, MicroBatch, ProgramKind, operators, update_bytes
+from bert.planning.operators import Fusion, MicroBatch, ProgramKind, all_reduce_bytes, operators, update_bytes
 from bert.reporting.logs import duration
 
-_FLOAT32 = 4  # bytes
+_FUSIONS: dict[str, Fusion] = {"linear": "bias", "dropout_add": "dropout_add", "attention": "attention"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Plan:
     sequence_length: float  # mean padded length, in tokens
     max_steps: int | None  # None: as many as epochs need, which the data decides
     update: UpdateTime | None
+    fused_update: UpdateTime | None  # with the fused kernels that are `auto`; None: the program has none
     mfu: float | None
     price_per_hour: float | None  # of one node
     notice: str | None
@@ -52,9 +54,17 @@ class Plan:
         assert self.update is not None
         return self.global_batch_size / self.update.total()
 
+    def fused_sequences_per_second(self) -> float | None:
+        """With the fused kernels that are `auto`; None where the program has none of them."""
+        return self.global_batch_size / self.fused_update.total() if self.fused_update else None
+
     def seconds(self) -> float | None:
         """Time of all updates, without evaluation and checkpoints; None if nothing fits or max_steps is unknown."""
         return self.max_steps * self.update.total() if self.update and self.max_steps else None
+
+    def fused_seconds(self) -> float | None:
+        """Time of all updates with the fused kernels that are `auto`; None where the program has none of them."""
+        return self.max_steps * self.fused_update.total() if self.fused_update and self.max_steps else None
 
     def cost(self) -> float | None:
         seconds = self.seconds()
@@ -70,8 +80,7 @@ def make_plan(
 
     Args:
         price_per_hour: of one node.
-        mean_padded_length: mean tokens of a sequence with its padding, where shards in bins make it shorter than
-            max_seq_length.
+        mean_padded_length: mean tokens of a sequence with its padding, where samples are shorter than max_seq_length.
     Raises:
         ValueError: the global batch cannot be divided over the devices, a price or length out of range.
     """
@@ -94,15 +103,30 @@ def make_plan(
     largest = _largest_batch_size(memory, config.batch.batch_size, global_batch // world_size, part)
     fits = memory.total() <= part.usable_bytes()
     batch_size = config.batch.batch_size if fits else largest
-    update = mfu = None
+    update = fused_update = mfu = None
     if batch_size is not None:
-        update = update_time(config, hardware, batch_size, global_batch // world_size // batch_size, length)
+        micro_steps = global_batch // world_size // batch_size
+        update = update_time(config, hardware, batch_size, micro_steps, length)
+        if (kind := _fused_kind(config, part)) is not None:
+            fused_update = update_time(config, hardware, batch_size, micro_steps, length, kind)
         flops = training_flops_per_sequence(config.model, round(length), round(_predictions(config, length)))
         peak, _ = part.arithmetic(config.precision)
         mfu = model_flops_utilisation(global_batch * flops / update.total(), peak, world_size)
     steps = config.run.max_steps if config.run.max_steps > 0 else None
     return Plan(
-        hardware, memory, fits, batch_size, largest, global_batch, length, steps, update, mfu, price_per_hour, notice
+        hardware=hardware,
+        memory=memory,
+        fits=fits,
+        batch_size=batch_size,
+        largest_batch_size=largest,
+        global_batch_size=global_batch,
+        sequence_length=length,
+        max_steps=steps,
+        update=update,
+        fused_update=fused_update,
+        mfu=mfu,
+        price_per_hour=price_per_hour,
+        notice=notice,
     )
 
 
@@ -110,33 +134,46 @@ def update_time(
     config: Any, hardware: Hardware, batch_size: int, micro_steps: int, length: float, kind: ProgramKind | None = None
 ) -> UpdateTime:
     """Time of one update of `micro_steps` micro-batches of `batch_size` sequences on each device."""
-    part, numbers = hardware.part, config.model.num_parameters()
-    peak, width = part.arithmetic(config.precision)
-    flops_rate = peak * 1e12 * part.efficiency.gemm
+    part, model, precision = hardware.part, config.model, config.precision
+    kind, amp = kind or program_kind(config), precision.amp
+    rates, (_, width) = part.flops_rates(precision), part.arithmetic(precision)
     bytes_rate = part.bandwidth * 1e9 * part.efficiency.bandwidth
-    predictions = _predictions(config, length)
-    work = MicroBatch(config.model, batch_size, length, predictions, width, kind or program_kind(config))
-    seconds = [(op.is_product, max(op.flops / flops_rate, op.bytes / bytes_rate)) for op in operators(work)]
-    lamb = config.optimizer.optimizer == "Lamb"
+    found = operators(MicroBatch(model, batch_size, length, _predictions(config, length), width, kind))
+    seconds = [(op.unit, max(op.flops / rates.get(op.unit, math.inf), op.bytes / bytes_rate)) for op in found]
+    gradients = all_reduce_bytes(model, micro_steps=micro_steps, amp=amp, pure_half=precision.use_pure_fp16)
+    moved = update_bytes(
+        model.num_parameters(),
+        micro_steps=micro_steps,
+        lamb=config.optimizer.optimizer == "Lamb",
+        casts=amp and not precision.use_pure_fp16,
+    )
     return UpdateTime(
         micro_steps=micro_steps,
-        products=sum(time for is_product, time in seconds if is_product),
-        pointwise=sum(time for is_product, time in seconds if not is_product),
-        all_reduce=hardware.all_reduce_seconds(_FLOAT32 * numbers),
-        optimizer=update_bytes(numbers, micro_steps=micro_steps, lamb=lamb) / bytes_rate,
-        overhead=part.update_overhead_ms / 1e3,
+        products=sum(time for unit, time in seconds if unit != "memory"),
+        pointwise=sum(time for unit, time in seconds if unit == "memory"),
+        all_reduce=hardware.all_reduce_seconds(gradients),
+        optimizer=moved / bytes_rate,
+        overhead=part.update_overhead_ms / 1e3 if kind.host_waits else 0.0,
     )
 
 
-def program_kind(config: Any) -> ProgramKind:
-    """The operators that the program of these settings fuses; what is `auto` is decided at the start of a run."""
-    kernels = config.hardware.kernels()
-    fusions: tuple[tuple[Fusion, bool], ...] = (
-        ("attention", kernels.attention),
-        ("bias", kernels.linear),
-        ("dropout_add", kernels.dropout_add),
-    )
-    return ProgramKind(frozenset(name for name, on in fusions if on))
+def program_kind(config: Any, automatic: bool = False) -> ProgramKind:
+    """The program of these settings; what is `auto` is decided at the start of a run and counts as `automatic`."""
+    on = ("on", "auto") if automatic else ("on",)
+    fused: set[Fusion] = {_FUSIONS[name] for name, value in config.hardware.fusions().items() if value in on}
+    if config.hardware.fuse_mha:
+        fused.add("qkv")
+    return ProgramKind(frozenset(fused), host_waits=config.optimizer.optimizer == "AdamW")
+
+
+def _fused_kind(config: Any, part: Part) -> ProgramKind | None:
+    """The program if every kernel that is `auto` passes its self-test; None where none can, or none is `auto`."""
+    if not config.precision.amp:
+        return None
+    kind = program_kind(config, automatic=True)
+    if not part.bfloat16 and config.hardware.fuse_attention == "auto":  # before Ampere: no FlashAttention
+        kind = dataclasses.replace(kind, fused=kind.fused - {"attention"})
+    return kind if kind != program_kind(config) else None
 
 
 def _predictions(config: Any, length: float) -> float:
@@ -184,17 +221,24 @@ def _fit(plan: Plan) -> str:
 
 def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
     steps = plan.max_steps or 1000
-    return {
+    rows = {
         "micro-step": f"{plan.batch_size} sequences of {plan.sequence_length:g} tokens: "
         f"{_ms(update.products + update.pointwise)}, of it matrix products {_ms(update.products)}, other "
         f"operators {_ms(update.pointwise)}",
-        "update": f"{update.micro_steps} x micro-step + all-reduce {_ms(update.all_reduce)} + optimizer and "
-        f"accumulation {_ms(update.optimizer)} + overhead {_ms(update.overhead)} = {update.total():,.3g} s",
+        "update": f"{update.micro_steps} x micro-step + all-reduce {_ms(update.all_reduce)} + optimizer, "
+        f"accumulation and casts {_ms(update.optimizer)} + wait for the host "
+        f"{_ms(update.overhead)} = {update.total():,.3g} s",
         "speed": f"{plan.sequences_per_second():,.0f} sequences/s on all devices, "
         f"model FLOPs utilisation {plan.mfu:.0%}",
         "time": f"{steps:,} updates: {duration(steps * update.total())} (without start, evaluation and checkpoints)"
         f"{'' if plan.max_steps else '; set the number with --max-steps'}",
     }
+    if plan.fused_update:
+        rows["fused"] = (
+            f"{plan.fused_sequences_per_second():,.0f} sequences/s, {duration(steps * plan.fused_update.total())}, if "
+            "the kernels that are auto pass their self-test at the start; above is without them"
+        )
+    return rows
 
 
 def _gb(num_bytes: float) -> str:

@@ -1,4 +1,6 @@
-"""The planner against arithmetic done by hand and against published figures."""
+"""The planner against arithmetic done by hand, against recorded programs and against published figures."""
+
+import json
 
 import pytest
 
@@ -9,25 +11,87 @@ from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.planning.estimates import forward_flops_per_sequence
 from bert.planning.flags import planned
 from bert.planning.hardware import load_parts, parse_hardware
-from bert.planning.operators import MicroBatch, ProgramKind, operators, update_bytes
+from bert.planning.operators import MicroBatch, ProgramKind, all_reduce_bytes, operators, update_bytes
 from bert.planning.planner import make_plan, plan_report
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
-from tests.benchmarks.planner_check import PUBLISHED, PUBLISHED_32_NODES_HOURS, predicted_32_node_hours, table
+from tests.benchmarks.planner_check import (
+    FITTED,
+    GOAL,
+    ROWS,
+    cross_check,
+    fit,
+    gain_of_bins,
+    hours_on_32_nodes,
+    summary,
+)
+from tests.benchmarks.published_throughput import GAIN_OF_BINS, HOURS_ON_32_NODES, TENSORFLOW
 
 PARTS = load_parts()
-# Largest |planned / published - 1| of the rows that are predictions. TensorFlow's own 3,799 and 700 sequences/s are
-# slower than its operators would need, so the planner, which knows only operators, is far above them.
-BOUNDS = {"NVIDIA Paddle": 0.09, "NVIDIA PyTorch": 0.06, "NVIDIA TensorFlow 2": 0.40}
+README = REPOSITORY / "bert/planning/README.md"
+PREDICTED = [row for row in ROWS if row not in FITTED.values() and row.table is not TENSORFLOW]
+# The tasks of Paddle and PyTorch in which the planner misses rows by more than 10%: (program, precision, task).
+MISSED = {
+    ("Paddle, + epilogue and bins", "AMP", "SQuAD"): 0.11,
+    ("Paddle", "TF32", "phase 2"): 0.16,
+    ("PyTorch", "TF32", "phase 2"): 0.40,
+    ("PyTorch", "TF32", "SQuAD"): 0.47,
+    ("PyTorch", "FP32", "SQuAD"): 0.30,
+}
+MISSED_ON_V100 = {("PyTorch", "AMP", "SQuAD"): 0.17}
 
 
-@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row.program}, {row.task}, {row.hardware}")
-def test_published_figures_are_met_within_a_stated_bound(row):
-    assert abs(row.error()) < (0.015 if row.fitted else BOUNDS[row.program]), row.error()
+@pytest.mark.parametrize("row", PREDICTED, ids=lambda row: row.name())
+def test_published_figures_are_met_within_the_goal_or_are_known_to_be_missed(row):
+    key = (row.table.name, row.table.precision, row.task)
+    known = MISSED | MISSED_ON_V100 if row.table.part == "V100-32GB" else MISSED
+    assert abs(row.error()) < known.get(key, GOAL), row.error()
 
 
-def test_the_published_pretraining_on_32_nodes_is_predicted():
-    assert predicted_32_node_hours() == pytest.approx(PUBLISHED_32_NODES_HOURS, rel=0.15)
+@pytest.mark.parametrize("constant", FITTED)
+def test_fitted_rows_are_met(constant):
+    assert abs(FITTED[constant].error()) < 0.005
+
+
+def test_the_constants_of_the_table_are_those_that_the_fit_finds():
+    part = PARTS["A100-80GB"]
+    fitted = fit(list(FITTED.values()), part)
+    assert fitted.update_overhead_ms == pytest.approx(part.update_overhead_ms, rel=0.02)
+    assert fitted.efficiency.model_dump() == pytest.approx(part.efficiency.model_dump(), rel=0.01)
+
+
+def test_bins_gain_what_is_published():
+    assert gain_of_bins() == pytest.approx(GAIN_OF_BINS, rel=0.15)
+
+
+@pytest.mark.parametrize(("table", "hours"), HOURS_ON_32_NODES, ids=lambda value: getattr(value, "name", ""))
+def test_the_published_pretraining_on_32_nodes_is_predicted(table, hours):
+    """The published hours include the start and are rounded to 0.1."""
+    assert hours_on_32_nodes(table) == pytest.approx(hours, rel=0.15)
+
+
+def test_the_readme_shows_the_summary_as_it_is():
+    assert summary() in README.read_text()
+
+
+@pytest.mark.thorough
+def test_the_readme_shows_the_cross_check_as_it_is():
+    assert cross_check() in README.read_text()
+
+
+@pytest.mark.parametrize("recipe, length", [("phase1_large", None), ("phase2_large", None), ("phase2_large", 258)])
+def test_the_readme_shows_the_throughput_of_our_recipes_as_planned(recipe, length):
+    plan = make_plan(RECIPES[recipe](), parse_hardware("8xA100-80GB"), mean_padded_length=length)
+    figures = f"| {plan.sequences_per_second():,.0f} | {plan.fused_sequences_per_second():,.0f} |"
+    assert any(line.startswith(f"| `{recipe}` |") and figures in line for line in README.read_text().splitlines())
+
+
+def test_the_readme_shows_the_plan_as_it_is():
+    plan = make_plan(RECIPES["phase1_large"](), parse_hardware("8xA100-80GB"))
+    shown = [
+        line for line in plan_report(plan, "x").splitlines() if line.startswith(("memory", "update", "speed", "fused"))
+    ]
+    assert all(line in README.read_text() for line in shown)
 
 
 @pytest.mark.parametrize(
@@ -40,15 +104,6 @@ def test_the_quickstart_on_two_cores_is_planned_as_it_was_measured(recipe, lengt
     assert plan.sequences_per_second() == pytest.approx(measured, rel=bound)
 
 
-def test_only_two_constants_were_fitted_and_the_table_says_on_which_rows():
-    assert sorted(row.fitted for row in PUBLISHED if row.fitted) == ["gemm", "update_overhead_ms"]
-    assert table().count("| predicted |") == len(PUBLISHED) - 2 + 1
-
-
-def test_the_readme_shows_the_table_as_it_is():
-    assert table() in (REPOSITORY / "bert/planning/README.md").read_text()
-
-
 # The operators
 
 
@@ -59,7 +114,7 @@ def test_products_are_those_of_the_flop_count():
     assert sum(op.flops for op in found) == counted
 
 
-@pytest.mark.parametrize("fusion", ["attention", "bias", "dropout_add"])
+@pytest.mark.parametrize("fusion", ["attention", "bias", "activation", "dropout_add", "qkv"])
 def test_each_fusion_saves_bytes_and_no_arithmetic(fusion):
     model = BUILT_IN_MODELS["bert-large-uncased"]
     separate, fused = (
@@ -75,11 +130,37 @@ def test_dropout_that_is_off_costs_nothing():
     assert costs["dropout"] == costs["dropout of attention"] == 0 < costs["softmax"]
 
 
-def test_lamb_and_accumulation_move_more_bytes():
-    plain = update_bytes(1000, micro_steps=1, lamb=False)
+def test_lamb_accumulation_and_casts_move_more_bytes():
+    plain = update_bytes(1000, micro_steps=1, lamb=False, casts=False)
     assert plain == 4 * 1000 * 12
-    assert update_bytes(1000, micro_steps=1, lamb=True) == plain + 4 * 1000 * 3
-    assert update_bytes(1000, micro_steps=6, lamb=False) == plain + 4 * 1000 * 19
+    assert update_bytes(1000, micro_steps=1, lamb=True, casts=False) == plain + 4 * 1000 * 3
+    assert update_bytes(1000, micro_steps=6, lamb=False, casts=False) == plain + 4 * 1000 * 19
+    assert update_bytes(1000, micro_steps=6, lamb=False, casts=True) == plain + 4 * 1000 * 19 + 6 * 12 * 1000
+
+
+@pytest.mark.parametrize(
+    ("record", "micro_steps", "amp", "pure_half"),
+    [
+        ("phase1_large", 32, True, False),
+        ("phase1_large_tf32", 64, False, False),
+        ("phase1_large_32_nodes", 1, True, False),
+        ("phase1_large_pure_fp16", 32, True, True),
+    ],
+)
+def test_gradients_are_summed_in_the_types_of_the_recorded_programs(record, micro_steps, amp, pure_half):
+    recorded = json.loads((REPOSITORY / "tests/gpu/golden" / f"{record}.json").read_text())["communication"]
+    megabytes = sum(int(text.split()[1]) for text in recorded.values())
+    model = BUILT_IN_MODELS["bert-large-uncased"]
+    planned_bytes = all_reduce_bytes(model, micro_steps=micro_steps, amp=amp, pure_half=pure_half)
+    assert planned_bytes / 1e6 == pytest.approx(megabytes, rel=0.001)
+
+
+def test_casts_of_a_micro_step_are_those_of_the_recorded_program():
+    recorded = json.loads((REPOSITORY / "tests/gpu/golden/phase1_large.json").read_text())["casts"]
+    megabytes = sum(int(text.split()[1]) for name, text in recorded.items() if "parameters" in name)
+    numbers = BUILT_IN_MODELS["bert-large-uncased"].num_parameters()
+    of_all = [update_bytes(numbers, micro_steps=32, lamb=True, casts=casts) for casts in (True, False)]
+    assert (of_all[0] - of_all[1]) / 32 / 1e6 == pytest.approx(megabytes, rel=0.001)
 
 
 # Hardware by name
@@ -151,6 +232,10 @@ def test_an_own_part_is_planned(tmp_path):
     )
     part = load_parts(path)["Mine"]
     assert (part.efficiency.gemm, part.efficiency.link, part.memory_gb) == (0.9, 0.5, 48)
+    config = RECIPES["phase1_large"]()
+    assert part.flops_rates(config.precision) == {"product": 90e12, "fused attention": 90e12}
+    tf32 = RECIPES["phase1_large_tf32"]()
+    assert part.flops_rates(tf32.precision)["product"] == 45e12
 
 
 def test_all_reduce_takes_the_slowest_way():
@@ -195,6 +280,34 @@ def test_fused_kernels_are_planned_as_the_settings_say():
     names = ("fuse_linear", "fuse_dropout_add", "fuse_attention")
     times = [make_plan(derive(config, **dict.fromkeys(names[:count], "on")), hardware).seconds() for count in range(4)]
     assert times == sorted(times, reverse=True) and len(set(times)) == 4
+
+
+ON = {"fuse_linear": "on", "fuse_dropout_add": "on", "fuse_attention": "on"}
+OFF = dict.fromkeys(ON, "off")
+
+
+def test_automatic_kernels_are_planned_both_ways():
+    config, hardware = RECIPES["phase1_large"](), parse_hardware("8xA100-80GB")
+    auto, on, off = (make_plan(derive(config, **changes), hardware) for changes in ({}, ON, OFF))
+    assert auto.sequences_per_second() == off.sequences_per_second()
+    assert auto.fused_sequences_per_second() == on.sequences_per_second()
+    assert on.fused_update is None and off.fused_update is None
+    assert f"fused      {on.sequences_per_second():,.0f} sequences/s" in plan_report(auto, "x")
+    assert "\nfused" not in plan_report(off, "x")
+
+
+def test_automatic_kernels_need_mixed_precision_and_attention_needs_ampere():
+    amp, tf32 = RECIPES["phase1_large"](), RECIPES["phase1_large_tf32"]()
+    assert make_plan(tf32, parse_hardware("8xA100-80GB")).fused_update is None
+    volta = make_plan(amp, parse_hardware("8xV100-32GB"))
+    without = derive(amp, fuse_linear="on", fuse_dropout_add="on", fuse_attention="off", batch_size=volta.batch_size)
+    assert volta.fused_update == make_plan(without, parse_hardware("8xV100-32GB")).update
+
+
+def test_only_adamw_waits_for_the_host():
+    config, hardware = derive(RECIPES["phase1_large"](), **OFF), parse_hardware("8xA100-80GB")
+    lamb, adamw = (make_plan(derive(config, optimizer=name), hardware) for name in ("Lamb", "AdamW"))
+    assert lamb.update.overhead == 0.0 < adamw.update.overhead
 
 
 def test_more_nodes_cost_about_the_same_and_take_less_time():
@@ -289,5 +402,6 @@ def test_the_launcher_plans_both_phases_and_their_sum():
     report = planned(launch.phases, launch.planning)
     assert "256 sequences of 128 tokens" in report and "64 sequences of 296 tokens" in report
     assert report.splitlines()[-1].startswith("together   ")
+    assert report.splitlines()[-1].endswith(" with the kernels that are auto")
     with pytest.raises(ValueError, match="--phase2-hardware is not a setting of a phase"):
         parse_launch_arguments("--config large --phase2-hardware T4".split())
