@@ -43,6 +43,7 @@ from data.preprocessing.pipeline import (
 )
 from data.preprocessing.schedulers import SCHEDULERS, Run, scheduler
 from data.preprocessing.settings import OBJECTIVES, SampleSettings
+from data.text.counts import print_counts
 from data.text.lddl_reader import find_sources, plan_blocks
 from data.text.word_boundaries import SEGMENTERS
 
@@ -301,8 +302,7 @@ def main(argv: list[str] | None = None) -> None:
             f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.sink}, "
             f"{megabytes(manifest.counts['input bytes'])} of text in {seconds:.1f} s"
         )
-        for name, value in manifest.counts.items():
-            print(f"  {name}: {value}")
+        print_counts(manifest.counts)
 
 
 if __name__ == "__main__":

@@ -81,15 +81,18 @@ class Steps:
 
     If a product is made again, it and all later products are removed first, and made again. A product that is a folder
     (shards, imported text) is recorded by the file that ends it, and removed as a whole.
+
+    Args:
+        source: identifies what the first command reads; with another one everything is made again.
     """
 
-    def __init__(self, record_file: Path, run: Run) -> None:
-        self._file, self._run = record_file, run
+    def __init__(self, record_file: Path, run: Run, source: str = "") -> None:
+        self._file, self._run, self._source = record_file, run, source
 
     def step(self, title: str, command: Sequence[str], product: Path) -> int:
         """Run the command unless the record has it; returns its exit code, 0 if it was not needed."""
         done: dict[str, list[str]] = read_json(self._file)
-        words = [word for word in command if word != sys.executable]
+        words = [word for word in command if word != sys.executable] + ([self._source] if self._source else [])
         if product.exists() and done.get(str(product)) == words:
             return 0
         print(title, flush=True)
@@ -100,7 +103,7 @@ class Steps:
         code = self._run(command)
         if code == 0:
             if not product.exists():
-                raise ValueError(f"{product} should exist after `{' '.join(words)}`, and does not; report this")
+                raise ValueError(f"{product} should exist after `{' '.join(command)}`, and does not; report this")
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text(json.dumps({**done, str(product): words}, indent=2) + "\n", encoding="utf-8")
         return code

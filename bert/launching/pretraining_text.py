@@ -5,9 +5,10 @@ phases are trained in the time that is left, and the results shown. Started agai
 more --hours, --epochs or --max-steps it trains longer. Exit codes as in `pretraining`.
 """
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import yaml
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import dump_yaml, resolve_config, usage_errors
 from bert.config.training_settings import derive
-from bert.files import only_writer
+from bert.files import only_writer, require_writable
 from bert.launching import pretraining_report, pretraining_text_data, pretraining_text_report
 from bert.launching.phase_flags import errors_of_phase
 from bert.launching.pretraining_plan import LaunchPlan, Preparation
@@ -53,19 +54,40 @@ def main(argv: Sequence[str], train: Train) -> int:
     started = time.time()
     with usage_errors():
         request = read_text_arguments(argv)
-        record, plan = plan_of(request)
-        configs = {phase: _config(request, plan, record, phase) for phase in plan.phases}
-        if request.show_config:
-            print("\n".join(dump_yaml(config) for config in configs.values()))
+        if request.show_config or request.dry_run:
+            _planned(request)
             return 0
-        _show(request, plan, record)
-        if request.dry_run:
-            return 0
-        for config in configs.values():
-            config.batch.gradient_accumulation_steps(plan.candidate.ranks)
-            refuse_other_run(config)
-        with only_writer(request.output_dir):
+        with _only_writer(request.output_dir):
+            record, plan = _planned(request)
             return _Run(request, plan, record, Runner(), train).run(started)
+
+
+@contextlib.contextmanager
+def _only_writer(output_dir: Path) -> Iterator[None]:
+    """Lock the output folder before anything is read or measured; ValueError if it cannot be written."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(only_writer(output_dir))
+            require_writable(output_dir)
+        except OSError as error:
+            raise ValueError(
+                f"output_dir={output_dir} cannot be written ({error.strerror}); pass another --output-dir"
+            ) from error
+        yield
+
+
+def _planned(request: TextRequest) -> tuple[TextRecord, TextPlan]:
+    """The plan, shown and checked against the run that the output folder has."""
+    record, plan = plan_of(request)
+    configs = {phase: _config(request, plan, record, phase) for phase in plan.phases}
+    if request.show_config:
+        print("\n".join(dump_yaml(config) for config in configs.values()))
+        return record, plan
+    _show(request, plan, record)
+    for config in configs.values():
+        config.batch.gradient_accumulation_steps(plan.candidate.ranks)
+        refuse_other_run(config)
+    return record, plan
 
 
 def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
@@ -83,7 +105,11 @@ def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
             )
         wishes = as_first_asked(request.wishes, before)
         found = candidates(before.text, before.machine, wishes)
-        return before, make_plan(before.text, before.machine, wishes, found, before.speeds)
+        plan = make_plan(before.text, before.machine, wishes, found, before.speeds)
+        data = pretraining_text_data.data_facts(request, plan)
+        if note := pretraining_text_data.note_of_changes(before.data, data, request.output_dir):
+            print(f"warning: {note}", flush=True)
+        return before, plan
     options = request.import_options
     reading = Reading(
         request.language,
@@ -97,11 +123,14 @@ def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
     print("measuring the speed of this machine ...", flush=True)
     speeds = measure_speeds(found, machine, None if request.dry_run else request.output_dir / "speed.json")
     plan = make_plan(text, machine, request.wishes, found, speeds)
-    return new_record(request.output_dir, text, machine, speeds, request.wishes, before), plan
+    record = new_record(request.output_dir, text, machine, speeds, request.wishes, before)
+    record.data = pretraining_text_data.data_facts(request, plan)
+    return record, plan
 
 
 def _show(request: TextRequest, plan: TextPlan, record: TextRecord) -> None:
-    print(f"\n{as_table(choices(plan))}\n")
+    known = {*(f"phase {phase}" for phase in record.steps), *(("epochs", "time") if record.steps else ())}
+    print(f"\n{as_table([choice for choice in choices(plan) if choice.name not in known])}\n")
     if (weights := plan.wishes.weights) is not None:
         head = "is kept" if "masked-LM head" in weights.heads else "is missing there and begins with random weights"
         print(f"The masked-LM head of {weights.name} {head}.")
@@ -171,7 +200,14 @@ class _Run:
 
     def _prepare(self) -> int:
         configs = self._configs()
-        code = pretraining_text_data.prepare(self._request, self._plan, configs, self._runner.run)
+        code = pretraining_text_data.prepare(
+            self._request,
+            self._plan,
+            configs,
+            self._runner.run,
+            files=self._record.data.get("files", ""),
+            has_trained=bool(list_steps_of(self._request, 1)),
+        )
         if code:
             return explain_exit(code, configs[1], self._runner)
         for config in self._configs().values():
@@ -312,5 +348,5 @@ class _Run:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
         else:
             pretraining_text_report.demonstrate(output_dir, self._request.code_dir / "run_predict.py", self._runner)
-        again = self._request.longer(self._plan.seconds() / 3600)
-        pretraining_report.show_commands(pretraining_text_report.next_commands(output_dir, again, self._plan))
+        again = self._request.longer(max(self._plan.seconds(), self._record.used()) / 3600)
+        pretraining_report.show_commands(pretraining_text_report.next_commands(output_dir, again))

@@ -72,13 +72,13 @@ class TextRequest:
     words: tuple[str, ...]
 
     def longer(self, hours: float) -> str:
-        """The command line that trains twice as long."""
+        """The command line that trains twice as long; hours: that were planned or used."""
         if self.wishes.epochs is not None:
             flag, value = "epochs", f"{2 * self.wishes.epochs:g}"
         elif (steps := self.wishes.settings.get("max_steps")) is not None:
             flag, value = "max-steps", str(2 * steps)
         else:
-            flag, value = "hours", f"{2 * (self.wishes.hours or hours):.2g}"
+            flag, value = "hours", f"{2 * max(self.wishes.hours or 0, hours):.2g}"
         return f"bash scripts/run_pretraining.sh {shlex.join(_replaced(self.words, flag, value))}"
 
 

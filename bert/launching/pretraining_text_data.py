@@ -1,11 +1,16 @@
 """The data of a pre-training on own text: import, vocabulary, shards of each phase; each step once."""
 
+import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert.conversion.vocabularies import write_vocabulary
 from bert.launching.preparation import Run, Steps, preprocessing_command
 from bert.launching.pretraining_text_arguments import TextRequest
+from bert.launching.pretraining_text_facts import fingerprint
+from bert.launching.pretraining_text_flags import IMPORT_FLAGS
 from bert.launching.process_runner import module_command
 from bert.planning.own_text import TextPlan
 from bert.pretraining.config import PretrainingConfig
@@ -27,13 +32,77 @@ def shards(request: TextRequest, phase: int, part: str) -> Path:
     return request.output_dir / f"data/phase{phase}/{part}"
 
 
-def prepare(request: TextRequest, plan: TextPlan, configs: Mapping[int, PretrainingConfig], run: Run) -> int:
-    """Make what is missing; exit code of the first command that failed, else 0."""
+def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
+    """What the data are made from, by the names of the flags; `files` is a fingerprint."""
+    tokens = request.tokens
+    return {
+        "text": [str(path.absolute()) for path in request.text],
+        "files": fingerprint(request.text),
+        "held_out_fraction": plan.held_out_fraction,
+        "duplicate_factor": plan.duplicate_factor,
+        "vocab_size": plan.candidate.model.vocab_size,
+        "lang": request.language,
+        "lowercase": request.lowercase,
+        **{name: request.import_options.get(name) for name in ("deduplicate", *IMPORT_FLAGS)},
+        "vocab_file": None if tokens is None else hashlib.sha256(repr(tokens.vocabulary.tokens).encode()).hexdigest(),
+    }
+
+
+def note_of_changes(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> str:
+    """A warning if files of the text changed after the data of a run that has checkpoints were made; "" otherwise.
+
+    Args:
+        made, now: `data_facts` of then and now.
+    Raises:
+        ValueError: another text, or other settings of the data.
+    """
+    other = f"--from-pretrained-params {shlex.quote(str(output_dir))} --output-dir NEW continues the model on"
+    for name, value in made.items():
+        if name in ("text", "files") or now[name] == value:
+            continue
+        raise ValueError(
+            f"{name}={_short(now[name])} differs from {_short(value)}, with which the data of the run in "
+            f"{output_dir} were made; repeat that, or pass another --output-dir"
+        )
+    if not made or made["files"] == now["files"]:
+        return ""
+    if made["text"] != now["text"]:
+        raise ValueError(
+            f"text={' '.join(now['text'])} differs from {' '.join(made['text'])} of the run in {output_dir}; pass "
+            f"another --output-dir ({other} this text)"
+        )
+    return (
+        f"the files of {' '.join(now['text'])} changed after they were imported; the training goes on with the text as "
+        f"it was ({other} the new text)"
+    )
+
+
+def _short(value: object) -> str:
+    return "unset" if value is None else str(value)[:20]
+
+
+def prepare(
+    request: TextRequest,
+    plan: TextPlan,
+    configs: Mapping[int, PretrainingConfig],
+    run: Run,
+    *,
+    files: str,
+    has_trained: bool,
+) -> int:
+    """Make what is missing; exit code of the first command that failed, else 0.
+
+    Args:
+        files: the fingerprint of the text that the data are made from.
+        has_trained: there are checkpoints, and what is there is not made anew.
+    """
     if request.tokens is not None and not vocabulary_file(request).exists():
         vocabulary_file(request).parent.mkdir(parents=True, exist_ok=True)
         write_vocabulary(vocabulary_file(request).parent, request.tokens)
-    steps = Steps(request.output_dir / "data/prepared.json", run)
+    steps = Steps(request.output_dir / "data/prepared.json", run, files)
     for title, command, product in commands(request, plan, configs):
+        if has_trained and product.exists():
+            continue
         if code := steps.step(title, command, product):
             return code
     return 0

@@ -1,5 +1,6 @@
 """Reads the facts that a plan for own text rests on: what is in the folder, and what this machine has."""
 
+import hashlib
 import importlib.metadata
 import shutil
 from collections.abc import Sequence
@@ -42,6 +43,17 @@ def text_facts(paths: Sequence[Path], reading: Reading) -> TextFacts:
         num_bytes=round(counts.text_bytes * scale),
         is_estimate=scale > 1.0,
     )
+
+
+def fingerprint(paths: Sequence[Path]) -> str:
+    """Changes with the names, sizes and times of the files that are read; "" if there are none any more."""
+    try:
+        inputs = list_inputs(paths, "auto", Findings())
+    except ValueError:
+        return ""
+    facts = [(source.path.name, source.path.stat()) for source in inputs]
+    files = sorted((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
+    return hashlib.sha256(repr(files).encode()).hexdigest()
 
 
 class _Counts:

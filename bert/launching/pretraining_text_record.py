@@ -21,6 +21,7 @@ class TextRecord:
 
     Attributes:
         hours, epochs: that the latest start asked for.
+        data: what decided the data (`pretraining_text_data.data_facts`).
         first: what decides the plan: hours, epochs and max_steps (by phase) that the first start asked for.
         steps: of the phases whose training was started.
         seconds_used: by all starts that ended.
@@ -35,6 +36,7 @@ class TextRecord:
     epochs: float | None
     model: str | None
     first: dict[str, Any]
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
     steps: dict[int, int] = dataclasses.field(default_factory=dict)
     seconds_used: float = 0.0
     begun: float | None = None
@@ -58,7 +60,10 @@ class TextRecord:
 
     def save(self) -> None:
         content = {
-            **{name: getattr(self, name) for name in ("hours", "epochs", "model", "first", "seconds_used", "begun")},
+            **{
+                name: getattr(self, name)
+                for name in ("hours", "epochs", "model", "first", "data", "seconds_used", "begun")
+            },
             "text": dataclasses.asdict(self.text),
             "machine": dataclasses.asdict(self.machine),
             "speeds": [[name, phase, speed] for (name, phase), speed in self.speeds.items()],
@@ -127,6 +132,7 @@ def read_record(output_dir: Path) -> TextRecord | None:
             content["epochs"],
             content["model"],
             content["first"],
+            content.get("data", {}),
             {int(phase): steps for phase, steps in content["steps"].items()},
             content["seconds_used"],
             content["begun"],

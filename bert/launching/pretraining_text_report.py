@@ -8,7 +8,7 @@ from typing import Any
 
 from bert.launching.previous_run import read_json
 from bert.launching.process_runner import Runner
-from bert.planning.own_text import TextPlan, duration
+from bert.planning.own_text import TextPlan
 from bert.pretraining.config import PretrainingConfig
 from bert.reporting.curves import curves_command
 
@@ -63,11 +63,11 @@ def demonstrate(output_dir: Path, script: Path, runner: Runner) -> None:
         print("(that failed, for the reason above; the training is complete)", flush=True)
 
 
-def next_commands(output_dir: Path, again: str, plan: TextPlan) -> list[tuple[str, str]]:
+def next_commands(output_dir: Path, again: str) -> list[tuple[str, str]]:
     """(purpose, command as in the documents).
 
     Args:
-        again: the command line of this run.
+        again: the command line that trains longer.
     """
     folder = shlex.quote(str(output_dir))
     commands = [
@@ -85,4 +85,4 @@ def next_commands(output_dir: Path, again: str, plan: TextPlan) -> list[tuple[st
         ),
         curves_command(output_dir),
     ]
-    return [(f"train on, {duration(2 * plan.seconds())} in all", again), *commands]
+    return [("train on, twice as long in all", again), *commands]

@@ -17,6 +17,7 @@ from bert.launching.progress_bar import Display, PhaseProgress
 from bert.launching.worker_output import LAUNCHER_LOG, WorkerOutput
 from bert.reporting.logs import QUIET_STEPS
 from bert.training.interruption import STOPPED_BY
+from data.text.counts import QUIET_COUNTS
 
 _NAMES = {signal.SIGINT: "Ctrl-C"}  # for people; the others are called by their names
 
@@ -36,12 +37,12 @@ class Runner:
         return self.stopped_by is not None
 
     def run(self, command: Sequence[str]) -> int:
-        """Run a command, whose output is ours.
+        """Run a command, whose output is ours; the data commands leave their counts to their reports.
 
         Returns:
             Its exit code, 128 + number if a signal ended it, INTERRUPTED if a stop was requested before.
         """
-        return self._run(command, {})
+        return self._run(command, {QUIET_COUNTS: "1"})
 
     def train(self, command: Sequence[str], config: TrainingConfig, log_dir: Path, log_file: Path | None = None) -> int:
         """Run Paddle's launcher and show what this node's first rank writes; on a terminal its steps are a bar.

@@ -306,7 +306,9 @@ def learning_rate(candidate: Candidate, optimizer: str, phase: int, batch: int, 
 
 
 def duration(seconds: float) -> str:
-    """For a reader: `45 seconds`, `12 minutes`, `3.5 hours`."""
+    """For a reader: `45 seconds`, `3.5 minutes`, `12 minutes`, `3.5 hours`."""
     if seconds < 90:
         return f"{seconds:.0f} seconds"
+    if seconds < 600:
+        return f"{seconds / 60:.1f} minutes"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -30,7 +30,8 @@ def as_table(rows: list[Choice]) -> str:
 def _text_choices(plan: TextPlan) -> list[Choice]:
     text, wishes, model = plan.text, plan.wishes, plan.candidate.model
     about = "about " if text.is_estimate else ""
-    counts = f"{about}{text.words:,} words, {text.num_bytes / 1e6:,.1f} MB, {text.documents:,} documents"
+    words = f"{text.words:,} words" if text.has_spaces() else f"{text.characters:,} characters"
+    counts = f"{about}{words}, {text.num_bytes / 1e6:,.1f} MB, {text.documents:,} documents"
     found = [
         Choice("text", counts, f"{text.files:,} files; about {_short(plan.tokens)} tokens", "--text"),
         Choice(
@@ -47,7 +48,7 @@ def _text_choices(plan: TextPlan) -> list[Choice]:
     elif wishes.vocab_tokens is not None:
         found.append(Choice("vocabulary", tokens, "the lines of the file given", "--vocab-file"))
     else:
-        why = _why(wishes.setting(1, "vocab_size"), f"for {_short(text.words)} words and this model")
+        why = _why(wishes.setting(1, "vocab_size"), f"for {_short(text.learnable_words())} words and this model")
         found.append(Choice("vocabulary", tokens, why, "--vocab-size"))
     return found
 

@@ -25,6 +25,14 @@ class TextFacts:
     num_bytes: int
     is_estimate: bool = False
 
+    def has_spaces(self) -> bool:
+        """Whether spaces separate its words."""
+        return self.characters < 12 * self.words
+
+    def learnable_words(self) -> float:
+        """The words; of scripts without spaces, two characters count as one."""
+        return self.words if self.has_spaces() else self.characters / 2
+
 
 @dataclasses.dataclass(frozen=True)
 class MachineFacts:

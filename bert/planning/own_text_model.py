@@ -42,9 +42,10 @@ def candidates(text: TextFacts, machine: MachineFacts, wishes: Wishes) -> tuple[
         ValueError: too little text; a device or a number of ranks that is not there; a model or a batch that does not
             fit in memory.
     """
-    if text.words < rules.LEAST_WORDS:
+    if text.learnable_words() < rules.LEAST_WORDS:
         raise ValueError(
-            f"the text has {text.words:,} words and must have at least {rules.LEAST_WORDS:,} to learn from; add text"
+            f"the text has {text.learnable_words():,.0f} words and must have at least {rules.LEAST_WORDS:,} to learn "
+            "from; add text"
         )
     if wishes.weights is not None:
         return (_candidate(wishes.weights.name, None, text, machine, wishes),)
@@ -81,7 +82,7 @@ def vocabulary_size(text: TextFacts, rule: rules.ModelRule, wishes: Wishes) -> i
     """
     if wishes.vocab_tokens or wishes.setting(1, "vocab_size"):
         return wishes.vocab_tokens or wishes.setting(1, "vocab_size")
-    by_words = [tokens for least, tokens in rules.VOCABULARY_BY_WORDS if text.words >= least][-1]
+    by_words = [tokens for least, tokens in rules.VOCABULARY_BY_WORDS if text.learnable_words() >= least][-1]
     characters = 2 * min(text.distinct_characters, 1000)  # more are [UNK]; data.train_vocabulary
     sizes = [tokens for _, tokens in rules.VOCABULARY_BY_WORDS]
     for_characters = next((size for size in sizes if size >= 2 * characters), sizes[-1])
@@ -91,8 +92,7 @@ def vocabulary_size(text: TextFacts, rule: rules.ModelRule, wishes: Wishes) -> i
 def text_tokens(text: TextFacts, vocab_size: int) -> float:
     """Estimated tokens of the text."""
     nearest = min(rules.CHARACTERS_PER_TOKEN, key=lambda size: abs(math.log(size / vocab_size)))
-    has_spaces = text.characters < 12 * text.words
-    return text.characters / (rules.CHARACTERS_PER_TOKEN[nearest] if has_spaces else 1.2)
+    return text.characters / (rules.CHARACTERS_PER_TOKEN[nearest] if text.has_spaces() else 1.2)
 
 
 def _candidate(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bert.files import shown
 from bert.reporting.progress import megabytes
+from data.text.counts import print_counts
 from data.text.held_out import LEAST_BYTES, MEASURABLE_BYTES, held_out_bytes
 from data.text.inputs import Findings, Input, total_bytes
 from data.text.lddl_writer import WrittenFile
@@ -51,9 +52,7 @@ def print_report(report: dict, output: Path) -> None:
             f"{part}: {facts['documents']} documents, {megabytes(facts['bytes'])}{share} in {facts['files']} "
             f"file{'s' * (facts['files'] != 1)} below {shown(output)}"
         )
-    for name, value in {**report["counts"], **report["encodings"]}.items():
-        if value:
-            print(f"  {name}: {value}")
+    print_counts({name: value for name, value in {**report["counts"], **report["encodings"]}.items() if value})
     for what in ("left out", "problems", "duplicates"):
         if found := report[what]:
             print("\n  ".join([f"{what}:", *examples(found)]))

@@ -49,6 +49,18 @@ def test_what_was_made_from_a_product_made_anew_is_made_anew(tmp_path):
     assert [path.name for path in (tmp_path / "shards").iterdir()] == ["manifest.json"]
 
 
+def test_another_source_makes_everything_again(tmp_path):
+    ran = []
+
+    def run(command):
+        (tmp_path / "text").write_text("")
+        return ran.append(command) or 0
+
+    for source in ("files of Monday", "files of Monday", "files of Tuesday"):
+        Steps(tmp_path / "prepared.json", run, source).step("title", ["import"], tmp_path / "text")
+    assert len(ran) == 2
+
+
 def test_a_step_without_its_product_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="should exist after `make`"):
         Steps(tmp_path / "prepared.json", lambda words: 0).step("title", ["make"], tmp_path / "product")

@@ -2,6 +2,7 @@
 last test runs the real ones."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -61,7 +62,7 @@ class Workplace:
     def _speeds(self, found, machine, cache_file):
         return {(candidate.name, phase): 200.0 / phase for candidate in found for phase in candidate.lengths}
 
-    def _prepare(self, request, plan, configs, run) -> int:
+    def _prepare(self, request, plan, configs, run, *, files, has_trained) -> int:
         for phase in configs:
             folder = pretraining_text_data.shards(request, phase, "train")
             folder.mkdir(parents=True, exist_ok=True)
@@ -206,6 +207,46 @@ def test_another_model_in_the_same_folder_is_refused(workplace, capsys):
     with pytest.raises(SystemExit):
         workplace.start("--epochs", "2", "--learning-rate", "0.5")
     assert "learning_rate=0.5 differs from" in capsys.readouterr().err
+
+
+def test_files_that_change_after_the_training_began_are_noticed(workplace, capsys):
+    assert workplace.start("--hours", "0.1") == 0
+    assert workplace.start("--hours", "0.1") == 0
+    assert "changed" not in capsys.readouterr().out
+    (workplace.text / "new.txt").write_text(SENTENCE * 10)
+    assert workplace.start("--hours", "0.1") == 0
+    assert "warning: the files of" in (shown := capsys.readouterr().out) and "continues the model on" in shown
+
+    workplace.text = workplace.folder / "other"
+    workplace.text.mkdir()
+    (workplace.text / "new.txt").write_text(SENTENCE * 10)
+    with pytest.raises(SystemExit):
+        workplace.start("--hours", "0.1")
+    assert re.search("text=.*/other differs from .*/text of the run in", capsys.readouterr().err)
+
+
+def test_a_folder_that_was_moved_is_the_same_text(workplace, capsys):
+    assert workplace.start("--hours", "0.1") == 0
+    workplace.text = workplace.text.rename(workplace.folder / "moved")
+    assert workplace.start("--hours", "0.1") == 0
+    assert "Already done" in (shown := capsys.readouterr().out) and "warning: the files" not in shown
+
+
+@pytest.mark.parametrize("flag", [("--held-out-fraction", "0.3"), ("--vocab-size", "3000"), ("--deduplicate", "near")])
+def test_other_data_for_a_trained_model_are_refused(workplace, flag, capsys):
+    assert workplace.start("--hours", "0.1") == 0
+    with pytest.raises(SystemExit):
+        workplace.start("--hours", "0.1", *flag)
+    name = flag[0][2:].replace("-", "_")
+    assert f"{name}={flag[1]} differs from" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(workplace, capsys):
+    (workplace.folder / "out").write_text("a file")
+    with pytest.raises(SystemExit):
+        workplace.start("--hours", "0.1")
+    shown = capsys.readouterr()
+    assert "out cannot be written (File exists); pass another --output-dir" in shown.err and "reading" not in shown.out
 
 
 def test_a_given_vocabulary_decides_its_size_and_case(workplace):
@@ -385,8 +426,8 @@ def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_p
     suggested = [text.strip() for text in output.splitlines() if "   # " in text]
     assert len(suggested) >= 5
     for command in [text for text in suggested if "run_export.py" in text or "--encode" in text]:
-        line = f"cd {tmp_path} && echo 'One sentence.' | {command}"
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=300, check=False)
+        piped = f"cd {tmp_path} && echo 'One sentence.' | {command}"
+        done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
 
     process = start("--max-steps", "30")

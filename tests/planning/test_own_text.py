@@ -145,7 +145,14 @@ def test_what_is_impossible_is_refused_in_one_line_with_a_remedy(machine, wishes
 
 def test_hardly_any_text_is_refused():
     with pytest.raises(ValueError, match="the text has 100 words and must have at least 2,000"):
-        plan_of(text(1, words=100), LAPTOP, hours=1)
+        plan_of(text(1, words=100, characters=600), LAPTOP, hours=1)
+
+
+def test_a_script_without_spaces_is_counted_by_its_characters():
+    chinese = text(0.05, words=700, characters=17_000, distinct_characters=900)
+    plan = plan_of(chinese, LAPTOP, hours=0.1)
+    assert plan.tokens > 10_000 and plan.candidate.model.vocab_size >= 2 * 900
+    assert "17,000 characters" in as_table(choices(plan))
 
 
 def test_the_rest_is_resolved_around_what_was_set():
