@@ -1,6 +1,9 @@
 """Shared by the quickstarts of fine-tuning: output folders, initial weights, and a vocabulary if there is none."""
 
+import atexit
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,27 @@ def recipe_settings(
     launcher.setdefault("num_gpus", str(quickstart_processes("cpu")))  # the recipe is for the CPU
     output_dir = Path(flags.get("output_dir", QUICKSTART_OUTPUT / recipe.removeprefix("quickstart_")))
     train_file: Path = dict(entry.recipes[recipe]())["train_file"]
-    return {"config": recipe, **quickstart_settings(output_dir, flags, lambda: _lines_of(train_file), VOCABULARY_SIZE)}
+    return {
+        "config": recipe,
+        **quickstart_settings(
+            output_dir, data_dir(output_dir, launcher), flags, lambda: _lines_of(train_file), VOCABULARY_SIZE
+        ),
+    }
+
+
+def data_dir(output_dir: Path, launcher: Mapping[str, Any]) -> Path:
+    """Where a quickstart makes its data; for a dry run a folder that is removed at the end, unless they exist.
+
+    Raises:
+        OSError: `output_dir` cannot be written.
+    """
+    folder = output_dir / "data"
+    if "dry_run" not in launcher:
+        require_writable(output_dir)
+    elif not folder.exists():
+        folder = Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _lines_of(file: Path) -> list[str]:
@@ -40,16 +63,16 @@ def _lines_of(file: Path) -> list[str]:
 
 
 def quickstart_settings(
-    output_dir: Path, flags: Mapping[str, Any], lines: Callable[[], Iterable[str]], vocab_size: int
+    output_dir: Path, data: Path, flags: Mapping[str, Any], lines: Callable[[], Iterable[str]], vocab_size: int
 ) -> dict[str, Any]:
     """Settings of a quickstart that writes all its files to `output_dir`.
 
     Args:
+        data: the folder of its data.
         flags: the settings that were given. The first of these sets the initial weights: flags, the result of the
             pre-training quickstart, random numbers.
         lines: text (a name and a text each) from which a vocabulary of `vocab_size` is made if there are no weights.
     """
-    require_writable(output_dir)
     settings = {
         "output_dir": output_dir,
         "report_file": output_dir / "report.json",
@@ -57,7 +80,7 @@ def quickstart_settings(
     }
     if flags.keys() & {"from_pretrained_params", "from_checkpoint"}:
         return settings
-    return settings | (_pretrained_settings() or _random_settings(output_dir / "data", lines(), vocab_size))
+    return settings | (_pretrained_settings() or _random_settings(data, lines(), vocab_size))
 
 
 def _pretrained_settings() -> dict[str, Any]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from bert.config.command_line import parse_flags
-from bert.files import require_writable
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY
 from bert.launching import finetuning
@@ -23,7 +22,7 @@ from bert.launching.arguments import (
     split_positional,
 )
 from bert.launching.finetuning import FineTuningPlan, Row, finetuning_parser, make_plan
-from bert.launching.finetuning_quickstart import quickstart_settings, run_module
+from bert.launching.finetuning_quickstart import data_dir, quickstart_settings, run_module
 from bert.launching.ranks import num_gpus, quickstart_processes
 
 QUICKSTART_VOCABULARY_SIZE = 2048  # only where no checkpoint brings a vocabulary
@@ -87,7 +86,7 @@ def plan(words: Sequence[str]) -> FineTuningPlan:
         defaults = _positional_settings(values)
     elif name in (None, *OWN_QUESTIONS) and not names_data:
         name = name or ("squad_small" if "from_pretrained_params" in flags else "squad_quickstart")
-        defaults = {"config": name} | _quickstart_settings(name, flags)
+        defaults = {"config": name} | _quickstart_settings(name, launcher, flags)
         launcher.setdefault("num_gpus", str(quickstart_processes(flags.get("device", "auto"))))
     elif name in PRESETS:
         defaults = {"config": PRESETS[name]}
@@ -136,17 +135,18 @@ def _files_and_modes(launcher: Mapping[str, str], flags: Mapping[str, Any]) -> d
     return settings
 
 
-def _quickstart_settings(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+def _quickstart_settings(name: str, launcher: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     """Data of this project, and the model of the pre-training quickstart unless other weights are given."""
     output_dir = Path(flags.get("output_dir", f"results/{name}"))
-    require_writable(output_dir)
-    data = output_dir / "data"
+    data = data_dir(output_dir, launcher)
     run_module("data.examples.sample_questions", output_dir=data)
     return {
         **({"device": "cpu"} if num_gpus() == 0 else {}),
         "train_file": data / f"train{OWN_QUESTIONS[name]}.json",
         "predict_file": data / f"held_out{OWN_QUESTIONS[name]}.json",
-        **quickstart_settings(output_dir, flags, lambda: _paragraphs(data / "train.json"), QUICKSTART_VOCABULARY_SIZE),
+        **quickstart_settings(
+            output_dir, data, flags, lambda: _paragraphs(data / "train.json"), QUICKSTART_VOCABULARY_SIZE
+        ),
     }
 
 

@@ -84,15 +84,16 @@ def find_runs(paths: list[Path]) -> list[Path]:
     return found
 
 
-def _runs_below(path: Path) -> list[Path]:
+def _runs_below(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
     """The path if it is a run, else those in its folders; a run is not searched for others, such as its benchmark."""
+    above = (*above, path.resolve())
     if (path / METRICS).is_file() or (path / CONFIG).is_file():
         return [path]
     try:
-        inside = sorted(child for child in path.iterdir() if child.is_dir() and not child.is_symlink())
+        inside = sorted(child for child in path.iterdir() if child.is_dir() and child.resolve() not in above)
     except OSError:
         return []
-    return [run for child in inside for run in _runs_below(child)]
+    return [run for child in inside for run in _runs_below(child, above)]
 
 
 def read_run(directory: Path, name: str) -> RunRecord:

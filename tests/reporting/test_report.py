@@ -261,6 +261,14 @@ def test_a_folder_of_runs_is_all_of_them_and_names_are_short(tmp_path):
     assert read_legs(tmp_path / "none") == []
 
 
+def test_runs_behind_links_are_found_and_a_link_to_a_folder_above_ends(tmp_path):
+    run = make_run(tmp_path / "big_disk/phase1")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/mine").symlink_to(run.parent)
+    (tmp_path / "big_disk/loop").symlink_to(tmp_path / "big_disk")
+    assert find_runs([tmp_path / "results"]) == [tmp_path / "results/mine/phase1"]
+
+
 @pytest.mark.parametrize("path", ["nowhere", "empty"])
 def test_a_folder_without_a_run_is_refused(tmp_path, capsys, path):
     (tmp_path / "empty").mkdir()
