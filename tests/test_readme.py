@@ -332,7 +332,7 @@ def test_plans_are_printed(clone):
     assert one.returncode == 0 and "--batch-size 256" in one.stdout and "at 32 an hour" in one.stdout, one.stderr
     shown = TEXTS["bert/planning/README.md"]
     quoted = next(block for language, block in FENCE.findall(shown) if language == "text").splitlines()
-    assert len(quoted) == 6 and [line for line in quoted if line not in one.stdout.splitlines()] == []
+    assert len(quoted) == 7 and [line for line in quoted if line not in one.stdout.splitlines()] == []
     both = run(command("bash scripts/run_pretraining.sh --config large --plan"), clone)
     assert both.returncode == 0 and "together" in both.stdout, both.stderr
     checked = run(command(".venv/bin/python -m tests.benchmarks.planner_check"), clone)
