@@ -14,6 +14,7 @@ from bert.planning.hardware import Hardware, Part
 from bert.planning.operators import Fusion, MicroBatch, ProgramKind, all_reduce_bytes, operators, update_bytes
 from bert.reporting.logs import duration
 
+_LAYERS_OF_LARGE = 24  # update_overhead_ms is of BERT-large; an update has operators in proportion to the layers
 _FUSIONS: dict[str, Fusion] = {"linear": "bias", "dropout_add": "dropout_add", "attention": "attention"}
 
 
@@ -153,7 +154,7 @@ def update_time(
         pointwise=sum(time for unit, time in seconds if unit == "memory"),
         all_reduce=hardware.all_reduce_seconds(gradients),
         optimizer=moved / bytes_rate,
-        overhead=part.update_overhead_ms / 1e3 if kind.host_waits else 0.0,
+        overhead=part.update_overhead_ms / 1e3 * model.num_hidden_layers / _LAYERS_OF_LARGE if kind.host_waits else 0.0,
     )
 
 

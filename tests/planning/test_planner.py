@@ -308,6 +308,8 @@ def test_only_adamw_waits_for_the_host():
     config, hardware = derive(RECIPES["phase1_large"](), **OFF), parse_hardware("8xA100-80GB")
     lamb, adamw = (make_plan(derive(config, optimizer=name), hardware) for name in ("Lamb", "AdamW"))
     assert lamb.update.overhead == 0.0 < adamw.update.overhead
+    base = make_plan(derive(RECIPES["phase1_base"](), optimizer="AdamW"), hardware)
+    assert base.update.overhead == pytest.approx(adamw.update.overhead / 2)
 
 
 def test_more_nodes_cost_about_the_same_and_take_less_time():
