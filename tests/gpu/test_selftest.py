@@ -145,7 +145,7 @@ def test_a_command_that_fails_is_shown_by_its_last_lines(bench):
 
 def test_a_command_that_hangs_is_ended_with_its_children(bench):
     """The child leads a group of its own, as the ranks of Paddle's launcher do."""
-    child = "import time; time.sleep(60)"
+    child = f"import time; time.sleep(60)  # {bench.folder}"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True)"
     begin = time.monotonic()
     with pytest.raises(Failed, match="not finished after 2 s"):
@@ -173,6 +173,17 @@ def test_a_training_that_fails_shows_the_output_of_its_ranks(bench, monkeypatch)
     with pytest.raises(Failed, match="training name: exit code 1") as failed:
         trainings.train(bench, "name", config, num_ranks=2)
     assert "workerlog.1:\nNCCL error: no route" in failed.value.output
+
+
+def test_the_error_of_a_training_is_its_reason(bench, monkeypatch):
+    def run(command, timeout_seconds):
+        log_dir = Path(command[command.index("--log_dir") + 1])
+        (log_dir / "workerlog.0").write_text("step 1\nerror: device=gpu needs a GPU\n")
+        raise Failed("exit code 2: python")
+
+    monkeypatch.setattr(bench, "run", run)
+    with pytest.raises(Failed, match="training name: error: device=gpu needs a GPU"):
+        trainings.train(bench, "name", trainings.quickstart(bench, "name"))
 
 
 def test_a_finished_training_is_read_again_unless_its_settings_differ(bench, monkeypatch):

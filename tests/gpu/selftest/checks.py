@@ -143,3 +143,4 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         except (psutil.NoSuchProcess, ProcessLookupError):
             pass
     process.wait()
+    psutil.wait_procs(family, timeout=10)

@@ -123,7 +123,9 @@ def train(
         try:
             bench.run(training_command(SCRIPT, settings, ranks, devices, log_dir, name), timeout_seconds)
         except Failed as error:
-            raise Failed(f"training {name}: {error}", output=_said(log_dir) or error.output) from None
+            said = _said(log_dir) or error.output
+            errors = [line for line in said.splitlines() if line.startswith("error: ")]
+            raise Failed(f"training {name}: {errors[0] if errors else error}", output=said) from None
     record.write_text(json.dumps([num_ranks, *texts]))
     return done
 
