@@ -27,13 +27,15 @@ _FIRST = tuple("loss eval_masked_lm_loss learning_rate gradient_norm seqs_per_se
 _UNPLOTTED = ("step_samples", "step_cost", "padded_tokens_per_sec", "eval_sequences")
 _LOGARITHMIC = ("gradient_norm", "loss_scale")
 _MOST_POINTS = 2_000  # of one curve
+_MOST_LABELS = 12  # of one plot
+_MOST_COLUMNS = 6  # of runs in one table
 
 
 def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     """The whole report."""
     now = time.strftime("%Y-%m-%d %H:%M")
     until = ", ".join(f"{run.name} until update {run.last_step() or 0:,}" for run in runs)
-    blocks: list[Block] = [Text(f"Read at {now}: {until}."), Heading("Results"), results_table(runs)]
+    blocks: list[Block] = [Text(f"Read at {now}: {until}."), Heading("Results"), _readable(results_table(runs))]
     blocks += [Text(f"{run.name}: {complaint}") for run in runs for complaint in run.complaints]
     blocks.append(Heading("Curves"))
     pictures = [picture for name in plotted_metrics(runs) if (picture := draw(name, runs)) is not None]
@@ -135,7 +137,9 @@ def draw(name: str, runs: Sequence[RunRecord]) -> Picture | None:
     axes.set(title=title, xlabel="updates")
     axes.grid(alpha=0.3)
     if len(runs) > 1 or name == "eval_masked_lm_loss":
-        axes.legend(fontsize="small")
+        lines, labels = axes.get_legend_handles_labels()
+        note = f"the first of {len(lines)}" if len(lines) > _MOST_LABELS else None
+        axes.legend(lines[:_MOST_LABELS], labels[:_MOST_LABELS], fontsize="small", title=note)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
     return Picture(title, file.getvalue())
@@ -157,7 +161,15 @@ def differences(runs: Sequence[RunRecord]) -> list[Block]:
         for name in names
         if len({repr(run.settings.get(name)) for run in runs}) > 1
     ]
-    return [Table(["setting", *(run.name for run in runs)], rows)] if rows else [Text("None.")]
+    return [_readable(Table(["setting", *(run.name for run in runs)], rows))] if rows else [Text("None.")]
+
+
+def _readable(table: Table) -> Table:
+    """The table, with a row instead of a column for each run if they are many."""
+    if len(table.header) - 1 <= _MOST_COLUMNS:
+        return table
+    header, *rows = zip(table.header, *table.rows, strict=True)
+    return Table(["run", *header[1:]], [list(row) for row in rows])
 
 
 def _legs_table(runs: Sequence[RunRecord]) -> Table:

@@ -12,6 +12,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.reporting.curves import REPLAYED_ROWS
+from bert.reporting.figures import metrics_line
 from bert.reporting.logs import RunLog, append
 from bert.reporting.report import blocks_of, differences, draw, main, results_table, run_names, updates_before
 from bert.reporting.report_document import Heading, Picture, Table, Text, to_html, to_markdown
@@ -251,6 +252,10 @@ def test_long_runs_are_drawn_thinned(tmp_path):
 # Which folders
 
 
+def test_sequences_are_counted_in_the_held_out_line():
+    assert metrics_line({"eval_loss": 7.0, "eval_sequences": 1000.0}) == "loss 7.0000  sequences 1,000"
+
+
 def test_a_folder_of_runs_is_all_of_them_and_names_are_short(tmp_path):
     for name in ("phase1", "phase2"):
         make_run(tmp_path / "out" / name)
@@ -259,6 +264,18 @@ def test_a_folder_of_runs_is_all_of_them_and_names_are_short(tmp_path):
     assert run_names(found) == ["phase1", "phase2"]
     assert run_names([tmp_path / "a/phase1", tmp_path / "b/phase1"]) == ["a/phase1", "b/phase1"]
     assert read_legs(tmp_path / "none") == []
+
+
+def test_many_runs_are_rows_and_their_plots_stay_readable(tmp_path, recwarn):
+    folders = [make_run(tmp_path / f"run{number}", rate=number) for number in range(40)]
+    runs = [read_run(folder, folder.name) for folder in folders]
+    tables = [block for block in blocks_of(runs) if isinstance(block, Table)]
+    assert [len(table.rows) for table in tables[:2]] == [40, 40] and tables[0].header[:2] == ["run", "updates"]
+    assert [row[0] for row in tables[1].rows] == [run.name for run in runs] and tables[1].header == [
+        "run",
+        "learning_rate",
+    ]
+    assert draw("loss", runs).png.startswith(PNG) and not list(recwarn)
 
 
 def test_runs_behind_links_are_found_and_a_link_to_a_folder_above_ends(tmp_path):
