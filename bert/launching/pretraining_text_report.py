@@ -11,10 +11,11 @@ from bert.launching.process_runner import Runner
 from bert.planning.own_text import TextPlan
 from bert.pretraining.config import PretrainingConfig
 from bert.reporting.curves import curves_command
+from bert.training.held_out_loss import TOLERANCE
 
 
 def result_lines(plan: TextPlan, configs: Mapping[int, PretrainingConfig], samples: Mapping[int, int]) -> list[str]:
-    """Two lines: what was chosen, and what was learned.
+    """What was chosen, what was learned, and where a better model is, if the last updates made it worse.
 
     Args:
         samples: of the shards of each phase, which hold the text `plan.duplicate_factor` times.
@@ -28,15 +29,27 @@ def result_lines(plan: TextPlan, configs: Mapping[int, PretrainingConfig], sampl
         passes, updates = passes + steps * batch * plan.duplicate_factor / samples[phase], updates + steps
     chosen = (
         f"chosen: {plan.candidate.name}, {model.num_hidden_layers} layers of {model.hidden_size}, "
-        f"{model.vocab_size:,} tokens; {updates:,} updates, {passes:,.3g} epochs over {plan.text.words:,} words"
+        f"{model.vocab_size:,} tokens; {updates:,} updates, {passes:,.3g} epochs over {plan.text.extent()}"
     )
-    return [chosen, f"learned: {_learned(summary, _initial_loss(configs))}"]
+    return [chosen, f"learned: {_learned(summary, _initial_loss(configs))}", *_better(summary, last)]
 
 
 def _initial_loss(configs: Mapping[int, PretrainingConfig]) -> float | None:
     """The held-out loss of given weights, before the first update of the first phase."""
     first = configs[min(configs)]
     return read_json(first.stage_dir() / "summary.json").get("initial_eval_masked_lm_loss")
+
+
+def _better(summary: Mapping[str, Any], config: PretrainingConfig) -> list[str]:
+    loss, best = summary.get("eval_masked_lm_loss"), summary.get("best_eval_masked_lm_loss")
+    if summary.get("stopped_early") or loss is None or best is None or loss <= best * (1 + TOLERANCE):
+        return []  # after early stopping the best model is the run's
+    step = summary["best_step"]
+    folder = shlex.quote(str(config.checkpoint_dir() / str(step)))
+    return [
+        f"better before: {best:.3f} nats after update {step:,}, kept in {folder}; pass that folder instead of the "
+        "run's to use it, and train with --early-stopping 5 to end with the best"
+    ]
 
 
 def _learned(summary: Mapping[str, Any], initial: float | None) -> str:

@@ -30,8 +30,7 @@ def as_table(rows: list[Choice]) -> str:
 def _text_choices(plan: TextPlan) -> list[Choice]:
     text, wishes, model = plan.text, plan.wishes, plan.candidate.model
     about = "about " if text.is_estimate else ""
-    words = f"{text.words:,} words" if text.has_spaces() else f"{text.characters:,} characters"
-    counts = f"{about}{words}, {text.num_bytes / 1e6:,.1f} MB, {text.documents:,} documents"
+    counts = f"{about}{text.extent()}, {text.num_bytes / 1e6:,.1f} MB, {text.documents:,} documents"
     found = [
         Choice("text", counts, f"{text.files:,} files; about {_short(plan.tokens)} tokens", "--text"),
         Choice(
@@ -152,6 +151,8 @@ def _step_choices(plan: TextPlan) -> list[Choice]:
         why = _GIVEN
     elif plan.wishes.epochs is not None:
         why = "what the epochs take"
+    elif all(plan.wishes.setting(phase, "max_steps") for phase in plan.phases):
+        why = "what the updates take"
     else:
         why = f"{rules.EPOCHS:g} epochs, but at most {rules.MOST_HOURS:g} hours"
     why += f"; {duration(plan.preparation_seconds)} for the data"

@@ -29,6 +29,10 @@ class TextFacts:
         """Whether spaces separate its words."""
         return self.characters < 12 * self.words
 
+    def extent(self) -> str:
+        """For a reader: `85,775 words`, or the characters of a script without spaces."""
+        return f"{self.words:,} words" if self.has_spaces() else f"{self.characters:,} characters"
+
     def learnable_words(self) -> float:
         """The words; of scripts without spaces, two characters count as one."""
         return self.words if self.has_spaces() else self.characters / 2

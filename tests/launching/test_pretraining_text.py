@@ -33,11 +33,13 @@ class Workplace:
     Attributes:
         trained: (phase, max_steps, steps_this_run) of every start.
         speed: sequences per second that the trainings report.
+        figures: further ones of every summary.
         stops: exit codes of the next trainings instead of success.
     """
 
     def __init__(self, folder: Path, monkeypatch) -> None:
         self.folder, self.trained, self.speed, self.stops, self.ran = folder, [], 400.0, [], []
+        self.figures: dict[str, float] = {}
         self.text = folder / "text"
         self.text.mkdir()
         for number in range(60):
@@ -81,7 +83,7 @@ class Workplace:
         config.stage_dir().mkdir(exist_ok=True)
         figures = {"steps": step, "training_sequences_per_second": self.speed / config.run.phase}
         figures["e2e_train_time"] = step * config.batch.global_batch_size / self.speed * config.run.phase
-        figures |= {"eval_masked_lm_loss": 5.25, "unigram_entropy": 6.0}
+        figures |= {"eval_masked_lm_loss": 5.25, "unigram_entropy": 6.0, **self.figures}
         (config.stage_dir() / "summary.json").write_text(json.dumps(figures))
         (config.run.output_dir / f"{config.stage()}.yaml").write_text(_yaml(config))
         return code
@@ -223,6 +225,15 @@ def test_files_that_change_after_the_training_began_are_noticed(workplace, capsy
     with pytest.raises(SystemExit):
         workplace.start("--hours", "0.1")
     assert re.search("text=.*/other differs from .*/text of the run in", capsys.readouterr().err)
+
+
+def test_a_model_that_was_better_before_is_named(workplace, capsys):
+    workplace.figures = {"best_eval_masked_lm_loss": 5.24, "best_step": 300}
+    assert workplace.start("--hours", "0.1") == 0
+    assert "better before" not in capsys.readouterr().out, "a difference within the noise"
+    workplace.figures = {"best_eval_masked_lm_loss": 5.0, "best_step": 300}
+    assert workplace.start("--hours", "0.2") == 0
+    assert re.search("better before: 5.000 nats after update 300, kept in .*/phase2/300;", capsys.readouterr().out)
 
 
 def test_a_folder_that_was_moved_is_the_same_text(workplace, capsys):

@@ -148,6 +148,11 @@ def test_hardly_any_text_is_refused():
         plan_of(text(1, words=100, characters=600), LAPTOP, hours=1)
 
 
+def test_updates_that_were_set_explain_the_time():
+    table = as_table(choices(plan_of(text(1), LAPTOP, settings={"max_steps": 50})))
+    assert "what the updates take" in table and "40 epochs" not in table
+
+
 def test_a_script_without_spaces_is_counted_by_its_characters():
     chinese = text(0.05, words=700, characters=17_000, distinct_characters=900)
     plan = plan_of(chinese, LAPTOP, hours=0.1)
