@@ -102,7 +102,7 @@ class Facts:
 
 def collect(output_dir: Path) -> Facts:
     cards = gpus()
-    requirements = f"requirements{'-gpu' if cards or _is_installed('paddlepaddle-gpu') else ''}.txt"
+    requirements = f"requirements{'-gpu' if cards or has_package('paddlepaddle-gpu') else ''}.txt"
     paddle, problem = ask_paddle(sys.executable)
     unmet = environment.unmet_by_installation() if is_installed() else None
     different = environment.differences(environment.pins(REPOSITORY / requirements)) if unmet is None else unmet
@@ -159,7 +159,7 @@ def _output_of(command: list[str], timeout_seconds: float) -> subprocess.Complet
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_seconds, check=False)
 
 
-def _is_installed(package: str) -> bool:
+def has_package(package: str) -> bool:
     try:
         importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

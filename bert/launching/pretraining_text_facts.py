@@ -1,14 +1,13 @@
 """Reads the facts that a plan for own text rests on: what is in the folder, and what this machine has."""
 
 import hashlib
-import importlib.metadata
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
-from bert.doctor.facts import gpus
+from bert.doctor.facts import gpus, has_package
 from bert.planning.own_text_facts import MachineFacts, TextFacts
 from bert.runtime import topology
 from data.text.encodings import NotTextError
@@ -93,7 +92,7 @@ def machine_facts(output_dir: Path) -> MachineFacts:
     memory = psutil.virtual_memory().available
     existing = next(path for path in (output_dir.absolute(), *output_dir.absolute().parents) if path.is_dir())
     cards, note = gpus(), ""
-    if cards and not _is_installed("paddlepaddle-gpu"):
+    if cards and not has_package("paddlepaddle-gpu"):
         cards, note = (), f" that Paddle can use: {len(cards)} GPUs are idle without requirements-gpu.txt"
     return MachineFacts(
         cores=cores,
@@ -104,11 +103,3 @@ def machine_facts(output_dir: Path) -> MachineFacts:
         gpu_bytes=min((card.memory_mib for card in cards), default=0) << 20,
         note=note,
     )
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
