@@ -22,6 +22,6 @@ print_pretraining() {
     "${benchmark}" "${benchmark_steps}" "${benchmark_warmup_steps}" "${fuse_mha}"
 }
 
-dgxa100-80g_8gpu_amp() { print_pretraining amp 256 32 32 128; }
+dgxa100-80g_8gpu_amp() { print_pretraining amp 256 32 64 64; }
 
-dgxa100-80g_8gpu_tf32() { print_pretraining tf32 128 64 16 256; }
+dgxa100-80g_8gpu_tf32() { print_pretraining tf32 128 64 32 128; }

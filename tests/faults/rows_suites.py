@@ -91,7 +91,7 @@ ROWS = [
         suite(
             "checkpoints/test_state.py",
             "conversion/test_round_trips.py",
-            only="refused or accumulation_may or missing_heads",
+            only="refused or accumulation_may or heads_that_differ",
         ),
         40,
         40,
