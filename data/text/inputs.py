@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bert.files import shown
@@ -100,7 +100,21 @@ def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[In
     kept = [found for found in inputs if once[found.path.resolve()] is found]
     if len(kept) < len(inputs):
         findings.counts["files named or linked twice, read once"] += len(inputs) - len(kept)
-    return kept
+    return _with_own_names(kept)
+
+
+def _with_own_names(inputs: list[Input]) -> list[Input]:
+    """The inputs, of which a.md is named a-2 if a.txt is there too: names begin the ids of documents."""
+    taken: set[str] = set()
+    renamed = []
+    for found in inputs:
+        name, number = found.name, 1
+        while name in taken:
+            number += 1
+            name = f"{found.name}-{number}"
+        taken.add(name)
+        renamed.append(replace(found, name=name))
+    return renamed
 
 
 def _first(left_out: list[str]) -> str:

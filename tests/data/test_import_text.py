@@ -109,6 +109,15 @@ def test_fields_can_be_named_and_ids_are_kept(tmp_path):
         run(tmp_path / "out2", "--input", tmp_path / "b.parquet", "--text-field", "body")
 
 
+def test_files_that_differ_in_their_endings_give_documents_of_different_ids(tmp_path):
+    (tmp_path / "a.txt").write_text("One.")
+    (tmp_path / "a.md").write_text("Two.")
+    (tmp_path / "a.jsonl").write_text('{"text": "Three."}')
+    run(tmp_path / "out", "--input", tmp_path, "--held-out-fraction", "0")
+    found = documents(tmp_path / "out")  # which refuses ids that repeat
+    assert sorted(found.values()) == ["One.", "Three.", "Two."] and "a-2" in {name.split(":")[0] for name in found}
+
+
 PACK = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,

@@ -8,6 +8,7 @@ import pytest
 from bert import REPOSITORY
 from bert.config.training_settings import derive
 from bert.launching import pretraining_quickstart as quickstart
+from bert.launching.__main__ import main
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.pretraining.recipes import RECIPES
 
@@ -33,6 +34,25 @@ def test_a_second_start_waits_for_the_first_and_finds_its_data(tmp_path):
         (tmp_path / "product").touch()
     output, _ = second.communicate(timeout=60)
     assert (output, second.returncode) == ("made\n", 0)
+
+
+@pytest.mark.parametrize("words", [[], ["--text", "text"]])
+def test_an_output_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, capfd, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/a.txt").write_text("A sentence. " * 5000)
+    (tmp_path / "file").touch()
+    for folder in ("file/results", "/sys/results"):  # /sys refuses even root
+        with pytest.raises(SystemExit) as ended:
+            main(["pretraining", *words, "--output-dir", folder])
+        shown = capfd.readouterr()
+        assert (
+            ended.value.code == 2
+            and shown.err.startswith("error: ")
+            and folder in shown.err
+            and shown.err.count("\n") == 1
+        )
+        assert "measuring" not in shown.out
 
 
 def test_a_step_whose_product_is_there_is_not_done_again(tmp_path):
