@@ -232,7 +232,7 @@ def test_memory_does_not_grow_with_the_corpus_nor_with_a_line(tmp_path):
     sizes = {
         "small": megabyte * times(2, 8),
         "large": megabyte * times(40, 160),
-        "one line": b"doc " + line * (times(20, 100) * 1_000_000 // len(line)),
+        "one line": b"doc-0 " + line * (times(20, 100) * 1_000_000 // len(line)),
     }
     peaks = {}
     for name, data in sizes.items():

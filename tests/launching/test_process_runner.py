@@ -101,7 +101,8 @@ def test_what_a_killed_rank_leaves_running_is_ended():
     )
     orphan = Path(f"/proc/{int(rank.stdout.readline())}/cmdline")
     end_orphans_of([rank.pid])  # it still runs, and so may save
-    assert rank.poll() is None and orphan.read_bytes()
+    wait_until(orphan.read_bytes)  # empty until the new process runs its program
+    assert rank.poll() is None
     rank.kill()
     rank.communicate()
     end_orphans_of([rank.pid])

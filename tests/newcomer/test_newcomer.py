@@ -77,7 +77,8 @@ def try_visualdl(line: str) -> None:
         for _ in range(60):
             time.sleep(1)
             try:
-                with urllib.request.urlopen("http://127.0.0.1:8137/", timeout=5) as page:
+                request = urllib.request.Request("http://127.0.0.1:8137/app/scalar", headers={"Accept-Language": "en"})
+                with urllib.request.urlopen(request, timeout=5) as page:
                     assert page.status == 200
                     return
             except OSError:
