@@ -1,0 +1,29 @@
+"""The neighbours that a plan for own text is compared with, and the table of the comparison."""
+
+from bert.planning.own_text import make_plan
+from bert.planning.own_text_facts import MachineFacts, TextFacts, Wishes
+from bert.planning.own_text_model import candidates
+from tests.benchmarks.own_text_neighbours import table, variants
+
+
+def test_the_neighbours_of_a_plan_differ_from_it_in_one_thing():
+    text = TextFacts(3, 900, 1_000_000, 6_000_000, 90, 6_000_000)
+    machine, wishes = MachineFacts(1, 16 * 10**9, 10**11), Wishes(hours=0.2, phases=(1,))
+    found = candidates(text, machine, wishes)
+    plan = make_plan(text, machine, wishes, found, {(one.name, 1): 100.0 for one in found})
+    assert plan.candidate.name == "quickstart"
+    assert {one.name: (one.model, one.settings) for one in variants(plan)} == {
+        "chosen": ("quickstart", {}),
+        "model up": ("mini", {}),
+        "rate x 2": ("quickstart", {"learning_rate": 2 * 6e-3}),
+        "rate / 2": ("quickstart", {"learning_rate": 6e-3 / 2}),
+        "vocabulary x 2": ("quickstart", {"vocab_size": 8192}),
+        "vocabulary / 2": ("quickstart", {"vocab_size": 2048}),
+    }
+
+
+def test_losses_are_relative_to_the_plan():
+    result = {"model": "mini", "vocab_size": 4096, "learning_rate": 6e-3, "steps": 4685}
+    result |= {"loss": 4.25, "unigram_entropy": 6.11, "nats_per_character": 1.0}
+    lines = table([{**result, "name": "chosen"}, {**result, "name": "rate x 2", "nats_per_character": 1.25}])
+    assert lines.splitlines()[-1] == "| rate x 2 | mini | 4,096 | 0.006 | 4,685 | 4.25 / 6.11 | 1.250 (+25.0%) |"
