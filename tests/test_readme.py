@@ -204,7 +204,7 @@ def test_own_text_in_one_command(clone):
     plan = run(line.replace("bert-base-uncased", "results/mine") + " --dry-run", clone)
     assert plan.returncode == 0 and "the weights given" in plan.stdout, plan.stderr
     line = command("bash scripts/benchmark_own_text.sh")
-    compared = run(line.replace("--minutes 5", "--minutes 0.1") + " --only 'rate x 2'", clone)
+    compared = run(line.replace("--minutes 5", "--minutes 0.1") + " --only 'rate x 2'", clone, timeout=900)
     assert compared.returncode == 0 and "| rate x 2 |" in compared.stdout, compared.stderr[-3000:]
 
 
