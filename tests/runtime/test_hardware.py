@@ -1,5 +1,6 @@
 """CPU threads and affinity follow the rank's share of cores; the peak rate is known or measured."""
 
+import itertools
 import os
 import time
 
@@ -78,14 +79,15 @@ def test_a_measured_peak_is_a_plausible_rate():
 
 
 def test_a_busy_machine_does_not_lower_the_measured_peak(monkeypatch):
-    """Where the wall clock runs six times as fast as the work, the processor time of a product is what it was."""
-    executor = static.Executor(paddle.CPUPlace())
-    wall, threads = time.perf_counter, []
-    quiet = measured_gemm_tflops(executor, size=256, seconds=0.1, num_threads=2)
+    """A CPU's rate is that of one thread's processor time, times the threads, whatever the wall clock says."""
+    executor, threads, milliseconds, wall = static.Executor(paddle.CPUPlace()), [], itertools.count(), time.perf_counter
     monkeypatch.setattr(hardware, "set_cpu_threads", threads.append)
-    monkeypatch.setattr(hardware.time, "perf_counter", lambda: 6 * wall())
-    busy = measured_gemm_tflops(executor, size=256, seconds=0.6, num_threads=2)
-    assert busy > 0.5 * quiet and threads == [1, 2]
+    monkeypatch.setattr(hardware.time, "process_time", lambda: next(milliseconds) / 1e3)
+    rates = []
+    for speed in (1, 6):
+        monkeypatch.setattr(hardware.time, "perf_counter", lambda speed=speed: speed * wall())
+        rates.append(measured_gemm_tflops(executor, size=256, seconds=0.1, num_threads=2))
+    assert rates == pytest.approx([2 * 8 * 2 * 256**3 / 1e-3 / 1e12] * 2) and threads == [1, 2, 1, 2]
 
 
 @pytest.mark.parametrize(
