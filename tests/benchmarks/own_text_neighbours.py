@@ -70,6 +70,7 @@ class Comparison:
         self.facts = text_facts([text], Reading())
         self.machine = dataclasses.replace(machine_facts(folder), cores=1)
         self.results = folder / "results.jsonl"
+        self.chosen = self.plan()
 
     def plan(self, model: str | None = None, settings: Mapping[str, Any] | None = None) -> TextPlan:
         hours = self.minutes / 60 + _PREPARATION_HOURS
@@ -97,6 +98,7 @@ class Comparison:
         loss = summary["eval_masked_lm_loss"]
         result = {
             "name": variant.name,
+            "minutes": self.minutes,
             "model": variant.model,
             **{name: settings[name] for name in ("vocab_size", "learning_rate", "global_batch_size", "max_seq_length")},
             "steps": steps,
@@ -116,7 +118,7 @@ class Comparison:
         corpus, vocabulary = self.folder / "text", self.folder / f"vocab-{tokens}.txt"
         shards = self.folder / f"shards-{tokens}-{length}"
         if not (corpus / "report.json").exists():
-            share = self.plan().held_out_fraction
+            share = self.chosen.held_out_fraction
             _python("data.import_text", "--input", self.text, "--output-dir", corpus, "--held-out-fraction", share)
         if not vocabulary.exists():
             source = corpus / "train/source"
@@ -192,7 +194,7 @@ def main(argv: list[str] | None = None) -> None:
         comparison = Comparison(arguments.text, arguments.minutes, arguments.output_dir)
         wanted = [
             variant
-            for variant in variants(comparison.plan())
+            for variant in variants(comparison.chosen)
             if not arguments.only or variant.name in ("chosen", *arguments.only)
         ]
         print(table([comparison.run(variant) for variant in wanted]))
