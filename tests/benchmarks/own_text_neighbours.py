@@ -82,9 +82,10 @@ class Comparison:
         """Train a variant, or take its result from an earlier start."""
         done = self.results.read_text().splitlines() if self.results.exists() else []
         for line in map(json.loads, done):
-            if line["name"] == variant.name:
+            if (line["name"], line["minutes"]) == (variant.name, self.minutes):
                 return line
-        settings = self.plan(variant.model, variant.settings).phases[1].settings
+        plan = self.plan(variant.model, variant.settings) if variant.name != "chosen" else self.chosen
+        settings = plan.phases[1].settings
         vocabulary, shards = self._data(settings)
         settings = {**settings, **variant.settings}
         config = {**settings, "phase": 1, "vocab_file": str(vocabulary), "seed": 1, "visualdl": False}
