@@ -30,6 +30,7 @@ from bert.samples.manifest import (
     write_manifest,
 )
 from bert.tokenization.vocabulary import Vocabulary
+from data.preprocessing.borrowed_documents import write_sources
 from data.preprocessing.pairs import PairSettings
 from data.preprocessing.pipeline import (
     FORMATS,
@@ -80,6 +81,7 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
         return done
     _check_sink(sink, folder)
     folder.mkdir(parents=True, exist_ok=True)
+    write_sources(folder, job.sources)
     light = job.without_source()
     tasks = [(light, folder, block) for block in job.blocks]
     make_block(*tasks[0])  # in this process, so that forked processes share the compiled loops and the cached words

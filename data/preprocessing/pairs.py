@@ -119,11 +119,19 @@ class _Chunks(NamedTuple):
         return self.stop - self.start == 1
 
 
-def draw_pairs(documents: TokenizedDocuments, settings: PairSettings, block: int, counts: Counter) -> Spans:
-    """The pairs of a block, in random order."""
+def draw_pairs(
+    documents: TokenizedDocuments, settings: PairSettings, block: int, counts: Counter, num_own: int | None = None
+) -> Spans:
+    """The pairs of a block, in random order.
+
+    Args:
+        num_own: pairs are made of the first so many documents; the others only give random next sentences. Default:
+            all documents.
+    """
+    own = documents.document_offsets[: None if num_own is None else num_own + 1]
     keys = [stream_key(settings.seed, "pairs", block, number) for number in range(settings.duplicate_factor)]
-    share = _share_of_random_next(documents, settings, keys[0], counts)
-    rounds = [_round(documents, settings, key, share, counts) for key in keys]
+    share = _share_of_random_next(documents, own, settings, keys[0], counts)
+    rounds = [_round(documents, own, settings, key, share, counts) for key in keys]
     columns = [np.concatenate([getattr(spans, field.name) for spans in rounds]) for field in fields(Spans)]
     order = permutation(stream_key(settings.seed, "pair order", block), len(columns[0]))
     spans = Spans(*(values[order] for values in columns))
@@ -149,7 +157,7 @@ def spans_to_table(token_ids: np.ndarray, spans: Spans, vocabulary: Vocabulary) 
 
 
 def _share_of_random_next(
-    documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, counts: Counter
+    documents: TokenizedDocuments, own: np.ndarray, settings: PairSettings, key: np.uint64, counts: Counter
 ) -> float:
     """The share of the chunks of several sentences that get a random next sentence, so that half of all samples do.
 
@@ -161,25 +169,24 @@ def _share_of_random_next(
         return 0.0
     share = _RANDOM_NEXT_SHARE
     for _ in range(_BALANCING_WALKS):
-        singles = _chunks(documents, settings, key, share).is_single().mean()
+        singles = _chunks(documents, own, settings, key, share).is_single().mean()
         share = max(0.0, (_RANDOM_NEXT_SHARE - singles) / (1 - singles)) if singles < 1 else 0.0
     if share == 0.0:
         counts["blocks where over half of the chunks are one sentence, thus over half have a random next"] += 1
     return share
 
 
-def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float) -> _Chunks:
-    """The chunks of one walk; `share` of those with several sentences get a random next sentence."""
+def _chunks(
+    documents: TokenizedDocuments, own: np.ndarray, settings: PairSettings, key: np.uint64, share: float
+) -> _Chunks:
+    """The chunks of one walk through the documents with the offsets `own`.
+
+    `share` of the chunks with several sentences get a random next sentence.
+    """
     room = len(documents.sentence_offsets) - 1
     chunks = _Chunks(*(np.empty(room, np.bool_ if name == "is_random_next" else np.int64) for name in _Chunks._fields))
     number = _walk(
-        documents.sentence_offsets,
-        documents.document_offsets,
-        key,
-        share,
-        settings.target_seq_length - 3,
-        settings.short_seq_prob,
-        chunks,
+        documents.sentence_offsets, own, key, share, settings.target_seq_length - 3, settings.short_seq_prob, chunks
     )
     return _Chunks(*(column[:number] for column in chunks))
 
@@ -217,11 +224,16 @@ def _walk(
 
 
 def _round(
-    documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float, counts: Counter
+    documents: TokenizedDocuments,
+    own: np.ndarray,
+    settings: PairSettings,
+    key: np.uint64,
+    share: float,
+    counts: Counter,
 ) -> Spans:
-    """The pairs of one walk through all documents."""
+    """The pairs of one walk through the documents with the offsets `own`."""
     tokens, num_documents = documents.sentence_offsets, len(documents.document_offsets) - 1
-    chunks = _chunks(documents, settings, key, share)
+    chunks = _chunks(documents, own, settings, key, share)
     usable = np.flatnonzero((num_documents > 1) | ~chunks.is_single())
     counts["lone sentences dropped for want of a second document"] += len(chunks.start) - len(usable)
     chunk, split, stop, owner, target, is_random = (column[usable] for column in chunks)

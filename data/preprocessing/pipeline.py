@@ -30,6 +30,7 @@ from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.block_files import BlockSamples, read_block, write_block
+from data.preprocessing.borrowed_documents import borrowed_texts, joined, needs_others
 from data.preprocessing.packing import pack_documents
 from data.preprocessing.pairs import draw_pairs, spans_to_table
 from data.preprocessing.settings import SampleSettings
@@ -149,7 +150,14 @@ def make_block(job: Job, folder: Path, block: Block) -> dict:
         sep_id = tokenizer.vocabulary.id_of("[SEP]")
         documents, spans = pack_documents(documents, settings.pairs, index, sep_id, counts)
     else:
-        spans = draw_pairs(documents, settings.pairs, index, counts)
+        num_own = len(documents.document_offsets) - 1
+        if needs_others(documents) and (borrowed := borrowed_texts(folder, block, settings.pairs.seed)):
+            others = tokenize_documents(
+                enumerate(borrowed), tokenizer, settings.language, Counter(), segmenter, longest
+            )
+            documents = joined(documents, others)
+            counts["blocks of one long document, whose random next sentences are of other blocks"] += 1
+        spans = draw_pairs(documents, settings.pairs, index, counts, num_own)
     bins = _bins_of(spans.lengths(), settings.bin_size)
     ids = np.concatenate([np.zeros(0, np.int64), *bins])
     write_block(_block_path(folder, index), documents.token_ids, spans.take(ids), ids, documents.continues)
