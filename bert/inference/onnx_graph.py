@@ -2,10 +2,14 @@
 
 The `onnx` package writes the file. Any runtime of opset 17 runs it (ONNX Runtime since 1.12). paddle2onnx 2.1, the
 pinned PaddleNLP's dependency, refuses Paddle 2.6.
+
+Padding costs almost nothing: the T real tokens of a batch are gathered into [T, hidden] at the start, and only the
+attention scores are computed on padded sequences. What a classifier of texts does not need, the last layer's work on
+all but the first token, is left out. Queries, keys and values are one matrix product.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +26,26 @@ _MASKED_SCORE = -1e4  # as bert.model.modeling adds it
 _LARGEST = 2_000_000_000  # bytes in one protocol buffer
 
 
-class _Graph:
+class _Nodes:
     """Nodes in their order, and constants by name. Every method returns the name of its result."""
 
-    def __init__(self, parameters: Mapping[str, np.ndarray], config: BertConfig, onnx: Any):
-        self.parameters, self.config, self.onnx = parameters, config, onnx
+    def __init__(self, parameters: Mapping[str, np.ndarray], onnx: Any):
+        self.parameters, self.onnx = parameters, onnx
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         result = f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [result], **attributes))
+        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [result], name=result, **attributes))
         return result
 
     def parameter(self, name: str) -> str:
         self.constants[name] = self.parameters[name]
+        return name
+
+    def joined(self, names: list[str], name: str) -> str:
+        """Parameters side by side, as one of their own."""
+        self.constants[name] = np.concatenate([self.parameters[part] for part in names], axis=-1)
         return name
 
     def constant(self, value: Any, dtype: str) -> str:
@@ -48,9 +57,50 @@ class _Graph:
     def number(self, value: float) -> str:
         return self.constant(value, "float32")
 
-    def linear(self, x: str, name: str) -> str:
-        product = self.node("MatMul", x, self.parameter(f"{name}.weight"))
-        return self.node("Add", product, self.parameter(f"{name}.bias"))
+    def integers(self, *values: int) -> str:
+        return self.constant(values, "int64")
+
+    def linear(self, x: str, weight: str, bias: str) -> str:
+        product = self.node("MatMul", x, weight)
+        return self.node("Add", product, bias)
+
+    def dense(self, x: str, name: str) -> str:
+        return self.linear(x, self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias"))
+
+
+class _Graph(_Nodes):
+    """BERT on the real tokens of a batch of b sequences of s places.
+
+    Attributes:
+        real: int64 [T]: places of the real tokens among the b * s. The first place of a sequence always counts, so
+            that a row of padding alone has an output.
+        token_of: int64 [b * s]: the token at a place; at padding, the last token before it.
+        first: int64 [b]: the first tokens of the sequences.
+        mask: float32 [b, 1, 1, s]: 0 for tokens, -10,000 for padding.
+    """
+
+    def __init__(self, parameters: Mapping[str, np.ndarray], config: BertConfig, onnx: Any):
+        super().__init__(parameters, onnx)
+        self.config = config
+        all_, shape = self.integers(-1), self.node("Shape", "input_ids")
+        self.shape = shape
+        zero, one, two = (self.integers(number) for number in (0, 1, 2))
+        length = self.node("Slice", shape, one, two)
+        given = self.node("Cast", "attention_mask", to=onnx.TensorProto.FLOAT)
+        padding = self.node("Mul", self.node("Sub", self.number(1.0), given), self.number(_MASKED_SCORE))
+        self.mask = self.node("Unsqueeze", padding, self.integers(1, 2))
+        columns = self.node(
+            "Range", self.constant(0, "int64"), self.node("Squeeze", length, zero), self.constant(1, "int64")
+        )
+        is_first = self.node("Equal", columns, zero)
+        is_token = self.node("Or", self.node("Cast", "attention_mask", to=onnx.TensorProto.BOOL), is_first)
+        is_token = self.node("Reshape", is_token, all_)
+        self.real = self.node("Reshape", self.node("NonZero", is_token), all_)
+        counted = self.node("Cast", is_token, to=onnx.TensorProto.INT64)
+        self.token_of = self.node("Sub", self.node("CumSum", counted, self.constant(0, "int64")), one)
+        places = self.node("Reshape", self.token_of, self.shape)
+        self.first = self.node("Gather", places, self.constant(0, "int64"), axis=1)
+        self.columns = self.node("Mod", self.real, length)
 
     def norm(self, x: str, name: str) -> str:
         scale, bias = self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
@@ -59,59 +109,88 @@ class _Graph:
     def activation(self, x: str) -> str:
         if self.config.hidden_act == "relu":
             return self.node("Relu", x)
-        if self.config.hidden_act == "gelu":
-            inner = self.node("Erf", self.node("Mul", x, self.number(math.sqrt(0.5))))
-        else:
-            cube = self.node("Mul", self.node("Mul", x, x), x)
-            cubic = self.node("Add", x, self.node("Mul", cube, self.number(0.044715)))
-            inner = self.node("Tanh", self.node("Mul", cubic, self.number(math.sqrt(2 / math.pi))))
-        half = self.node("Mul", x, self.number(0.5))
-        return self.node("Mul", half, self.node("Add", inner, self.number(1.0)))
+        if self.config.hidden_act == "gelu":  # in the form that ONNX Runtime makes one operator of
+            inner = self.node("Erf", self.node("Div", x, self.number(math.sqrt(2))))
+            return self.node("Mul", self.node("Mul", x, self.node("Add", inner, self.number(1.0))), self.number(0.5))
+        cube = self.node("Mul", self.node("Mul", x, x), x)
+        cubic = self.node("Add", x, self.node("Mul", cube, self.number(0.044715)))
+        inner = self.node("Tanh", self.node("Mul", cubic, self.number(math.sqrt(2 / math.pi))))
+        return self.node("Mul", self.node("Mul", x, self.number(0.5)), self.node("Add", inner, self.number(1.0)))
 
-    # -- BERT
+    def tokens_of(self, name: str) -> str:
+        """An input at the real tokens, int64 [T]."""
+        return self.node("Gather", self.node("Reshape", name, self.integers(-1)), self.real, axis=0)
 
     def embeddings(self) -> str:
-        """[b, s, hidden]."""
+        """[T, hidden]."""
         prefix = "bert.embeddings"
-        words = self.node("Gather", self.parameter(f"{prefix}.word_embeddings.weight"), "input_ids")
-        types = self.node("Gather", self.parameter(f"{prefix}.token_type_embeddings.weight"), "token_type_ids")
-        zero, one, two = (self.constant([number], "int64") for number in (0, 1, 2))
-        length = self.node("Slice", self.node("Shape", "input_ids"), one, two)
-        positions = self.node("Slice", self.parameter(f"{prefix}.position_embeddings.weight"), zero, length, zero)
-        summed = self.node("Add", self.node("Add", words, types), positions)
-        return self.norm(summed, f"{prefix}.LayerNorm")
+        parts = (
+            ("word_embeddings", self.tokens_of("input_ids")),
+            ("token_type_embeddings", self.tokens_of("token_type_ids")),
+            ("position_embeddings", self.columns),
+        )
+        words, types, positions = (
+            self.node("Gather", self.parameter(f"{prefix}.{name}.weight"), rows) for name, rows in parts
+        )
+        return self.norm(self.node("Add", self.node("Add", words, types), positions), f"{prefix}.LayerNorm")
 
-    def score_bias(self) -> str:
-        """[b, 1, 1, s]: 0 for tokens, -10,000 for padding."""
-        mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
-        padded = self.node("Sub", self.number(1.0), mask)
-        bias = self.node("Mul", padded, self.number(_MASKED_SCORE))
-        return self.node("Unsqueeze", bias, self.constant([1, 2], "int64"))
+    def padded(self, x: str) -> str:
+        """[T, n] -> [b * s, n]."""
+        return self.node("Gather", x, self.token_of, axis=0)
 
-    def heads(self, x: str, name: str, order: Sequence[int]) -> str:
-        """A projection of [b, s, hidden], split into heads and transposed."""
-        shape = self.constant([0, 0, self.config.num_attention_heads, self.config.head_size()], "int64")
-        return self.node("Transpose", self.node("Reshape", self.linear(x, name), shape), perm=order)
+    def heads(self, x: str, parts: int) -> str:
+        """[T, parts * hidden] -> [parts, b, heads, s, head_size]."""
+        sizes = self.integers(parts, self.config.num_attention_heads, self.config.head_size())
+        split = self.node("Reshape", self.padded(x), self.node("Concat", self.shape, sizes, axis=0))
+        return self.node("Transpose", split, perm=(2, 0, 3, 1, 4))
 
-    def layer(self, hidden: str, bias: str, index: int) -> str:
-        prefix = f"bert.encoder.layer.{index}"
-        query = self.heads(hidden, f"{prefix}.attention.self.query", (0, 2, 1, 3))
+    def projected(self, x: str, prefix: str, names: tuple[str, ...]) -> str:
+        """Some of query, key and value, side by side."""
+        layers = [f"{prefix}.attention.self.{name}" for name in names]
+        weight, bias = (
+            self.joined([f"{layer}.{part}" for layer in layers], f"{prefix}.{'_'.join(names)}.{part}")
+            for part in ("weight", "bias")
+        )
+        return self.linear(x, weight, bias)
+
+    def attention(self, hidden: str, prefix: str, first_only: bool) -> str:
+        """Context vectors [T, hidden]; with first_only of the first tokens, [b, hidden]."""
+        size = self.config.hidden_size
+        if first_only:
+            keyed = self.heads(self.projected(hidden, prefix, ("key", "value")), 2)
+            query = self.projected(self.node("Gather", hidden, self.first, axis=0), prefix, ("query",))
+            shape = self.integers(-1, self.config.num_attention_heads, 1, self.config.head_size())
+            query, key, value = self.node("Reshape", query, shape), self.part(keyed, 0), self.part(keyed, 1)
+        else:
+            split = self.heads(self.projected(hidden, prefix, ("query", "key", "value")), 3)
+            query, key, value = (self.part(split, index) for index in range(3))
         query = self.node("Mul", query, self.number(1 / math.sqrt(self.config.head_size())))
-        key = self.heads(hidden, f"{prefix}.attention.self.key", (0, 2, 3, 1))
-        value = self.heads(hidden, f"{prefix}.attention.self.value", (0, 2, 1, 3))
-        scores = self.node("Add", self.node("MatMul", query, key), bias)
-        context = self.node("MatMul", self.node("Softmax", scores, axis=-1), value)
-        context = self.node("Transpose", context, perm=(0, 2, 1, 3))
-        context = self.node("Reshape", context, self.constant([0, 0, self.config.hidden_size], "int64"))
-        attended = self.linear(context, f"{prefix}.attention.output.dense")
+        scores = self.node("MatMul", query, self.node("Transpose", key, perm=(0, 1, 3, 2)))
+        probabilities = self.node("Softmax", self.node("Add", scores, self.mask), axis=-1)
+        context = self.node("Transpose", self.node("MatMul", probabilities, value), perm=(0, 2, 1, 3))
+        context = self.node("Reshape", context, self.integers(-1, size))
+        return context if first_only else self.node("Gather", context, self.real, axis=0)
+
+    def part(self, x: str, index: int) -> str:
+        return self.node("Gather", x, self.constant(index, "int64"), axis=0)
+
+    def layer(self, hidden: str, index: int, first_only: bool = False) -> str:
+        """[T, hidden] -> [T, hidden]; with first_only -> [b, hidden] of the first tokens."""
+        prefix = f"bert.encoder.layer.{index}"
+        attended = self.dense(self.attention(hidden, prefix, first_only), f"{prefix}.attention.output.dense")
+        if first_only:
+            hidden = self.node("Gather", hidden, self.first, axis=0)
         hidden = self.norm(self.node("Add", hidden, attended), f"{prefix}.attention.output.LayerNorm")
-        expanded = self.activation(self.linear(hidden, f"{prefix}.intermediate.dense"))
-        output = self.linear(expanded, f"{prefix}.output.dense")
+        expanded = self.activation(self.dense(hidden, f"{prefix}.intermediate.dense"))
+        output = self.dense(expanded, f"{prefix}.output.dense")
         return self.norm(self.node("Add", hidden, output), f"{prefix}.output.LayerNorm")
 
-    def pooled(self, hidden: str) -> str:
-        first = self.node("Gather", hidden, self.constant(0, "int64"), axis=1)
-        return self.node("Tanh", self.linear(first, "bert.pooler.dense"))
+    def pooled(self, first: str) -> str:
+        return self.node("Tanh", self.dense(first, "bert.pooler.dense"))
+
+    def at_places(self, x: str, width: int) -> str:
+        """[T, width] -> [b, s, width]."""
+        return self.node("Reshape", self.padded(x), self.node("Concat", self.shape, self.integers(width), axis=0))
 
 
 def onnx_package() -> Any:
@@ -132,6 +211,8 @@ def onnx_package() -> Any:
 def write_onnx(folder: Path, model: Model) -> None:
     """Write model.onnx: int64 [batch, sequence] inputs, float32 outputs as `outputs_of` names them.
 
+    At padding an output has the values of the last token before it.
+
     Raises:
         ConversionError: the onnx package is not installed; the model does not fit into one file.
     """
@@ -139,23 +220,27 @@ def write_onnx(folder: Path, model: Model) -> None:
     parameters = tensor_layout.strip_vocabulary(model.parameters, model.config.vocab_size, [])
     if sum(array.nbytes for array in parameters.values()) > _LARGEST:
         raise ConversionError("the model has more than 2 GB, which one ONNX file cannot hold; use paddle-inference")
-    graph = _Graph(parameters, model.config, onnx)
-    hidden, bias = graph.embeddings(), graph.score_bias()
-    for index in range(model.config.num_hidden_layers):
-        hidden = graph.layer(hidden, bias, index)
+    graph, layers = _Graph(parameters, model.config, onnx), model.config.num_hidden_layers
+    hidden = graph.embeddings()
+    for index in range(layers):
+        hidden = graph.layer(hidden, index, model.task == "sequence-classification" and index == layers - 1)
     outputs = outputs_of(model.task, model.has_pooler())
     for name, source in zip(outputs, _results(graph, model.task, hidden, outputs), strict=True):
-        graph.nodes.append(onnx.helper.make_node("Identity", [source], [name]))
+        graph.nodes.append(onnx.helper.make_node("Identity", [source], [name], name=name))
     onnx.save(_model(graph, outputs, onnx), folder / ONNX_FILE)
 
 
 def _results(graph: _Graph, task: str, hidden: str, outputs: Mapping[str, tuple]) -> list[str]:
     if task == "encoder":
-        return [hidden, *([graph.pooled(hidden)] if "pooler_output" in outputs else [])]
+        states = graph.at_places(hidden, graph.config.hidden_size)
+        first = graph.node("Gather", hidden, graph.first, axis=0)
+        return [states, *([graph.pooled(first)] if "pooler_output" in outputs else [])]
     if task == "question-answering":
-        logits = graph.linear(hidden, "qa_outputs")
+        logits = graph.at_places(graph.dense(hidden, "qa_outputs"), 2)
         return [graph.node("Gather", logits, graph.constant(index, "int64"), axis=2) for index in (0, 1)]
-    return [graph.linear(graph.pooled(hidden) if task == "sequence-classification" else hidden, "classifier")]
+    if task == "sequence-classification":
+        return [graph.dense(graph.pooled(hidden), "classifier")]
+    return [graph.at_places(graph.dense(hidden, "classifier"), len(graph.parameters["classifier.bias"]))]
 
 
 def _model(graph: _Graph, outputs: Mapping[str, tuple], onnx: Any) -> Any:
