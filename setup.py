@@ -18,7 +18,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 PACKAGE = "bert_on_paddle"
 OWN_FOLDER = ROOT / "bert/package"  # becomes the package itself
-SUFFIXES = (".py", ".yaml", ".json", ".txt", ".tsv", ".conll")
+SUFFIXES = (".py", ".yaml", ".json", ".txt", ".tsv", ".conll", ".html", ".css", ".js")
 PADDLES = {"cpu": ["paddlepaddle==2.6.2"], "gpu": ["paddlepaddle-gpu==2.6.2"], "none": []}
 
 

@@ -65,6 +65,7 @@ COMMANDS = (
     Command("glue", "bash scripts/run_glue.sh", ("-m", "bert.launching", "glue"), "fine-tune on sentences"),
     Command("ner", "bash scripts/run_ner.sh", ("-m", "bert.launching", "ner"), "fine-tune on named entities"),
     Command("predict", "python run_predict.py", ("run_predict.py",), "use a model"),
+    Command("serve", "python -m bert.serving", ("-m", "bert.serving"), "serve a model over HTTP"),
     Command("convert", "python run_convert.py", ("run_convert.py",), "read and write other libraries' checkpoints"),
     Command("export", "python run_export.py", ("run_export.py",), "export a model"),
     Command("doctor", "python -m bert.doctor", ("-m", "bert.doctor"), "check whether this machine can train"),

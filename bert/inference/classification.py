@@ -20,12 +20,12 @@ class Classifier(TrainedModel):
         self.labels = self.opened.labels
         self.is_regression = self.opened.usage.regression or len(self.labels) == 1
         trained_on = len(self.opened.usage.text_columns)
-        self._num_texts = (trained_on,) if trained_on else (1, 2)  # a foreign model does not say
+        self.num_texts = (trained_on,) if trained_on else (1, 2)  # a foreign model does not say
         self.splits_tabs = trained_on != 1
 
     def check(self, texts: Request) -> None:
-        if len(texts) not in self._num_texts:
-            needed = "one text" if self._num_texts == (1,) else "two texts"
+        if len(texts) not in self.num_texts:
+            needed = "one text" if self.num_texts == (1,) else "two texts"
             form = 'separated by a tab, or {"text": ..., "text_pair": ...}'
             raise ValueError(f"{len(texts)} text(s) in a request; this model takes {needed} (two: {form})")
 

@@ -62,6 +62,7 @@ class QuestionAnswerer(TrainedModel):
     task = "question-answering"
     keys = (("question", "context"),)
     splits_tabs = True
+    num_texts = (2,)
 
     def __init__(
         self,

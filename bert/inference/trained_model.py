@@ -36,6 +36,7 @@ class TrainedModel:
     task: ClassVar[str]
     keys: ClassVar[tuple[tuple[str, ...], ...]] = SINGLE_KEYS  # of a JSON request, the first that fit
     splits_tabs: bool = False  # whether a tab in a line separates two texts
+    num_texts: tuple[int, ...] = (1,)  # numbers of texts that a request can have
 
     def __init__(
         self,

@@ -1,0 +1,179 @@
+"""The routes of the server, with FastAPI; those of the model are added when it is loaded."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi_offline import FastAPIOffline
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+
+from bert import __version__
+from bert.serving.protocol import ENCODE, PREDICT, Description
+from bert.serving.schemas import Problem, Schemas, encode_schemas, predict_schemas, text_fields
+from bert.serving.service import Reply, Service, not_ready
+
+_PAGE = Path(__file__).with_name("page")
+_PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
+_ALWAYS = {"/health", "/ready", "/metrics", *_PAGE_FILES}  # answered without a model
+_LISTED = 10  # mistakes of a request that an answer names
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    413: {"model": Problem, "description": "The body is too large"},
+    429: {"model": Problem, "description": "Too many inputs wait; see Retry-After"},
+    500: {"model": Problem, "description": "The model failed at an input"},
+    503: {"model": Problem, "description": "The model is not ready; see Retry-After"},
+    504: {"model": Problem, "description": "No answer in time"},
+}
+_POLICY = b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"
+_POLICY_OF_DOCS = _POLICY + b"; style-src 'self' 'unsafe-inline'; script-src 'self' 'unsafe-inline'"
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+
+
+def make_app(service: Service) -> "Guard":
+    """The application; /predict, /encode and /model answer once the model is loaded."""
+    app = FastAPIOffline(
+        title="BERT on Paddle",
+        version=__version__,
+        redoc_url=None,
+        max_body_size=service.limits.max_body_bytes,
+        separate_input_output_schemas=False,
+    )
+    app.add_exception_handler(RequestValidationError, _refused)
+    app.include_router(_always_routes(service))
+    service.on_loaded.append(lambda description: _add_model_routes(app, service, description))
+    return Guard(app, service)
+
+
+def _always_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/health", summary="Whether the server runs")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @router.get("/ready", summary="Whether requests can be answered", responses={503: _PROBLEMS[503]})
+    async def ready() -> Response:
+        reason = service.why_not_ready()
+        return _response(not_ready(reason)) if reason else JSONResponse({"status": "ready"})
+
+    @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    for path, name in _PAGE_FILES.items():
+        router.add_api_route(path, _file(_PAGE / name), include_in_schema=False, response_class=FileResponse)
+    return router
+
+
+def _file(path: Path) -> Callable[[], Awaitable[FileResponse]]:
+    async def send() -> FileResponse:
+        return FileResponse(path, headers={"cache-control": "no-cache"})
+
+    return send
+
+
+def _add_model_routes(app: FastAPI, service: Service, description: Description) -> None:
+    """The routes whose form depends on the model."""
+    router = APIRouter()
+    limits = service.limits
+
+    @router.get("/model", summary="The model that is served")
+    async def model() -> dict[str, Any]:
+        return {
+            **asdict(description),
+            "inputs": text_fields(description),
+            "max_inputs": limits.max_inputs,
+            "max_characters": limits.max_characters,
+        }
+
+    predict = predict_schemas(description, limits)
+    summary = f"Results of {description.summary}"
+    _add_post(router, "/predict", PREDICT, predict, service, summary, list(text_fields(description)))
+    if description.can_encode:
+        _add_post(router, "/encode", ENCODE, encode_schemas(limits), service, "Sentence vectors", ["text"])
+    app.include_router(router)
+    app.openapi_schema = None  # made again when it is next asked for
+
+
+def _add_post(
+    router: APIRouter, path: str, kind: str, schemas: Schemas, service: Service, summary: str, fields: list[str]
+) -> None:
+    assert service.description is not None
+    default_top_k = service.description.top_k
+
+    async def handle(request: Request, body: BaseModel) -> Response:
+        values = body.inputs  # type: ignore[attr-defined]
+        inputs = [tuple(text for field in fields if (text := getattr(value, field)) is not None) for value in values]
+        leaving = asyncio.create_task(_gone(request))
+        try:
+            return _response(await service.answer(kind, inputs, getattr(body, "top_k", default_top_k), leaving))
+        finally:
+            leaving.cancel()
+
+    handle.__annotations__["body"] = schemas.request
+    router.add_api_route(
+        path,
+        handle,
+        methods=["POST"],
+        summary=summary,
+        operation_id=kind,
+        responses={200: {"model": schemas.answer}, **_PROBLEMS},
+        response_class=Response,
+    )
+
+
+async def _gone(request: Request) -> None:
+    """Return when the client closes the connection; its body was read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _response(reply: Reply) -> Response:
+    headers = {} if reply.retry_seconds is None else {"retry-after": str(reply.retry_seconds)}
+    return Response(reply.body, reply.status, headers, media_type="application/json")
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    """422 with the first mistakes, without repeating the input."""
+    assert isinstance(error, RequestValidationError)
+    listed = [{name: mistake[name] for name in ("type", "loc", "msg")} for mistake in error.errors()[:_LISTED]]
+    return JSONResponse({"detail": listed}, 422)
+
+
+class Guard:
+    """Refuses requests while there is no model, adds headers, and measures."""
+
+    def __init__(self, app: FastAPI, service: Service) -> None:
+        self.app, self._service = app, service
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        start, status = time.perf_counter(), 500
+
+        async def send_measured(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                policy = _POLICY_OF_DOCS if scope["path"] == "/docs" else _POLICY
+                own = [(b"x-content-type-options", b"nosniff"), (b"content-security-policy", policy)]
+                message["headers"] = [*message.get("headers", ()), *own]
+            await send(message)
+
+        reason = None if scope["path"] in _ALWAYS else self._service.why_not_ready()
+        try:
+            if reason and not (self._service.is_stopping and self._service.worker.is_ready):
+                await _response(not_ready(reason))(scope, receive, send_measured)
+            else:
+                await self.app(scope, receive, send_measured)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            self._service.metrics.requests.labels(route, status).inc()
+            self._service.metrics.seconds.labels(route).observe(time.perf_counter() - start)

@@ -1,0 +1,191 @@
+"""Dynamic batching: inputs of concurrent requests wait in one queue, and those of similar length run together."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from bert.serving.protocol import LOST, Outcome
+from bert.serving.settings import Limits
+
+logger = logging.getLogger(__name__)
+_PADDING_SHARE = 0.25  # of the real tokens of a batch: more padding costs more than a second run
+_PADDING_TOKENS = 128  # and so much for free: about what starting a run costs
+_SMOOTHING = 0.1
+
+
+class Overloaded(Exception):
+    """The queue is full.
+
+    Attributes:
+        retry_seconds: when there will be room, as far as one can tell.
+    """
+
+    def __init__(self, waiting: int, retry_seconds: int) -> None:
+        super().__init__(f"{waiting} inputs wait for the model; try again in {retry_seconds} s")
+        self.retry_seconds = retry_seconds
+
+
+@dataclass(eq=False)
+class Item:
+    """An input that waits, and its size as estimated.
+
+    Attributes:
+        kind: PREDICT or ENCODE.
+        tokens: in all sequences that it becomes.
+        length: tokens of the longest of them.
+        rows: how many sequences it becomes: the windows of a long paragraph.
+        deadline: of time.monotonic().
+        size: bytes of its texts.
+    """
+
+    kind: str
+    texts: tuple[str, ...]
+    top_k: int
+    tokens: int
+    length: int
+    rows: int
+    deadline: float
+    size: int = 0
+    arrived: float = field(default_factory=time.monotonic)
+    outcome: "asyncio.Future[Outcome]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class LengthEstimate:
+    """Tokens of a text, by its bytes. The ratio follows what the model process counts."""
+
+    def __init__(self, max_seq_length: int) -> None:
+        self.max_seq_length, self._bytes_per_token = max_seq_length, 4.0
+
+    def __call__(self, texts: Sequence[str], windows: bool) -> tuple[int, int, int, int]:
+        """(tokens, length, rows, bytes) of an input.
+
+        Args:
+            windows: a long last text is read in overlapping windows, as of question answering; otherwise it is cut.
+        """
+        sizes = [len(text.encode()) for text in texts]
+        tokens = 2 + len(texts) + math.ceil(sum(sizes) / self._bytes_per_token)
+        length, rows = min(tokens, self.max_seq_length), 1
+        if windows and tokens > self.max_seq_length:
+            rows = math.ceil(tokens / (self.max_seq_length / 3))  # a window begins every third of its length
+        return rows * length, length, rows, sum(sizes)
+
+    def learn(self, batch: Sequence[Item], tokens: int) -> None:
+        """Correct the ratio by a batch of which nothing was cut."""
+        words = tokens - sum(1 + len(item.texts) for item in batch)
+        if words > 0 and all(item.rows == 1 and item.length < self.max_seq_length for item in batch):
+            ratio = sum(item.size for item in batch) / words
+            self._bytes_per_token += _SMOOTHING * (min(max(ratio, 0.5), 16.0) - self._bytes_per_token)
+
+
+def choose(waiting: Sequence[Item], max_size: int, max_tokens: int) -> list[Item]:
+    """The inputs to run next: the one that has waited longest, and others of its kind and nearly its length.
+
+    With padding, a batch has at most `max_tokens` tokens, unless it is a single input.
+    """
+    first = waiting[0]
+    batch, rows, longest, real = [first], first.rows, first.length, first.tokens
+    others = [item for item in waiting[1:] if item.kind == first.kind]
+    for item in sorted(others, key=lambda item: abs(item.length - first.length)):
+        if len(batch) == max_size:
+            break
+        padded = (rows + item.rows) * max(longest, item.length)
+        if padded <= min(max_tokens, (1 + _PADDING_SHARE) * (real + item.tokens) + _PADDING_TOKENS):
+            batch.append(item)
+            rows, longest, real = rows + item.rows, max(longest, item.length), real + item.tokens
+    return batch
+
+
+class Runs(Protocol):
+    """`ModelWorker.run`."""
+
+    async def __call__(
+        self, kind: str, inputs: Sequence[dict[str, Any]], rows: int, deadline: float
+    ) -> tuple[dict[str, Any], list[Outcome]]: ...
+
+
+class Batcher:
+    """The queue of inputs, and the loop that runs them in batches.
+
+    Args:
+        run: runs a batch.
+        on_batch: called after each batch with its items and the figures of the model process.
+    """
+
+    def __init__(
+        self,
+        run: Runs,
+        limits: Limits,
+        estimate: LengthEstimate,
+        on_batch: Callable[[Sequence[Item], dict[str, Any]], None] = lambda items, figures: None,
+    ) -> None:
+        self._run, self._limits, self._estimate, self._on_batch = run, limits, estimate, on_batch
+        self._waiting: list[Item] = []
+        self._arrived = asyncio.Event()
+        self._seconds_per_input = 0.01
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def submit(self, items: Sequence[Item]) -> None:
+        """Let the inputs of a request wait; their outcomes are set later.
+
+        Raises:
+            Overloaded: they do not fit into the queue.
+        """
+        waiting = len(self._waiting)
+        if waiting + len(items) > self._limits.max_queue:
+            raise Overloaded(waiting, min(60, max(1, math.ceil(waiting * self._seconds_per_input))))
+        self._waiting += items
+        self._arrived.set()
+
+    def withdraw(self, items: Sequence[Item]) -> None:
+        """Forget inputs that nobody waits for; those that run already are finished."""
+        for item in items:
+            item.outcome.cancel()
+        self._waiting = [item for item in self._waiting if not item.outcome.done()]
+
+    async def work(self) -> None:
+        """Run batches for ever."""
+        while True:
+            while not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+            await self._wait_for_more()
+            if not self._waiting:
+                continue
+            batch = choose(self._waiting, self._limits.max_batch_size, self._limits.max_batch_tokens)
+            chosen = set(map(id, batch))
+            self._waiting = [item for item in self._waiting if id(item) not in chosen]
+            await self._run_batch(batch)
+
+    async def _wait_for_more(self) -> None:
+        end = self._waiting[0].arrived + self._limits.max_wait_ms / 1000
+        while len(self._waiting) < self._limits.max_batch_size and (left := end - time.monotonic()) > 0:
+            self._arrived.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), left)
+            if not self._waiting:
+                return
+
+    async def _run_batch(self, batch: Sequence[Item]) -> None:
+        start = time.monotonic()
+        rows = max(1, self._limits.max_batch_tokens // max(item.length for item in batch))
+        inputs = [{"texts": item.texts, "top_k": item.top_k} for item in batch]
+        try:
+            figures, outcomes = await self._run(batch[0].kind, inputs, rows, max(item.deadline for item in batch))
+        except Exception as error:  # the loop must live; each request learns of it
+            logger.debug("a batch failed: %s", error)
+            outcomes = [(LOST, b"")] * len(batch)
+        else:
+            self._estimate.learn(batch, figures["tokens"])
+            self._on_batch(batch, figures)
+            self._seconds_per_input += _SMOOTHING * ((time.monotonic() - start) / len(batch) - self._seconds_per_input)
+        for item, outcome in zip(batch, outcomes, strict=True):
+            if not item.outcome.done():
+                item.outcome.set_result(outcome)
