@@ -122,6 +122,7 @@ class FusedKernels:
     linear: bool = False  # x W + b, and the bias gradient, in the epilogue of the matrix product
     dropout_add: bool = False  # dropout and residual; keeps a seed for the backward pass, not a mask
     attention: bool = False  # no tensor of s x s is stored; needs half precision
+    unpad: bool = False  # tokens packed as [T, hidden], without padding; not a kernel, and on CPU too
 
 
 _LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}

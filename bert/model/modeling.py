@@ -5,16 +5,13 @@ share weights through the scope, and checkpoints do not depend on names that Pad
 layers are [in, out], as in Paddle.
 """
 
-import math
-
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
+from bert.model.attention import Layout, PaddedSequences
 from bert.runtime.paddle_api import core, nn, paddle
 
 F = nn.functional
 PLAIN = FusedKernels()
-
-MASKED_SCORE = -1e4  # added to the scores of padded keys: exp underflows to 0, and float16 can represent it
 
 
 def activation_function(name: str):
@@ -64,16 +61,6 @@ def add_bias(x, bias):
     return x + paddle.matmul(ones, bias.unsqueeze(0))
 
 
-def attention_bias(attention_mask, kernels: FusedKernels):
-    """int64 [b, s], 1 = real token -> what is added to scores: [b, 1, 1, s], or [b, 1, s, s] for the fused kernel."""
-    mask = paddle.cast(attention_mask, "float32").reshape([0, 1, 1, -1])
-    # Mixed precision casts what is assigned: all scores would follow a bias of float32.
-    score_bias = paddle.assign((1.0 - mask) * MASKED_SCORE)
-    if kernels.attention:  # which does not broadcast the mask over queries
-        score_bias = score_bias + paddle.zeros_like(score_bias).transpose([0, 1, 3, 2])
-    return score_bias
-
-
 def _normal(config: BertConfig, name: str) -> paddle.ParamAttr:
     return paddle.ParamAttr(name=name, initializer=nn.initializer.TruncatedNormal(std=config.initializer_range))
 
@@ -102,14 +89,21 @@ class BertEmbeddings(nn.Layer):
         self.LayerNorm = _layer_norm(config, f"{name}.LayerNorm")
         self.dropout_prob = config.hidden_dropout_prob
 
-    def forward(self, input_ids, token_type_ids):
-        """int64 [b, s] twice -> float [b, s, hidden]."""
+    def forward(self, input_ids, token_type_ids, position_ids=None):
+        """int64 [b, s] twice -> float [b, s, hidden]; with position_ids all three int64 [T] -> float [T, hidden]."""
+        if position_ids is not None:
+            positions = self.position_embeddings(position_ids)
+            return self._finish(
+                self.word_embeddings(input_ids) + self.token_type_embeddings(token_type_ids) + positions
+            )
         # Positions are the same for every sequence: a slice of the table, whose gradient is cheaper than a lookup's.
         length = paddle.shape(input_ids)[1]
         positions = self.position_embeddings.weight[:length].reshape([-1])  # [s * hidden]
         embedded = self.word_embeddings(input_ids) + self.token_type_embeddings(token_type_ids)
         hidden = embedded.shape[-1]
-        embedded = add_bias(embedded.reshape([0, -1]), positions).reshape([0, length, hidden])
+        return self._finish(add_bias(embedded.reshape([0, -1]), positions).reshape([0, length, hidden]))
+
+    def _finish(self, embedded):
         return F.dropout(self.LayerNorm(embedded), self.dropout_prob, training=self.training)
 
 
@@ -132,13 +126,14 @@ class BertSelfAttention(nn.Layer):
         self.fuse_mha, self._kernels = fuse_mha, kernels
 
     def _project(self, hidden):
-        """[b, s, hidden] -> query, key, value, each [b, s, heads, head_size]; if fused, one [b, s, 3, heads, size]."""
+        """[..., hidden] -> query, key, value, each [..., heads, head_size]; if fused, one [..., 3, heads, size]."""
+        kept = [0] * (len(hidden.shape) - 1)
         parts = (self.query, self.key, self.value)
         if not self.fuse_mha:
-            return [part(hidden).reshape([0, 0, self.num_heads, self.head_size]) for part in parts]
+            return [part(hidden).reshape([*kept, self.num_heads, self.head_size]) for part in parts]
         weight = paddle.concat([part.weight for part in parts], axis=1)
         bias = paddle.concat([part.bias for part in parts])
-        return linear(hidden, weight, bias, self._kernels).reshape([0, 0, 3, self.num_heads, self.head_size])
+        return linear(hidden, weight, bias, self._kernels).reshape([*kept, 3, self.num_heads, self.head_size])
 
     def _heads_first(self, projected):
         """-> query, key, value, each [b, heads, s, head_size]."""
@@ -146,22 +141,16 @@ class BertSelfAttention(nn.Layer):
             return [part.transpose([0, 2, 1, 3]) for part in projected]
         return paddle.unbind(projected.transpose([2, 0, 3, 1, 4]), axis=0)
 
-    def forward(self, hidden, score_bias):
-        """hidden [b, s, hidden], score_bias [b, 1, 1, s] ([b, 1, s, s] for the fused kernel) -> [b, s, hidden]."""
+    def forward(self, hidden, sequences):
+        """[b, s, hidden] or [T, hidden], in the layout of `sequences` -> the same shape."""
         projected = self._project(hidden)
-        if self._kernels.attention:
-            query, key, value = paddle.unbind(projected, axis=2) if self.fuse_mha else projected
-            dropout_prob = self.dropout_prob if self.training else 0.0
-            context = F.scaled_dot_product_attention(
-                query, key, value, score_bias, dropout_prob, training=self.training
-            )
-            return context.reshape([0, 0, self.num_heads * self.head_size])
-        query, key, value = self._heads_first(projected)
-        query = query * (1.0 / math.sqrt(self.head_size))  # scales s x head_size values, not s x s
-        scores = paddle.matmul(query, key, transpose_y=True) + score_bias  # [b, heads, s, s]
-        probabilities = F.dropout(F.softmax(scores), self.dropout_prob, training=self.training)
-        context = paddle.matmul(probabilities, value).transpose([0, 2, 1, 3])  # [b, s, heads, head_size]
-        return context.reshape([0, 0, self.num_heads * self.head_size])
+        if sequences.heads_first:
+            query, key, value = self._heads_first(projected)
+        else:
+            query, key, value = paddle.unbind(projected, axis=-3) if self.fuse_mha else projected
+        context = sequences.attend(query, key, value, self.dropout_prob, self.training)
+        kept = [0, 0] if isinstance(sequences, PaddedSequences) else [-1]
+        return context.reshape([*kept, self.num_heads * self.head_size])
 
 
 class BertLayer(nn.Layer):
@@ -179,9 +168,9 @@ class BertLayer(nn.Layer):
         self.activation = activation_function(config.hidden_act)
         self.dropout_prob, self._kernels = config.hidden_dropout_prob, kernels
 
-    def forward(self, hidden, score_bias):
-        """[b, s, hidden] -> [b, s, hidden]."""
-        attended = self.attention_output(self.attention(hidden, score_bias))
+    def forward(self, hidden, sequences):
+        """[b, s, hidden] or [T, hidden], in the layout of `sequences` -> the same shape."""
+        attended = self.attention_output(self.attention(hidden, sequences))
         hidden = self.attention_norm(self._residual(attended, hidden))
         expanded = self.output(self.activation(self.intermediate(hidden)))
         return self.output_norm(self._residual(expanded, hidden))
@@ -203,6 +192,8 @@ class BertModel(nn.Layer):
         kernels: FusedKernels = PLAIN,
     ):
         super().__init__()
+        if kernels.unpad and not kernels.attention:  # gathers rows of each by itself; three products are as fast on CPU
+            fuse_mha = False
         self.embeddings = BertEmbeddings(config, f"{name}.embeddings")
         layers = range(config.num_hidden_layers)
         self.encoder = nn.LayerList([BertLayer(config, f"{name}.encoder.layer.{i}", fuse_mha, kernels) for i in layers])
@@ -210,14 +201,25 @@ class BertModel(nn.Layer):
         self.pooler = Linear(config, hidden, hidden, f"{name}.pooler.dense", kernels) if with_pooler else None
         self._kernels = kernels
 
-    def forward(self, input_ids, token_type_ids, attention_mask):
-        """All int64 [b, s], mask 1 = real token -> (last_hidden_state [b, s, hidden], pooler_output [b, hidden])."""
-        score_bias = attention_bias(attention_mask, self._kernels)
-        hidden = self.embeddings(input_ids, token_type_ids)
+    def forward(self, input_ids, token_type_ids, sequences):
+        """The hidden states of all tokens, and the pooled first ones.
+
+        Args:
+            input_ids, token_type_ids: int64 [b, s], or [T] if packed.
+            sequences: the attention mask, int64 [b, s], 1 = real token; or the layout of packed tokens.
+        Returns:
+            (last_hidden_state [b, s, hidden] or [T, hidden], pooler_output [b, hidden] or None)
+        """
+        sequences = self.layout(sequences)
+        hidden = self.embeddings(input_ids, token_type_ids, sequences.position_ids)
         for layer in self.encoder:
-            hidden = layer(hidden, score_bias)
-        pooled = paddle.tanh(self.pooler(hidden[:, 0])) if self.pooler is not None else None
+            hidden = layer(hidden, sequences)
+        pooled = paddle.tanh(self.pooler(sequences.first_tokens(hidden))) if self.pooler is not None else None
         return hidden, pooled
+
+    def layout(self, sequences):
+        """`sequences` if it is a layout, or the layout of an attention mask."""
+        return sequences if isinstance(sequences, Layout) else PaddedSequences(sequences, self._kernels)
 
 
 class BertForPretraining(nn.Layer):
@@ -246,16 +248,16 @@ class BertForPretraining(nn.Layer):
         self.seq_relationship = Linear(config, hidden, 2, "cls.seq_relationship") if with_next_sentence else None
         self._kernels = kernels
 
-    def forward(self, input_ids, token_type_ids, attention_mask, masked_lm_positions):
+    def forward(self, input_ids, token_type_ids, sequences, masked_lm_positions):
         """Logits at the masked positions, and of the next-sentence task.
 
         Args:
-            input_ids, token_type_ids, attention_mask: int64 [b, s].
-            masked_lm_positions: int64 [n], flat indices into b * s.
+            input_ids, token_type_ids, sequences: as `BertModel` has them.
+            masked_lm_positions: int64 [n], flat indices into b * s, or into T if packed.
         Returns:
             (float [n, padded_vocab_size], float [b, 2]); None for the second without next-sentence prediction.
         """
-        hidden, pooled = self.bert(input_ids, token_type_ids, attention_mask)
+        hidden, pooled = self.bert(input_ids, token_type_ids, sequences)
         masked = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), masked_lm_positions)  # [n, hidden]
         transformed = self.transform_norm(self.activation(self.transform(masked)))
         table = self.bert.embeddings.word_embeddings.weight
@@ -271,10 +273,11 @@ class BertForQuestionAnswering(nn.Layer):
         self.bert = BertModel(config, fuse_mha=fuse_mha, kernels=kernels, with_pooler=False)
         self.qa_outputs = Linear(config, config.hidden_size, 2, "qa_outputs")
 
-    def forward(self, input_ids, token_type_ids, attention_mask):
-        """All int64 [b, s] -> (start, end), each float [b, s]."""
-        hidden, _ = self.bert(input_ids, token_type_ids, attention_mask)
-        return paddle.unbind(self.qa_outputs(hidden), axis=-1)
+    def forward(self, input_ids, token_type_ids, sequences):
+        """Inputs as `BertModel` has them -> (start, end), each float [b, s]."""
+        sequences = self.bert.layout(sequences)
+        hidden, _ = self.bert(input_ids, token_type_ids, sequences)
+        return paddle.unbind(sequences.padded(self.qa_outputs(hidden)), axis=-1)
 
 
 class BertForSequenceClassification(nn.Layer):
@@ -286,9 +289,9 @@ class BertForSequenceClassification(nn.Layer):
         self.classifier = Linear(config, config.hidden_size, num_labels, "classifier")
         self.dropout_prob = config.hidden_dropout_prob
 
-    def forward(self, input_ids, token_type_ids, attention_mask):
-        """All int64 [b, s] -> float [b, num_labels]."""
-        _, pooled = self.bert(input_ids, token_type_ids, attention_mask)
+    def forward(self, input_ids, token_type_ids, sequences):
+        """Inputs as `BertModel` has them -> float [b, num_labels]."""
+        _, pooled = self.bert(input_ids, token_type_ids, sequences)
         return self.classifier(F.dropout(pooled, self.dropout_prob, training=self.training))
 
 
@@ -301,7 +304,8 @@ class BertForTokenClassification(nn.Layer):
         self.classifier = Linear(config, config.hidden_size, num_labels, "classifier")
         self.dropout_prob = config.hidden_dropout_prob
 
-    def forward(self, input_ids, token_type_ids, attention_mask):
-        """All int64 [b, s] -> float [b, s, num_labels]."""
-        hidden, _ = self.bert(input_ids, token_type_ids, attention_mask)
-        return self.classifier(F.dropout(hidden, self.dropout_prob, training=self.training))
+    def forward(self, input_ids, token_type_ids, sequences):
+        """Inputs as `BertModel` has them -> float [b, s, num_labels]."""
+        sequences = self.bert.layout(sequences)
+        hidden, _ = self.bert(input_ids, token_type_ids, sequences)
+        return sequences.padded(self.classifier(F.dropout(hidden, self.dropout_prob, training=self.training)))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
+from bert.model.attention import FlashPackedSequences, GroupedPackedSequences
 from bert.model.losses import (
     answer_span_loss,
     classification_loss,
@@ -26,7 +27,9 @@ from bert.model.modeling import (
     BertForTokenClassification,
 )
 from bert.runtime.paddle_api import paddle, static
+from bert.samples.packing import Packing
 
+ATTENTION_GROUPS = 2
 ENCODER_INPUTS = {name: ([-1, -1], "int64") for name in ("input_ids", "token_type_ids", "attention_mask")}
 
 
@@ -54,14 +57,33 @@ class Objective:
         return {name: static.data(name, shape, dtype) for name, (shape, dtype) in shapes.items()}
 
     def encoder_inputs(self) -> dict[str, tuple[list[int], str]]:
-        return ENCODER_INPUTS
+        packing = self.packing()
+        return ENCODER_INPUTS if packing is None else packing.inputs()
+
+    def packing(self) -> Packing | None:
+        """What `bert.samples.packing.pack` makes of a padded feed for this program; None: it reads the padded one."""
+        if not self.kernels.unpad:
+            return None
+        groups = 0 if self.kernels.attention else ATTENTION_GROUPS
+        return Packing(self.model.num_attention_heads, groups, self.outputs_per_token)
+
+    def encoder_arguments(self, feed: dict[str, Any]) -> list[Any]:
+        """The arguments of `BertModel`."""
+        packing = self.packing()
+        if packing is None:
+            return [feed[name] for name in ENCODER_INPUTS]
+        if packing.num_groups:
+            sequences: Any = GroupedPackedSequences(feed, packing.num_heads, packing.num_groups)
+        else:
+            sequences = FlashPackedSequences(feed, self.model.max_position_embeddings)
+        return [feed["input_ids"], feed["token_type_ids"], sequences]
 
     def network(self) -> Any:
         raise NotImplementedError
 
     def outputs(self, feed: dict[str, Any], network: Any) -> dict[str, Any]:
         """The outputs of the network by name: the input of the loss, and the result of a prediction."""
-        return {"logits": network(*(feed[name] for name in ENCODER_INPUTS))}
+        return {"logits": network(*self.encoder_arguments(feed))}
 
     def loss(self, feed: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, list[Any]]:
         """The scalar loss, and the float32 scalars that follow `passes` and `loss` in metric_names."""
@@ -114,13 +136,13 @@ class PretrainingObjective(Objective):
     )
 
     def encoder_inputs(self) -> dict[str, tuple[list[int], str]]:
-        return {**ENCODER_INPUTS, "masked_lm_positions": ([-1], "int64")}
+        return {**super().encoder_inputs(), "masked_lm_positions": ([-1], "int64")}
 
     def network(self) -> BertForPretraining:
         return BertForPretraining(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
     def outputs(self, feed, network):
-        logits, next_sentence_logits = network(*(feed[name] for name in self.encoder_inputs()))
+        logits, next_sentence_logits = network(*self.encoder_arguments(feed), feed["masked_lm_positions"])
         return {"masked_lm_logits": logits, "next_sentence_logits": next_sentence_logits}
 
     def loss(self, feed, outputs):
@@ -164,12 +186,13 @@ class MaskedLMObjective(PretrainingObjective):
         return BertForPretraining(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels, with_next_sentence=False)
 
     def outputs(self, feed, network):
-        logits, _ = network(*(feed[name] for name in self.encoder_inputs()))
+        logits, _ = network(*self.encoder_arguments(feed), feed["masked_lm_positions"])
         return {"masked_lm_logits": logits}
 
     def loss(self, feed, outputs):
         logits, labels, weights = outputs["masked_lm_logits"], feed["masked_lm_labels"], feed["masked_lm_weights"]
-        sequences = (feed["attention_mask"][:, 0]).astype("float32").sum()
+        firsts = feed["attention_mask"][:, 0] if self.packing() is None else paddle.ones_like(feed["first_tokens"])
+        sequences = firsts.astype("float32").sum()
         sums = [weighted_correct(logits, labels, weights), weights.sum(), sequences]
         return masked_lm_loss(logits, labels, weights, feed["masked_lm_normalizer"]), sums
 
@@ -197,7 +220,7 @@ class QuestionAnsweringObjective(Objective):
         return BertForQuestionAnswering(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
     def outputs(self, feed, network):
-        start, end = network(*(feed[name] for name in ENCODER_INPUTS))
+        start, end = network(*self.encoder_arguments(feed))
         return {"start_logits": start, "end_logits": end}
 
     def loss(self, feed, outputs):

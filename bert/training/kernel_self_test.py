@@ -13,7 +13,8 @@ import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
 from bert.config.training_settings import PrecisionSettings
-from bert.model.modeling import BertSelfAttention, Linear, attention_bias, dropout_add
+from bert.model.attention import PaddedSequences
+from bert.model.modeling import BertSelfAttention, Linear, dropout_add
 from bert.runtime.paddle_api import core, default_device, paddle, place_of, static, unique_name, write_variable
 from program import cast_forward
 
@@ -95,7 +96,7 @@ class Comparison:
         kernels, length = FusedKernels(attention=kind == "fused"), self._length()
 
         def build(x, mask):
-            return BertSelfAttention(self._model, "attention", True, kernels)(x, attention_bias(mask, kernels))
+            return BertSelfAttention(self._model, "attention", True, kernels)(x, PaddedSequences(mask, kernels))
 
         lengths = length - np.arange(BATCH)[:, None] * (length // BATCH)  # some without padding, some with
         mask = (np.arange(length) < lengths).astype("int64")

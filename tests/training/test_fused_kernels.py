@@ -12,6 +12,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.config.architecture import FusedKernels
+from bert.model import attention
 from bert.runtime.distributed import Group
 from bert.training import fused_kernels, kernel_self_test
 from bert.training.fused_kernels import agreed, choose_kernels, self_test_in_a_process
@@ -146,12 +147,10 @@ def test_the_comparisons_are_of_output_and_all_gradients():
 
 
 def test_a_kernel_that_ignores_the_mask_is_noticed(monkeypatch):
-    ours, bias = comparison(), kernel_self_test.attention_bias
+    ours, bias = comparison(), attention.attention_bias
 
     def run(kind):
-        monkeypatch.setattr(
-            kernel_self_test, "attention_bias", bias if kind == "plain" else lambda *given: bias(*given) * 0.0
-        )
+        monkeypatch.setattr(attention, "attention_bias", bias if kind == "plain" else lambda *given: bias(*given) * 0.0)
         return ours.attention("plain")
 
     assert "differs from plain operators" in disagreement(run, kernel_self_test.TOLERANCE["bfloat16"])
