@@ -45,8 +45,8 @@ def pack(feed: Feed, packing: Packing) -> dict[str, np.ndarray]:
         feed: input_ids, token_type_ids, attention_mask, int [b, s], where real tokens come first in every sequence;
             with masked_lm_positions its entries at weight 0 are any positions. Other inputs stay as they are.
     Returns:
-        input_ids, token_type_ids, position_ids: int64 [T], T a multiple of 8. The last 1 to 8 tokens are a sequence of their
-            own that nothing reads.
+        input_ids, token_type_ids, position_ids: int64 [T], T a multiple of 8. The last 1 to 8 tokens are a sequence of
+            their own that nothing reads.
         first_tokens: int64 [b].
         masked_lm_positions: int64 [n], indices into T.
         token_of_place: int64 [b, s], if per_token.
