@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,12 +63,17 @@ def list_steps(parent: Path) -> list[int]:
     return sorted(int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal() and entry.is_dir())
 
 
-def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None]) -> Path:
+def write_checkpoint(
+    parent: Path, step: int, write_files: Callable[[Path], None], unchanged: Mapping[str, dict] | None = None
+) -> Path:
     """Create `parent`/`step` from what `write_files(directory)` puts into a temporary directory.
 
     After a crash at any point the directory of that step is complete or absent. An existing directory of the same step
     is renamed only once its successor is complete; if a crash follows, `remove_temporaries` renames it back.
     Call it only while holding the run's lock.
+
+    Args:
+        unchanged: entries of the manifest of files that are on the disk already, and are not hashed again.
     """
     parent.mkdir(parents=True, exist_ok=True)
     remove_temporaries(parent)
@@ -77,7 +82,7 @@ def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None
     try:
         temporary.mkdir()
         write_files(temporary)
-        write_manifest(temporary, step)
+        write_manifest(temporary, step, unchanged)
         if final.exists():
             final.rename(parent / f"{_REPLACED_PREFIX}{step}")
         temporary.rename(final)
@@ -90,13 +95,39 @@ def write_checkpoint(parent: Path, step: int, write_files: Callable[[Path], None
     return final
 
 
-def write_manifest(directory: Path, step: int) -> None:
+def amend_checkpoint(parent: Path, step: int, texts: Mapping[str, str]) -> Path:
+    """Replace small files of a checkpoint, which is complete before and after; the others are linked, not copied.
+
+    Args:
+        texts: the new files, name -> content.
+    """
+    before = step_directory(parent, step)
+    kept = {name: entry for name, entry in _read_manifest(before)["files"].items() if name not in texts}
+
+    def write_files(directory: Path) -> None:
+        for name in kept:
+            try:
+                os.link(before / name, directory / name)
+            except OSError:  # a file system without hard links
+                shutil.copyfile(before / name, directory / name)
+                sync(directory / name)
+        for name, text in texts.items():
+            (directory / name).write_text(text)
+
+    return write_checkpoint(parent, step, write_files, kept)
+
+
+def write_manifest(directory: Path, step: int, unchanged: Mapping[str, dict] | None = None) -> None:
     """Flush every file of a directory to the disk, then write the manifest with their sizes and hashes.
 
     Each file is read back after the flush and then hashed: a file that cannot be written or read fails the save before
     any older checkpoint is deleted. Verifying the saved directory would only read the same cached pages again.
+
+    Args:
+        unchanged: entries of files that need neither.
     """
-    files = {path.name: _entry(path) for path in sorted(directory.iterdir())}
+    known = unchanged or {}
+    files = {path.name: known.get(path.name) or _entry(path) for path in sorted(directory.iterdir())}
     manifest = directory / MANIFEST
     manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "step": step, "files": files}, indent=1))
     sync(manifest)

@@ -94,6 +94,14 @@ def save(
     return _write(parent, progress.step, tensors, texts, vocab_file, keep)
 
 
+def amend(parent: Path, prefix: str, step: int, carried: dict) -> Path:
+    """Replace what the checkpoint of a step carries (`Progress.carried`), without writing its tensors again."""
+    name = f"{prefix}_progress.json"
+    progress = json.loads((checkpoint_files.step_directory(parent, step) / name).read_text())
+    text = json.dumps({**progress, "carried": carried}, indent=1, sort_keys=True)
+    return checkpoint_files.amend_checkpoint(parent, step, {name: text})
+
+
 def save_weights(
     parent: Path,
     step: int,

@@ -71,6 +71,19 @@ class CheckpointWriter:
         self._thread = threading.Thread(target=self._write, args=(step, waited, copied, write), name="checkpoint")
         self._thread.start()
 
+    def amend(self, step: int, write: Callable[[], None]) -> None:
+        """Write something small that belongs to the save before, after it and in this thread.
+
+        Raises:
+            SaveFailed: this, or the save before.
+        """
+        self.finish()
+        try:
+            write()
+        except Exception as error:
+            self._error = (step, error)
+            self.check()  # raises
+
     def check(self) -> list[SaveTimes]:
         """The times of the saves that finished since the last call.
 

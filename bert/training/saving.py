@@ -62,6 +62,7 @@ class Checkpoints(NoCheckpoints):
         start: the run's progress before its first update; what it carries, all checkpoints carry.
         texts: further files of each checkpoint, by name: what a fine-tuned model needs to be used.
         best_metric: the held-out loss whose best checkpoint is never pruned; None: only the newest are kept.
+        resumed: the progress of the checkpoint that is resumed.
     """
 
     def __init__(
@@ -73,19 +74,29 @@ class Checkpoints(NoCheckpoints):
         writer: CheckpointWriter,
         texts: Mapping[str, str] | None = None,
         best_metric: str | None = None,
+        resumed: Progress | None = None,
     ) -> None:
         self._config, self._device, self._start, self._writer = config, device, start, writer
         self._program, self._texts, self._best_metric = program, texts or {}, best_metric
+        is_there = resumed is not None and self.has(resumed.step)
+        self._saved = (resumed.step, _followed(resumed.carried)) if resumed is not None and is_there else None
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
 
     def save(self, step: int, epoch: int, carried: dict) -> None:
         """Rank 0 copies the state and writes it, in the background if the writer does; the others continue.
 
+        Of a step that was saved before, only what an evaluation has added since is written.
+
         Raises:
             SaveFailed: this save, or the one before.
         """
-        if self._device.group.is_main:
+        if not self._device.group.is_main:
+            return
+        before, self._saved = self._saved, (step, _followed(carried))
+        if before is None or before[0] != step:
             self._writer.save(step, lambda: self._capture(step, epoch, carried))
+        elif before != self._saved:
+            self._writer.amend(step, lambda: self._amend(step, carried))
 
     def saved(self) -> list[SaveTimes]:
         """Times of the saves that finished since the last call. Raises SaveFailed if one failed."""
@@ -98,6 +109,7 @@ class Checkpoints(NoCheckpoints):
     def restore(self, step: int) -> Progress | None:
         """Restore the newest valid checkpoint up to `step` on every rank; None if there is none."""
         self._writer.finish()
+        self._saved = None
         parent, newest, found = self._config.checkpoint_dir(), None, 0
         collective, is_main = self._device.collective, self._device.group.is_main
         if is_main:
@@ -139,10 +151,24 @@ class Checkpoints(NoCheckpoints):
             self._texts,
             config.run.keep_checkpoints,
         )
-        held_out = progress.carried.get("held_out", {})
+        self._name_best(progress.carried)
+        checkpoint_files.prune(parent, config.run.keep_checkpoints)
+        logger.info(f"saved {directory}")
+
+    def _amend(self, step: int, carried: dict) -> None:
+        run, parent = self._config.run, self._config.checkpoint_dir()
+        checkpoint.amend(parent, run.model_prefix, step, {**self._start.carried, **carried})
+        self._name_best(carried)
+        checkpoint_files.prune(parent, run.keep_checkpoints)  # the best before this one
+
+    def _name_best(self, carried: dict) -> None:
+        held_out = carried.get("held_out", {})
         if self._best_metric is not None and held_out.get("best"):
             step, loss = held_out["best"]
             facts = {self._best_metric: loss, "is_final": held_out["has_stopped"]}
-            checkpoint_files.write_best(parent, step, facts)
-        checkpoint_files.prune(parent, config.run.keep_checkpoints)
-        logger.info(f"saved {directory}")
+            checkpoint_files.write_best(self._config.checkpoint_dir(), step, facts)
+
+
+def _followed(carried: dict) -> str:
+    """What evaluations add to a checkpoint, to compare."""
+    return json.dumps(carried.get("held_out"))

@@ -9,7 +9,7 @@ from bert.config.training_settings import TrainingConfig
 from bert.model.optimization import SKIPPED_UPDATES
 from bert.randomness import stream_key
 from bert.reporting.logs import Log
-from bert.runtime.paddle_api import paddle, read_variable, write_variable
+from bert.runtime.paddle_api import read_variable, write_variable
 from bert.training.devices import Device
 from bert.training.divergence import DivergenceGuard
 from bert.training.health_checks import check_divergence, check_finite, check_ranks
@@ -132,23 +132,22 @@ class Trainer:
                 self._throughput.pause()
                 if self._is_every(run.rank_check_freq):
                     check_ranks(self._program, self._device, self._step)
-                is_best = is_saved = False
+                is_best = False
                 if self._step == run.max_steps and self._evaluate is not None:
                     self._save()  # first, so that nothing that ends the evaluation can lose an update
-                    is_saved = self._held_out.metric is None  # otherwise the evaluation adds to what is carried
                 if self._step == run.max_steps or self._is_every(run.eval_freq):
                     is_best = self.evaluate()
-                is_due = self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best
-                if is_due and not is_saved:
+                if self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best:
                     self._save()
                 self._log_saves()
                 self._throughput.start()
         finally:
             batches.close()
-        self._checkpoints.finish()
-        self._log_saves()
         if self._step == start_step:  # the run was stopped between its last save and its summary
             self.evaluate()
+            self._save()
+        self._checkpoints.finish()
+        self._log_saves()
         return self._outcome()
 
     def evaluate(self) -> bool:
@@ -204,14 +203,13 @@ class Trainer:
 
     def _update(self, batch) -> None:
         """All micro-steps of one update; the last of them applies it."""
-        model, device = self._config.model, self._device
-        has_dropout = model.hidden_dropout_prob > 0 or model.attention_probs_dropout_prob > 0
+        program, device = self._program, self._device
         for micro_step, micro_batch in enumerate(batch.micro_batches):
             self._watchdog.beat(f"micro-step {micro_step + 1} of update {self._step + 1}")
-            if has_dropout:  # a function of (seed, step, micro-step, rank), so that a resumed run draws the same masks
-                key = stream_key(self._config.run.seed, "dropout", self._step, micro_step, device.group.rank)
-                paddle.seed(int(key) & 0x7FFFFFFF)
-            device.executor.run(self._program.main, feed=micro_batch.feed, scope=device.scope)
+            # So that a resumed run draws the same masks.
+            key = stream_key(self._config.run.seed, "dropout", self._step, micro_step, device.group.rank)
+            program.dropout.draw(device.scope, device.place, micro_batch.feed, key)
+            device.executor.run(program.main, feed=micro_batch.feed, scope=device.scope)
             self._throughput.add_micro_batch(micro_batch)
         self._throughput.add_update()
 

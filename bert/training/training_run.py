@@ -99,6 +99,7 @@ def _train(
             writer,
             task.texts,
             held_out.metric if task.keeps_best else None,
+            progress,
         )
     with Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank) as watchdog:
         evaluate = task.evaluate if task.evaluates and not config.run.benchmark else None

@@ -16,6 +16,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import (
     MANIFEST,
     CheckpointError,
+    amend_checkpoint,
     list_steps,
     make_room,
     newest_valid,
@@ -217,6 +218,28 @@ def test_an_error_at_any_call_leaves_the_old_or_the_new_checkpoint_whole(
         assert {path.name for path in parent.iterdir()} <= {"4", "5"}, at
         write_checkpoint(parent, step, files(new))  # and the next save works
         assert contents_of(parent / str(step)) == new
+    assert failures > 0
+
+
+@pytest.mark.parametrize("owner,name", [(os, "fsync"), (Path, "rename"), (Path, "write_text"), (Path, "mkdir")])
+def test_an_error_while_it_is_amended_leaves_a_checkpoint_as_it_was_or_amended(tmp_path, monkeypatch, owner, name):
+    amended = {**CONTENTS, "vocab.txt": b"new\n"}
+    failures = 0
+    for at in range(20):
+        parent = tmp_path / str(at)
+        write_checkpoint(parent, 4, files())
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, failing(getattr(owner, name), at))
+            try:
+                amend_checkpoint(parent, 4, {"vocab.txt": "new\n"})
+            except Failure:
+                failures += 1
+            else:
+                assert contents_of(parent / "4") == amended
+                break
+        remove_temporaries(parent)
+        newest = newest_valid(parent)
+        assert newest is not None and contents_of(newest.directory) in (CONTENTS, amended), at
     assert failures > 0
 
 

@@ -34,14 +34,23 @@ def accept_checkpoints() -> list[Replacement]:
 def write_in_place() -> list[Replacement]:
     from bert.checkpoints import directories as files
 
-    def write_checkpoint(parent, step, write_files):
+    def write_checkpoint(parent, step, write_files, unchanged=None):
         final = files.step_directory(parent, step)
         final.mkdir(parents=True, exist_ok=True)
         write_files(final)
         (final / files.MANIFEST).write_text('{"format_version": 1, "files": {}}')
         return final
 
-    return [Replacement(files, files.write_checkpoint, write_checkpoint), *accept_checkpoints()]
+    def amend_checkpoint(parent, step, texts):
+        for name, text in texts.items():
+            (files.step_directory(parent, step) / name).write_text(text)
+        return files.step_directory(parent, step)
+
+    return [
+        Replacement(files, files.write_checkpoint, write_checkpoint),
+        Replacement(files, files.amend_checkpoint, amend_checkpoint),
+        *accept_checkpoints(),
+    ]
 
 
 def ignore_disk_errors() -> list[Replacement]:
@@ -49,9 +58,9 @@ def ignore_disk_errors() -> list[Replacement]:
 
     real = files.write_checkpoint
 
-    def write_checkpoint(parent, step, write_files):
+    def write_checkpoint(parent, step, write_files, unchanged=None):
         with contextlib.suppress(OSError):
-            return real(parent, step, write_files)
+            return real(parent, step, write_files, unchanged)
         return parent
 
     return [

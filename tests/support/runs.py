@@ -93,7 +93,9 @@ def run(
                     metric, early_stopping=early_stopping or 0, carried=progress.carried.get("held_out")
                 )
                 lasting = replace(start, carried=schedule.resume_schedule(config, device, progress))
-                checkpoints = Checkpoints(config, program, device, lasting, writer, best_metric=metric)
+                checkpoints = Checkpoints(
+                    config, program, device, lasting, writer, best_metric=metric, resumed=progress
+                )
                 stop = StopRequest() if stop is None else stop
                 trainer = Trainer(
                     program,

@@ -1,10 +1,13 @@
 """The best checkpoint by held-out loss, and what early stopping makes of it."""
 
 import json
+import os
+from collections import Counter
 
 import pytest
 
-from bert.checkpoints.directories import BEST, best_step, final_step, list_steps, weights_folder
+from bert.checkpoints import state
+from bert.checkpoints.directories import BEST, best_step, final_step, list_steps, verify, weights_folder
 from tests.support import runs, tiny
 
 LOSSES = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.6, 10: 4.7, 12: 4.8, 14: 4.9}
@@ -84,3 +87,59 @@ def test_given_weights_are_evaluated_before_the_first_update(tmp_path):
     )
     assert evaluated == [0, 2, 4]
     assert run.outcome.held_out == {"initial_eval_masked_lm_loss": 9.0, "best_eval_masked_lm_loss": 5.0, "best_step": 4}
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """How often the tensors of each step were written."""
+    steps, save = Counter(), state.save
+
+    def counted(parent, prefix, parameters, optimizer, progress, *rest):
+        steps[progress.step] += 1
+        return save(parent, prefix, parameters, optimizer, progress, *rest)
+
+    monkeypatch.setattr(state, "save", counted)
+    return steps
+
+
+def test_the_last_evaluation_is_added_to_a_checkpoint_whose_tensors_are_written_once(tmp_path, written):
+    config = settings(tmp_path, max_steps=4)
+    run = runs.run(config, 4, evaluate=evaluate, early_stopping=0)
+    assert written == {2: 1, 4: 1} and best_of(config)["step"] == 4
+    assert run.said.count(f"saved {config.checkpoint_dir() / '4'}") == 1
+    assert list_steps(config.checkpoint_dir()) == [4], "the best before it is surplus now"
+    _, _, progress = state.load(verify(config.checkpoint_dir() / "4"))
+    assert progress.step == 4 and progress.carried["held_out"]["best"] == [4, 4.0] and progress.carried["totals"]
+
+
+def test_without_a_held_out_loss_the_last_checkpoint_is_written_once(tmp_path, written):
+    runs.run(settings(tmp_path, max_steps=4), 4, evaluate=evaluate)
+    assert written == {4: 1}
+
+
+def test_an_evaluation_that_fails_at_the_end_does_not_save_again_and_is_made_up_for(tmp_path, written):
+    config = settings(tmp_path, max_steps=4)
+
+    def fail(step):
+        if step == 4:
+            raise RuntimeError("no kernel")
+        return evaluate(step)
+
+    with pytest.raises(RuntimeError, match="no kernel"):
+        runs.run(config, 4, evaluate=fail, early_stopping=0)
+    assert written == {2: 1, 4: 1} and best_of(config)["step"] == 2
+    resumed = settings(tmp_path, max_steps=4, from_checkpoint=config.run.output_dir)
+    runs.run(resumed, 4, evaluate=evaluate, early_stopping=0)
+    assert written == {2: 1, 4: 1} and best_of(config)["step"] == 4, "only what the evaluation adds"
+    runs.run(resumed, 4, evaluate=evaluate, early_stopping=0)
+    assert state.load(config.checkpoint_dir() / "4")[2].carried["held_out"]["last"] == [4, 4.0]
+
+
+def test_a_checkpoint_is_amended_on_a_file_system_without_hard_links(tmp_path, monkeypatch):
+    def refuse(*paths):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    config = settings(tmp_path, max_steps=4)
+    runs.run(config, 4, evaluate=evaluate, early_stopping=0)
+    assert verify(config.checkpoint_dir() / "4") and best_of(config)["step"] == 4
