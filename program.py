@@ -10,6 +10,7 @@ from io import StringIO
 from typing import Any
 
 from bert.config.training_settings import OptimizerSettings, PrecisionSettings
+from bert.model.dropout import Dropout, dropout_of
 from bert.model.objectives import Objective
 from bert.model.optimization import create_optimizer
 from bert.randomness import stream_key
@@ -45,6 +46,7 @@ class TrainingProgram:
     gradient_accumulation_steps: int
     loss_scale: str | None = None  # variable; None without loss scaling
     loss_scale_counters: tuple[str, ...] = ()
+    dropout: Dropout = Dropout()
     amp_optimizer: Any = field(default=None, repr=False)
 
 
@@ -97,6 +99,8 @@ def build_training_program(
         with main._optimized_guard([]):
             paddle.assign(total + metrics, total)
     _seed_initializers(startup, seed)
+    model = objective.model
+    dropout = dropout_of(main, (model.hidden_dropout_prob, model.attention_probs_dropout_prob), group.device)
     if group.device == "cpu" and group.world_size > 1:
         remove_stream_operators(main)
         remove_stream_operators(startup)
@@ -107,6 +111,7 @@ def build_training_program(
         parameters=tuple(sorted(p.name for p in main.all_parameters())),
         optimizer_state=_optimizer_state(inner),
         gradient_accumulation_steps=gradient_accumulation_steps,
+        dropout=dropout,
         amp_optimizer=amp_optimizer if precision.use_pure_fp16 else None,
         **_loss_scale_variables(main),
     )

@@ -62,6 +62,7 @@ def measure(config: PretrainingConfig, group: Group) -> float:
 
 
 def _step(program: TrainingProgram, device: Device, feed: dict[str, np.ndarray]) -> None:
+    program.dropout.draw(device.scope, device.place, feed, np.uint64(0))
     device.executor.run(program.main, feed=feed, scope=device.scope)
     device.collective.any(False)  # on a GPU a step is finished only once something waits for it
 

@@ -3,21 +3,9 @@
 import numpy as np
 
 from bert.arrays.compiled import compiled, inner
+from bert.arrays.hash_loops import hash_at
 
 _ONE, _HALF = np.uint64(1), np.uint64(32)
-_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
-_MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
-_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
-
-
-@inner
-def hash_at(key: np.uint64, position: np.uint64) -> np.uint64:
-    """`bert.randomness.hash64` of one position."""
-    state = (position + _ONE) * _INCREMENT + key
-    state = (state ^ (state >> _SHIFT_1)) * _MULTIPLIER_1
-    state = (state ^ (state >> _SHIFT_2)) * _MULTIPLIER_2
-    return state ^ (state >> _SHIFT_3)
 
 
 @inner

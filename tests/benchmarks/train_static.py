@@ -1,5 +1,6 @@
 """Our static program on a task of the benchmark; see measuring.py. With `--weights` it only writes the initial ones."""
 
+import itertools
 import json
 import sys
 
@@ -16,7 +17,7 @@ def main(task: Task, write_weights: bool) -> None:
     from bert.model.optimization import Schedule, load_schedule
     from bert.runtime.distributed import Group, initialize
     from bert.runtime.hardware import measured_gemm_tflops
-    from bert.runtime.paddle_api import paddle, place_of, read_variable, set_cpu_threads, static
+    from bert.runtime.paddle_api import place_of, read_variable, set_cpu_threads, static
     from program import build_evaluation_program, build_training_program
 
     group = Group(0, 1, "cpu")
@@ -52,8 +53,13 @@ def main(task: Task, write_weights: bool) -> None:
         (metrics,) = executor.run(evaluation.main, feed=batch, fetch_list=[evaluation.metrics])
         return float(metrics[1])
 
-    paddle.seed(SEED)
-    measure(task, lambda batch: executor.run(program.main, feed=batch), evaluate, measured_gemm_tflops(executor))
+    keys = itertools.count()
+
+    def train(batch: dict) -> None:
+        program.dropout.draw(scope, place_of("cpu"), batch, np.uint64(next(keys)))
+        executor.run(program.main, feed=batch)
+
+    measure(task, train, evaluate, measured_gemm_tflops(executor))
 
 
 if __name__ == "__main__":

@@ -236,7 +236,7 @@ def test_evaluation_has_no_dropout_and_training_has():
     def active(program):
         return [op for block in program.blocks for op in block.ops if op.type == "dropout" and not op.attr("is_test")]
 
-    assert len(active(training.program.main)) == 1 + 3 * tiny.MODEL.num_hidden_layers
+    assert len(training.program.dropout.pools[0].places) == 1 + 3 * tiny.MODEL.num_hidden_layers
     assert not active(evaluation.main)
     (feed,) = tiny.feeds(tiny.random_batch(0))
     runs = [

@@ -156,7 +156,8 @@ class Session:
         """All micro-batches of one update -> sums over them, by the names of its objective."""
         assert len(micro_batches) == self.program.gradient_accumulation_steps
         self.write(TRAINING_METRICS, np.zeros(len(self.program.objective.metric_names)))
-        for feed in micro_batches:
+        for micro_step, feed in enumerate(micro_batches):
+            self.program.dropout.draw(self.scope, self.place, feed, np.uint64(micro_step))
             self.executor.run(self.program.main, feed=feed, scope=self.scope)
         return dict(zip(self.program.objective.metric_names, self.read(TRAINING_METRICS).tolist(), strict=True))
 

@@ -1,0 +1,150 @@
+"""Dropout with masks that the host makes: what the program computes with them, and their statistics."""
+
+import numpy as np
+import pytest
+
+from bert.model.dropout import MaskPool, dropout_of, take_masks_from_host
+from bert.randomness import stream_key
+from bert.runtime.paddle_api import paddle, place_of, static
+from tests.support import tiny
+
+F = paddle.nn.functional
+CPU = place_of("cpu")
+
+
+def pool(rate=0.1, elements=1_000_000) -> MaskPool:
+    return MaskPool("masks", rate, [(-1, elements)])
+
+
+def masks_of(pool: MaskPool, *key) -> np.ndarray:
+    scope, feed = static.Scope(), {"input_ids": np.zeros(1), "attention_mask": np.zeros((1, 1))}
+    pool.draw(scope, CPU, feed, stream_key(*key))
+    return np.array(scope.find_var(pool.variable).get_tensor())[: pool.size(feed)]
+
+
+def two_places(first_rate: float, second_rate: float):
+    """x [n, 3] -> dropout -> * 2 -> dropout -> sum; returns program, pools and the variables of interest."""
+    main = static.Program()
+    with static.program_guard(main, static.Program()):
+        x = static.data("x", [-1, 3])
+        x.stop_gradient = False
+        once = F.dropout(x, first_rate)
+        twice = F.dropout(once * 2.0, second_rate)
+        ((_, gradient),) = static.append_backward(twice.sum(), parameter_list=[x])
+    return main, take_masks_from_host(main), (once.name, twice.name, gradient.name)
+
+
+@pytest.mark.parametrize("rates", [(0.25, 0.25), (0.5, 0.125)])
+def test_forward_and_backward_multiply_by_the_masks_in_their_order(rates):
+    main, pools, names = two_places(*rates)
+    assert [pool.rate for pool in pools] == list(dict.fromkeys(rates))
+    scope, executor = static.Scope(), static.Executor(CPU)
+    for rows in (4_000, 7_000, 5_000):
+        x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
+        for pool in pools:
+            pool.draw(scope, CPU, {"input_ids": x[:, 0], "attention_mask": np.zeros((1, 1))}, np.uint64(rows))
+        once, twice, gradient = executor.run(main, feed={"x": x}, fetch_list=list(names), scope=scope)
+        drawn = [np.array(scope.find_var(pool.variable).get_tensor()) for pool in pools]
+        first = drawn[0][: x.size].reshape(x.shape) / (1 - rates[0])
+        start = x.size if len(pools) == 1 else 0
+        second = drawn[-1][start : start + x.size].reshape(x.shape) / (1 - rates[1])
+        np.testing.assert_allclose(once, x * first, rtol=1e-6)
+        np.testing.assert_allclose(twice, x * first * 2 * second, rtol=1e-6)
+        np.testing.assert_allclose(gradient, first * 2 * second, rtol=1e-6)
+        assert abs((once == 0).mean() - rates[0]) < 0.02 and abs(first.mean() - 1) < 0.03
+
+
+def test_too_few_masks_are_refused():
+    main, (pool,), names = two_places(0.1, 0.1)
+    scope = static.Scope()
+    pool.draw(scope, CPU, {"input_ids": np.zeros(10), "attention_mask": np.zeros((1, 1))}, np.uint64(1))
+    with pytest.raises(ValueError, match="reshape"):
+        static.Executor(CPU).run(main, feed={"x": np.ones((2_000, 3), "float32")}, fetch_list=[names[1]], scope=scope)
+
+
+def test_a_training_program_takes_as_many_masks_as_are_made():
+    session = tiny.Session(model=tiny.MODEL_WITH_DROPOUT)
+    block, (pool,) = session.program.main.global_block(), session.program.dropout.pools
+    assert len(pool.places) == 1 + 3 * tiny.MODEL.num_hidden_layers
+    assert not [op for op in block.ops if op.type == "dropout"]
+    last = [name for name in block.vars if name.endswith(".end")][-1]
+    for batch in (tiny.random_batch(0), tiny.random_batch(1, 5)):
+        (feed,) = tiny.feeds(batch)
+        session.program.dropout.draw(session.scope, session.place, feed, np.uint64(3))
+        (used,) = session.executor.run(session.program.main, feed=feed, fetch_list=[last], scope=session.scope)
+        assert int(used[0]) == pool.size(feed)
+
+
+def test_losses_follow_the_key_alone():
+    def losses(keys):
+        session = tiny.Session(model=tiny.MODEL_WITH_DROPOUT)
+        (feed,) = tiny.feeds(tiny.random_batch(0))
+        found = []
+        for key in keys:
+            paddle.seed(len(found))  # Paddle's generator has no part in it
+            session.program.dropout.draw(session.scope, session.place, feed, np.uint64(key))
+            found.append(
+                session.executor.run(
+                    session.program.main, feed=feed, scope=session.scope, fetch_list=["training_metrics"]
+                )[0][1]
+            )
+        return np.diff(found, prepend=0.0)
+
+    one, again, other = losses([1, 2]), losses([1, 2]), losses([3, 2])
+    assert one.tobytes() == again.tobytes()
+    assert one[0] != other[0]
+
+
+def test_on_a_gpu_operators_draw_from_paddles_seeded_generator():
+    main = static.Program()
+    with static.program_guard(main, static.Program()):
+        x = static.data("x", [-1, 1_000])
+        out = F.dropout(x, 0.5)
+    found = dropout_of(main, (0.5, 0.0), "gpu")
+    executor, feed = static.Executor(CPU), {"x": np.ones((1, 1_000), "float32")}
+    drawn = []
+    for key in (1, 1, 2):
+        found.draw(static.global_scope(), CPU, feed, np.uint64(key))
+        drawn.append(executor.run(main, feed=feed, fetch_list=[out])[0])
+    assert [op.type for op in main.global_block().ops] == ["dropout"] and not found.pools
+    assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
+
+
+def test_without_dropout_nothing_is_drawn():
+    found = dropout_of(static.Program(), (0.0, 0.0), "cpu")
+    assert not found.pools and not found.seeds_paddle
+
+
+# Statistics: bounds are 5 standard deviations, and the numbers are always the same.
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9, 0.001])
+def test_the_rate_is_that_of_the_model(rate):
+    drawn = masks_of(pool(rate, 4_000_000), 1, "rate")
+    assert set(np.unique(drawn)) == {0, 1}
+    assert abs((drawn == 0).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / drawn.size)
+    blocks = (drawn[: drawn.size // 1000 * 1000].reshape(-1, 1000) == 0).sum(axis=1)  # binomial: variance n p (1 - p)
+    assert abs(blocks.var() / (1000 * rate * (1 - rate)) - 1) < 5 * np.sqrt((2 + 1 / (1000 * rate)) / len(blocks))
+
+
+def test_masks_are_uncorrelated_with_their_neighbours_and_with_other_places_steps_and_ranks():
+    def correlation(one, other):
+        return abs(np.corrcoef(one, other)[0, 1]) * np.sqrt(len(one))
+
+    drawn = masks_of(pool(), 42, "dropout", 0, 0, 0)
+    for distance in (1, 2, 3, 4, 32, 256, 1024, 4096, 128 * 256, 500_000):  # also the sizes of rows and of places
+        assert correlation(drawn[:-distance], drawn[distance:]) < 5, distance
+    for other in ((43, 0, 0, 0), (42, 1, 0, 0), (42, 0, 1, 0), (42, 0, 0, 1)):
+        assert correlation(drawn, masks_of(pool(), other[0], "dropout", *other[1:])) < 5, other
+    assert (
+        correlation(drawn, masks_of(MaskPool("masks of another rate", 0.1, pool().places), 42, "dropout", 0, 0, 0)) < 5
+    )
+
+
+def test_runs_of_dropped_elements_are_as_long_as_by_chance():
+    dropped = masks_of(pool(0.5), 3, "runs") == 0
+    changes = np.flatnonzero(np.diff(dropped))
+    lengths = np.diff(changes)
+    for length in range(1, 9):
+        expected = len(lengths) * 0.5**length
+        assert abs((lengths == length).sum() - expected) < 5 * np.sqrt(expected), length
