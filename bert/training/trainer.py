@@ -132,23 +132,22 @@ class Trainer:
                 self._throughput.pause()
                 if self._is_every(run.rank_check_freq):
                     check_ranks(self._program, self._device, self._step)
-                is_best = is_saved = False
+                is_best = False
                 if self._step == run.max_steps and self._evaluate is not None:
                     self._save()  # first, so that nothing that ends the evaluation can lose an update
-                    is_saved = self._held_out.metric is None  # otherwise the evaluation adds to what is carried
                 if self._step == run.max_steps or self._is_every(run.eval_freq):
                     is_best = self.evaluate()
-                is_due = self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best
-                if is_due and not is_saved:
+                if self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best:
                     self._save()
                 self._log_saves()
                 self._throughput.start()
         finally:
             batches.close()
-        self._checkpoints.finish()
-        self._log_saves()
         if self._step == start_step:  # the run was stopped between its last save and its summary
             self.evaluate()
+            self._save()
+        self._checkpoints.finish()
+        self._log_saves()
         return self._outcome()
 
     def evaluate(self) -> bool:
