@@ -11,6 +11,7 @@ from typing import Any
 
 from bert.config.training_settings import OptimizerSettings, PrecisionSettings
 from bert.model.dropout import Dropout, dropout_of
+from bert.model.gradient_accumulation import AccumulatedGradients
 from bert.model.objectives import Objective
 from bert.model.optimization import create_optimizer
 from bert.randomness import stream_key
@@ -167,16 +168,15 @@ def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_
     # Fuse the all-reduces of many gradients; Paddle does it only without gradient merge.
     strategy.fuse_all_reduce_ops = True
     strategy.fuse_grad_size_in_num = GRADIENTS_PER_ALL_REDUCE
-    if gradient_accumulation_steps > 1:
-        strategy.gradient_merge = True
-        strategy.gradient_merge_configs = {"k_steps": gradient_accumulation_steps, "avg": True}
     # Decorated here because Fleet's AMP supports neither bfloat16 nor master weights.
-    optimizer = _decorate(inner, precision) if precision.amp else inner
+    optimizer = decorated = _decorate(inner, precision) if precision.amp else inner
+    if gradient_accumulation_steps > 1:
+        optimizer = AccumulatedGradients(decorated, inner, gradient_accumulation_steps)
     fleet_optimizer = paddle.distributed.fleet.distributed_optimizer(optimizer, strategy)
     # Fleet prints the list of its meta-optimizers on every call.
     with gloo_on_cpu(group), redirect_stdout(StringIO()):
         fleet_optimizer.minimize(loss)
-    return optimizer if optimizer is not inner else None
+    return decorated if decorated is not inner else None
 
 
 def _seed_initializers(startup: static.Program, seed: int) -> None:

@@ -4,12 +4,14 @@ Schedule, guard and counters are part of the graph: an update with non-finite gr
 and does not advance the learning rate, without a transfer to the host at every step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from bert.config.training_settings import OptimizerSettings
+from bert.model.gradient_accumulation import order
 from bert.runtime.paddle_api import paddle, static, write_variable
 
 LEARNING_RATE = "learning_rate"
@@ -54,8 +56,13 @@ def decays(parameter_name: str) -> bool:
 
 
 class _GuardedUpdate:
-    """Mixin for a Paddle optimizer: one global norm serves the guard, the clipping and the log."""
+    """Mixin for a Paddle optimizer: one global norm serves the guard, the clipping and the log.
 
+    Attributes:
+        parts_of: name of a buffer, which is passed as a gradient -> (parameter, its part of the buffer).
+    """
+
+    parts_of: Mapping[str, Sequence] = MappingProxyType({})
     max_grad_norm: float
     num_scheduled_steps: int
     _found_inf_on_host: bool
@@ -68,19 +75,35 @@ class _GuardedUpdate:
         params_grads = sorted(params_grads, key=lambda pair: pair[0].name)
         with program._optimized_guard([]):
             gradients = [gradient for _, gradient in params_grads]
-            norm = _global_norm(gradients)
+            norm = _global_norm(self._terms_of_norm(params_grads))
             found_inf = self._get_auxiliary_var("found_inf")
             if found_inf is None:  # without loss scaling, float32 and bfloat16 would otherwise train on with NaN
                 found_inf = paddle.logical_not(paddle.isfinite(norm))
                 self._set_auxiliary_var("found_inf", _on_host(found_inf) if self._found_inf_on_host else found_inf)
             if self.max_grad_norm > 0:
                 _scale_in_place(gradients, self.max_grad_norm / paddle.clip(norm, min=self.max_grad_norm))
+            params_grads = self._parts(params_grads)
             paddle.assign(norm.reshape([1]), _persistable(GRADIENT_NORM, "float32"))
             self._learning_rate_map[program] = _scheduled_learning_rate(self.num_scheduled_steps)
         operators = super().apply_gradients(params_grads)  # type: ignore[misc]
         with program._optimized_guard([]):
             _count_update(found_inf)
         return operators
+
+    def _terms_of_norm(self, params_grads) -> list:
+        """The gradients whose squares are summed: of buffers in half precision the parts, as the sum has its range."""
+        whole = [gradient for _, gradient in params_grads if gradient.dtype == paddle.float32]
+        half = [pair for pair in params_grads if pair[1].dtype != paddle.float32]
+        return [*whole, *(gradient for _, gradient in self._parts(half))]
+
+    def _parts(self, params_grads) -> list:
+        """(parameter, gradient) of each parameter: buffers are replaced by their parts, to be read from here on."""
+        buffers = [gradient for _, gradient in params_grads if gradient.name in self.parts_of]
+        if not buffers:
+            return params_grads
+        pairs = [pair for buffer in buffers for pair in self.parts_of[buffer.name]]
+        order(static.default_main_program().current_block(), buffers, [part for _, part in pairs])
+        return sorted(pairs, key=lambda pair: pair[0].name)
 
 
 class GuardedLamb(_GuardedUpdate, paddle.optimizer.Lamb):

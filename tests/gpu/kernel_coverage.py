@@ -14,7 +14,7 @@ from tests.gpu.program_memory import dtype_of
 # They run as they are: control flow, set-up of NCCL, an edge between operators.
 WITHOUT_KERNELS = ("feed", "fetch", "conditional_block", "c_gen_nccl_id", "c_comm_init", "depend")
 # They look at no data: one kernel serves all types.
-OF_ANY_TYPE = ("c_sync_calc_stream", "c_sync_comm_stream")
+OF_ANY_TYPE = ("nop", "c_sync_calc_stream", "c_sync_comm_stream")
 # Operators that read several floating types at once, and how their kernels are written for it.
 OF_SEVERAL_TYPES = {
     "layer_norm": "scale and bias in float32 or in the type of x",

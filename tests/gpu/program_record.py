@@ -80,13 +80,19 @@ def memory(program, sizes: Mapping[str, int]) -> dict[str, str | int | list[str]
     """Memory of one rank in MB (10^6 bytes): what persists, and the temporaries of a micro-step at their maximum."""
     persistable = {variable.name for variable in program.main.list_vars() if variable.persistable}
     master = {name for key, name in program.optimizer_state.items() if key.endswith("/master_weight")}
+    parts = {
+        name
+        for op in program.startup.global_block().ops
+        if op.type == "coalesce_tensor"
+        for name in op.output("Output")
+    }
     groups = {
         "parameters": set(program.parameters),
         "master weights": master,
         "optimizer moments": set(program.optimizer_state.values()) - master,
-        "accumulated gradients": {name for name in persistable if name.endswith("@GradientMerge")},
+        "accumulated gradients": {name for name in persistable if name.endswith("@GradientMerge")} - parts,
     }
-    groups["other persistables"] = persistable - set().union(*groups.values())
+    groups["other persistables"] = persistable - set().union(parts, *groups.values())
     total = {kind: sum(sizes.get(name, 0) for name in names) for kind, names in groups.items()}
     moments = list(walk(program.main, dict(sizes)))
     worst = max(moments, key=lambda moment: moment.live_bytes)

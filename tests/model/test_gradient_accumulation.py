@@ -1,0 +1,108 @@
+"""Accumulated gradients in one buffer: the same memory as their parts, the same results as Paddle's accumulation."""
+
+import numpy as np
+import pytest
+
+import program
+from bert.config.training_settings import OptimizerSettings, PrecisionSettings
+from bert.model.gradient_accumulation import ALIGNMENT, AccumulatedGradients
+from bert.model.objectives import PretrainingObjective
+from bert.runtime.paddle_api import paddle
+from tests.support import tiny
+
+ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
+BUFFER = "float32@GradientMerge"
+PART = "{}@GRAD@GradientMerge"
+
+
+class OnePerParameter(AccumulatedGradients):
+    """Paddle's own accumulation: operators for each parameter."""
+
+    apply_gradients = paddle.incubate.optimizer.GradientMergeOptimizer.apply_gradients
+
+
+def trained(monkeypatch, kind, precision, optimizer, overflows: int | None):
+    """A session after six updates, one of which may overflow, of a program that is built now."""
+    with monkeypatch.context() as patched:
+        patched.setattr(program, "AccumulatedGradients", kind)
+        patched.setattr(tiny, "build", program.build_training_program)
+        session = tiny.Session(precision=precision, optimizer=optimizer, micro_steps=3)
+    for step in range(6):
+        micro_batches = tiny.feeds(tiny.random_batch(step, 12), 3)
+        if step == overflows:
+            micro_batches[1] = tiny.overflowing(micro_batches[1])
+        session.update(micro_batches)
+    return session
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("optimizer", [tiny.LAMB, ADAMW], ids=["Lamb", "AdamW"])
+@pytest.mark.parametrize("precision", [tiny.FLOAT32, tiny.FLOAT16], ids=["float32", "float16"])
+def test_one_buffer_trains_as_gradients_of_their_own(monkeypatch, precision, optimizer):
+    merged, apart = (
+        trained(monkeypatch, kind, precision, optimizer, 4) for kind in (AccumulatedGradients, OnePerParameter)
+    )
+    assert tiny.relative_difference(merged.parameters(), apart.parameters()) < 1e-5
+    assert merged.value("gradient_norm") == pytest.approx(apart.value("gradient_norm"), rel=1e-6)
+    assert merged.value("skipped_updates") == apart.value("skipped_updates") == 1
+    counts = [sum(len(block.ops) for block in session.program.main.blocks) for session in (merged, apart)]
+    assert counts[0] < counts[1] - 3 * len(merged.program.parameters)
+
+
+def test_the_parts_are_the_memory_of_the_buffer_between_micro_steps():
+    session = tiny.Session(micro_steps=3)
+    micro_batches = tiny.feeds(tiny.random_batch(0, 12), 3)
+    names = session.program.parameters
+    for feed in micro_batches[:2]:
+        session.executor.run(session.program.main, feed=feed, scope=session.scope)
+        parts = {name: session.read(PART.format(name)) for name in names}
+        assert all(part.any() for name, part in parts.items() if not name.endswith("key.bias"))
+        buffer = session.read(BUFFER)
+        squares = sum(np.square(part.astype("float64")).sum() for part in parts.values())
+        assert np.square(buffer.astype("float64")).sum() == pytest.approx(squares, rel=1e-12)
+    session.write(BUFFER, np.ones_like(buffer))
+    assert all((session.read(PART.format(name)) == 1).all() for name in names)
+
+
+def test_the_parts_are_aligned_and_the_buffer_holds_nothing_else():
+    session = tiny.Session(micro_steps=3)
+    sizes = [session.read(name).size for name in session.program.parameters]
+    assert session.read(BUFFER).size == sum(-(-size * 4 // ALIGNMENT) * ALIGNMENT // 4 for size in sizes)
+
+
+def test_the_executor_is_told_what_is_before_and_after_the_buffer():
+    """It orders by names: without `nop` an update might read its part before the buffer is clipped."""
+    session = tiny.Session(micro_steps=3)
+    main, update = session.program.main.blocks
+    parts = {PART.format(name) for name in session.program.parameters}
+    (summed,) = (op for op in main.ops if op.type == "nop")
+    assert set(summed.input("X")) == parts and summed.output("Out") == [BUFFER]
+    conditional = next(op for op in main.ops if op.type == "conditional_block")
+    assert {BUFFER, *parts} <= {*conditional.input("Input"), *conditional.output("Out")}
+    assert BUFFER in conditional.input("Input")
+    clipped, updated = (op for op in update.ops if op.type == "nop")
+    assert clipped.input("X") == [BUFFER] and set(clipped.output("Out")) == parts
+    assert set(updated.output("Out")) == {BUFFER, *parts}
+    order = [op.type for op in update.ops]
+    first, last = order.index("lamb"), len(order) - order[::-1].index("lamb")
+    places = [index for index, op in enumerate(order) if op == "nop"]
+    assert order.index("elementwise_mul") < places[0] < first < last <= places[1]
+
+
+def test_gradients_in_half_precision_are_summed_part_by_part_in_the_norm():
+    """The sum of all squares of a buffer in float16 must not have to fit into float16."""
+    session = program.build_training_program(
+        PretrainingObjective(tiny.MODEL),
+        tiny.LAMB,
+        PrecisionSettings(amp=True, use_pure_fp16=True),
+        tiny.ONE_RANK,
+        gradient_accumulation_steps=2,
+        num_scheduled_steps=3,
+    )
+    _, update = session.main.blocks
+    half = paddle.float16 if paddle.is_compiled_with_cuda() else paddle.float32
+    for op in update.ops:
+        if op.type == "squared_l2_norm":
+            name = op.input("X")[0]
+            assert (update._find_var_recursive(name).dtype == paddle.float16) <= (not name.startswith("float16@"))
+    assert {update._find_var_recursive(op.input("Grad")[0]).dtype for op in update.ops if op.type == "lamb"} >= {half}
