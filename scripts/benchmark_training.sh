@@ -12,12 +12,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/setup.sh
 
 find_python requirements-test.txt
-venv=${BERT_TORCH_VENV:-.venv-torch}
-if [[ ! -e "$venv/.complete" ]]; then
-  echo "Installing PyTorch and transformers into $venv (once, some minutes)" >&2
-  "$PYTHON" -m venv "$venv"
-  "$venv/bin/pip" install --quiet ${BERT_TORCH_WHEELS:+--find-links "${BERT_TORCH_WHEELS}"} \
-    -r tests/benchmarks/requirements-torch.txt
-  touch "$venv/.complete"
-fi
-exec "$PYTHON" -m tests.benchmarks.compare_training --torch-python "$venv/bin/python" "$@"
+find_torch
+exec "$PYTHON" -m tests.benchmarks.compare_training --torch-python "${TORCH_PYTHON}" "$@"

@@ -84,6 +84,19 @@ launch() {
   exec "${PYTHON}" -m bert.launching "$@"
 }
 
+# Sets TORCH_PYTHON to an interpreter with PyTorch and transformers, for comparisons: BERT_TORCH_VENV (default:
+# .venv-torch), made if it is missing; BERT_TORCH_WHEELS is a folder with wheels, searched before the package index.
+find_torch() {
+  local venv="${BERT_TORCH_VENV:-${REPOSITORY}/.venv-torch}"
+  export TORCH_PYTHON="${venv}/bin/python"
+  [[ ! -e "${venv}/.complete" ]] || return 0
+  echo "Installing PyTorch and transformers into ${venv} (once, some minutes)" >&2
+  "${PYTHON}" -m venv "${venv}"
+  "${venv}/bin/pip" install --quiet ${BERT_TORCH_WHEELS:+--find-links "${BERT_TORCH_WHEELS}"} \
+    -r "${REPOSITORY}/tests/benchmarks/requirements-torch.txt"
+  touch "${venv}/.complete"
+}
+
 set_up() {
   local requirements="${1:-$(runtime_requirements)}"
   [[ -f "${REPOSITORY}/${requirements}" ]] || fail "${requirements} must be one of" \

@@ -1,0 +1,349 @@
+"""The loss of this project's training beside that of an independent implementation, update by update.
+
+    bash scripts/run_learning_curve.sh --output-dir results/learning_curve
+
+Both start from the same random weights and read the same batches of phase 1, then of phase 2. Ours is
+`run_pretraining.py`, started as a user starts it: float32 on one rank, on two ranks with two micro-batches each, and in
+bfloat16. The other one is curve_torch.py: transformers' modules on PyTorch, LAMB and AdamW written from the papers.
+With --seeds both train with dropout from several seeds. D has the curves as JSON, a plot of each optimizer, and
+table.md.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from bert import REPOSITORY
+from bert.command_errors import command
+from bert.config.architecture import BUILT_IN_MODELS
+from bert.config.command_line import dump_yaml, resolve_config
+from bert.files import write_atomically
+from bert.pretraining.entry import ENTRY
+from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.tokenization.vocabulary import Vocabulary
+
+VOCABULARY_SIZE = 4_096
+LENGTHS = {1: 64, 2: 128}
+RATES = {"Lamb": {1: 6e-3, 2: 4e-3}, "AdamW": {1: 1e-3, 2: 5e-4}}
+COLUMNS = ("loss", "gradient_norm", "learning_rate")
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A way to run our training."""
+
+    name: str
+    ranks: int = 1
+    micro_batches: int = 1
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+VARIANTS = (
+    Variant("float32, 1 rank"),
+    Variant("float32, 2 ranks x 2 micro-batches", ranks=2, micro_batches=2),
+    Variant("bfloat16, 1 rank", settings={"amp": True, "amp_dtype": "bfloat16"}),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One optimizer, one seed, with or without dropout: a folder with batches, curves and weights."""
+
+    folder: Path
+    data: Path
+    optimizer: str
+    model: str
+    updates: int
+    batch_size: int
+    seed: int = 1
+    dropout: float = 0.0
+
+    def settings(self, phase: int) -> dict[str, Any]:
+        """Settings of one phase, but for batch size and folders."""
+        length = LENGTHS[phase]
+        return {
+            "phase": phase,
+            "bert_model": "bert",
+            "config_file": str(self.folder / "model.json"),
+            "input_dir": str(self.data / f"phase{phase}"),
+            "vocab_file": str(self.data / "vocab.txt"),
+            "max_seq_length": length,
+            "max_predictions_per_seq": length * 20 // 128,
+            "masking": "static",
+            "num_workers": 0,
+            "global_batch_size": self.batch_size,
+            "optimizer": self.optimizer,
+            "learning_rate": RATES[self.optimizer][phase],
+            "warmup_proportion": 0.1,
+            "max_steps": self.updates,
+            "log_freq": 1,
+            "seed": self.seed,
+            "visualdl": False,
+            "device": "cpu",
+            "num_steps_per_checkpoint": self.updates,
+        }
+
+    def architecture(self) -> dict[str, Any]:
+        model = BUILT_IN_MODELS[self.model].model_dump()
+        vocabulary = Vocabulary.from_file(self.data / "vocab.txt")
+        drop = {"hidden_dropout_prob": self.dropout, "attention_probs_dropout_prob": self.dropout}
+        padded = -(-len(vocabulary.tokens) // 8) * 8
+        return model | drop | {"vocab_size": padded, "max_position_embeddings": max(LENGTHS.values())}
+
+    def write_task(self, threads: int) -> None:
+        """Write what curve_torch.py reads: the settings, and the batches as our loader gives them."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "model.json").write_text(json.dumps(self.architecture()))
+        phases = {}
+        for phase in LENGTHS:
+            config = resolve_config(self.settings(phase) | {"batch_size": self.batch_size}, ENTRY)
+            update = config.optimizer.model_dump()
+            names = ("optimizer", "learning_rate", "weight_decay", "epsilon", "beta1", "beta2", "max_grad_norm")
+            phases[phase] = {name: update[name] for name in names}
+            phases[phase] |= {"warmup_steps": config.warmup_steps(), "steps": self.updates}
+            arrays = {
+                f"{number}/{name}": value
+                for number, batch in enumerate(_batches(config, self.updates))
+                for name, value in batch.items()
+            }
+            np.savez(self.folder / f"batches-phase{phase}.npz", **arrays)
+        task = {"model": self.architecture(), "seed": self.seed, "threads": threads, "phases": phases}
+        (self.folder / "task.json").write_text(json.dumps(task, indent=1))
+
+    def run_ours(self, variant: Variant) -> dict[int, list[dict[str, float]]]:
+        """Train both phases -> the rows of each; finished ones are read."""
+        output = self.output(variant)
+        initial = {"from_pretrained_params": str(self.folder / "initial")}
+        for phase in LENGTHS:
+            settings = self.settings(phase) | variant.settings | initial | {"output_dir": str(output)}
+            settings |= {"batch_size": self.batch_size // variant.ranks // variant.micro_batches}
+            settings |= {"report_file": str(output / "report.json")}
+            initial = {"from_phase1_final_params": str(self.checkpoint(variant, 1))}
+            if not (output / f"phase{phase}/summary.json").exists():
+                file = self.folder / "settings.yaml"
+                file.write_text(dump_yaml(resolve_config(settings, ENTRY)), encoding="utf-8")
+                launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node", str(variant.ranks)]
+                launcher += ["--log_dir", str(output / "ranks")]
+                _run([sys.executable, *(launcher if variant.ranks > 1 else ()), "run_pretraining.py", "--config", file])
+        return {phase: _rows(output / f"phase{phase}/metrics.jsonl") for phase in LENGTHS}
+
+    def output(self, variant: Variant) -> Path:
+        return self.folder / "ours" / variant.name.replace(",", "").replace(" ", "_")
+
+    def checkpoint(self, variant: Variant, phase: int) -> Path:
+        """Folder of the last checkpoint of a phase."""
+        return self.output(variant) / "bert" / f"phase{phase}" / str(self.updates)
+
+    def run_torch(self, python: Path) -> dict[int, list[dict[str, float]]]:
+        """Train both phases with PyTorch, unless that is done -> the rows of each."""
+        result = self.folder / "torch.json"
+        if not result.exists():
+            _run([python, "-m", "tests.benchmarks.curve_torch", "train", self.folder])
+        return {int(phase): rows for phase, rows in json.loads(result.read_text()).items()}
+
+    def parameter_difference(self, variant: Variant, phase: int) -> float:
+        """L2 norm of the difference of all parameters after a phase, relative to that of the parameters."""
+        ours = load_file(self.checkpoint(variant, phase) / "bert_paddle.safetensors")
+        squares = np.zeros(2)
+        with np.load(self.folder / f"torch-phase{phase}.npz") as theirs:
+            for name in theirs.files:
+                if name not in ours:
+                    raise ValueError(f"{name}: a parameter of the PyTorch model that our checkpoint lacks")
+                there = theirs[name].T if ours[name].shape != theirs[name].shape or _is_matrix(name) else theirs[name]
+                squares += [np.sum((ours[name] - there.astype("float64")) ** 2), np.sum(there.astype("float64") ** 2)]
+        return float(np.sqrt(squares[0] / squares[1]))
+
+
+def _is_matrix(name: str) -> bool:
+    """Whether PyTorch keeps the transposed weight of a linear layer under this name."""
+    return name.endswith(".weight") and "embeddings" not in name and "LayerNorm" not in name
+
+
+def _batches(config: Any, count: int) -> Iterator[dict[str, np.ndarray]]:
+    """The global batches of the first updates; masked positions without those that fill up."""
+    vocabulary = Vocabulary.from_file(config.data.vocab_file)
+    dataset = PretrainingDataset(config.data.input_dir, vocabulary, config.data, seed=config.run.seed)
+    size = config.batch.global_batch_size
+    batches = PretrainingLoader(dataset, global_batch_size=size, micro_batch_size=size).batches()
+    for _ in range(count):
+        (batch,) = next(batches).micro_batches
+        feed, real = batch.feed, batch.feed["masked_lm_weights"] > 0
+        whole = ("input_ids", "token_type_ids", "attention_mask", "next_sentence_labels")
+        found = {name: feed[name].astype(np.int32) for name in whole}
+        yield found | {"positions": feed["masked_lm_positions"][real], "labels": feed["masked_lm_labels"][real]}
+    batches.close()
+
+
+def _rows(file: Path) -> list[dict[str, float]]:
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return [row for row in rows if "loss" in row]
+
+
+def _run(words: list[Any]) -> None:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [str(word) for word in words], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stdout + done.stderr)[-3000:]
+        raise ValueError(f"{' '.join(map(str, words))} ended with exit code {done.returncode}: {said}")
+
+
+def differences(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> dict[str, float]:
+    """Largest differences over all updates: of the loss in nats, of gradient norm and rate relative to theirs."""
+    assert len(ours) == len(theirs), (len(ours), len(theirs))
+    left, right = (np.array([[row[name] for name in COLUMNS] for row in rows]) for rows in (ours, theirs))
+    loss, norm, rate = np.abs(left - right).T
+    return {
+        "loss": float(loss.max()),
+        "relative_loss": float((loss / right[:, 0]).max()),
+        "gradient_norm": float((norm / right[:, 1]).max()),
+        "learning_rate": float((rate / np.maximum(right[:, 2], 1e-12)).max()),
+    }
+
+
+def make_data(folder: Path, megabytes: int) -> None:
+    """Text of this machine, a vocabulary and the shards of both phases, each made once."""
+    corpus, vocabulary = folder / "corpus", folder / "vocab.txt"
+    if not (corpus / "report.json").exists():
+        _module("data.examples.sample_corpus", "--output-dir", corpus, "--max-megabytes", megabytes)
+    source = corpus / "train/source"
+    if not vocabulary.exists():
+        _module("data.train_vocabulary", "--input", source, "--vocab-size", VOCABULARY_SIZE, "--output", vocabulary)
+    for phase, length in LENGTHS.items():
+        flags = ["--text", source, "--sink", folder / f"phase{phase}", "--vocab-file", vocabulary, "--num-shards", 2]
+        flags += ["--target-seq-length", length, "--masking", "static", "--max-predictions-per-seq", length * 20 // 128]
+        _module("data.preprocess_bert_pretrain", *flags)
+
+
+def _module(name: str, *words: object) -> None:
+    _run([sys.executable, "-m", name, *words])
+
+
+def compare(comparison: Comparison, python: Path, variants: tuple[Variant, ...], threads: int) -> list[dict[str, Any]]:
+    """Run one comparison -> a row per variant and phase; its plot is beside its curves."""
+    comparison.write_task(threads)
+    if not (comparison.folder / "initial").exists():
+        _run([python, "-m", "tests.benchmarks.curve_torch", "initial", comparison.folder])
+    theirs = comparison.run_torch(python)
+    rows, curves = [], {"transformers on PyTorch": theirs}
+    for variant in variants:
+        print(f"{comparison.optimizer}: {variant.name}", file=sys.stderr, flush=True)
+        ours = curves[variant.name] = comparison.run_ours(variant)
+        for phase in LENGTHS:
+            row = {"optimizer": comparison.optimizer, "variant": variant.name, "phase": phase}
+            row |= differences(ours[phase], theirs[phase])
+            row["parameters"] = comparison.parameter_difference(variant, phase)
+            row |= {"last_loss": _last(ours[phase]), "their_last_loss": _last(theirs[phase])}
+            rows.append(row)
+    plot(curves, comparison)
+    return rows
+
+
+def _last(rows: list[dict[str, float]]) -> float:
+    """Mean loss of the last tenth of the updates."""
+    return float(np.mean([row["loss"] for row in rows[-max(1, len(rows) // 10) :]]))
+
+
+def plot(curves: dict[str, dict[int, list[dict[str, float]]]], comparison: Comparison) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(8, 7), sharex=True, height_ratios=[2, 1])
+    losses = {name: [row["loss"] for phase in LENGTHS for row in rows[phase]] for name, rows in curves.items()}
+    theirs, *ours = losses.items()
+    upper.plot(theirs[1], color="black", linewidth=2.5, label=theirs[0])
+    for name, values in ours:
+        upper.plot(values, linewidth=1, label=name)
+        lower.semilogy(np.abs(np.array(values) - np.array(theirs[1])) + 1e-9, linewidth=1, label=name)
+    upper.set_ylabel("training loss (nats)")
+    upper.set_title(f"{comparison.model}, {comparison.optimizer}: phase 1, then phase 2")
+    upper.legend()
+    lower.set_ylabel("difference (nats)")
+    lower.set_xlabel("update")
+    figure.tight_layout()
+    figure.savefig(comparison.folder / "curve.png", dpi=100)
+    pyplot.close(figure)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown; each figure is the largest over the updates of a phase, the parameters' that after the phase."""
+    lines = [
+        "| optimizer | ours | phase | loss: nats, relative | gradient norm | rate | parameters | last loss, theirs |"
+    ]
+    lines.append("|---" * 8 + "|")
+    for row in rows:
+        lines.append(
+            f"| {row['optimizer']} | {row['variant']} | {row['phase']} | {row['loss']:.1e}, {row['relative_loss']:.1e} "
+            f"| {row['gradient_norm']:.1e} | {row['learning_rate']:.1e} | {row['parameters']:.1e} "
+            f"| {row['last_loss']:.4f}, {row['their_last_loss']:.4f} |"
+        )
+    return "\n".join(lines)
+
+
+def seeds_table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: mean and standard deviation over the seeds of the last losses, with dropout."""
+    lines = [
+        "| optimizer | phase | seeds | ours | theirs | difference of the means / their deviation |",
+        "|---" * 6 + "|",
+    ]
+    for optimizer, phase in sorted({(row["optimizer"], row["phase"]) for row in rows}):
+        chosen = [row for row in rows if (row["optimizer"], row["phase"]) == (optimizer, phase)]
+        ours, theirs = (np.array([row[name] for row in chosen]) for name in ("last_loss", "their_last_loss"))
+        spread, deviation = (values.std(ddof=1) if len(chosen) > 1 else np.nan for values in (ours, theirs))
+        lines.append(
+            f"| {optimizer} | {phase} | {len(chosen)} | {ours.mean():.4f} +- {spread:.4f} "
+            f"| {theirs.mean():.4f} +- {deviation:.4f} | {abs(ours.mean() - theirs.mean()) / deviation:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch-python", type=Path, required=True, help="interpreter with torch and transformers")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    parser.add_argument("--model", default="bert-mini", choices=sorted(BUILT_IN_MODELS))
+    parser.add_argument("--optimizers", nargs="+", default=list(RATES), choices=list(RATES))
+    parser.add_argument("--updates", type=int, default=300, help="of each phase")
+    parser.add_argument("--batch-size", type=int, default=32, help="sequences per update")
+    parser.add_argument("--seeds", type=int, default=0, help="so many trainings with dropout 0.1, ours and theirs")
+    parser.add_argument("--megabytes", type=int, default=5, help="of text")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of PyTorch")
+    arguments = parser.parse_args(argv)
+    with command(arguments.output_dir, "interrupted; the same command resumes"):
+        folder = arguments.output_dir.resolve()
+        make_data(folder / "data", arguments.megabytes)
+
+        def rows_of(variants: tuple[Variant, ...], seeds: range, dropout: float) -> list[dict[str, Any]]:
+            found = []
+            for optimizer in arguments.optimizers:
+                for seed in seeds:
+                    place = folder / f"{optimizer}-seed{seed}{'-dropout' if dropout else ''}"
+                    sizes = arguments.model, arguments.updates, arguments.batch_size
+                    one = Comparison(place, folder / "data", optimizer, *sizes, seed, dropout)
+                    found += compare(one, arguments.torch_python, variants, arguments.threads)
+            return found
+
+        rows = rows_of(VARIANTS, range(1, 2), 0.0)
+        text = table(rows)
+        seeded = rows_of(VARIANTS[:1], range(1, arguments.seeds + 1), 0.1) if arguments.seeds else []
+        if seeded:
+            text += "\n\n" + seeds_table(seeded)
+        write_atomically(folder / "results.json", json.dumps({"rows": rows, "dropout": seeded}, indent=1).encode())
+        write_atomically(folder / "table.md", (text + "\n").encode())
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
