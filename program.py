@@ -15,7 +15,7 @@ from bert.model.gradient_accumulation import AccumulatedGradients
 from bert.model.objectives import Objective
 from bert.model.optimization import create_optimizer
 from bert.randomness import stream_key
-from bert.runtime.distributed import Group, gloo_on_cpu, remove_stream_operators
+from bert.runtime.distributed import Group, fit_to_gloo, gloo_on_cpu
 from bert.runtime.paddle_api import paddle, static, unique_name
 
 # Sums of the objective's `metric_names` between two log lines: one persistable float64 vector on the device, so that
@@ -102,9 +102,8 @@ def build_training_program(
     _seed_initializers(startup, seed)
     model = objective.model
     dropout = dropout_of(main, (model.hidden_dropout_prob, model.attention_probs_dropout_prob), group.device)
-    if group.device == "cpu" and group.world_size > 1:
-        remove_stream_operators(main)
-        remove_stream_operators(startup)
+    fit_to_gloo(main, group)
+    fit_to_gloo(startup, group)
     return TrainingProgram(
         objective,
         main,

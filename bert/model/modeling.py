@@ -8,7 +8,7 @@ layers are [in, out], as in Paddle.
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
 from bert.model.attention import Layout, PaddedSequences
-from bert.runtime.paddle_api import core, nn, paddle
+from bert.runtime.paddle_api import core, nn, paddle, truncated_normal
 
 F = nn.functional
 PLAIN = FusedKernels()
@@ -62,7 +62,7 @@ def add_bias(x, bias):
 
 
 def _normal(config: BertConfig, name: str) -> paddle.ParamAttr:
-    return paddle.ParamAttr(name=name, initializer=nn.initializer.TruncatedNormal(std=config.initializer_range))
+    return paddle.ParamAttr(name=name, initializer=truncated_normal(config.initializer_range))
 
 
 def _zeros(name: str) -> paddle.ParamAttr:

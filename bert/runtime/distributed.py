@@ -1,26 +1,20 @@
 """Ranks and their communication: Fleet, the PADDLE_* variables, NCCL on GPUs and Gloo on CPU.
 
 `python -m paddle.distributed.launch` starts one process per rank and describes the group in the environment. On GPUs
-Fleet does the rest. On CPU, Paddle 2.6.2 has Gloo kernels for `c_allreduce_sum` and `c_broadcast`, but Fleet always
-creates an NCCL communicator. `gloo_on_cpu` prevents that, so the same program runs on both.
+Fleet does the rest. On CPU its programs run too: all-reduce and broadcast have Gloo kernels, but Fleet always creates
+an NCCL communicator. `gloo_on_cpu` prevents that, and `fit_to_gloo` fits the programs.
 """
 
 import os
-import socket
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext, redirect_stderr
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
 
 import numpy as np
-import psutil
 
-from bert.runtime.paddle_api import CollectiveHelper, core, paddle, static
-
-# Operators that synchronise CUDA streams; they have no CPU kernel, and a CPU has nothing to synchronise.
-_STREAM_OPERATORS = ("c_sync_calc_stream", "c_sync_comm_stream", "c_wait_compute", "c_wait_comm")
+from bert.runtime import gloo
+from bert.runtime.paddle_api import IS_PADDLE_3, CollectiveHelper, core, paddle, static
 
 
 @dataclass(frozen=True)
@@ -55,71 +49,19 @@ def group_from_environment(device: str) -> Group:
 
 def initialize(group: Group) -> None:
     """Join the group: Gloo's rendezvous on CPU, which rank 0's endpoint serves, and Fleet's environment."""
-    if group.world_size > 1 and group.device == "cpu":
-        endpoint = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
-        interface = interface_of(os.environ["PADDLE_TRAINER_ENDPOINTS"], group.rank)
-        # The rendezvous server writes http.log into the current folder, and its clients print while they wait.
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            chdir(folder),
-            redirect_stderr(StringIO()),
-            _gloo_interface(interface),
-        ):
-            paddle.distributed.gloo_init_parallel_env(group.rank, group.world_size, endpoint)
+    if _uses_gloo(group):
+        gloo.join(group.rank, os.environ["PADDLE_TRAINER_ENDPOINTS"].split(","))
     paddle.distributed.fleet.init(is_collective=True, log_level="ERROR")
-
-
-def interface_of(endpoints: str, rank: int) -> str:
-    """Name of the network interface of the rank's address; `lo` if all ranks are on one host.
-
-    Raises:
-        ValueError: no interface of this host has the rank's address.
-    """
-    addresses = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints.split(",")]
-    if len(set(addresses)) == 1:
-        return "lo"
-    found = {
-        address.address: name
-        for name, listed in psutil.net_if_addrs().items()
-        for address in listed
-        if address.family == socket.AF_INET
-    }
-    if addresses[rank] in found:
-        return found[addresses[rank]]
-    has = ", ".join(f"{address} on {name}" for address, name in found.items())
-    raise ValueError(
-        f"rank {rank} should be at {addresses[rank]}, which is not an address of this host ({has}); "
-        "pass one of these to paddle.distributed.launch with --host"
-    )
-
-
-def _gloo_interface(name: str) -> AbstractContextManager[None]:
-    """Make Paddle's Gloo use this network interface; Paddle 2.6.2 always leaves it at loopback."""
-    original = core.GlooParallelStrategy
-
-    def strategy():
-        made = original()
-        made.iface = name
-        return made
-
-    return _replaced(core, "GlooParallelStrategy", strategy)
-
-
-@contextmanager
-def _replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(holder, name)
-    setattr(holder, name, value)
-    try:
-        yield
-    finally:
-        setattr(holder, name, original)
 
 
 def finalize(group: Group) -> None:
     """Leave the group once all ranks have called this."""
-    if group.world_size > 1 and group.device == "cpu":
-        paddle.distributed.gloo_barrier()
-        paddle.distributed.gloo_release()
+    if _uses_gloo(group):
+        gloo.leave()
+
+
+def _uses_gloo(group: Group) -> bool:
+    return group.world_size > 1 and group.device == "cpu"
 
 
 def exchange_texts(group: Group, key: str, text: str) -> list[str]:
@@ -137,18 +79,30 @@ def exchange_texts(group: Group, key: str, text: str) -> list[str]:
 
 def gloo_on_cpu(group: Group) -> AbstractContextManager[None]:
     """Prevent Fleet's `minimize` from appending the NCCL communicator's operators on CPU ranks."""
-    if group.device != "cpu" or group.world_size == 1:
+    if not _uses_gloo(group):
         return nullcontext()
-    return _replaced(CollectiveHelper, "_init_communicator", lambda *args, **kwargs: None)
+    return gloo.replaced(CollectiveHelper, "_init_communicator", lambda *args, **kwargs: None)
 
 
-def remove_stream_operators(program) -> None:
-    """Remove the CUDA stream operators from every block of a program for CPU."""
-    for block in program.blocks:
-        for index in reversed(range(len(block.ops))):
-            if block.ops[index].type in _STREAM_OPERATORS:
-                block._remove_op(index, sync=False)
-        block._sync_with_cpp()
+def fit_to_gloo(program: static.Program, group: Group) -> None:
+    """Make a program that Fleet built for NCCL run on CPU ranks; nothing on GPUs and a single rank."""
+    if _uses_gloo(group):
+        gloo.fit_program(program)
+
+
+# What sums over the ranks and what copies rank 0's values: operator, its input and output, its attributes.
+if IS_PADDLE_3:
+    _SUM = ("all_reduce", "x", "out", {"ring_id": 0, "reduce_type": 0})
+    _BROADCAST = ("broadcast", "x", "out", {"ring_id": 0, "root": 0})
+else:
+    _SUM = ("c_allreduce_sum", "X", "Out", {"ring_id": 0, "use_calc_stream": True})
+    _BROADCAST = ("c_broadcast", "X", "Out", {"ring_id": 0, "root": 0, "use_calc_stream": True})
+
+
+def _append_in_place(block, collective: tuple, values) -> None:
+    """Append _SUM or _BROADCAST of a variable, in place: Gloo broadcasts in no other way."""
+    operator, read, written, attributes = collective
+    block.append_op(type=operator, inputs={read: values}, outputs={written: values}, attrs=attributes)
 
 
 class Collective:
@@ -192,38 +146,27 @@ class Collective:
         comparison, output = self._programs[key]
         return self.sum(np.array(self._executor.run(comparison, fetch_list=[output], scope=scope)[0]))
 
-    @staticmethod
-    def _build_comparison(program: static.Program, names: Sequence[str]):
+    def _build_comparison(self, program: static.Program, names: Sequence[str]):
         comparison = static.Program()
         with static.program_guard(comparison, static.Program()):
             block, counts = comparison.global_block(), []
             for name in names:
                 known = program.global_block().var(name)
                 mine = block.create_var(name=name, shape=known.shape, dtype=known.dtype, persistable=True)
-                theirs = paddle.assign(mine)  # Gloo broadcasts in place only
-                block.append_op(
-                    type="c_broadcast",
-                    inputs={"X": theirs},
-                    outputs={"Out": theirs},
-                    attrs={"ring_id": 0, "root": 0, "use_calc_stream": True},
-                )
+                theirs = paddle.assign(mine)
+                _append_in_place(block, _BROADCAST, theirs)
                 # not_equal would take two floats within 1e-8 for equal
                 differ = paddle.logical_or(mine > theirs, mine < theirs)
                 differ = paddle.logical_or(differ, paddle.logical_xor(paddle.isnan(mine), paddle.isnan(theirs)))
                 counts.append(paddle.cast(differ, "int64").sum().reshape([1]))
             output = paddle.concat(counts)
+        fit_to_gloo(comparison, self.group)
         return comparison, output
 
     def _build(self, dtype: str):
         program = static.Program()
         with static.program_guard(program, static.Program()):
-            data = static.data("values", [-1], dtype)
-            block = program.global_block()
-            output = block.create_var(name="sum_over_ranks", dtype=data.dtype, shape=[-1])
-            block.append_op(
-                type="c_allreduce_sum",
-                inputs={"X": data},
-                outputs={"Out": output},
-                attrs={"ring_id": 0, "use_calc_stream": True},
-            )
-        return program, output
+            total = paddle.assign(static.data("values", [-1], dtype))
+            _append_in_place(program.global_block(), _SUM, total)
+        fit_to_gloo(program, self.group)
+        return program, total

@@ -14,6 +14,9 @@ from pathlib import Path
 # glog's lines of level INFO and WARNING ("standalone executor is used") would hide those of the run.
 os.environ.setdefault("GLOG_minloglevel", "2")
 warnings.filterwarnings("ignore", message=".*Dynamic loss scaling for bfloat16.*")
+# Paddle 3.0 and 3.1 build programs of the old kind (ProgramDesc), which Fleet's strategies change, only if this is off.
+# Other versions do not know the flag, or ignore it. Paddle reads it when it is loaded.
+os.environ["FLAGS_enable_pir_api"] = "0"
 
 
 def _mkl_kernels(cpuinfo: str) -> str | None:
@@ -56,6 +59,14 @@ from paddle import nn, static  # noqa: E402
 from paddle.base import core, framework, unique_name  # noqa: E402
 from paddle.distributed.fleet.meta_optimizers.common import CollectiveHelper  # noqa: E402
 
+VERSION = tuple(int(part) for part in paddle.__version__.split(".")[:2] if part.isdecimal())
+if not (2, 6) <= VERSION <= (3, 1):
+    raise ValueError(
+        f"Paddle {paddle.__version__} must be 2.6, 3.0 or 3.1, whose programs Fleet's strategies can change; "
+        "pip install -r requirements.txt"
+    )
+IS_PADDLE_3 = VERSION[0] == 3
+
 # Importing Paddle gives the root logger a handler, which would show every message of a run a second time.
 logging.getLogger().handlers[:] = _handlers
 paddle.enable_static()
@@ -64,6 +75,7 @@ if not paddle.is_compiled_with_cuda():
     logging.getLogger("paddle.static.amp.fp16_lists").addFilter(lambda record: "On current" not in record.getMessage())
 
 __all__ = [
+    "IS_PADDLE_3",
     "CollectiveHelper",
     "core",
     "framework",
@@ -73,6 +85,7 @@ __all__ = [
     "read_variable",
     "set_cpu_threads",
     "static",
+    "truncated_normal",
     "unique_name",
     "write_variable",
 ]
@@ -88,6 +101,13 @@ def place_of(device: str):
 def default_device() -> str:
     """`gpu` if this Paddle has CUDA and sees a card, else `cpu`."""
     return "gpu" if paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0 else "cpu"
+
+
+def truncated_normal(std: float):
+    """The initializer N(0, std) cut at two standard deviations; with one seed the same bytes in every Paddle."""
+    # Paddle 2.6 cuts at -2 and 2 standard deviations; in Paddle 3 these bounds are values of the weights.
+    bounds = {"a": -2 * std, "b": 2 * std} if IS_PADDLE_3 else {}
+    return nn.initializer.TruncatedNormal(std=std, **bounds)
 
 
 def set_cpu_threads(num_threads: int) -> None:

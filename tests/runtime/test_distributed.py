@@ -6,10 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from bert.runtime.distributed import Collective, Group, group_from_environment, interface_of
+from bert.runtime.distributed import Collective, Group, group_from_environment
+from bert.runtime.gloo import interface_of
 from tests.support import tiny
 from tests.support.launching import RANKS, launch, launch_two_hosts
 
+ALL_REDUCES = {"c_allreduce_sum", "all_reduce"}  # 2.6 and 3.0, 3.1
 _spec = importlib.util.spec_from_file_location("cases", RANKS / "cases.py")
 cases = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(cases)
@@ -89,9 +91,10 @@ def test_optimizer_state_has_the_same_names_whatever_the_number_of_ranks(two_ran
 @pytest.mark.parametrize("name", ["float32_2_passes", "float16_3_passes", "adamw_2_passes"])
 def test_gradients_are_reduced_once_per_update_not_per_pass(two_ranks, name):
     main, update = results(two_ranks, name)[0]["operators"]
-    assert "c_allreduce_sum" not in main
-    assert update.count("c_allreduce_sum") == 1
-    assert update.index("scale") < update.index("c_allreduce_sum") < update.index("squared_l2_norm")
+    sums = [number for number, operator in enumerate(update) if operator in ALL_REDUCES]
+    assert not ALL_REDUCES & set(main)
+    assert len(sums) == 1
+    assert update.index("scale") < sums[0] < update.index("squared_l2_norm")
 
 
 @pytest.mark.thorough
@@ -101,7 +104,7 @@ def test_programs_of_cpu_ranks_hold_no_operators_of_cuda_or_nccl(two_ranks, name
     operators = {op for block in result["operators"] for op in block} | set(result["startup_operators"])
     foreign = {op for op in operators if op.startswith(("c_sync", "c_wait", "c_comm_init", "c_gen_nccl"))}
     assert not foreign
-    assert "c_broadcast" in result["startup_operators"]
+    assert {"c_broadcast", "broadcast"} & set(result["startup_operators"])
 
 
 @pytest.mark.thorough
@@ -183,10 +186,10 @@ def test_a_group_without_addresses_is_refused_with_the_remedy(monkeypatch):
 
 
 def test_the_interface_of_a_rank_is_found_by_its_address():
-    assert interface_of("192.0.2.1:1,192.0.2.1:2", 1) == "lo"  # on one host
-    assert interface_of("127.0.0.1:1,192.0.2.1:2", 0) == "lo"
+    assert interface_of(["192.0.2.1:1", "192.0.2.1:2"], 1) == "lo"  # on one host
+    assert interface_of(["127.0.0.1:1", "192.0.2.1:2"], 0) == "lo"
     with pytest.raises(ValueError, match=r"rank 1 should be at 192.0.2.1, .* \(127.0.0.1 on lo.*--host"):
-        interface_of("127.0.0.1:1,192.0.2.1:2", 1)
+        interface_of(["127.0.0.1:1", "192.0.2.1:2"], 1)
 
 
 def test_collective_of_one_rank_gives_back_what_it_was_given():

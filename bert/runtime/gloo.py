@@ -1,0 +1,138 @@
+"""Gloo, the communication of ranks on CPU: the rendezvous, and what Fleet's programs need to run with it.
+
+Paddle 2.6 has one Gloo context for the process, which waits without a limit. Paddle 3 has one for each ring, whose
+operators fail when they have waited 30 seconds for another rank, which saves a checkpoint or has a slower processor:
+there the ranks meet at a barrier before they communicate.
+"""
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, chdir, contextmanager, redirect_stderr
+from io import StringIO
+from typing import Any
+
+import psutil
+
+from bert.runtime.paddle_api import IS_PADDLE_3, core, paddle, static
+from bert.runtime.rank_barrier import RankBarrier
+
+# Operators that synchronise CUDA streams; they have no CPU kernel, and a CPU has nothing to synchronise.
+_STREAM_OPERATORS = ("c_sync_calc_stream", "c_sync_comm_stream", "c_wait_compute", "c_wait_comm")
+_COLLECTIVES = ("all_reduce", "broadcast", "c_allreduce_sum")  # those of Paddle 3
+
+_barrier: RankBarrier | None = None
+_barrier_operator: int | None = None  # Paddle's number of the function that `py_func` operators call
+
+
+def join(rank: int, endpoints: Sequence[str]) -> None:
+    """Meet the other ranks at rank 0's endpoint and connect to them.
+
+    Args:
+        endpoints: host:port of each rank.
+    """
+    interface = interface_of(endpoints, rank)
+    if IS_PADDLE_3:
+        _join_ring(rank, endpoints, interface)
+        return
+    # The rendezvous server writes http.log into the current folder, and its clients print while they wait.
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stderr(StringIO()), _bound_to(interface):
+        paddle.distributed.gloo_init_parallel_env(rank, len(endpoints), endpoints[0])
+
+
+def _join_ring(rank: int, endpoints: Sequence[str], interface: str) -> None:
+    """Join the ring 0 of Paddle 3, which its operators name, and the barrier."""
+    global _barrier, _barrier_operator
+    store = core.create_or_get_global_tcp_store()
+    _barrier = RankBarrier(store, rank, len(endpoints), endpoints[0].rsplit(":", 1)[0])
+    _barrier_operator = static.nn.common.PyFuncRegistry(lambda *gradients: _barrier.wait()).id
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    core.CommContextManager.create_gloo_comm_context(store, "0", rank, len(endpoints))
+
+
+def leave() -> None:
+    """Leave once all ranks have called this."""
+    if _barrier is not None:
+        _barrier.wait()
+        _barrier.close()
+    else:
+        paddle.distributed.gloo_barrier()
+        paddle.distributed.gloo_release()
+
+
+def interface_of(endpoints: Sequence[str], rank: int) -> str:
+    """Name of the network interface of the rank's address; `lo` if all ranks are on one host.
+
+    Raises:
+        ValueError: no interface of this host has the rank's address.
+    """
+    addresses = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints]
+    if len(set(addresses)) == 1:
+        return "lo"
+    found = {
+        address.address: name
+        for name, listed in psutil.net_if_addrs().items()
+        for address in listed
+        if address.family == socket.AF_INET
+    }
+    if addresses[rank] in found:
+        return found[addresses[rank]]
+    has = ", ".join(f"{address} on {name}" for address, name in found.items())
+    raise ValueError(
+        f"rank {rank} should be at {addresses[rank]}, which is not an address of this host ({has}); "
+        "pass one of these to paddle.distributed.launch with --host"
+    )
+
+
+def _bound_to(interface: str) -> AbstractContextManager[None]:
+    """Make the Gloo of Paddle 2.6 use this network interface; by itself it stays at loopback."""
+    original = core.GlooParallelStrategy
+
+    def strategy():
+        made = original()
+        made.iface = interface
+        return made
+
+    return replaced(core, "GlooParallelStrategy", strategy)
+
+
+@contextmanager
+def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
+    """Another value of an attribute for a while."""
+    original = getattr(holder, name)
+    setattr(holder, name, value)
+    try:
+        yield
+    finally:
+        setattr(holder, name, original)
+
+
+def fit_program(program: static.Program) -> None:
+    """Remove the operators of CUDA streams; with Paddle 3, let the ranks meet before they communicate."""
+    for block in program.blocks:
+        for index in reversed(range(len(block.ops))):
+            if block.ops[index].type in _STREAM_OPERATORS:
+                block._remove_op(index, sync=False)
+        if _barrier_operator is not None:
+            _insert_barriers(block)
+        block._sync_with_cpp()
+
+
+def _insert_barriers(block) -> None:
+    """Insert a barrier before each run of collective operators; it reads what they write, which keeps the order."""
+    end = len(block.ops)
+    while end > 0:
+        start = end
+        while start > 0 and block.ops[start - 1].type in _COLLECTIVES:
+            start -= 1
+        if start < end:
+            names = [name for operator in block.ops[start:end] for name in operator.output_arg_names]
+            block._insert_op_without_sync(
+                start,
+                type="py_func",
+                inputs={"X": [block._var_recursive(name) for name in names]},
+                outputs={"Out": []},
+                attrs={"forward_callable_id": _barrier_operator, "backward_callable_id": -1, "backward_skip_vars": []},
+            )
+        end = min(start, end - 1)
