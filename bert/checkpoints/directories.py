@@ -159,7 +159,7 @@ def write_best(parent: Path, step: int, facts: dict[str, Any]) -> None:
     """Name the step with the lowest held-out loss, whose checkpoint is never pruned; nothing if it is not there.
 
     Args:
-        facts: further entries of best.json. `is_final` says that the training ended with these weights.
+        facts: further entries of best.json. `is_final` says that these weights are the result of the training.
     """
     if step_directory(parent, step).is_dir():
         write_atomically(parent / BEST, (json.dumps({"step": step, **facts}, indent=1) + "\n").encode())
@@ -172,7 +172,7 @@ def best_step(parent: Path) -> int | None:
 
 
 def final_step(parent: Path) -> int | None:
-    """The step whose weights are the result of a run: the newest, or the best if early stopping ended the run."""
+    """The step whose weights are the result of a run: the newest, or the best if early stopping is on."""
     steps = list_steps(parent)
     best = best_step(parent) if _read_best(parent).get("is_final") else None
     return best if best is not None else steps[-1] if steps else None

@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import psutil
+
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.config.training_settings import derive
 from bert.files import require_writable
@@ -24,6 +26,7 @@ from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.dry_run import dry_run_report
 from bert.pretraining.epochs import with_known_steps
 
+MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
 SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
 
 
@@ -31,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     if pretraining_text_arguments.has_text(argv):
         from bert.launching import pretraining_text  # reads text and weights, which needs more packages
 
-        return pretraining_text.main(argv, _train)
+        return pretraining_text.main(argv, _train, _start_of_the_command())
     with usage_errors():
         plan = parse_launch_arguments(argv)
         if plan.show_config or plan.dry_run:
@@ -47,6 +50,12 @@ def main(argv: Sequence[str]) -> int:
             require_writable(config.run.output_dir)
             refuse_other_run(config)
     return _run(plan, Runner())
+
+
+def _start_of_the_command() -> float:
+    """When the shell that became this process was started; an installation of packages before does not count."""
+    now = time.time()
+    return max(psutil.Process().create_time(), now - MOST_SECONDS_OF_A_SHELL)
 
 
 def _run(plan: LaunchPlan, runner: Runner) -> int:

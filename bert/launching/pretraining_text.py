@@ -30,6 +30,7 @@ from bert.launching.previous_run import has_checkpoint, is_done, read_json, refu
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import explain_exit
+from bert.planning import own_text_rules as rules
 from bert.planning.own_text import TextPlan, duration, make_plan, num_evaluations, step_settings
 from bert.planning.own_text_choices import as_table, choices, warnings
 from bert.planning.own_text_model import candidates
@@ -45,13 +46,14 @@ _CORRECTED = 0.05  # a smaller correction is not worth it
 Train = Callable[[LaunchPlan, PretrainingConfig, Runner], int]
 
 
-def main(argv: Sequence[str], train: Train) -> int:
+def main(argv: Sequence[str], train: Train, started: float | None = None) -> int:
     """Plan, and unless only the plan was asked for, run.
 
     Args:
         train: starts the ranks of a phase; its exit code.
+        started: time of the start of the command, from which its hours count; None: now.
     """
-    started = time.time()
+    started = time.time() if started is None else started
     with usage_errors():
         request = read_text_arguments(argv)
         if request.show_config or request.dry_run:
@@ -177,6 +179,7 @@ class _Run:
     def __init__(self, request: TextRequest, plan: TextPlan, record: TextRecord, runner: Runner, train: Train) -> None:
         self._request, self._record, self._runner, self._train = request, record, runner, train
         self._plan = dataclasses.replace(plan, wishes=request.wishes)
+        self._start_seconds = rules.START_SECONDS
 
     def run(self, started: float) -> int:
         """Args: started: time of the start of the command, from which its hours count."""
@@ -276,7 +279,13 @@ class _Run:
         record = self._record
         if phase not in record.steps:
             steps = steps_of_new_phase(
-                self._plan, phase, record, sample_ratio=self._sample_ratio(phase), speed=self._speed(phase)
+                self._plan,
+                phase,
+                record,
+                sample_ratio=self._sample_ratio(phase),
+                speed=self._speed(phase),
+                start_seconds=self._start_seconds,
+                stopped_early=bool(self._summary(phase - 1).get("stopped_early")),
             )
             record.steps[phase] = steps
             record.save()
@@ -285,13 +294,24 @@ class _Run:
             leg = self._first_leg(config)
             if leg:
                 config = derive(config, steps_this_run=leg)
-            if code := self._train(self._launch_plan(), config, self._runner):
+            if code := self._timed_training(config):
                 return code
-            if not leg:
+            if not leg or self._summary(phase).get("stopped_early"):
                 break
             self._correct(phase, config)
             config = self._with_steps(phase)
         return 0
+
+    def _timed_training(self, config: PretrainingConfig) -> int:
+        """The exit code of a training; what its start took is expected of the next ones."""
+        begun, before = time.monotonic(), self._seconds_trained(config.run.phase)
+        code = self._train(self._launch_plan(), config, self._runner)
+        trained = self._seconds_trained(config.run.phase) - before
+        self._start_seconds = max(0.0, time.monotonic() - begun - trained)
+        return code
+
+    def _seconds_trained(self, phase: int) -> float:
+        return self._summary(phase).get("e2e_train_time") or 0.0
 
     def _with_steps(self, phase: int) -> PretrainingConfig:
         """The settings with the recorded steps; evaluations are spread over those of the phase's start."""
@@ -318,7 +338,9 @@ class _Run:
     def _correct(self, phase: int, config: PretrainingConfig) -> None:
         done, before = max(list_steps(config.checkpoint_dir()), default=0), config.run.max_steps
         rate = self._updates_per_second(phase, done)
-        steps = steps_in_time_left(self._plan, phase, self._record, done=done, updates_per_second=rate)
+        steps = steps_in_time_left(
+            self._plan, phase, self._record, done=done, updates_per_second=rate, start_seconds=self._start_seconds
+        )
         if abs(steps - before) > _CORRECTED * before:
             print(f"phase {phase}: {before:,} updates become {steps:,}, by its own speed", flush=True)
             self._record.steps[phase] = max(steps, done + 1)

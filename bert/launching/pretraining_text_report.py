@@ -31,7 +31,8 @@ def result_lines(plan: TextPlan, configs: Mapping[int, PretrainingConfig], sampl
         f"chosen: {plan.candidate.name}, {model.num_hidden_layers} layers of {model.hidden_size}, "
         f"{model.vocab_size:,} tokens; {updates:,} updates, {passes:,.3g} epochs over {plan.text.extent()}"
     )
-    return [chosen, f"learned: {_learned(summary, _initial_loss(configs))}", *_better(summary, last)]
+    stopped = [line for config in configs.values() for line in _stopped_early(config)]
+    return [chosen, *stopped, f"learned: {_learned(summary, _initial_loss(configs))}", *_better(summary, last)]
 
 
 def _initial_loss(configs: Mapping[int, PretrainingConfig]) -> float | None:
@@ -40,10 +41,22 @@ def _initial_loss(configs: Mapping[int, PretrainingConfig]) -> float | None:
     return read_json(first.stage_dir() / "summary.json").get("initial_eval_masked_lm_loss")
 
 
+def _stopped_early(config: PretrainingConfig) -> list[str]:
+    summary = read_json(config.stage_dir() / "summary.json")
+    if not summary.get("stopped_early"):
+        return []
+    return [
+        f"stopped early: phase {config.run.phase} after update {summary['steps']:,} of {config.run.max_steps:,}; its "
+        f"held-out loss was lowest after update {summary['best_step']:,}. More text would help; "
+        "--early-stopping 0 goes on without"
+    ]
+
+
 def _better(summary: Mapping[str, Any], config: PretrainingConfig) -> list[str]:
+    """A line about a model before the last that is better, unless it is the result."""
     loss, best = summary.get("eval_masked_lm_loss"), summary.get("best_eval_masked_lm_loss")
-    if summary.get("stopped_early") or loss is None or best is None or loss <= best * (1 + TOLERANCE):
-        return []  # after early stopping the best model is the run's
+    if summary.get("ends_with_best") or loss is None or best is None or loss <= best * (1 + TOLERANCE):
+        return []
     step = summary["best_step"]
     folder = shlex.quote(str(config.checkpoint_dir() / str(step)))
     return [
@@ -57,7 +70,11 @@ def _learned(summary: Mapping[str, Any], initial: float | None) -> str:
     if loss is None:
         return "nothing was held out to measure it on"
     found = f"held-out masked-LM loss {loss:.3f} nats"
-    if summary.get("eval_masked_lm_accuracy") is not None:
+    if summary.get("ends_with_best"):
+        last, loss = loss, summary["best_eval_masked_lm_loss"]
+        found = f"held-out masked-LM loss {loss:.3f} nats after update {summary['best_step']:,}, which is the result"
+        found += f" (the last had {last:.3f})"
+    elif summary.get("eval_masked_lm_accuracy") is not None:
         found += f", {summary['eval_masked_lm_accuracy']:.1%} of masked tokens right"
     if initial is not None:
         return f"{found}; {initial:.3f} before the training"

@@ -6,10 +6,21 @@ from bert.planning.own_text import TextPlan, phase_shares
 from bert.planning.own_text_facts import Wishes
 
 
-def steps_of_new_phase(plan: TextPlan, phase: int, record: TextRecord, *, sample_ratio: float, speed: float) -> int:
+def steps_of_new_phase(
+    plan: TextPlan,
+    phase: int,
+    record: TextRecord,
+    *,
+    sample_ratio: float,
+    speed: float,
+    start_seconds: float = rules.START_SECONDS,
+    stopped_early: bool = False,
+) -> int:
     """Updates of a phase that has made none.
 
     Args:
+        start_seconds: of the ranks, as this machine has them now.
+        stopped_early: the phase before; the time that it left is not for this one, which would overfit too.
         sample_ratio: samples that the text really gave, as a share of the estimate of the plan.
         speed: sequences per second, as an earlier phase corrects the measured ones.
     """
@@ -17,25 +28,36 @@ def steps_of_new_phase(plan: TextPlan, phase: int, record: TextRecord, *, sample
     if (given := plan.wishes.setting(phase, "max_steps")) is not None:
         return given
     if plan.wishes.hours is not None:
-        return made.steps_in(_seconds_of(plan, phase, record), speed)
+        seconds = _seconds_of(plan, phase, record, start_seconds)
+        return made.steps_in(min(seconds, made.seconds) if stopped_early else seconds, speed)
     more = 1.0 if plan.wishes.epochs is None else plan.wishes.epochs / plan.epochs  # raised since the plan was made
     return max(1, round(made.steps * sample_ratio * more))
 
 
-def steps_in_time_left(plan: TextPlan, phase: int, record: TextRecord, *, done: int, updates_per_second: float) -> int:
+def steps_in_time_left(
+    plan: TextPlan,
+    phase: int,
+    record: TextRecord,
+    *,
+    done: int,
+    updates_per_second: float,
+    start_seconds: float = rules.START_SECONDS,
+) -> int:
     """All updates of a phase that has made `done`, if it uses its share of the time that is left.
 
     Args:
         updates_per_second: of this phase until now, evaluations and checkpoints included.
+        start_seconds: as for `steps_of_new_phase`.
     """
-    return done + max(0, int(_seconds_of(plan, phase, record) * updates_per_second))
+    return done + max(0, int(_seconds_of(plan, phase, record, start_seconds) * updates_per_second))
 
 
-def _seconds_of(plan: TextPlan, phase: int, record: TextRecord) -> float:
-    """The phase's share of what is left of the hours."""
+def _seconds_of(plan: TextPlan, phase: int, record: TextRecord, start_seconds: float) -> float:
+    """The phase's share of what is left of the hours, without starts and end, which take longer on a busy machine."""
     assert plan.wishes.hours is not None
     shares = {number: share for number, share in phase_shares(plan.wishes).items() if number >= phase}
-    left = plan.wishes.hours * 3600 - record.used() - rules.START_SECONDS * len(shares)
+    end = rules.END_SECONDS * start_seconds / rules.START_SECONDS
+    left = plan.wishes.hours * 3600 - record.used() - start_seconds * len(shares) - end
     return left * shares[phase] / sum(shares.values())
 
 

@@ -15,10 +15,10 @@ from bert.config.training_settings import AnyConfig, TrainingConfig, derive
 MAY_DIFFER_SECTIONS = ("batch", "initialization", "hardware")
 MAY_DIFFER = frozenset(
     "async_checkpoint benchmark benchmark_steps benchmark_warmup_steps cache_dir do_eval do_predict do_train download "
-    "early_stopping eval_dir eval_freq eval_samples group_by_length keep_best_checkpoint keep_checkpoints log_freq "
-    "loss_spike_action loss_spike_factor max_consecutive_skipped_steps model_prefix num_steps_per_checkpoint "
-    "num_workers output_dir overfitting_evaluations rank_check_freq report_file sequence_length_multiple "
-    "steps_this_run vocab_file watchdog_seconds".split()
+    "early_stopping early_stopping_from eval_dir eval_freq eval_samples group_by_length keep_best_checkpoint "
+    "keep_checkpoints log_freq loss_spike_action loss_spike_factor max_consecutive_skipped_steps model_prefix "
+    "num_steps_per_checkpoint num_workers output_dir overfitting_evaluations rank_check_freq report_file "
+    "sequence_length_multiple steps_this_run vocab_file watchdog_seconds".split()
 )
 
 

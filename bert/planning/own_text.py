@@ -73,7 +73,8 @@ class TextPlan:
     def seconds(self) -> float:
         """Time of everything."""
         starts = rules.START_SECONDS * len(self.phases)
-        return self.preparation_seconds + starts + sum(phase.seconds for phase in self.phases.values())
+        phases = sum(phase.seconds for phase in self.phases.values())
+        return self.preparation_seconds + starts + phases + rules.END_SECONDS
 
     def held_out_masked_tokens(self) -> float:
         """Predictions that the held-out loss is a mean of, in the first phase."""
@@ -173,7 +174,7 @@ def _phase_seconds(
         tokens_of_sample(candidate, phase, wishes) * share * speeds[candidate.name, phase]
         for phase, share in shares.items()
     )
-    other = plan.preparation_seconds + rules.START_SECONDS * len(shares)
+    other = plan.preparation_seconds + rules.START_SECONDS * len(shares) + rules.END_SECONDS
     if wishes.epochs is not None:
         seconds = wishes.epochs * tokens / rate
     elif wishes.hours is not None:
@@ -272,6 +273,8 @@ def _settings(candidate: Candidate, phase: int, batch: int, epochs: float, wishe
         "learning_rate": learning_rate(candidate, optimizer, phase, batch, wishes),
         "warmup_proportion": rules.WARMUP_OF_LARGE_BATCHES if batch >= rules.WARMUP_LARGE_BATCH else rules.WARMUP,
         "eval_samples": 1_000 if candidate.device == "cpu" else 2_048,
+        "early_stopping": rules.EARLY_STOPPING,
+        "early_stopping_from": rules.EARLY_STOPPING_FROM,
         "device": candidate.device,
         "cpu_threads": candidate.threads,
         "amp": candidate.precision.amp,

@@ -116,7 +116,14 @@ def _training_choices(plan: TextPlan) -> list[Choice]:
             _why(wishes.settings.get("hidden_dropout_prob"), dropout_why),
             "--hidden-dropout-prob",
         ),
+        Choice("early stopping", *_early_stopping(plan, settings), "--early-stopping"),
     ]
+
+
+def _early_stopping(plan: TextPlan, settings: dict[int, dict[str, Any]]) -> tuple[str, str]:
+    evaluations = _by_phase(settings, "early_stopping")
+    value = "off" if evaluations == "0" else f"{evaluations} evaluations without a lower held-out loss"
+    return value, _why(plan.wishes.settings.get("early_stopping"), "the best is the result")
 
 
 def _model(plan: TextPlan) -> tuple[str, str]:

@@ -50,7 +50,16 @@ class PretrainingRunSettings(RunSettings):
         3, ge=0, description="warn when this many evaluations in a row are above the lowest held-out loss; 0: off"
     )
     early_stopping: int = Field(
-        0, ge=0, description="end the phase after this many evaluations without a lower held-out loss; 0: off"
+        0,
+        ge=0,
+        description="end the phase after this many evaluations without a lower held-out loss, and take the weights "
+        "with the lowest as its result; 0: off",
+    )
+    early_stopping_from: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of the updates before which no evaluation counts as one without a lower loss",
     )
 
     @model_validator(mode="after")

@@ -92,6 +92,7 @@ class Pretraining(Task):
             HELD_OUT_LOSS if self.evaluates else None,
             overfitting_evaluations=run.overfitting_evaluations,
             early_stopping=run.early_stopping,
+            counts_from=round(run.early_stopping_from * run.max_steps),
             carried=carried,
         )
 

@@ -25,7 +25,8 @@ class HeldOutLoss:
     Args:
         metric: its name in the metrics of an evaluation; None: nothing is followed.
         overfitting_evaluations: a run overfits after this many evaluations in a row above its best; 0: never.
-        early_stopping: it ends after this many without a new best; 0: never.
+        early_stopping: it ends after this many without a new best, and the best is its result; 0: neither.
+        counts_from: update before which no evaluation counts for the two: a rate that warms up may raise the loss.
         carried: `carried()` of the checkpoint that is resumed.
     """
 
@@ -35,10 +36,11 @@ class HeldOutLoss:
         *,
         overfitting_evaluations: int = 0,
         early_stopping: int = 0,
+        counts_from: int = 0,
         carried: dict[str, Any] | None = None,
     ) -> None:
         self.metric = metric
-        self._overfitting, self._patience = overfitting_evaluations, early_stopping
+        self._overfitting, self._patience, self._counts_from = overfitting_evaluations, early_stopping, counts_from
         carried = carried or {}
         self.before: float | None = carried.get("before")  # of the weights that the run was given
         self.best: tuple[int, float] | None = tuple(carried["best"]) if carried.get("best") else None
@@ -56,13 +58,21 @@ class HeldOutLoss:
             "last": self._last,
             "since_best": self._since_best,
             "above": self._above,
-            "has_stopped": self.has_stopped,
+            "ends_with_best": self.ends_with_best,
         }
 
     @property
     def has_stopped(self) -> bool:
         """Whether early stopping has ended the training."""
         return 0 < self._patience <= self._since_best
+
+    @property
+    def ends_with_best(self) -> bool:
+        """Whether the best weights are the run's result: early stopping is on, and the last ones are not as good."""
+        if self.has_stopped:
+            return True
+        is_worse = self.best is not None and self._last is not None and self._last[1] > self.best[1] * (1 + TOLERANCE)
+        return self._patience > 0 and bool(is_worse)  # the losses may be NumPy's
 
     def forget_best(self) -> None:
         """Forget a best whose checkpoint is gone: the next evaluation is the best again."""
@@ -71,7 +81,11 @@ class HeldOutLoss:
     def restored(self, carried: dict[str, Any] | None) -> "HeldOutLoss":
         """The same with the state of a checkpoint, for a run that is rolled back to it."""
         return HeldOutLoss(
-            self.metric, overfitting_evaluations=self._overfitting, early_stopping=self._patience, carried=carried
+            self.metric,
+            overfitting_evaluations=self._overfitting,
+            early_stopping=self._patience,
+            counts_from=self._counts_from,
+            carried=carried,
         )
 
     def begin_again(self) -> None:
@@ -90,6 +104,8 @@ class HeldOutLoss:
         if self.best is None or loss < self.best[1]:
             self.best, self._since_best, self._above = (step, loss), 0, 0
             return Verdict(is_best=True)
+        if step < self._counts_from:
+            return Verdict()
         self._since_best += 1
         self._above = self._above + 1 if loss > self.best[1] * (1 + TOLERANCE) else 0
         return Verdict(overfits=0 < self._overfitting == self._above, stops=self.has_stopped)
@@ -101,8 +117,14 @@ class HeldOutLoss:
             f"overfitting: the held-out loss has been above its best, {self.best[1]:.4f} after update "
             f"{self.best[0]:,}, for {self._above} evaluations and is now {self._last[1]:.4f}; if the training loss "
             "falls, the model learns its text by heart: use more text or fewer updates, dynamic masking (--masking "
-            "dynamic) or a smaller model, or stop here (--early-stopping); if it rises too, lower --learning-rate"
+            f"dynamic) or a smaller model{'' if self._patience else ', or stop here (--early-stopping)'}; if it rises "
+            f"too, lower --learning-rate{self._what_follows()}"
         )
+
+    def _what_follows(self) -> str:
+        if not self._patience:
+            return ""
+        return f". The best is kept; {self._patience} evaluations without a better one end the phase (--early-stopping)"
 
     def reason(self) -> str:
         """Why early stopping ended the run."""
@@ -119,6 +141,8 @@ class HeldOutLoss:
             found[f"initial_{self.metric}"] = self.before
         if self.best is not None:
             found |= {f"best_{self.metric}": self.best[1], "best_step": self.best[0]}
+        if self.ends_with_best:
+            found["ends_with_best"] = True
         if self.has_stopped:
             found |= {"stopped_early": True, "early_stopping": self._patience}
         return found

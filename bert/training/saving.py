@@ -165,7 +165,7 @@ class Checkpoints(NoCheckpoints):
         held_out = carried.get("held_out", {})
         if self._best_metric is not None and held_out.get("best"):
             step, loss = held_out["best"]
-            facts = {self._best_metric: loss, "is_final": held_out["has_stopped"]}
+            facts = {self._best_metric: loss, "is_final": held_out["ends_with_best"]}
             checkpoint_files.write_best(self._config.checkpoint_dir(), step, facts)
 
 

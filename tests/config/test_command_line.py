@@ -88,6 +88,7 @@ SAMPLES = {
     "keep_best_checkpoint": False,
     "overfitting_evaluations": 6,
     "early_stopping": 2,
+    "early_stopping_from": 0.3,
     "report_file": Path("r.json"),
     "benchmark": True,
     "benchmark_steps": 29,

@@ -18,6 +18,7 @@ from bert.launching.pretraining import first_start
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.pretraining_text_arguments import read_text_arguments
 from bert.launching.pretraining_text_facts import machine_facts, text_facts
+from bert.launching.pretraining_text_steps import steps_of_new_phase
 from bert.planning.own_text_facts import MachineFacts
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
@@ -234,6 +235,65 @@ def test_a_model_that_was_better_before_is_named(workplace, capsys):
     workplace.figures = {"best_eval_masked_lm_loss": 5.0, "best_step": 300}
     assert workplace.start("--hours", "0.2") == 0
     assert re.search("better before: 5.000 nats after update 300, kept in .*/phase2/300;", capsys.readouterr().out)
+
+
+def test_early_stopping_is_on_and_its_result_is_the_best_model(workplace, capsys):
+    workplace.figures = {"stopped_early": True, "ends_with_best": True, "early_stopping": 5, "max_steps": 10**9}
+    workplace.figures |= {"best_eval_masked_lm_loss": 5.0, "best_step": 3}
+    assert workplace.start("--hours", "0.5") == 0
+    shown = capsys.readouterr().out
+    assert pretraining_text_config(workplace, 1)["early_stopping"] == 5
+    assert re.search(r"\nearly stopping +5 evaluations without a lower held-out loss +the best is the result", shown)
+    assert re.search(r"stopped early: phase 2 after update [\d,]+ of [\d,]+; its held-out loss was lowest after", shown)
+    assert (
+        "learned: held-out masked-LM loss 5.000 nats after update 3, which is the result (the last had 5.250)" in shown
+    )
+    assert "better before" not in shown
+
+
+def test_the_time_that_an_overfitting_phase_left_is_not_spent_on_the_next(workplace):
+    workplace.speed = 200.0
+    assert workplace.start("--hours", "8", "--phase1-early-stopping", "0") == 0
+    usual = workplace.record()["steps"]["2"]
+    workplace.folder = workplace.folder / "second"
+    workplace.folder.mkdir()
+    workplace.figures = {"stopped_early": True, "ends_with_best": True, "early_stopping": 5, "max_steps": 10**9}
+    workplace.figures |= {"best_eval_masked_lm_loss": 5.0, "best_step": 3}
+    assert workplace.start("--hours", "8") == 0
+    assert workplace.record()["steps"]["2"] < 0.5 * usual, "the stand-in takes no time, so phase 2 had nearly all"
+
+
+def test_early_stopping_can_be_turned_off(workplace, capsys):
+    assert workplace.start("--hours", "0.1", "--early-stopping", "0", "--dry-run", "--phase1-early-stopping", "2") == 0
+    assert re.search(r"\nearly stopping +2, then 0 evaluations", capsys.readouterr().out)
+    assert workplace.start("--hours", "0.1", "--early-stopping", "0") == 0
+    assert re.search(r"\nearly stopping +off +as given", capsys.readouterr().out)
+    assert pretraining_text_config(workplace, 2)["early_stopping"] == 0
+
+
+# ---- the clock ----
+
+
+def test_the_hours_count_from_the_start_of_the_command(workplace):
+    """And what the ranks needed to start is expected of phase 2, and in proportion of the end."""
+    workplace.speed = 200.0
+    line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours", "0.1"]
+    assert pretraining_text.main(line, workplace._train, started=time.time() - 100) == 0
+    later = workplace.record()
+    assert later["seconds_used"] == pytest.approx(100, abs=20)
+    assert pretraining_text.main([*line[:3], str(workplace.folder / "two"), *line[4:]], workplace._train) == 0
+    other = json.loads((workplace.folder / "two/own_text.json").read_text())
+    assert later["steps"]["1"] / other["steps"]["1"] == pytest.approx((360 - 132) / (360 - 32), rel=0.05)
+
+
+def test_what_a_start_takes_is_subtracted_from_the_time_of_a_phase(workplace):
+    request = read_text_arguments(["--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"])
+    record, plan = pretraining_text.plan_of(request)
+    record.begin(time.time())
+    facts = {"sample_ratio": 1.0, "speed": 100.0}
+    usual, slow = (steps_of_new_phase(plan, 2, record, **facts, start_seconds=seconds) for seconds in (12.0, 36.0))
+    per_second = 100.0 / plan.phases[2].global_batch
+    assert usual - slow == pytest.approx((36 - 12 + 2 * 8) * per_second, abs=3)
 
 
 def test_a_folder_that_was_moved_is_the_same_text(workplace, capsys):

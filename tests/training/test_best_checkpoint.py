@@ -55,6 +55,13 @@ def test_early_stopping_ends_the_phase_and_its_best_weights_are_the_result(tmp_p
     assert more.step == 14 and not best_of(config)["is_final"], "unless it is told to go on"
 
 
+def test_with_early_stopping_that_never_came_the_best_weights_are_the_result_too(tmp_path):
+    config = settings(tmp_path)
+    outcome = runs.run(config, 14, evaluate=evaluate, early_stopping=9).outcome
+    assert outcome.step == 14 and "stopped_early" not in outcome.held_out and outcome.held_out["ends_with_best"]
+    assert final_step(config.checkpoint_dir()) == 4 and weights_folder(config.run.output_dir).name == "4"
+
+
 @pytest.mark.parametrize("stop", [3, 6, 7])
 def test_a_resumed_run_keeps_the_same_best(tmp_path, stop):
     config = settings(tmp_path)

@@ -1,5 +1,8 @@
 """The held-out loss over a run: best, overfitting, early stopping."""
 
+import json
+
+import numpy as np
 import pytest
 
 from bert.training.held_out_loss import HeldOutLoss, Verdict
@@ -75,3 +78,25 @@ def test_an_extended_run_gets_its_patience_again_and_a_lost_best_is_forgotten():
 def test_a_task_without_a_held_out_loss_follows_nothing():
     held_out = HeldOutLoss(None, overfitting_evaluations=1, early_stopping=1)
     assert held_out.observe(1, {"eval_f1": 3.0}) == Verdict() and held_out.carried() == held_out.figures() == {}
+
+
+def test_evaluations_before_the_given_update_do_not_count():
+    """The loss rises while the rate warms up, and falls again."""
+    losses = [4.1, 4.2, 4.3, 4.25, 4.15, 4.0]
+    settings = {"overfitting_evaluations": 3, "early_stopping": 3}
+    assert any(verdict.stops and verdict.overfits for verdict in follow(losses, **settings)[1])
+    held_out, verdicts = follow(losses, **settings, counts_from=40)
+    assert not any(verdict.stops or verdict.overfits for verdict in verdicts) and held_out.best == (60, 4.0)
+    assert [verdict.stops for verdict in follow(RISING, early_stopping=3, counts_from=40)[1]] == [False] * 5 + [
+        True
+    ] * 2
+
+
+@pytest.mark.parametrize(("losses", "is_best"), [([5.0, 4.0, 4.1], True), ([5.0, 4.0, 4.01], False)])
+def test_with_early_stopping_a_run_ends_with_its_best_unless_the_last_is_as_good(losses, is_best):
+    held_out, _ = follow(losses, early_stopping=5)
+    assert held_out.ends_with_best == is_best and not held_out.has_stopped
+    assert held_out.figures().get("ends_with_best", False) == is_best
+    assert held_out.carried()["ends_with_best"] == is_best
+    assert json.dumps(follow([np.float32(loss) for loss in losses], early_stopping=5)[0].carried()["ends_with_best"])
+    assert not follow(losses)[0].ends_with_best, "without early stopping the last is the result"
