@@ -66,6 +66,7 @@ class Comparison:
     batch_size: int
     seed: int = 1
     dropout: float = 0.0
+    sizes: dict[str, int] = dataclasses.field(default_factory=dict)  # of the model, instead of the built-in ones
 
     def settings(self, phase: int) -> dict[str, Any]:
         """Settings of one phase, but for batch size and folders."""
@@ -97,7 +98,7 @@ class Comparison:
         vocabulary = Vocabulary.from_file(self.data / "vocab.txt")
         drop = {"hidden_dropout_prob": self.dropout, "attention_probs_dropout_prob": self.dropout}
         padded = -(-len(vocabulary.tokens) // 8) * 8
-        return model | drop | {"vocab_size": padded, "max_position_embeddings": max(LENGTHS.values())}
+        return model | drop | {"vocab_size": padded, "max_position_embeddings": max(LENGTHS.values())} | self.sizes
 
     def write_task(self, threads: int) -> None:
         """Write what curve_torch.py reads: the settings, and the batches as our loader gives them."""
@@ -118,6 +119,11 @@ class Comparison:
             np.savez(self.folder / f"batches-phase{phase}.npz", **arrays)
         task = {"model": self.architecture(), "seed": self.seed, "threads": threads, "phases": phases}
         (self.folder / "task.json").write_text(json.dumps(task, indent=1))
+
+    def write_initial(self, python: Path) -> None:
+        """Write the random weights that both start from, unless they exist: PyTorch's, as a Hugging Face model."""
+        if not (self.folder / "initial").exists():
+            _run([python, "-m", "tests.benchmarks.curve_torch", "initial", self.folder])
 
     def run_ours(self, variant: Variant) -> dict[int, list[dict[str, float]]]:
         """Train both phases -> the rows of each; finished ones are read."""
@@ -232,8 +238,7 @@ def _module(name: str, *words: object) -> None:
 def compare(comparison: Comparison, python: Path, variants: tuple[Variant, ...], threads: int) -> list[dict[str, Any]]:
     """Run one comparison -> a row per variant and phase; its plot is beside its curves."""
     comparison.write_task(threads)
-    if not (comparison.folder / "initial").exists():
-        _run([python, "-m", "tests.benchmarks.curve_torch", "initial", comparison.folder])
+    comparison.write_initial(python)
     theirs = comparison.run_torch(python)
     rows, curves = [], {"transformers on PyTorch": theirs}
     for variant in variants:
