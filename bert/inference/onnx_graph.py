@@ -35,9 +35,11 @@ class _Nodes:
         self.constants: dict[str, np.ndarray] = {}
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        result = f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [result], name=result, **attributes))
-        return result
+        return self.named(f"{kind.lower()}_{len(self.nodes)}", kind, *inputs, **attributes)
+
+    def named(self, name: str, kind: str, *inputs: str, **attributes: Any) -> str:
+        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], name=name, **attributes))
+        return name
 
     def parameter(self, name: str) -> str:
         self.constants[name] = self.parameters[name]
@@ -60,12 +62,11 @@ class _Nodes:
     def integers(self, *values: int) -> str:
         return self.constant(values, "int64")
 
-    def linear(self, x: str, weight: str, bias: str) -> str:
-        product = self.node("MatMul", x, weight)
-        return self.node("Add", product, bias)
+    def linear(self, x: str, name: str, weight: str, bias: str) -> str:
+        return self.node("Add", self.named(name, "MatMul", x, weight), bias)
 
     def dense(self, x: str, name: str) -> str:
-        return self.linear(x, self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias"))
+        return self.linear(x, name, self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias"))
 
 
 class _Graph(_Nodes):
@@ -130,7 +131,8 @@ class _Graph(_Nodes):
             ("position_embeddings", self.columns),
         )
         words, types, positions = (
-            self.node("Gather", self.parameter(f"{prefix}.{name}.weight"), rows) for name, rows in parts
+            self.named(f"{prefix}.{name}", "Gather", self.parameter(f"{prefix}.{name}.weight"), rows)
+            for name, rows in parts
         )
         return self.norm(self.node("Add", self.node("Add", words, types), positions), f"{prefix}.LayerNorm")
 
@@ -147,11 +149,11 @@ class _Graph(_Nodes):
     def projected(self, x: str, prefix: str, names: tuple[str, ...]) -> str:
         """Some of query, key and value, side by side."""
         layers = [f"{prefix}.attention.self.{name}" for name in names]
+        joined = f"{prefix}.attention.self.{'_'.join(names)}"
         weight, bias = (
-            self.joined([f"{layer}.{part}" for layer in layers], f"{prefix}.{'_'.join(names)}.{part}")
-            for part in ("weight", "bias")
+            self.joined([f"{layer}.{part}" for layer in layers], f"{joined}.{part}") for part in ("weight", "bias")
         )
-        return self.linear(x, weight, bias)
+        return self.linear(x, joined, weight, bias)
 
     def attention(self, hidden: str, prefix: str, first_only: bool) -> str:
         """Context vectors [T, hidden]; with first_only of the first tokens, [b, hidden]."""

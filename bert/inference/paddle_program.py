@@ -83,10 +83,19 @@ class Network:
     Args:
         parameters: by our names, vocabulary padded, float32.
         device: "cpu" or "gpu".
+        with_pooler: whether the task encoder has the pooled output too.
     """
 
-    def __init__(self, parameters: Mapping[str, np.ndarray], config: BertConfig, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, np.ndarray],
+        config: BertConfig,
+        device: str = "cpu",
+        *,
+        with_pooler: bool = False,
+    ) -> None:
         self.config = config
+        self._with_pooler = with_pooler and "bert.pooler.dense.weight" in parameters
         self._place, self._scope = place_of(device), static.Scope()
         self._executor = static.Executor(self._place)
         self._num_outputs = len(parameters["classifier.bias"]) if "classifier.bias" in parameters else None
@@ -107,7 +116,7 @@ class Network:
         return dict(zip(program.outputs, values, strict=True))
 
     def _build(self, task: str) -> ForwardProgram:
-        program = self._programs[task] = build_program(task, self.config, self._num_outputs, with_pooler=False)
+        program = self._programs[task] = build_program(task, self.config, self._num_outputs, self._with_pooler)
         for name, shape in program.parameters().items():
             if self._scope.find_var(name) is not None:
                 continue

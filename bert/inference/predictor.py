@@ -5,16 +5,14 @@ model.texts(["first text", ("a question", "its context")])["logits"]
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert.inference.serving import DESCRIPTION_FILE, ONNX_FILE, PREFIX
-from bert.runtime.paddle_api import paddle
-
-_Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
+from bert.inference.serving import DESCRIPTION_FILE
+from bert.inference.sessions import open_session
 
 
 class Predictor:
@@ -34,12 +32,7 @@ class Predictor:
                 f"{self.folder} is not an export for Paddle Inference or ONNX Runtime ({error}); make it with "
                 "run_export.py --format paddle-inference"
             ) from None
-        is_onnx = self.description.get("format") == "onnx"
-        names = (ONNX_FILE,) if is_onnx else (f"{PREFIX}.pdmodel", f"{PREFIX}.pdiparams")
-        if missing := [name for name in names if not (self.folder / name).is_file()]:
-            raise ValueError(f"{self.folder} lacks {' and '.join(missing)}; export it again")
-        open_session = _onnx_session if is_onnx else _paddle_session
-        self._run = open_session([str(self.folder / name) for name in names], cpu_threads)
+        self._run = open_session(self.folder, self.description, cpu_threads)
         self._tokenizer: Tokenizer | None = None
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -63,34 +56,3 @@ class Predictor:
         columns = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
         rows = {name: [getattr(text, column) for text in encoded] for name, column in columns.items()}
         return {name: np.array(values, "int64").reshape(len(encoded), -1) for name, values in rows.items()}
-
-
-def _paddle_session(files: Sequence[str], cpu_threads: int) -> _Run:
-    config = paddle.inference.Config(*files)
-    config.disable_gpu()
-    config.set_cpu_math_library_num_threads(cpu_threads)
-    config.disable_glog_info()
-    predictor = paddle.inference.create_predictor(config)
-
-    def run(feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        for name, value in feed.items():
-            predictor.get_input_handle(name).copy_from_cpu(value)
-        predictor.run()
-        return [predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()]
-
-    return run
-
-
-def _onnx_session(files: Sequence[str], cpu_threads: int) -> _Run:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ValueError(
-            f"{files[0]} is an ONNX export and onnxruntime, which runs it, is not installed; pip install onnxruntime, "
-            "or export the model with run_export.py --format paddle-inference"
-        ) from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = cpu_threads
-    session = onnxruntime.InferenceSession(files[0], options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return lambda feed: session.run(names, dict(feed))

@@ -5,6 +5,8 @@ from bert.conversion.raw_tensors import ConversionError
 DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
 ONNX_FILE = "model.onnx"
+CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
+PRECISIONS = ("float32", "fp16", "bfloat16", "int8")
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
 
 
