@@ -92,7 +92,8 @@ def build_training_program(
     """The training program of one rank. The initial weights are a function of `seed`."""
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
-        loss, metrics = objective.forward(training=True)
+        # The integers of a micro-batch go to a card in small types; a CPU has them already.
+        loss, metrics = objective.forward(training=True, small_feed=group.device == "gpu")
         inner = create_optimizer(optimizer, num_scheduled_steps)
         amp_optimizer = _minimize(loss, inner, precision, group, gradient_accumulation_steps)
         shape = [len(objective.metric_names)]

@@ -32,6 +32,14 @@ from bert.samples.packing import Packing
 ATTENTION_GROUPS = 2
 ENCODER_INPUTS = {name: ([-1, -1], "int64") for name in ("input_ids", "token_type_ids", "attention_mask")}
 
+BINARY_INPUTS = ("token_type_ids", "attention_mask", "next_sentence_labels")
+
+
+def _input(name: str, shape: list[int], dtype: str, small: bool):
+    if not small or dtype != "int64":
+        return static.data(name, shape, dtype)
+    return static.data(name, shape, "uint8" if name in BINARY_INPUTS else "int32").astype(dtype)
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -51,10 +59,14 @@ class Objective:
     metric_names: ClassVar[tuple[str, ...]]
     outputs_per_token: ClassVar[bool] = False
 
-    def inputs(self, with_labels: bool = True) -> dict[str, Any]:
-        """Declare the feed of a micro-batch in the current program."""
+    def inputs(self, with_labels: bool = True, *, small: bool = False) -> dict[str, Any]:
+        """Declare the feed of a micro-batch in the current program.
+
+        Args:
+            small: the feed has integers of 32 bits or, where they are 0 or 1, 8 bits, which the device casts to 64.
+        """
         shapes = {**self.encoder_inputs(), **(self.labels if with_labels else {})}
-        return {name: static.data(name, shape, dtype) for name, (shape, dtype) in shapes.items()}
+        return {name: _input(name, shape, dtype, small) for name, (shape, dtype) in shapes.items()}
 
     def encoder_inputs(self) -> dict[str, tuple[list[int], str]]:
         packing = self.packing()
@@ -89,9 +101,9 @@ class Objective:
         """The scalar loss, and the float32 scalars that follow `passes` and `loss` in metric_names."""
         raise NotImplementedError
 
-    def forward(self, training: bool):
+    def forward(self, training: bool, *, small_feed: bool = False):
         """Append the forward computation to the current program; return the loss and float64 [len(metric_names)]."""
-        feed, network = self.inputs(), self.network()
+        feed, network = self.inputs(small=small_feed), self.network()
         network.train() if training else network.eval()
         loss, sums = self.loss(feed, self.outputs(feed, network))
         values = (paddle.ones([], "float32"), loss, *sums)

@@ -22,6 +22,7 @@ from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.training.devices import Device, choose_device, join_ranks
+from bert.training.feeding import Feeding
 from bert.training.training_run import build
 from program import TrainingProgram
 
@@ -52,18 +53,18 @@ def main(argv: Sequence[str]) -> int:
 def measure(config: PretrainingConfig, group: Group) -> float:
     """Seconds of a micro-step with its update, the slowest rank's."""
     program, device = build(config, PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha), group)
-    feed = made_up_batch(config, program)
-    _step(program, device, feed)  # the first one also prepares the program
+    feeding, feed = Feeding(program, device), made_up_batch(config, program)
+    _step(program, device, feeding, feed)  # the first one also prepares the program
     steps, start = 0, time.perf_counter()
     while steps < 1 or not device.collective.any(time.perf_counter() - start > SECONDS):
-        _step(program, device, feed)
+        _step(program, device, feeding, feed)
         steps += 1
     return (time.perf_counter() - start) / steps
 
 
-def _step(program: TrainingProgram, device: Device, feed: dict[str, np.ndarray]) -> None:
+def _step(program: TrainingProgram, device: Device, feeding: Feeding, feed: dict[str, np.ndarray]) -> None:
     program.dropout.draw(device.scope, device.place, feed, np.uint64(0))
-    device.executor.run(program.main, feed=feed, scope=device.scope)
+    feeding.run(feed)
     device.collective.any(False)  # on a GPU a step is finished only once something waits for it
 
 

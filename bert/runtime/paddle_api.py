@@ -80,6 +80,7 @@ __all__ = [
     "core",
     "framework",
     "nn",
+    "page_locked",
     "paddle",
     "place_of",
     "read_variable",
@@ -113,6 +114,13 @@ def truncated_normal(std: float):
 def set_cpu_threads(num_threads: int) -> None:
     """Set the threads of Paddle's matrix products on CPU; the default is 1 (104 against 239 GFLOP/s on two cores)."""
     core.set_num_threads(num_threads)
+
+
+def page_locked(array):
+    """A copy of an array in memory from which a GPU copies without the host; what an executor takes as a feed."""
+    tensor = core.LoDTensor()
+    tensor.set(array, paddle.CUDAPinnedPlace())
+    return tensor
 
 
 def read_variable(scope, name: str, into=None):

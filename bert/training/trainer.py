@@ -12,6 +12,7 @@ from bert.reporting.logs import Log
 from bert.runtime.paddle_api import read_variable, write_variable
 from bert.training.devices import Device
 from bert.training.divergence import DivergenceGuard
+from bert.training.feeding import Feeding
 from bert.training.health_checks import check_divergence, check_finite, check_ranks
 from bert.training.held_out_loss import HeldOutLoss
 from bert.training.interruption import StopRequest
@@ -69,6 +70,7 @@ class Trainer:
         num_samples: int = 0,
     ) -> None:
         self._program, self._device, self._config, self._log, self._stop = program, device, config, log, stop
+        self._feeding = Feeding(program, device)
         self._evaluate, self._held_out = evaluate, held_out or HeldOutLoss(None)
         self._keeps_best, self._evaluates_first, self._num_samples = keeps_best, evaluates_first, num_samples
         self._checkpoints = checkpoints or NoCheckpoints()
@@ -209,7 +211,7 @@ class Trainer:
             # So that a resumed run draws the same masks.
             key = stream_key(self._config.run.seed, "dropout", self._step, micro_step, device.group.rank)
             program.dropout.draw(device.scope, device.place, micro_batch.feed, key)
-            device.executor.run(program.main, feed=micro_batch.feed, scope=device.scope)
+            self._feeding.run(micro_batch.feed)
             self._throughput.add_micro_batch(micro_batch)
         self._throughput.add_update()
 

@@ -132,7 +132,7 @@ def difference(left: dict, right: dict) -> float:
 
 def table(figures: dict) -> str:
     rows = [
-        "| accumulated gradients | operators | all-reduces | CPU s per update | in its last micro-step | s per update |",
+        "| accumulated gradients | operators | all-reduces | CPU s per update | in its last micro-step | seconds |",
         "|---|---|---|---|---|---|",
     ]
     for form in _FORMS:

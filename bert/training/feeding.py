@@ -1,0 +1,58 @@
+"""Feeds micro-batches to a training program; on a GPU the host does not wait for the device."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bert.model.optimization import APPLIED_UPDATES
+from bert.runtime.paddle_api import page_locked, read_variable
+from bert.training.devices import Device
+from program import TrainingProgram
+
+logger = logging.getLogger(__name__)
+
+MOST_IN_FLIGHT = 64  # micro-batches in page-locked memory, some 0.2 MB each
+
+
+class Feeding:
+    """Runs the micro-steps of a program, with arrays in the types that it declares.
+
+    A GPU copies an array of ordinary memory only after all that it has been given to do, while the host waits; so it
+    would idle until the host had launched the next operators. From page-locked memory it copies in its own time. The
+    arrays are kept until the device has surely read them: the host waits once in MOST_IN_FLIGHT micro-steps.
+    """
+
+    def __init__(self, program: TrainingProgram, device: Device) -> None:
+        self._program, self._device = program, device
+        self._locks_pages = device.group.device == "gpu"
+        self._in_flight: list[dict[str, Any]] = []
+        self._types = {
+            variable.name: str(variable.dtype).split(".")[-1].lower()
+            for variable in program.main.global_block().vars.values()
+            if variable.is_data
+        }
+
+    def run(self, feed: Mapping[str, np.ndarray]) -> None:
+        """Run a micro-step.
+
+        Args:
+            feed: as `bert.samples.collation.MicroBatch.feed`; its integers fit into the types of the program.
+        """
+        arrays: dict[str, Any] = {name: array.astype(self._types[name], copy=False) for name, array in feed.items()}
+        if self._locks_pages:
+            arrays = self._in_page_locked_memory(arrays)
+        self._device.executor.run(self._program.main, feed=arrays, scope=self._device.scope)
+
+    def _in_page_locked_memory(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        if len(self._in_flight) == MOST_IN_FLIGHT:
+            read_variable(self._device.scope, APPLIED_UPDATES)  # waits for the device
+            self._in_flight.clear()
+        try:
+            arrays = {name: page_locked(array) for name, array in arrays.items()}
+        except (OSError, RuntimeError, MemoryError) as error:
+            self._locks_pages = False
+            logger.warning("no page-locked memory (%s): batches are copied while the host waits", error)
+        self._in_flight.append(arrays)
+        return arrays
