@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from bert import __version__
 from bert.serving.protocol import ENCODE, PREDICT, Description
 from bert.serving.schemas import Problem, Schemas, encode_schemas, predict_schemas, text_fields
-from bert.serving.service import Reply, Service, not_ready
+from bert.serving.service import Reply, Service, not_ready, problem
 
 _PAGE = Path(__file__).with_name("page")
 _PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
@@ -167,13 +167,19 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *own]
             await send(message)
 
-        reason = None if scope["path"] in _ALWAYS else self._service.why_not_ready()
+        refusal = self._refusal(scope)
         try:
-            if reason and not (self._service.is_stopping and self._service.worker.is_ready):
-                await _response(not_ready(reason))(scope, receive, send_measured)
-            else:
-                await self.app(scope, receive, send_measured)
+            await (_response(refusal) if refusal else self.app)(scope, receive, send_measured)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self._service.metrics.requests.labels(route, status).inc()
             self._service.metrics.seconds.labels(route).observe(time.perf_counter() - start)
+
+    def _refusal(self, scope: MutableMapping[str, Any]) -> Reply | None:
+        """The answer to a request that the application need not see. A body without a length is counted there."""
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._service.limits.max_body_bytes:
+            return problem(413, f"the body must have at most {self._service.limits.max_body_bytes:,} bytes")
+        if scope["path"] in _ALWAYS or self._service.worker.is_ready:
+            return None
+        return not_ready(self._service.why_not_ready() or "")

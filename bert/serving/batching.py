@@ -13,8 +13,7 @@ from bert.serving.protocol import LOST, Outcome
 from bert.serving.settings import Limits
 
 logger = logging.getLogger(__name__)
-_PADDING_SHARE = 0.25  # of the real tokens of a batch: more padding costs more than a second run
-_PADDING_TOKENS = 128  # and so much for free: about what starting a run costs
+_START_TOKENS = 32  # what starting a run costs, in tokens: between 5 (BERT-base) and some hundreds (two small layers)
 _SMOOTHING = 0.1
 
 
@@ -85,18 +84,19 @@ class LengthEstimate:
 def choose(waiting: Sequence[Item], max_size: int, max_tokens: int) -> list[Item]:
     """The inputs to run next: the one that has waited longest, and others of its kind and nearly its length.
 
-    With padding, a batch has at most `max_tokens` tokens, unless it is a single input.
+    An input joins if the padding that it brings costs less than a run of its own. With padding, a batch has at most
+    `max_tokens` tokens, unless it is a single input.
     """
     first = waiting[0]
-    batch, rows, longest, real = [first], first.rows, first.length, first.tokens
+    batch, rows, longest = [first], first.rows, first.length
     others = [item for item in waiting[1:] if item.kind == first.kind]
     for item in sorted(others, key=lambda item: abs(item.length - first.length)):
         if len(batch) == max_size:
             break
         padded = (rows + item.rows) * max(longest, item.length)
-        if padded <= min(max_tokens, (1 + _PADDING_SHARE) * (real + item.tokens) + _PADDING_TOKENS):
+        if padded <= max_tokens and padded - rows * longest <= item.tokens + _START_TOKENS:
             batch.append(item)
-            rows, longest, real = rows + item.rows, max(longest, item.length), real + item.tokens
+            rows, longest = rows + item.rows, max(longest, item.length)
     return batch
 
 

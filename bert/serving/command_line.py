@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import importlib.util
 import logging
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -14,12 +15,13 @@ from bert import exit_codes
 from bert.config.flags import Formatter, Parser
 from bert.serving.settings import Limits, ModelSettings, ServerSettings
 
-_PACKAGES = {  # module -> package, of requirements-serve.txt
+PACKAGES = {  # module -> package, of requirements-serve.txt
     "fastapi": "fastapi",
     "fastapi_offline": "fastapi-offline",
     "uvicorn": "uvicorn",
     "prometheus_client": "prometheus-client",
 }
+_SEND_BUFFER = 1 << 18  # bytes of answers that the system keeps for one slow client; by default it takes megabytes
 _TASKS = ("masked-lm", "encoder", "question-answering", "sequence-classification", "token-classification")
 _DESCRIPTION = (
     "Serve a trained model: JSON over HTTP, and a page to try it in a browser. Inputs of concurrent requests run "
@@ -89,7 +91,7 @@ def _parser() -> Parser:
 
 def check_packages() -> None:
     """Raise ValueError if a package of the server is missing."""
-    missing = [package for module, package in _PACKAGES.items() if importlib.util.find_spec(module) is None]
+    missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise ValueError(
             f"the server needs {', '.join(missing)}, not installed here; pip install -r requirements-serve.txt"
@@ -104,21 +106,29 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family)
+        door = socket.create_server(address[:2], family=family)
     except OSError as error:
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise ValueError(
-            f"--host {host} --port {port} cannot be listened on ({error.strerror}); choose another port or address"
+            f"--host {host} --port {port} cannot be listened on ({reason}); choose another port or address"
         ) from None
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+    return door
+
+
+def _log_to_standard_error(access_log: bool) -> None:
+    names = ["bert.serving", "uvicorn.error", *(["uvicorn.access"] if access_log else [])]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    for name in names:  # of uvicorn's, errors only: it warns of each malformed request
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).setLevel(logging.INFO if name != "uvicorn.error" else logging.ERROR)
 
 
 def run(settings: ServerSettings) -> int:
     """Serve until a signal; returns the exit code."""
     check_packages()
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a line for each malformed request
-    if settings.access_log:
-        access = logging.getLogger("uvicorn.access")
-        access.addHandler(logging.StreamHandler(sys.stderr))
-        access.setLevel(logging.INFO)
+    _log_to_standard_error(settings.access_log)
     with listen(settings.host, settings.port) as door:
         from bert.serving.running import serve
 

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -146,9 +148,9 @@ class ModelWorker:
 
     def _kill(self) -> None:
         self._ready.clear()
-        if self._process is not None:
+        if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                os.kill(self._process.pid, signal.SIGKILL)  # the Process's own kill() may take its exit code
 
     async def stop(self) -> None:
         """Let the process end, by force if it does not."""

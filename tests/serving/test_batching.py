@@ -1,0 +1,173 @@
+"""The queue: which inputs run together, how long they wait, when they are refused."""
+
+import asyncio
+import time
+
+import pytest
+
+from bert.serving.batching import Batcher, Item, LengthEstimate, Overloaded, choose
+from bert.serving.protocol import DONE, ENCODE, LOST, PREDICT
+from bert.serving.settings import Limits
+
+
+def item(length: int, kind: str = PREDICT, rows: int = 1, text: str = "a") -> Item:
+    return Item(kind, (text,), 5, rows * length, length, rows, time.monotonic() + 9)
+
+
+def lengths(*numbers: int, size: int = 64, tokens: int = 4096) -> list[int]:
+    async def run() -> list[int]:
+        return [found.length for found in choose([item(number) for number in numbers], size, tokens)]
+
+    return asyncio.run(run())
+
+
+def test_the_oldest_runs_with_those_nearest_in_length():
+    assert lengths(100, 400, 90, 12, 110, 380) == [100, 90, 110]
+    assert lengths(400, 100, 90, 12, 380) == [400, 380]
+    assert lengths(10, 11, 9, 400) == [10, 11, 9]
+    assert lengths(10, 30, 50, 90) == [10, 30]  # 50 would pad the two others: 150 tokens in place of 60 + 50
+
+
+def test_a_batch_has_a_most_of_inputs_and_of_padded_tokens():
+    assert lengths(*[20] * 9, size=4) == [20] * 4
+    assert lengths(*[100] * 9, tokens=450) == [100] * 4
+    assert lengths(99, 100, 100, tokens=299) == [99, 100]  # padded to 100, a third would make 300
+    assert lengths(500, 500, tokens=300) == [500]  # a single one always runs
+
+
+def test_one_at_a_time():
+    assert lengths(7, 7, 7, size=1) == [7]
+
+
+def test_vectors_and_predictions_do_not_run_together_and_windows_count():
+    async def run():
+        waiting = [item(50), item(50, ENCODE), item(50, rows=3), item(51)]
+        return [(found.kind, found.rows) for found in choose(waiting, 64, 210)]
+
+    assert asyncio.run(run()) == [(PREDICT, 1), (PREDICT, 3)]  # 4 x 50 of 210
+
+
+def test_lengths_are_estimated_from_bytes_and_learned():
+    async def run():
+        estimate = LengthEstimate(128)
+        assert estimate(["x" * 40], windows=False) == (13, 13, 1, 40)
+        assert estimate(["x" * 4000], windows=False) == (128, 128, 1, 4000)
+        tokens, length, rows, _ = estimate(["a question", "x" * 4000], windows=True)
+        assert (length, rows, tokens) == (128, 24, 24 * 128)
+        batch = [item(13)]
+        batch[0].size = 40
+        for _ in range(60):
+            estimate.learn(batch, 2 + 20)  # two bytes a token
+        assert estimate(["x" * 40], windows=False)[0] == pytest.approx(23, abs=1)
+        batch[0].length = 128
+        estimate.learn(batch, 5000)  # it was cut: nothing to learn
+        assert estimate(["x" * 40], windows=False)[0] == pytest.approx(23, abs=1)
+
+    asyncio.run(run())
+
+
+class Model:
+    """Notes its batches; each takes `seconds`."""
+
+    def __init__(self, seconds: float = 0.0, error: Exception | None = None) -> None:
+        self.batches: list[list[str]] = []
+        self.rows: list[int] = []
+        self._seconds, self._error = seconds, error
+
+    async def run(self, kind, inputs, rows, deadline):
+        self.batches.append([given["texts"][0] for given in inputs])
+        self.rows.append(rows)
+        await asyncio.sleep(self._seconds)
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        figures = {"tokens": 9, "padded_tokens": 9, "seconds": 0.0}
+        return figures, [(DONE, given["texts"][0].encode()) for given in inputs]
+
+
+def working(model: Model, test, **limits) -> None:
+    """Run `test(batcher)` beside the batcher's loop."""
+
+    async def run() -> None:
+        batcher = Batcher(model.run, Limits(**limits), LengthEstimate(128))
+        loop = asyncio.create_task(batcher.work())
+        try:
+            await test(batcher)
+        finally:
+            loop.cancel()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_each_gets_its_own_outcome_and_what_waits_runs_together():
+    model = Model(0.02)
+
+    async def test(batcher):
+        first = item(10, text="first")
+        batcher.submit([first])
+        await asyncio.sleep(0.005)
+        others = [item(10, text=str(number)) for number in range(5)]
+        for other in others:
+            batcher.submit([other])
+        assert await first.outcome == (DONE, b"first")
+        assert [await other.outcome for other in others] == [(DONE, str(n).encode()) for n in range(5)]
+
+    working(model, test, max_batch_tokens=100)
+    assert model.batches == [["first"], ["0", "1", "2", "3", "4"]] and model.rows == [10, 10]
+
+
+def test_an_idle_model_waits_for_more_only_as_long_as_it_may():
+    model = Model()
+
+    async def test(batcher):
+        items = [item(10, text=str(number)) for number in range(3)]
+        for one in items:
+            batcher.submit([one])
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*(one.outcome for one in items))
+
+    working(model, test, max_wait_ms=400)
+    assert model.batches == [["0", "1", "2"]]
+    model = Model()
+    working(model, test, max_wait_ms=0)
+    assert model.batches == [["0"], ["1"], ["2"]]
+
+
+def test_a_full_queue_refuses_the_whole_request_and_says_when_to_come_back():
+    async def test(batcher):
+        batcher.submit([item(10)])
+        await asyncio.sleep(0.005)  # it runs
+        batcher.submit([item(10), item(10)])
+        with pytest.raises(Overloaded, match="2 inputs wait for the model; try again in 1 s"):
+            batcher.submit([item(10), item(10)])
+        batcher.submit([item(10)])
+        assert batcher.num_waiting == 3
+
+    working(Model(0.1), test, max_queue=3, max_inputs=1)
+
+
+def test_what_was_withdrawn_does_not_run_and_makes_room():
+    model = Model(0.03)
+
+    async def test(batcher):
+        first, gone, last = item(10, text="first"), item(10, text="gone"), item(10, text="last")
+        batcher.submit([first])
+        await asyncio.sleep(0.005)
+        batcher.submit([gone])
+        batcher.withdraw([gone, first])  # the first runs already
+        batcher.submit([last])
+        assert await last.outcome == (DONE, b"last")
+
+    working(model, test, max_queue=1, max_inputs=1)
+    assert model.batches == [["first"], ["last"]]
+
+
+def test_a_failed_batch_is_lost_and_the_next_one_runs():
+    async def test(batcher):
+        first, second = item(10), item(10, text="b")
+        batcher.submit([first])
+        assert (await first.outcome)[0] == LOST
+        batcher.submit([second])
+        assert await second.outcome == (DONE, b"b")
+
+    working(Model(error=RuntimeError("gone")), test)

@@ -1,0 +1,186 @@
+"""Hostile clients: slow, silent, many, greedy. Honest requests are answered meanwhile, and memory does not grow."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import pytest
+import requests
+
+from tests.serving.servers import serving
+
+pytestmark = pytest.mark.thorough
+_HEAD = b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    flags = ("--read-seconds", 2, "--max-connections", 300, "--max-characters", 200_000)
+    with serving(tmp_path_factory.mktemp("hostile"), "token-classification", *flags, fake=True) as found:
+        found.post({"text": "warm"})
+        yield found
+
+
+@contextlib.contextmanager
+def clients(server, number: int, first: bytes = b""):
+    """Open connections that have sent `first`."""
+    opened = []
+    try:
+        for _ in range(number):
+            client = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            opened.append(client)
+            with contextlib.suppress(OSError):
+                client.sendall(first)
+        yield opened
+    finally:
+        for client in opened:
+            client.close()
+
+
+def honest_seconds(server, times: int = 20) -> float:
+    """The slowest of some honest requests, each with a connection of its own."""
+    slowest = 0.0
+    for _ in range(times):
+        start = time.monotonic()
+        answer = requests.post(f"{server.url}/predict", json={"inputs": [{"text": "Anna"}]}, timeout=20)
+        slowest = max(slowest, time.monotonic() - start)
+        assert answer.status_code == 200 and answer.json()["results"][0]["entities"][0]["type"] == "PER"
+    return slowest
+
+
+def answer_of(client: socket.socket, seconds: float = 20) -> bytes:
+    """All that the server sends until it closes."""
+    client.settimeout(seconds)
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := client.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_clients_that_send_slowly_are_closed_in_time(server):
+    body = _HEAD + b"content-length: 100\r\n\r\n{"
+    with clients(server, 20, _HEAD) as headers, clients(server, 20, body) as bodies, clients(server, 20) as silent:
+        start = time.monotonic()
+        while time.monotonic() - start < 1.5:
+            for client in (*headers, *bodies):
+                client.sendall(b"a")
+            time.sleep(0.1)
+        assert honest_seconds(server, 5) < 5
+        assert {answer_of(client)[:12] for client in (*headers, *bodies)} == {b"HTTP/1.1 408"}
+        assert {answer_of(client) for client in silent} == {b""}
+        assert time.monotonic() - start < 12
+
+
+def test_a_second_request_that_comes_slowly_is_closed_too(server):
+    body = json.dumps({"inputs": [{"text": "a"}]}).encode()
+    whole = _HEAD + f"content-length: {len(body)}\r\n\r\n".encode() + body
+    with clients(server, 1, whole) as (client,):
+        time.sleep(0.5)
+        client.sendall(whole[:60])
+        answer = answer_of(client)
+    assert answer.startswith(b"HTTP/1.1 200") and answer.count(b"HTTP/1.1 408") == 1
+
+
+def test_an_idle_connection_is_kept_and_used_again(server):
+    with clients(server, 1) as (client,):
+        for _ in range(2):
+            client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b'{"status":"ok"}'):
+                assert (part := client.recv(1000))
+                answer += part
+            assert answer.startswith(b"HTTP/1.1 200")
+            time.sleep(3.0)  # longer than --read-seconds
+
+
+def test_thousands_of_connections_do_not_keep_others_out(server):
+    before = server.memory()
+    with clients(server, 3000, _HEAD):
+        assert honest_seconds(server) < 5
+        assert server.metric("bert_connections") <= 301
+    assert server.memory() - before < 60 << 20
+    assert server.metric("bert_closed_connections") >= 2600
+
+
+def test_half_bodies_are_held_only_up_to_a_limit(server):
+    """300 connections with a megabyte each would be 300 MB."""
+    before = server.memory()
+    part = _HEAD + b"content-length: 1048000\r\n\r\n" + b" " * 1_000_000
+    with clients(server, 250, part):
+        assert honest_seconds(server, 5) < 10
+        grown = server.memory() - before
+    assert grown < 200 << 20, grown
+
+
+def test_clients_that_do_not_take_their_answer_are_closed(server):
+    with clients(server, 20) as greedy:
+        for client in greedy:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.setblocking(False)
+            for _ in range(200):
+                with contextlib.suppress(OSError):
+                    client.send(b"GET /static-offline-docs/swagger-ui.css HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert honest_seconds(server, 5) < 10
+        end = time.monotonic() + 20
+        while server.metric("bert_connections") > 3:
+            assert time.monotonic() < end, server.metric("bert_connections")
+            time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00" * 5000,
+        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 5000,  # the header has no end
+        b"GET /" + b"a" * 30_000,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_what_is_not_http_is_refused(server, data):
+    with clients(server, 1, data) as (client,):
+        answer = answer_of(client)
+    assert answer[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 408", b""), answer[:100]
+    assert honest_seconds(server, 1) < 5
+
+
+def test_large_and_odd_texts_are_answered(server):
+    letters = "".join(chr(code) for code in range(0x20, 0x3000)) + "\U0001f600" * 1000 + "a\u0301" * 5000
+    answer = server.post({"text": letters}, {"text": "\u202e" * 50_000}, {"text": "\x00Anna"})
+    assert answer.status_code == 200 and answer.json()["results"][2]["entities"][0]["start"] == 1
+
+
+def test_many_mistakes_cost_no_memory(server):
+    """A million wrong inputs in a body of the largest size: pydantic would otherwise keep an error for each."""
+    before = server.memory()
+    many = b'{"inputs": [' + b"1," * 500_000 + b"1]}"
+    keys = json.dumps({f"k{number}": number for number in range(60_000)}).encode()
+    for body in (many, keys, b'{"inputs": [{"text": "a", "t": ' + b"[" * 400 + b"]" * 400 + b"}]}"):
+        for _ in range(3):
+            answer = requests.post(
+                f"{server.url}/predict", data=body, headers={"content-type": "application/json"}, timeout=30
+            )
+            assert answer.status_code in (413, 422) and len(answer.content) < 3000
+    assert server.memory() - before < 100 << 20
+
+
+def test_many_clients_at_once_are_all_answered(server):
+    """Beyond the queue with 429, none with an error of the server."""
+    statuses: list[int] = []
+
+    def client() -> None:
+        with requests.Session() as session:
+            for _ in range(5):
+                body = {"inputs": [{"text": "Anna " * 10}] * 16}
+                statuses.append(session.post(f"{server.url}/predict", json=body, timeout=60).status_code)
+
+    threads = [threading.Thread(target=client) for _ in range(48)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(statuses) == 240 and set(statuses) <= {200, 429} and statuses.count(200) >= 24

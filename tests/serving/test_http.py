@@ -1,0 +1,263 @@
+"""The server over HTTP with a model process that obeys orders: answers, limits, failures, the end."""
+
+import concurrent.futures
+import json
+import os
+import signal
+import socket
+import time
+
+import psutil
+import pytest
+import requests
+
+from bert.serving import __main__, command_line
+from tests.serving.servers import batches, serving
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory):
+    return tmp_path_factory.mktemp("notes") / "batches.jsonl"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, notes):
+    """A classifier with small limits."""
+    flags = ("--max-characters", 300, "--max-inputs", 8, "--max-queue", 12, "--timeout-seconds", 1.5)
+    folder = tmp_path_factory.mktemp("server")
+    with serving(
+        folder, "sequence-classification", *flags, "--max-body-bytes", 9000, fake=True, FAKE_BATCHES=str(notes)
+    ) as found:
+        yield found
+
+
+def test_results_come_in_order_and_the_schema_is_published(server):
+    answer = server.post({"text": "one"}, {"text": "two"})
+    assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
+    assert [result["label"] for result in answer.json()["results"]] == ["good", "good"]
+    vectors = server.post({"text": "four"}, {"text": "seventy"}, path="/encode").json()["results"]
+    assert [result["vector"][0] for result in vectors] == [4.0, 7.0]
+    schema = server.get("/openapi.json").json()
+    operations = {path: list(methods) for path, methods in schema["paths"].items()}
+    assert operations["/predict"] == operations["/encode"] == ["post"]
+    responses = schema["paths"]["/predict"]["post"]["responses"]
+    assert set(responses) == {"200", "413", "422", "429", "500", "503", "504"}
+    assert schema["components"]["schemas"]["PredictInput"]["properties"]["text"]["maxLength"] == 300
+
+
+def test_the_pages_need_nothing_from_elsewhere(server):
+    for path in ("/", "/docs", "/page.js", "/page.css"):
+        page = server.get(path)
+        assert page.status_code == 200 and "default-src 'self'" in page.headers["content-security-policy"]
+        assert "http://" not in page.text and "https://" not in page.text, path
+    script = requests.get(f"{server.url}/static-offline-docs/swagger-ui-bundle.js", timeout=30)
+    assert script.status_code == 200 and len(script.content) > 500_000
+
+
+@pytest.mark.parametrize(
+    "body,where,reason",
+    [
+        ({}, ["inputs"], "Field required"),
+        ({"inputs": []}, ["inputs"], "at least 1 item"),
+        ({"inputs": {}}, ["inputs"], "valid list"),
+        ({"inputs": ["text"]}, ["inputs", 0], "dictionary"),
+        ({"inputs": [{"text": 3}]}, ["inputs", 0, "text"], "valid string"),
+        ({"inputs": [{"text": None}]}, ["inputs", 0, "text"], "valid string"),
+        ({"inputs": [{"text": "  \n"}]}, ["inputs", 0, "text"], "the text is empty"),
+        ({"inputs": [{"text": "x" * 301}]}, ["inputs", 0, "text"], "at most 300 characters"),
+        ({"inputs": [{"text": "a"}] * 9}, ["inputs"], "at most 8 items"),
+        ({"inputs": [{"text": "a", "txt": "b"}]}, ["inputs", 0, "txt"], "not permitted"),
+        ({"inputs": [{"text": "a"}], "top_k": 3}, ["top_k"], "not permitted"),
+        ({"inputs": [{str(n): n for n in range(500)}]}, ["inputs", 0], "the object has 500 keys"),
+        ([1, 2], [], "dictionary"),
+        ("text", [], "dictionary"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(server, body, where, reason):
+    answer = requests.post(f"{server.url}/predict", json=body, timeout=30)
+    (mistake,) = answer.json()["detail"]
+    assert answer.status_code == 422 and mistake["loc"] == ["body", *where] and reason in mistake["msg"]
+    assert "input" not in mistake
+
+
+@pytest.mark.parametrize(
+    "data,status",
+    [
+        (b"", 422),
+        (b"{", 422),
+        (b"\xff\xfe", 422),
+        (b'{"inputs": [{"text": "\\ud800"}]}', 422),
+        (b"[" * 4000 + b"]" * 4000, 400),
+        (b'{"inputs": ' + b'[{"text": ' * 300 + b'"a"' + b"}]" * 300 + b"}", 422),
+        (b'{"inputs": [{"text": NaN}]}', 422),
+        (b'{"inputs": [{"text": "a"}]' + b" " * 10_000 + b"}", 413),
+    ],
+)
+def test_bodies_that_are_not_requests(server, data, status):
+    answer = requests.post(f"{server.url}/predict", data=data, headers={"content-type": "application/json"}, timeout=30)
+    assert answer.status_code == status and "detail" in answer.json() and len(answer.content) < 500, answer.text
+
+
+def test_other_types_paths_and_methods(server):
+    form = requests.post(f"{server.url}/predict", data={"text": "a"}, timeout=30)
+    assert form.status_code == 422
+    assert server.get("/nowhere").status_code == 404 and server.get("/predict").status_code == 405
+    assert requests.get(f"{server.url}/../../setup.py", timeout=30).status_code == 404
+
+
+def test_a_body_without_a_length_is_cut_off_too(server):
+    def pieces():
+        for _ in range(100):
+            yield b" " * 1000
+
+    headers = {"content-type": "application/json"}
+    assert requests.post(f"{server.url}/predict", data=pieces(), headers=headers, timeout=30).status_code == 413
+
+
+def test_inputs_that_the_model_refuses_or_fails_at(server):
+    answer = server.post({"text": "good"}, {"text": "refuse"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == [
+        {"type": "value_error", "loc": ["body", "inputs", 1], "msg": "no [MASK] in the text"}
+    ]
+    answer = server.post({"text": "fail"}, {"text": "good"})
+    assert (answer.status_code, answer.json()["detail"]) == (500, "the model failed at this input")
+
+
+def test_a_late_answer_is_504_and_those_behind_it_are_served(server):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(server.post, {"text": "sleep 2"})
+        time.sleep(0.3)
+        start = time.monotonic()
+        behind = pool.submit(server.post, {"text": "behind"})
+        assert server.get("/health").elapsed.total_seconds() < 1  # the model's work does not block the server
+        assert slow.result().status_code == 504 and "no answer within 1.5 s" in slow.result().text
+        assert behind.result().status_code in (200, 504) and time.monotonic() - start < 4
+    assert server.post({"text": "after"}).status_code == 200
+
+
+def test_a_full_queue_is_429_and_requests_that_wait_run_together(server, notes):
+    before = len(batches(notes))
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        running = pool.submit(server.post, {"text": "sleep 0.8"})
+        time.sleep(0.3)
+        waiting = [pool.submit(server.post, {"text": f"{n} a"}, {"text": f"{n} b"}) for n in range(6)]
+        time.sleep(0.2)
+        refused = server.post({"text": "too many"})
+        assert refused.status_code == 429 and 1 <= int(refused.headers["retry-after"]) <= 60
+        assert "12 inputs wait for the model" in refused.json()["detail"]
+        assert running.result().status_code == 200
+        assert [answer.result().status_code for answer in waiting] == [200] * 6
+    kinds = batches(notes)[before:]
+    assert [len(texts) for _, _, texts in kinds] == [1, 12]
+
+
+def test_a_client_that_leaves_costs_the_model_nothing(server, notes):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(server.post, {"text": "sleep 0.8"})
+        time.sleep(0.3)
+        body = json.dumps({"inputs": [{"text": "nobody waits for this"}]}).encode()
+        head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(head.encode() + b"\r\n\r\n" + body)
+            time.sleep(0.2)
+        assert running.result().status_code == 200
+    assert server.post({"text": "after"}).status_code == 200
+    assert "nobody waits for this" not in [text for _, _, texts in batches(notes) for text in texts]
+
+
+def test_metrics_count_what_happened(server):
+    before = {name: server.metric(name) for name in ("bert_requests_total", "bert_batch_inputs_sum")}
+    server.post({"text": "one"}, {"text": "two"})
+    server.get("/no/such/path")
+    assert server.metric("bert_requests_total") >= before["bert_requests_total"] + 2
+    assert server.metric("bert_batch_inputs_sum") == before["bert_batch_inputs_sum"] + 2
+    text = server.get("/metrics").text
+    assert 'bert_requests_total{route="/predict",status="200"}' in text and "/no/such/path" not in text
+    assert server.metric("bert_ready") == 1 and server.metric("bert_queue_inputs") == 0
+
+
+@pytest.mark.thorough
+def test_a_model_process_that_dies_is_started_again(tmp_path):
+    with serving(tmp_path, "masked-lm", fake=True) as server:
+        first = server.model_pid()
+        answer = server.post({"text": "die"})
+        assert answer.status_code == 503 and answer.headers["retry-after"]
+        server.wait_for("ended with code 9; it is started again")
+        end = time.monotonic() + 20
+        while server.get("/ready").status_code != 200:
+            assert server.get("/health").status_code == 200 and time.monotonic() < end
+            time.sleep(0.02)
+        assert server.post({"text": "a [MASK]"}).status_code == 200 and server.model_pid() != first
+        os.kill(server.model_pid(), signal.SIGKILL)  # while it is idle
+        server.wait_for("was ended by signal 9; it is started again")
+
+
+@pytest.mark.thorough
+def test_before_the_model_is_loaded_the_server_lives_and_is_not_ready(tmp_path):
+    with serving(tmp_path, "masked-lm", fake=True, ready=False, FAKE_START="1.5") as server:
+        ready = server.get("/ready")
+        assert ready.status_code == 503 and ready.json()["detail"] == "the model is being loaded"
+        assert server.get("/health").status_code == 200 and server.get("/").status_code == 200
+        early = server.post({"text": "a [MASK]"})
+        assert early.status_code == 503 and early.headers["retry-after"]
+        server.wait_for(" is ready: ")
+        assert server.post({"text": "a [MASK]"}).status_code == 200
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_lets_the_requests_end_and_leaves_no_process(tmp_path, number):
+    with serving(tmp_path, "encoder", fake=True) as server, concurrent.futures.ThreadPoolExecutor(3) as pool:
+        model = server.model_pid()
+        answers = [pool.submit(server.post, {"text": "sleep 0.6"}), pool.submit(server.post, {"text": "behind"})]
+        time.sleep(0.3)
+        assert server.stop(number) == 0
+        assert [answer.result().status_code for answer in answers] == [200, 200]
+        assert not psutil.pid_exists(model)
+        with pytest.raises(requests.ConnectionError):
+            server.get("/health")
+
+
+@pytest.mark.thorough
+def test_a_killed_server_leaves_no_process(tmp_path):
+    with serving(tmp_path, "encoder", fake=True) as server:
+        model = psutil.Process(server.model_pid())
+        server.process.kill()
+        model.wait(10)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "mode,reason", [("refuse", "error: nowhere does not exist"), ("die", "ended with code 7 before")]
+)
+def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path, mode, reason):
+    with serving(tmp_path, "encoder", fake=True, ready=False, FAKE_START=mode) as server:
+        assert server.process.wait(20) == 2
+        assert reason in server.log() and "Traceback" not in server.log()
+
+
+def test_a_port_in_use_and_wrong_flags_are_one_line(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for flags, reason in (
+            (["--port", str(port)], f"--port {port} cannot be listened on (Address already in use)"),
+            (["--port", "70000"], "--port 70000 must be from 0"),
+            (["--timeout-seconds", "0"], "--timeout-seconds 0.0 must be at least 1"),
+            (["--max-queue", "10"], "--max-inputs 64 must be at most --max-queue 10"),
+            (["--max-batch-size", "many"], "invalid int value"),
+        ):
+            with pytest.raises(SystemExit) as ended:
+                __main__.main(["model", *flags])
+            err = capsys.readouterr().err
+            assert ended.value.code == 2 and reason in err and err.count("\n") == 1, err
+
+
+def test_without_its_packages_the_server_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(command_line.PACKAGES, "no_such_module", "no-such-package")
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(["model"])
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and err.count("\n") == 1
+    assert "the server needs no-such-package, not installed here; " in err
+    assert "pip install -r requirements-serve.txt" in err
