@@ -10,6 +10,7 @@ from io import StringIO
 from typing import Any
 
 from bert.config.training_settings import OptimizerSettings, PrecisionSettings
+from bert.model.attention import gather_gradients_of_gathers
 from bert.model.dropout import Dropout, dropout_of
 from bert.model.gradient_accumulation import AccumulatedGradients
 from bert.model.objectives import Objective
@@ -100,6 +101,7 @@ def build_training_program(
         total = static.create_global_var(shape, 0, "float64", persistable=True, name=TRAINING_METRICS)
         with main._optimized_guard([]):
             paddle.assign(total + metrics, total)
+    gather_gradients_of_gathers(main)
     _seed_initializers(startup, seed)
     model = objective.model
     dropout = dropout_of(main, (model.hidden_dropout_prob, model.attention_probs_dropout_prob), group.device)

@@ -7,8 +7,9 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of, positions_in_rows, ragged_indices
 
-TOKENS_MULTIPLE = 8  # the sizes of matrix products that tensor cores take without padding
+TOKENS_MULTIPLE = 8  # of the tokens that a GPU gets: sizes of matrix products that tensor cores take
 NO_TOKEN = -1
+CONTEXT_ROWS = "context_rows"
 Feed = Mapping[str, np.ndarray]
 
 
@@ -34,7 +35,7 @@ class Packing:
             found["token_of_place"] = ([-1, -1], "int64")
         if self.num_groups == 0:
             return found | {"sequence_offsets": ([-1], "int32")}
-        found["context_rows"] = ([-1], "int64")
+        found[CONTEXT_ROWS] = ([-1], "int64")
         return found | {f"group_{number}": ([-1, -1], "int64") for number in range(self.num_groups)}
 
 
@@ -45,8 +46,8 @@ def pack(feed: Feed, packing: Packing) -> dict[str, np.ndarray]:
         feed: input_ids, token_type_ids, attention_mask, int [b, s], where real tokens come first in every sequence;
             with masked_lm_positions its entries at weight 0 are any positions. Other inputs stay as they are.
     Returns:
-        input_ids, token_type_ids, position_ids: int64 [T], T a multiple of 8. The last 1 to 8 tokens are a sequence of
-            their own that nothing reads.
+        input_ids, token_type_ids, position_ids: int64 [T]. Without groups T is a multiple of 8: the last 1 to 8 tokens
+            are a sequence of their own that nothing reads.
         first_tokens: int64 [b].
         masked_lm_positions: int64 [n], indices into T.
         token_of_place: int64 [b, s], if per_token.
@@ -58,7 +59,7 @@ def pack(feed: Feed, packing: Packing) -> dict[str, np.ndarray]:
     lengths = mask.sum(axis=1)
     offsets = offsets_of(lengths)
     places, total = np.flatnonzero(mask), int(offsets[-1])
-    size = (total // TOKENS_MULTIPLE + 1) * TOKENS_MULTIPLE
+    size = total if packing.num_groups else (total // TOKENS_MULTIPLE + 1) * TOKENS_MULTIPLE
 
     def filled(values: np.ndarray) -> np.ndarray:
         return np.concatenate([values, np.zeros(size - total, values.dtype)])
@@ -76,10 +77,10 @@ def pack(feed: Feed, packing: Packing) -> dict[str, np.ndarray]:
         packed["token_of_place"] = token_of_place
     if packing.num_groups == 0:
         return packed | {"sequence_offsets": np.append(offsets, size).astype(np.int32)}
-    return packed | _groups(lengths, offsets, packing, size)
+    return packed | _groups(lengths, offsets, packing)
 
 
-def _groups(lengths: np.ndarray, offsets: np.ndarray, packing: Packing, size: int) -> dict[str, np.ndarray]:
+def _groups(lengths: np.ndarray, offsets: np.ndarray, packing: Packing) -> dict[str, np.ndarray]:
     """Sequences in order of length, divided into groups of as many: little of a group is padding."""
     heads, found = packing.num_heads, {}
     first_rows, strides = np.zeros((2, len(lengths)), np.int64)  # of each sequence in the context of all groups
@@ -95,7 +96,5 @@ def _groups(lengths: np.ndarray, offsets: np.ndarray, packing: Packing, size: in
         first_rows[members] = heads * (num_places + np.arange(len(members)) * len(columns))
         strides[members] = len(columns)
         num_places += tokens.size
-    rows = np.zeros((size, heads), np.int64)
-    rows[: offsets[-1]] = np.repeat(strides, lengths)[:, None] * np.arange(heads)
-    rows[: offsets[-1]] += ragged_indices(first_rows, lengths)[:, None]
-    return found | {"context_rows": rows.reshape(-1)}
+    rows = ragged_indices(first_rows, lengths)[:, None] + np.repeat(strides, lengths)[:, None] * np.arange(heads)
+    return found | {CONTEXT_ROWS: rows.reshape(-1)}
