@@ -361,10 +361,10 @@ def test_the_benchmark_of_training_compares_four(clone):
     start = command("bash scripts/benchmark_training.sh")
     if "BERT_TORCH_VENV" not in os.environ:
         pytest.skip("PyTorch is gigabytes: name an environment for it (made if it is not there), BERT_TORCH_VENV=DIR")
-    small = "--model bert-tiny --batch-size 4 --sequence-length 32 --steps 2 --warmup-steps 1 --threads 1"
-    done = run(f"{start} {small}", clone, timeout=2400)
+    done = run(f"{start} --cases bert-tiny --rounds 2 --updates 2 --warmup-steps 1", clone, timeout=2400)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(json.loads((clone / ".benchmark/training/results.json").read_text())["rows"]) == 4
+    (case,) = json.loads((clone / ".benchmark/training/results.json").read_text())["cases"]
+    assert len(case["rows"]) == 4
 
 
 @pytest.mark.slow

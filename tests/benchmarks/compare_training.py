@@ -1,33 +1,38 @@
-"""Our training, PaddleNLP's and Hugging Face's on the same CPU, model, batches and optimizer; a table and JSON.
+"""Our training, PaddleNLP's and Hugging Face's on the same CPU, models, batches and optimizer; tables and JSON.
 
-    bash scripts/benchmark_training.sh [--model bert-base-uncased --batch-size 8]
+    bash scripts/benchmark_training.sh [--cases bert-mini squad] [--threads 1 2] [--profile]
 
-Real batches with their real padding come from shards of the documentation on this machine. Each competitor is a process
-of its own that starts from the same weights; that their losses on the first batch agree shows that the models do.
+Pretraining reads real batches with their real padding, from shards of the documentation on this machine. Every
+competitor is a process that starts from the same weights. They take turns in short rounds, and the medians of the
+rounds are compared, because other work on a machine slows all of them down alike.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 
 from bert import REPOSITORY
-from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 from bert.files import write_atomically
 from bert.planning.estimates import training_flops_per_sequence
-from bert.samples.loader import PretrainingDataset, PretrainingLoader
-from bert.samples.settings import LoaderSettings
-from bert.tokenization.vocabulary import Vocabulary
+from tests.benchmarks.training_tasks import (
+    CASES,
+    Case,
+    finetuning_batches,
+    make_shards,
+    pretraining_batches,
+    write_task,
+)
 
-VOCABULARY_SIZE = 30_000
-MAX_MEGABYTES = 8
-_LOSSES_AGREE = 2e-3  # PaddleNLP's LayerNorm has another epsilon
+_LOSSES_AGREE = {"float32": 2e-3, "bfloat16": 1e-2}  # relative; PaddleNLP's LayerNorm has another epsilon
 
 
 @dataclass(frozen=True)
@@ -35,257 +40,244 @@ class Competitor:
     name: str
     module: str
     arguments: tuple[str, ...] = ()
+    precision: str = "float32"
     needs_torch: bool = False
+    finetunes: bool = True
 
 
-OURS = Competitor("this project, static", "train_static")
+OURS = {
+    "float32": Competitor("this project", "train_static"),
+    "bfloat16": Competitor("this project, bfloat16", "train_static", ("--bfloat16",), "bfloat16"),
+}
+_TORCH = {"module": "train_transformers", "needs_torch": True}
 COMPETITORS = (
-    OURS,
-    Competitor("PaddleNLP, dygraph", "train_paddlenlp"),
-    Competitor("transformers on PyTorch", "train_transformers", ("all-positions",), True),
-    Competitor("the same, masked positions only", "train_transformers", ("masked-positions",), True),
+    OURS["float32"],
+    Competitor("this project, padded", "train_static", ("--padded",)),
+    Competitor("PaddleNLP, dygraph", "train_paddlenlp", finetunes=False),
+    Competitor("transformers on PyTorch", arguments=("--all-positions",), finetunes=False, **_TORCH),
+    Competitor("transformers, masked positions", **_TORCH),
+    Competitor("transformers, compiled", arguments=("--compile",), **_TORCH),
+    OURS["bfloat16"],
+    Competitor("transformers, autocast", arguments=("--bfloat16",), precision="bfloat16", **_TORCH),
 )
+DEFAULT = (0, 4, 6, 7)
 
 
-def make_shards(folder: Path, sequence_length: int) -> Path:
-    """Text of this machine -> vocabulary -> shards below `folder`, each made once; returns the shards' folder."""
-    corpus, vocabulary, shards = folder / "corpus", folder / "vocab.txt", folder / f"shards-{sequence_length}"
-    commands = (
-        (
-            corpus / "report.json",
-            "data.examples.sample_corpus",
-            ["--output-dir", corpus, "--max-megabytes", MAX_MEGABYTES],
-        ),
-        (
-            vocabulary,
-            "data.train_vocabulary",
-            ["--input", corpus / "train/source", "--vocab-size", VOCABULARY_SIZE, "--output", vocabulary],
-        ),
-        (
-            shards / "manifest.json",
-            "data.preprocess_bert_pretrain",
-            [
-                "--text",
-                corpus / "train/source",
-                "--sink",
-                shards,
-                "--vocab-file",
-                vocabulary,
-                "--target-seq-length",
-                sequence_length,
-                "--num-shards",
-                1,
-                "--masking",
-                "static",
-                "--max-predictions-per-seq",
-                predictions_of(sequence_length),
-            ],
-        ),
-    )
-    for product, module, arguments in commands:
-        if not product.exists():
-            subprocess.run(
-                [sys.executable, "-m", module, *map(str, arguments)],
-                cwd=REPOSITORY,
-                check=True,
-                stdout=subprocess.DEVNULL,
-            )
-    return shards
-
-
-def predictions_of(sequence_length: int) -> int:
-    return max(1, round(sequence_length * 20 / 128))
-
-
-def write_task(
-    folder: Path,
-    shards: Path,
-    model: BertConfig,
-    *,
-    batch_size: int,
-    sequence_length: int,
-    steps: int,
-    warmup_steps: int,
-    threads: int,
-) -> list[dict[str, np.ndarray]]:
-    """The task of measuring.py, without the weights; returns its batches."""
-    settings = LoaderSettings(
-        max_seq_length=sequence_length, max_predictions_per_seq=predictions_of(sequence_length), num_workers=0
-    )
-    vocabulary = Vocabulary.from_file(shards.parent / "vocab.txt")
-    loader = PretrainingLoader(
-        PretrainingDataset(shards, vocabulary, settings, seed=42),
-        global_batch_size=batch_size,
-        micro_batch_size=batch_size,
-    )
-    batches = list(_feeds(loader, min(steps + warmup_steps, loader.batches_per_epoch)))
-    folder.mkdir(parents=True, exist_ok=True)
-    np.savez(
-        folder / "batches.npz",
-        **{f"{number}/{name}": value for number, batch in enumerate(batches) for name, value in batch.items()},
-    )
-    task = {
-        "model": {**model.model_dump(), "vocab_size": model.padded_vocab_size()},
-        "learning_rate": 1e-4,
-        "weight_decay": 0.01,
-        "epsilon": 1e-6,
-        "max_grad_norm": 1.0,
-        "warmup_steps": warmup_steps,
-        "steps": steps,
-        "threads": threads,
-    }
-    (folder / "task.json").write_text(json.dumps(task, indent=1))
-    return batches
-
-
-def _feeds(loader: PretrainingLoader, count: int) -> Iterator[dict[str, np.ndarray]]:
-    batches = loader.batches()
-    for _ in range(count):
-        (batch,) = next(batches).micro_batches
-        yield batch.feed
-    batches.close()
-
-
-def run(competitor: Competitor, python: Path, folder: Path, *more: str) -> dict:
-    """The result of one competitor.
+class Worker:
+    """The process of one competitor; see measuring.py.
 
     Raises:
         RuntimeError: with the end of what it said, if it failed.
     """
-    command = [str(python), "-m", f"tests.benchmarks.{competitor.module}", str(folder), *competitor.arguments, *more]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{competitor.name} failed with exit code {done.returncode}:\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
 
-
-def figures(results: dict[str, dict], batches: list[dict[str, np.ndarray]], model: BertConfig) -> list[dict]:
-    """Rows of the table. MFU is against the fastest matrix product that any of the libraries showed."""
-    peak = max(result["peak_tflops"] for result in results.values())
-    flops = np.mean(
-        [
-            training_flops_per_sequence(
-                model,
-                batch["input_ids"].shape[1],
-                round(float(batch["masked_lm_weights"].sum()) / len(batch["input_ids"])),
+    def __init__(self, competitor: Competitor, python: Path, folder: Path, *more: str) -> None:
+        words = [str(python), "-m", f"tests.benchmarks.{competitor.module}", str(folder), *competitor.arguments, *more]
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        self.competitor, self._errors = competitor, folder / f"{competitor.name}.log"
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                words,
+                cwd=REPOSITORY,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
             )
-            for batch in batches
-        ]
-    )
-    ours = results[OURS.name]["seconds"]
-    return [
-        {
-            "name": name,
-            "updates": result["updates"],
-            "cpu_seconds": result["cpu_seconds"],
-            "seconds": result["seconds"],
-            "sequences_per_second": result["sequences"] / result["seconds"],
-            "tokens_per_second": result["tokens"] / result["seconds"],
-            "padded_tokens_per_second": result["padded_tokens"] / result["seconds"],
-            "mfu": float(flops) * result["sequences"] / result["seconds"] / (peak * 1e12),
-            "peak_memory": result["peak_memory"],
-            "time_over_ours": result["seconds"] / ours,
-            "cpu_over_ours": result["cpu_seconds"] / results[OURS.name]["cpu_seconds"],
-            "peak_tflops": result["peak_tflops"],
-            "loss_before": result["loss_before"],
-            "loss_after": result["loss_after"],
-        }
-        for name, result in results.items()
-    ]
+        self.result: dict[str, Any] = self._answer()
+        self.rounds: list[dict[str, float]] = []
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        code, said = self._process.wait(), self._errors.read_text()[-3000:]
+        raise RuntimeError(f"{self.competitor.name} failed with exit code {code}:\n{said}")
+
+    def train(self, updates: int) -> None:
+        assert self._process.stdin is not None
+        print(updates, file=self._process.stdin, flush=True)
+        self.rounds.append(self._answer())
+
+    def finish(self) -> dict[str, Any]:
+        """The figures of the competitor: medians of its rounds, for one update."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self.result |= self._answer()
+        self._process.wait()
+        names = [name for name in self.rounds[0] if name != "updates"]
+        medians = {name: median(each[name] / each["updates"] for each in self.rounds) for name in names}
+        return {**medians, **self.result, "precision": self.competitor.precision}
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def figures(results: dict[str, dict], flops_per_update: float, wall_time: bool) -> list[dict]:
+    """Rows of the table. MFU is against the fastest float32 matrix product that any of the libraries showed."""
+    peak = max(result["peak_tflops"] for result in results.values())
+    clock = "seconds" if wall_time else "cpu_seconds"
+    rows = []
+    for name, result in results.items():
+        ours = results.get(OURS[result["precision"]].name)
+        rows.append(
+            {
+                "name": name,
+                **result,
+                "over_ours": result[clock] / ours[clock] if ours else float("nan"),
+                "tokens_per_second": result["tokens"] / result["seconds"],
+                "mfu": flops_per_update / result["seconds"] / (peak * 1e12),
+            }
+        )
+    return rows
+
+
+def flops_of(case: Case, batches: list[dict[str, np.ndarray]]) -> float:
+    """Of one update, on average, with the padding of the batches."""
+    found = []
+    for batch in batches:
+        rows, length = batch["input_ids"].shape
+        masked = round(float(batch["masked_lm_weights"].sum()) / rows) if "masked_lm_weights" in batch else 0
+        found.append(rows * training_flops_per_sequence(case.model, length, masked))
+    return float(np.mean(found))
 
 
 def check_same_model(results: dict[str, dict]) -> None:
-    """Raises RuntimeError unless all losses on the first batch agree and all fell."""
-    before = [result["loss_before"] for result in results.values()]
-    if max(before) - min(before) > _LOSSES_AGREE * min(before):
-        raise RuntimeError(f"the competitors do not train the same model: losses before training are {before}")
+    """Raises RuntimeError unless all losses on the first batch agree, before training, and all fell."""
+    reference = next(iter(results.values()))["loss_before"]
     for name, result in results.items():
+        if abs(result["loss_before"] - reference) > _LOSSES_AGREE[result["precision"]] * reference:
+            before = {other: result["loss_before"] for other, result in results.items()}
+            raise RuntimeError(f"the competitors do not train the same model: losses before training are {before}")
         if not result["loss_after"] < result["loss_before"]:
             raise RuntimeError(f"{name} does not learn: {result['loss_before']} -> {result['loss_after']}")
 
 
-def table(rows: list[dict]) -> str:
+def table(rows: list[dict], wall_time: bool) -> str:
     """CPU seconds compare where other work shares the machine; wall time, tokens/s and MFU only where none does."""
     head = (
         "",
-        "CPU time, of ours",
+        f"{'elapsed' if wall_time else 'CPU'} time, of ours",
         "CPU s an update",
-        "wall time, of ours",
-        "tokens/s (with padding)",
+        "system",
+        "elapsed s",
+        "tokens/s",
         "MFU",
         "peak memory",
-        "matrix product",
+        "loss before, after",
     )
     lines = [head, ("---",) * len(head)]
     for row in rows:
-        tokens = f"{row['tokens_per_second']:,.0f} ({row['padded_tokens_per_second']:,.0f})"
         lines.append(
             (
                 row["name"],
-                f"{row['cpu_over_ours']:.2f}",
-                f"{row['cpu_seconds'] / row['updates']:.2f}",
-                f"{row['time_over_ours']:.2f}",
-                tokens,
+                f"{row['over_ours']:.2f}",
+                f"{row['cpu_seconds']:.3f}",
+                f"{row['system_seconds'] / max(row['cpu_seconds'], 1e-9):.0%}",
+                f"{row['seconds']:.3f}",
+                f"{row['tokens_per_second']:,.0f}",
                 f"{row['mfu']:.0%}",
                 f"{row['peak_memory'] / 1e9:.2f} GB",
-                f"{row['peak_tflops']:.3f} TFLOP/s",
+                f"{row['loss_before']:.4f}, {row['loss_after']:.4f}",
             )
         )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def main(argv: list[str] | None = None) -> None:
+def compare(task: Path, competitors: list[tuple[Competitor, Path]], rounds: int, updates: int) -> dict[str, dict]:
+    """The figures of each competitor that runs; one that fails is reported and left out, unless it is ours."""
+    with contextlib.ExitStack() as stack:
+        workers = []
+        for competitor, python in competitors:
+            print(f"starting {competitor.name}", file=sys.stderr)
+            try:
+                workers.append(Worker(competitor, python, task))
+            except RuntimeError as error:
+                if competitor in OURS.values():
+                    raise
+                print(error, file=sys.stderr)
+            else:
+                stack.callback(workers[-1].kill)
+        for number in range(rounds):
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+            for worker in workers:
+                worker.train(updates)
+        return {worker.competitor.name: worker.finish() for worker in workers}
+
+
+def arguments_of(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [competitor.name for competitor in COMPETITORS]
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=[name for name in CASES if name != "bert-tiny"])
+    parser.add_argument("--threads", nargs="+", type=int, help="of each competitor; default: 1, all for fine-tuning")
+    parser.add_argument("--rounds", type=int, default=3, help="of each competitor; the medians are compared")
+    parser.add_argument("--updates", type=int, default=6, help="of a round")
+    parser.add_argument("--warmup-steps", type=int, default=2)
     parser.add_argument(
-        "--model",
-        default="bert-mini",
-        choices=[m for m in BUILT_IN_MODELS if "uncased" in m or m in ("bert-tiny", "bert-mini", "bert-small")],
+        "--competitors",
+        nargs="+",
+        choices=names,
+        metavar="NAME",
+        help=f"of {names}",
+        default=[names[i] for i in DEFAULT],
     )
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--sequence-length", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=30, help="timed updates")
-    parser.add_argument("--warmup-steps", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each competitor")
+    parser.add_argument("--all", action="store_const", dest="competitors", const=names, help="all competitors")
     parser.add_argument("--no-dropout", action="store_true", help="as the quickstart's recipe has it")
+    parser.add_argument("--profile", action="store_true", help="the operators of our program instead of a comparison")
     parser.add_argument("--torch-python", type=Path, help="interpreter with torch and transformers; none: leave out")
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".benchmark/training", help="corpus, shards, tasks")
     parser.add_argument("--output", type=Path, help="JSON file (default: results.json in --folder)")
-    arguments = parser.parse_args(argv)
-    model = BUILT_IN_MODELS[arguments.model]
-    if arguments.no_dropout:
-        model = model.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
-    folder = arguments.folder.resolve()
-    shards, task = make_shards(folder, arguments.sequence_length), folder / "task"
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = arguments_of(argv)
+    folder, cores = arguments.folder.resolve(), len(os.sched_getaffinity(0))
+    if arguments.torch_python is None:
+        print("transformers: left out, no --torch-python", file=sys.stderr)
+    results = []
+    for name in arguments.cases:
+        case = CASES[name]
+        for threads in arguments.threads or [cores if case.wall_time else 1]:
+            results.append(run_case(name, case, threads, folder, arguments))
+            settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
+            content = json.dumps({"settings": settings, "cases": results}, indent=1) + "\n"
+            write_atomically(arguments.output or folder / "results.json", content.encode())
+
+
+def run_case(name: str, case: Case, threads: int, folder: Path, arguments: argparse.Namespace) -> dict:
+    """Measure, print the table and return the rows."""
+    pretrains, task = case.objective == "pretraining", folder / f"task-{name}"
     batches = write_task(
         task,
-        shards,
-        model,
-        batch_size=arguments.batch_size,
-        steps=arguments.steps,
-        sequence_length=arguments.sequence_length,
+        case,
+        pretraining_batches(case, make_shards(folder, case.length)) if pretrains else finetuning_batches(case),
         warmup_steps=arguments.warmup_steps,
-        threads=arguments.threads,
+        threads=threads,
+        dropout=not arguments.no_dropout,
     )
-    run(OURS, Path(sys.executable), task, "--weights")
-    results = {}
-    for competitor in COMPETITORS:
-        if competitor.needs_torch and arguments.torch_python is None:
-            print(f"{competitor.name}: left out, no --torch-python", file=sys.stderr)
-            continue
-        print(f"running {competitor.name}", file=sys.stderr)
-        python = arguments.torch_python if competitor.needs_torch else Path(sys.executable)
-        results[competitor.name] = run(competitor, python, task)
-    check_same_model(results)
-    rows = figures(results, batches, model)
-    settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(arguments).items()}
-    output = arguments.output or folder / "results.json"
-    write_atomically(output, (json.dumps({"settings": settings, "rows": rows}, indent=1) + "\n").encode())
+    Worker(OURS["float32"], Path(sys.executable), task, "--weights").kill()
     padding = 1 - sum(int(b["attention_mask"].sum()) for b in batches) / sum(b["attention_mask"].size for b in batches)
-    print(
-        f"{arguments.model}, {arguments.steps} updates of {arguments.batch_size} x {arguments.sequence_length} "
-        f"tokens ({padding:.0%} padding), AdamW, float32, {arguments.threads} threads each\n\n{table(rows)}"
-    )
+    print(f"\n{name}, {case.batch_size} x {case.length} tokens, {padding:.0%} padding, AdamW, {threads} threads each\n")
+    if arguments.profile:
+        words = [sys.executable, "-m", "tests.benchmarks.train_static", str(task), "--profile"]
+        subprocess.run(words, cwd=REPOSITORY, check=True)
+        return {"case": name, "threads": threads}
+    python = {True: arguments.torch_python, False: Path(sys.executable)}
+    competitors = [
+        (competitor, python[competitor.needs_torch])
+        for competitor in COMPETITORS
+        if competitor.name in arguments.competitors
+        and (pretrains or competitor.finetunes)
+        and python[competitor.needs_torch]
+    ]
+    results = compare(task, competitors, arguments.rounds, arguments.updates)
+    rows = figures(results, flops_of(case, batches), case.wall_time)
+    print(table(rows, case.wall_time), flush=True)
+    check_same_model(results)
+    return {"case": name, "threads": threads, "padding": padding, "rows": rows}
 
 
 if __name__ == "__main__":

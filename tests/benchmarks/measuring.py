@@ -1,7 +1,8 @@
-"""What each competitor's process does alike: read the task, run the steps, measure. Needs numpy only.
+"""What each competitor's process does alike: read the task, train in rounds, measure. Needs numpy only.
 
-The task is a folder: task.json (model, training, threads), batches.npz ("<batch>/<input>" as the training program is
-fed) and weights.npz (initial weights by our names). The result is one line of JSON.
+The task is a folder: task.json (model, training, threads), batches.npz ("<batch>/<input>" as a padded training program
+is fed) and weights.npz (initial weights by our names). A competitor stays alive between rounds, so that those of all
+competitors can take turns: it prints one line of JSON when it is ready, and one for each round it is asked for.
 """
 
 import json
@@ -16,20 +17,27 @@ from typing import Any
 
 import numpy as np
 
+Feed = dict[str, np.ndarray]
+
 
 @dataclass(frozen=True)
 class Task:
-    """The same for everybody."""
+    """The same for everybody.
 
-    model: dict[str, Any]  # BertConfig's fields, vocab_size already padded
+    Attributes:
+        objective: pretraining | question-answering | classification.
+        model: BertConfig's fields, vocab_size already padded.
+    """
+
+    objective: str
+    model: dict[str, Any]
     learning_rate: float
     weight_decay: float
     epsilon: float
     max_grad_norm: float
     warmup_steps: int
-    steps: int
     threads: int
-    batches: list[dict[str, np.ndarray]]
+    batches: list[Feed]
     folder: Path
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -39,7 +47,7 @@ class Task:
 
 def read_task(folder: Path) -> Task:
     values = json.loads((folder / "task.json").read_text())
-    batches: dict[int, dict[str, np.ndarray]] = {}
+    batches: dict[int, Feed] = {}
     with np.load(folder / "batches.npz") as file:
         for key in file.files:
             number, name = key.split("/")
@@ -52,48 +60,40 @@ def decays(name: str) -> bool:
     return not (name.endswith("bias") or "LayerNorm" in name or "layer_norm" in name or ".norm" in name)
 
 
-def measure(
-    task: Task,
-    train: Callable[[dict[str, np.ndarray]], float | None],
-    evaluate: Callable[[dict], float],
-    peak_tflops: float,
-) -> None:
-    """Run warm-up and timed steps over the batches in turn and print the result.
+def measure(task: Task, train: Callable[[Feed], Any], evaluate: Callable[[Feed], float], peak_tflops: float) -> None:
+    """Warm up, then train as many updates as each line of standard input says; the batches come in turn.
 
     Args:
         train: one update on a batch.
         evaluate: loss on a batch, dropout off.
         peak_tflops: of this library's own float32 matrix product with these threads.
     """
-    first = task.batches[0]
-    loss_before = evaluate(first)
+    loss_before = evaluate(task.batches[0])
     for step in range(task.warmup_steps):
         train(task.batches[step % len(task.batches)])
-    tokens = padded = sequences = 0
-    start, cpu = time.perf_counter(), time.process_time()
-    for step in range(task.steps):
-        batch = task.batches[(task.warmup_steps + step) % len(task.batches)]
-        train(batch)
-        tokens += int(batch["attention_mask"].sum())
-        padded += batch["attention_mask"].size
-        sequences += len(batch["attention_mask"])
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    print(
-        json.dumps(
-            {
-                "updates": task.steps,
-                "seconds": seconds,
-                "cpu_seconds": cpu,
-                "tokens": tokens,
-                "padded_tokens": padded,
-                "sequences": sequences,
-                "loss_before": loss_before,
-                "loss_after": evaluate(first),
-                "peak_memory": peak_memory(),
-                "peak_tflops": peak_tflops,
-            }
+    _print(loss_before=loss_before, peak_tflops=peak_tflops)
+    step = task.warmup_steps
+    for line in sys.stdin:
+        batches = [task.batches[(step + number) % len(task.batches)] for number in range(int(line))]
+        step += len(batches)
+        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+        for batch in batches:
+            train(batch)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        _print(
+            updates=len(batches),
+            seconds=time.perf_counter() - start,
+            cpu_seconds=after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime,
+            system_seconds=after.ru_stime - before.ru_stime,
+            tokens=sum(int(batch["attention_mask"].sum()) for batch in batches),
+            padded_tokens=sum(batch["attention_mask"].size for batch in batches),
+            sequences=sum(len(batch["attention_mask"]) for batch in batches),
         )
-    )
+    _print(loss_after=evaluate(task.batches[0]), peak_memory=peak_memory())
+
+
+def _print(**values: float) -> None:
+    print(json.dumps(values), flush=True)
 
 
 def best_rate(product: Callable[[], Any], flops: float, seconds: float = 0.6) -> float:

@@ -1,4 +1,4 @@
-"""The benchmark's task, figures and checks; the competitors themselves are run by the slow test."""
+"""The benchmark's tasks, figures and checks; the competitors themselves are run by the slow test."""
 
 import json
 import subprocess
@@ -11,9 +11,11 @@ import pytest
 from bert import REPOSITORY
 from bert.config.training_settings import BertConfig
 from bert.planning.estimates import training_flops_per_sequence
-from tests.benchmarks.compare_training import OURS, check_same_model, figures, table, write_task
+from tests.benchmarks import profile
+from tests.benchmarks.compare_training import OURS, check_same_model, figures, flops_of, table
 from tests.benchmarks.measuring import decays, read_task
 from tests.benchmarks.train_paddlenlp import name_there
+from tests.benchmarks.training_tasks import CASES, Case, finetuning_batches, pretraining_batches, write_task
 from tests.support.corpora import random_table, write_shards, write_vocabulary
 
 MODEL = BertConfig(
@@ -24,58 +26,84 @@ MODEL = BertConfig(
     intermediate_size=37,
     max_position_embeddings=32,
 )
+FLOAT32, BFLOAT16 = (OURS[precision].name for precision in ("float32", "bfloat16"))
 
 
 def result(**changes) -> dict:
     return {
-        "updates": 10,
-        "seconds": 2.0,
-        "cpu_seconds": 4.0,
-        "tokens": 600,
-        "padded_tokens": 800,
-        "sequences": 40,
+        "seconds": 0.2,
+        "cpu_seconds": 0.4,
+        "system_seconds": 0.1,
+        "tokens": 60,
+        "padded_tokens": 80,
+        "sequences": 4,
         "loss_before": 5.0,
         "loss_after": 4.0,
         "peak_memory": 10**9,
         "peak_tflops": 0.1,
+        "precision": "float32",
         **changes,
     }
 
 
-def batch(size=4, length=7, masked=6) -> dict:
-    return {"input_ids": np.zeros((size, length), "int64"), "masked_lm_weights": np.ones(masked, "float32")}
-
-
-def test_everybody_reads_the_batches_of_our_loader(tmp_path):
+@pytest.mark.parametrize("padded", [True, False])
+def test_everybody_reads_the_batches_of_our_loader(tmp_path, padded):
     write_vocabulary(tmp_path / "vocab.txt")
     write_shards(tmp_path / "shards", [random_table(100, 3, masked=True)])
-    batches = write_task(
-        tmp_path / "task",
-        tmp_path / "shards",
-        MODEL,
-        batch_size=8,
-        sequence_length=32,
-        steps=3,
-        warmup_steps=2,
-        threads=1,
-    )
+    case = Case(MODEL, 8, 32, padded=padded)
+    found = pretraining_batches(case, tmp_path / "shards")
+    batches = write_task(tmp_path / "task", case, found, warmup_steps=2, threads=1)
     task = read_task(tmp_path / "task")
-    assert len(task.batches) == len(batches) == 5
+    assert len(task.batches) == len(batches) > 2
     for ours, theirs in zip(batches, task.batches, strict=True):
         assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
-    assert task.batches[0]["attention_mask"].mean() < 1, "real batches have padding"
-    assert task.model["vocab_size"] == MODEL.padded_vocab_size() and (task.steps, task.threads) == (3, 1)
+    masks = np.concatenate([batch["attention_mask"].reshape(-1) for batch in batches])
+    assert (masks.mean() < 1) == padded and (padded or batches[0]["input_ids"].shape == (8, 32))
+    assert task.model["vocab_size"] == MODEL.padded_vocab_size() and (task.warmup_steps, task.threads) == (2, 1)
+
+
+def test_batches_without_padding_predict_the_same_tokens(tmp_path):
+    write_vocabulary(tmp_path / "vocab.txt")
+    write_shards(tmp_path / "shards", [random_table(100, 3, masked=True)])
+    padded, full = (
+        next(pretraining_batches(Case(MODEL, 8, 32, padded=padded), tmp_path / "shards")) for padded in (True, False)
+    )
+    real = padded["masked_lm_weights"] > 0
+    read = [feed["input_ids"].reshape(-1)[feed["masked_lm_positions"][real]] for feed in (padded, full)]
+    assert real.any() and np.array_equal(*read)
+
+
+@pytest.mark.parametrize("name", ["squad", "sst-2"])
+def test_finetuning_has_lengths_as_in_real_data(name):
+    case = CASES[name]
+    lengths = np.concatenate([feed["attention_mask"].sum(axis=1) for feed in finetuning_batches(case)])
+    mean, deviation = case.lengths
+    assert abs(lengths.mean() - mean) < 0.1 * mean and abs(lengths.std() - deviation) < 0.2 * deviation
+    assert lengths.max() <= case.length
+    for feed in finetuning_batches(case):
+        if name == "squad":
+            assert (feed["end_positions"] < feed["attention_mask"].sum(axis=1)).all()
 
 
 def test_figures_follow_from_what_was_measured():
-    results = {OURS.name: result(), "other": result(seconds=5.0, cpu_seconds=6.0, peak_tflops=0.2)}
-    ours, other = figures(results, [batch()], MODEL)
-    assert (ours["tokens_per_second"], ours["padded_tokens_per_second"], ours["sequences_per_second"]) == (300, 400, 20)
-    assert (ours["time_over_ours"], other["time_over_ours"], other["cpu_over_ours"]) == (1.0, 2.5, 1.5)
-    flops = training_flops_per_sequence(MODEL, 7, 2)
-    assert ours["mfu"] == pytest.approx(flops * 20 / 0.2e12)  # the fastest product that any of them showed
-    shown = table([ours, other])
-    assert "| other | 1.50 | 0.60 | 2.50 | 120 (160) |" in shown and "1.00 GB" in shown
+    results = {
+        FLOAT32: result(),
+        BFLOAT16: result(precision="bfloat16", cpu_seconds=0.2),
+        "float32": result(seconds=0.5, cpu_seconds=0.6, peak_tflops=0.2),
+        "bfloat16": result(precision="bfloat16", cpu_seconds=0.3),
+    }
+    rows = figures(results, 5e9, wall_time=False)
+    assert [row["over_ours"] for row in rows] == pytest.approx([1.0, 1.0, 1.5, 1.5])
+    assert figures(results, 5e9, wall_time=True)[2]["over_ours"] == pytest.approx(2.5)
+    assert rows[0]["tokens_per_second"] == pytest.approx(300)
+    assert rows[0]["mfu"] == pytest.approx(5e9 / 0.2 / 0.2e12)  # the fastest product that any of them showed
+    shown = table(rows, wall_time=False)
+    assert "| float32 | 1.50 | 0.600 | 17% | 0.500 | 120 |" in shown and "1.00 GB" in shown
+
+
+def test_arithmetic_counts_padding_and_masked_positions():
+    batch = {"input_ids": np.zeros((4, 7), "int64"), "masked_lm_weights": np.ones(6, "float32")}
+    assert flops_of(Case(MODEL, 4, 7), [batch]) == 4 * training_flops_per_sequence(MODEL, 7, 2)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +111,18 @@ def test_figures_follow_from_what_was_measured():
     [({"loss_before": 5.1}, "do not train the same model"), ({"loss_after": 5.5}, "other does not learn")],
 )
 def test_another_model_or_no_learning_is_no_comparison(changes, message):
-    check_same_model({OURS.name: result(), "other": result()})
+    check_same_model({FLOAT32: result(), "other": result(), "half": result(precision="bfloat16", loss_before=5.04)})
     with pytest.raises(RuntimeError, match=message):
-        check_same_model({OURS.name: result(), "other": result(**changes)})
+        check_same_model({FLOAT32: result(), "other": result(**changes)})
+
+
+def test_the_profile_lists_the_slowest_operators_first():
+    shown = profile.table({"gelu": (4, 30.0), "matmul_v2": (38, 600.0), "size": (9, 0.1)}).splitlines()
+    assert shown[2:] == [
+        "| matmul_v2 | 38 | 600.0 | 95.2% |",
+        "| gelu | 4 | 30.0 | 4.8% |",
+        "| all | 51 | 630.1 | 100.0% |",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -110,10 +147,13 @@ def test_weights_decay_alike_under_all_names(name):
 @pytest.mark.slow
 def test_ours_and_paddlenlp_run_and_agree(tmp_path):
     pytest.importorskip("paddlenlp")
-    words = "--model bert-tiny --batch-size 4 --steps 2 --warmup-steps 1 --sequence-length 32 --threads 1 --folder"
-    command = [sys.executable, "-m", "tests.benchmarks.compare_training", *words.split(), str(tmp_path)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    words = [sys.executable, "-m", "tests.benchmarks.compare_training", "--cases", "bert-tiny", "--folder", tmp_path]
+    words += ["--rounds", "2", "--updates", "2", "--warmup-steps", "1", "--all"]
+    done = subprocess.run([str(word) for word in words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    rows = json.loads(Path(tmp_path, "results.json").read_text())["rows"]
-    assert [row["name"] for row in rows] == [OURS.name, "PaddleNLP, dygraph"]
+    (case,) = json.loads(Path(tmp_path, "results.json").read_text())["cases"]
+    names = [row["name"] for row in case["rows"]]
+    assert names == [FLOAT32, "this project, padded", "PaddleNLP, dygraph", BFLOAT16]
     assert "left out, no --torch-python" in done.stderr and "| PaddleNLP, dygraph |" in done.stdout
+    done = subprocess.run([*map(str, words), "--profile"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert "| matmul_v2 |" in done.stdout, done.stderr[-3000:]
