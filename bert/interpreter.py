@@ -63,6 +63,7 @@ COMMANDS = (
     Command("pretrain", "bash scripts/run_pretraining.sh", ("-m", "bert.launching", "pretraining"), "pre-train BERT"),
     Command("squad", "bash scripts/run_squad.sh", ("-m", "bert.launching", "squad"), "fine-tune on questions"),
     Command("glue", "bash scripts/run_glue.sh", ("-m", "bert.launching", "glue"), "fine-tune on sentences"),
+    Command("seeds", "bash scripts/run_seeds.sh", ("-m", "bert.launching", "seeds"), "one recipe with several seeds"),
     Command("ner", "bash scripts/run_ner.sh", ("-m", "bert.launching", "ner"), "fine-tune on named entities"),
     Command("predict", "python run_predict.py", ("run_predict.py",), "use a model"),
     Command("serve", "python -m bert.serving", ("-m", "bert.serving"), "serve a model over HTTP"),

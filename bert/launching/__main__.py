@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bert.exit_codes import BAD_INPUT, OK
 
-TASKS = ("pretraining", "squad", "glue", "ner")  # modules beside this one; importing all takes twice as long
+TASKS = ("pretraining", "squad", "glue", "ner", "seeds")  # modules beside this one; importing all takes twice as long
 
 
 def main(argv: Sequence[str] | None = None) -> int:

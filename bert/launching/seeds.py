@@ -1,0 +1,151 @@
+"""`bash scripts/run_seeds.sh CONFIG --seeds 5`: one recipe with several seeds; mean, spread and failures.
+
+Each seed is a run of the recipe's own launcher in a folder of its own. The same command resumes: finished seeds are not
+run again, a stopped one continues, a failed one is tried again.
+"""
+
+import json
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bert.config.command_line import usage_errors
+from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
+from bert.files import require_writable, write_atomically
+from bert.finetuning.glue.config import ENTRY as GLUE
+from bert.finetuning.ner.config import ENTRY as NER
+from bert.finetuning.squad.config import ENTRY as SQUAD
+from bert.help_parser import HelpParser
+from bert.launching.process_runner import Runner
+from bert.launching.squad import PRESETS as SQUAD_PRESETS
+from bert.pretraining.recipes import PRESETS
+from bert.reporting.figures import metric_form, spoken_duration
+
+_RECIPES = {  # by task; a name that several tasks have belongs to the first of them
+    "pretraining": tuple(PRESETS),
+    "squad": (*SQUAD_PRESETS, *SQUAD.recipes),
+    "glue": tuple(GLUE.recipes),
+    "ner": tuple(NER.recipes),
+}
+_MEASURED = ("final_loss", "skipped_steps")  # beside the metrics of evaluations
+_RECORD = "seeds.json"
+
+
+def main(words: Sequence[str]) -> int:
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(list(words))
+    with usage_errors():
+        task = _task_of(arguments.recipe, arguments.task)
+        for flag in ("--seed", "--output-dir", "--config"):
+            if any(word == flag or word.startswith(f"{flag}=") for word in rest):
+                raise ValueError(f"{flag} is set for each seed; give CONFIG, --seeds, --first-seed and --output-dir")
+        if arguments.seeds < 1 or arguments.first_seed < 0:
+            raise ValueError(
+                f"seeds={arguments.seeds} must be at least 1, first_seed={arguments.first_seed} at least 0"
+            )
+        folder = arguments.output_dir or Path("results/seeds") / arguments.recipe
+        require_writable(folder)
+        record = _read_record(folder, {"task": task, "config": arguments.recipe, "flags": rest})
+    numbers = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    runner = Runner()
+    for number in numbers:
+        if record["exit_codes"].get(str(number)) == OK:
+            continue
+        print(f"\n==== seed {number} ({number - numbers.start + 1} of {len(numbers)})", flush=True)
+        command = [sys.executable, "-m", "bert.launching", task, "--config", arguments.recipe, "--seed", str(number)]
+        started = time.monotonic()
+        code = runner.run([*command, "--output-dir", str(folder / f"seed-{number}"), *rest])
+        if runner.stop_requested or code == INTERRUPTED:
+            print("stopped; the same command continues", file=sys.stderr)
+            return INTERRUPTED
+        if code == BAD_INPUT:  # every other seed would be refused as well
+            return code
+        record["exit_codes"][str(number)] = code
+        record["seconds"][str(number)] = round(record["seconds"].get(str(number), 0) + time.monotonic() - started, 1)
+        write_atomically(folder / _RECORD, (json.dumps(record, indent=1) + "\n").encode())
+    lines = report(folder, list(numbers), record)
+    write_atomically(folder / "seeds.md", ("\n".join(lines) + "\n").encode())
+    print("\n" + "\n".join(lines))
+    return max((record["exit_codes"][str(number)] for number in numbers), default=OK)
+
+
+def report(folder: Path, numbers: list[int], record: dict[str, Any]) -> list[str]:
+    """Markdown: what was run, a row per metric, and the seeds that failed."""
+    values: dict[str, dict[int, float]] = {}
+    failed = [number for number in numbers if record["exit_codes"].get(str(number)) != OK]
+    for number in numbers:
+        if number not in failed:
+            for name, value in _metrics(folder / f"seed-{number}").items():
+                values.setdefault(name, {})[number] = value
+    seconds = sum(record["seconds"].get(str(number), 0) for number in numbers)
+    command = " ".join(["bash scripts/run_seeds.sh", record["config"], f"--seeds {len(numbers)}"])
+    command += f" --first-seed {numbers[0]}" if numbers[0] != 1 else ""
+    command += f" {shlex.join(record['flags'])}" if record["flags"] else ""
+    lines = [f"{record['config']}: {len(numbers)} seeds in {spoken_duration(seconds)}; `{command}`", ""]
+    lines += ["| metric | mean | standard deviation | lowest | highest | seeds |", "|---|---|---|---|---|---|"]
+    for name, by_seed in values.items():
+        found = list(by_seed.values())
+        shown = metric_form(name.rpartition(" ")[2], {metric.rpartition(" ")[2]: 0 for metric in values})
+        spread = f"{statistics.stdev(found):{shown}}" if len(found) > 1 else "-"
+        lines.append(
+            f"| {name} | {statistics.mean(found):{shown}} | {spread} | {min(found):{shown}} (seed "
+            f"{min(by_seed, key=by_seed.__getitem__)}) | {max(found):{shown}} (seed "
+            f"{max(by_seed, key=by_seed.__getitem__)}) | {len(found)} |"
+        )
+    codes = ", ".join(f"seed {number} with exit code {record['exit_codes'].get(str(number))}" for number in failed)
+    return [*lines, "", f"failed: {len(failed)}" + (f" ({codes}; the same command tries them again)" if failed else "")]
+
+
+def _metrics(folder: Path) -> dict[str, float]:
+    """`STAGE METRIC` -> value, of the summaries of all stages of a run."""
+    found = {}
+    for file in sorted(folder.glob("*/summary.json")):
+        summary = json.loads(file.read_text())
+        for name, value in summary.items():
+            is_metric = name.startswith("eval_") and not name.endswith(("_total", "_sequences", "thresh"))
+            if isinstance(value, (int, float)) and (is_metric or name in _MEASURED):
+                found[f"{file.parent.name} {name.removeprefix('eval_')}"] = float(value)
+    return found
+
+
+def _read_record(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """What is known of earlier starts in the folder; ValueError if they had other settings."""
+    file = folder / _RECORD
+    if not file.exists():
+        return {**settings, "exit_codes": {}, "seconds": {}}
+    record = json.loads(file.read_text())
+    if other := [name for name, value in settings.items() if record[name] != value]:
+        raise ValueError(
+            f"{folder}: holds seeds of another command ({other[0]}: {record[other[0]]}, now {settings[other[0]]}); "
+            "give another --output-dir, or remove it"
+        )
+    return record
+
+
+def _task_of(recipe: str, task: str | None) -> str:
+    known = [name for name, recipes in _RECIPES.items() if recipe in recipes and task in (None, name)]
+    if task is not None and not known:  # a file of settings
+        known = [task] if Path(recipe).exists() else []
+    if not known:
+        names = "; ".join(f"{name}: {', '.join(recipes)}" for name, recipes in _RECIPES.items())
+        raise ValueError(f"CONFIG={recipe} must be a recipe, or a file of settings with --task. Recipes of {names}")
+    return known[0]
+
+
+def _parser() -> HelpParser:
+    parser = HelpParser(
+        prog="run_seeds.sh",
+        allow_abbrev=False,  # --seed would be --seeds
+        description="Run a recipe with several seeds and report mean, spread and failures.",
+        epilog="Further flags are those of the recipe's own launcher, for example --from-pretrained-params.",
+    )
+    parser.add_argument("recipe", metavar="CONFIG", help="a recipe of any task, or a file of settings with --task")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--task", choices=tuple(_RECIPES), help="where several have a recipe of that name")
+    parser.add_argument("--output-dir", type=Path, help="default: results/seeds/CONFIG")
+    return parser
