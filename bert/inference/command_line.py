@@ -139,7 +139,8 @@ def run_request(request: PredictRequest) -> int:
         do_lower_case=request.do_lower_case,
     )
     if request.show:
-        from bert.inference.demonstration import demonstrate, held_out_sentences
+        from bert.inference.demonstration import demonstrate
+        from bert.inference.example_sentences import held_out_sentences
 
         print("\n".join(demonstrate(model, held_out_sentences(request.show)).lines()))
         return exit_codes.OK

@@ -74,7 +74,7 @@ def _run(plan: LaunchPlan, runner: Runner) -> int:
             return 0
     if plan.ranks.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
         try:
-            pretraining_report.show(with_known_lengths(plan), time.monotonic() - started)
+            pretraining_report.show(with_known_lengths(plan), time.monotonic() - started if unfinished else None)
             for config in plan.phases[1:]:
                 if notice := kept_start(config, plan.phases[0]):
                     print(notice)

@@ -30,8 +30,12 @@ _ROWS = (  # title, key of summary.json, format
 )
 
 
-def show(plan: LaunchPlan, seconds: float) -> None:
-    """Write summary.json and loss.png beside the phases, print the table and what to do next."""
+def show(plan: LaunchPlan, seconds: float | None) -> None:
+    """Write summary.json and loss.png beside the phases, print the table and what to do next.
+
+    Args:
+        seconds: of this start; None: it trained nothing.
+    """
     show_figures(plan, seconds)
     show_commands(next_commands(plan))
 
@@ -42,8 +46,8 @@ def show_commands(commands: Sequence[tuple[str, str]]) -> None:
     print(runnable("\n".join(["Next, try:", *lines])))
 
 
-def show_figures(plan: LaunchPlan, seconds: float) -> None:
-    """Write summary.json and loss.png beside the phases, and print the table."""
+def show_figures(plan: LaunchPlan, seconds: float | None) -> None:
+    """Write summary.json and loss.png beside the phases, and print the table; `seconds` as for `show`."""
     output_dir = plan.phases[0].run.output_dir
     runs = [read_run(config.stage_dir(), config.stage()) for config in plan.phases]
     summaries = {run.name: run.summary for run in runs}
@@ -55,7 +59,12 @@ def show_figures(plan: LaunchPlan, seconds: float) -> None:
     except Exception as error:  # a picture is never worth a failed run
         print(f"no picture: {error}")
     print_table(summaries)
-    print(f"\n{spoken_duration(seconds)}. Summary: {summary_file}. Picture: {picture}")
+    if seconds is None:
+        trained = sum(summary.get("e2e_train_time") or 0.0 for summary in summaries.values())
+        took = f"Trained before{f', in {spoken_duration(trained)}' if trained else ''}"
+    else:
+        took = spoken_duration(seconds)
+    print(f"\n{took}. Summary: {summary_file}. Picture: {picture}")
 
 
 def print_table(summaries: dict[str, dict[str, Any]]) -> None:

@@ -24,13 +24,12 @@ from bert.launching.pretraining_plan import LaunchPlan, Preparation
 from bert.launching.pretraining_text_arguments import TextRequest, read_text_arguments
 from bert.launching.pretraining_text_facts import machine_facts, text_facts
 from bert.launching.pretraining_text_record import TextRecord, as_first_asked, new_record, read_record
-from bert.launching.pretraining_text_speed import measure_speeds
+from bert.launching.pretraining_text_speed import expected_start, measure_speeds
 from bert.launching.pretraining_text_steps import extended_steps, steps_in_time_left, steps_of_new_phase
 from bert.launching.previous_run import has_checkpoint, is_done, read_json, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import explain_exit
-from bert.planning import own_text_rules as rules
 from bert.planning.own_text import TextPlan, duration, make_plan, num_evaluations, step_settings
 from bert.planning.own_text_choices import as_table, choices, warnings
 from bert.planning.own_text_model import candidates
@@ -123,7 +122,7 @@ def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
     text, machine = text_facts(request.text, reading), machine_facts(request.output_dir)
     found = candidates(text, machine, request.wishes)
     print("measuring the speed of this machine ...", flush=True)
-    speeds = measure_speeds(found, machine, None if request.dry_run else request.output_dir / "speed.json")
+    speeds = measure_speeds(found, machine, None if request.dry_run else speed_file(request))
     plan = make_plan(text, machine, request.wishes, found, speeds)
     record = new_record(request.output_dir, text, machine, speeds, request.wishes, before)
     record.data = pretraining_text_data.data_facts(request, plan)
@@ -142,6 +141,10 @@ def _show(request: TextRequest, plan: TextPlan, record: TextRecord) -> None:
         done = max(list_steps_of(request, phase), default=0)
         print(f"Phase {phase} is at update {done:,} of {steps:,}; {duration(record.used())} were used.")
     print(flush=True)
+
+
+def speed_file(request: TextRequest) -> Path:
+    return request.output_dir / "speed.json"
 
 
 def list_steps_of(request: TextRequest, phase: int) -> list[int]:
@@ -179,7 +182,7 @@ class _Run:
     def __init__(self, request: TextRequest, plan: TextPlan, record: TextRecord, runner: Runner, train: Train) -> None:
         self._request, self._record, self._runner, self._train = request, record, runner, train
         self._plan = dataclasses.replace(plan, wishes=request.wishes)
-        self._start_seconds = rules.START_SECONDS
+        self._start_seconds = expected_start(speed_file(request))
 
     def run(self, started: float) -> int:
         """Args: started: time of the start of the command, from which its hours count."""
@@ -363,7 +366,7 @@ class _Run:
 
     def _report(self, was_done: bool) -> None:
         output_dir, configs = self._request.output_dir, self._configs()
-        pretraining_report.show_figures(self._launch_plan(), self._record.used())
+        pretraining_report.show_figures(self._launch_plan(), None if was_done else self._record.used())
         samples = {phase: self._samples(phase) for phase in configs}
         print("\n".join(pretraining_text_report.result_lines(self._plan, configs, samples)) + "\n", flush=True)
         if was_done:

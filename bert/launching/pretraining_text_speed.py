@@ -13,6 +13,7 @@ from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import write_atomically
 from bert.launching.previous_run import read_json
 from bert.launching.process_runner import repository_environment
+from bert.planning import own_text_rules as rules
 from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.own_text import Speeds, probe_settings
 from bert.planning.own_text_facts import MachineFacts
@@ -20,6 +21,7 @@ from bert.planning.own_text_model import Candidate, predictions_of
 from bert.pretraining.entry import ENTRY
 
 _PROBE = REPOSITORY / "bert/pretraining/speed_probe.py"
+_START_SECONDS = "start_seconds"  # of the probe, which is a script that loads Paddle
 _TIMEOUT_SECONDS = 600.0  # a GPU's first program may take minutes to load
 
 
@@ -47,7 +49,7 @@ def measure_speeds(found: Sequence[Candidate], machine: MachineFacts, cache_file
         measured = _measure(configs, found[0])
         if cache_file is not None:
             cache_file.parent.mkdir(parents=True, exist_ok=True)
-            content = {"key": key, "sequences_per_second": measured}
+            content = {"key": key, "sequences_per_second": measured, _START_SECONDS: measured.pop(_START_SECONDS, None)}
             write_atomically(cache_file, (json.dumps(content, indent=1) + "\n").encode())
     return _completed(found, measured)
 
@@ -81,7 +83,14 @@ def _measure(configs: Mapping[str, str], candidate: Candidate) -> dict[str, floa
                 f"measuring the speed of this machine ended with exit code {done.returncode}: {last}; "
                 "`python -m bert.doctor` examines the machine"
             )
-        return {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}
+        found = {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}
+        return {**found, _START_SECONDS: speeds[_START_SECONDS]}
+
+
+def expected_start(cache_file: Path) -> float:
+    """Seconds that the ranks of a phase take to start and to end on this machine as it is now, updates excluded."""
+    measured = read_json(cache_file).get(_START_SECONDS)
+    return rules.START_SECONDS if measured is None else max(rules.LEAST_START_SECONDS, rules.START_COST * measured)
 
 
 def _completed(found: Sequence[Candidate], measured: Mapping[str, float]) -> Speeds:

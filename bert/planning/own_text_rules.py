@@ -121,6 +121,8 @@ MOST_RANKS_ON_CPU = 16
 
 # Seconds beside the updates, for the estimates of the plan; the steps are set from the time that is really left.
 START_SECONDS = 12.0  # of the ranks of a phase: Paddle, the program, the first batch
+LEAST_START_SECONDS = 3.0
+START_COST = 1.4  # start and end of a phase's ranks, as a share of what the ranks that measure the speed take to start
 END_SECONDS = 8.0  # picture, table, and what the model can do
 IMPORT_BYTES_PER_SECOND = 8e6
 VOCABULARY_BYTES_PER_SECOND = 3e6

@@ -3,16 +3,19 @@
     python -m paddle.distributed.launch --nproc_per_node 2 bert/pretraining/speed_probe.py TO.json CONFIG.yaml ...
 
 Each CONFIG is the settings of one phase. TO.json gets {CONFIG: sequences per second of all ranks}, after each of them
-again. Measures a second or two of each and ends when a program is slow: those that follow are slower.
+again. Measures a second or two of each and ends when a program is slow: those that follow are slower. START_SECONDS
+in it is the time from the start of Paddle's launcher to the first update.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 
 from bert.config.setting_sources import resolve_config
 from bert.config.training_settings import derive
@@ -26,6 +29,7 @@ from bert.training.feeding import Feeding
 from bert.training.training_run import build
 from program import TrainingProgram
 
+START_SECONDS = "start_seconds"
 SECONDS = 1.5  # of each program
 SLOW_SECONDS = 3.0  # of one micro-step: the programs that follow are not measured
 
@@ -41,6 +45,9 @@ def main(argv: Sequence[str]) -> int:
     speeds: dict[str, float] = {}
     for file, config in configs.items():
         seconds = measure(config, group)
+        if not speeds:
+            launcher = psutil.Process(os.getppid())
+            speeds[START_SECONDS] = time.time() - launcher.create_time() - SECONDS
         speeds[file] = config.batch.batch_size * group.world_size / seconds
         if group.is_main:
             write_atomically(target, json.dumps(speeds).encode())

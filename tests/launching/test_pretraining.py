@@ -138,6 +138,7 @@ def test_both_phases_summary_picture_and_done(workplace):
     again = start()
     output, _ = again.communicate(timeout=60)
     assert again.returncode == 0 and "Already done" in output and "training 1" not in output
+    assert "\nTrained before" in output and "0 seconds" not in output
 
     one_phase = start("--phase2")
     one_phase.communicate(timeout=60)

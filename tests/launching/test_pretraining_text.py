@@ -18,7 +18,9 @@ from bert.launching.pretraining import first_start
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.pretraining_text_arguments import read_text_arguments
 from bert.launching.pretraining_text_facts import machine_facts, text_facts
+from bert.launching.pretraining_text_speed import expected_start
 from bert.launching.pretraining_text_steps import steps_of_new_phase
+from bert.planning import own_text_rules as rules
 from bert.planning.own_text_facts import MachineFacts
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
@@ -149,7 +151,12 @@ def test_both_phases_results_and_what_it_can_do(workplace, capsys):
 
     assert workplace.start("--epochs", "3") == 0
     again = capsys.readouterr().out
-    assert "Already done" in again and len(workplace.trained) == 2 and len(workplace.ran) == 1
+    assert (
+        "Already done" in again
+        and "\nTrained before, in " in again
+        and len(workplace.trained) == 2
+        and len(workplace.ran) == 1
+    )
 
 
 def test_the_steps_follow_the_speed_of_the_training(workplace, capsys):
@@ -284,6 +291,12 @@ def test_the_hours_count_from_the_start_of_the_command(workplace):
     assert pretraining_text.main([*line[:3], str(workplace.folder / "two"), *line[4:]], workplace._train) == 0
     other = json.loads((workplace.folder / "two/own_text.json").read_text())
     assert later["steps"]["1"] / other["steps"]["1"] == pytest.approx((360 - 132) / (360 - 32), rel=0.05)
+
+
+def test_the_start_that_is_expected_of_the_ranks_was_measured(tmp_path):
+    assert expected_start(tmp_path / "speed.json") == rules.START_SECONDS
+    (tmp_path / "speed.json").write_text('{"key": "k", "sequences_per_second": {}, "start_seconds": 20.0}')
+    assert expected_start(tmp_path / "speed.json") == 20.0 * rules.START_COST
 
 
 def test_what_a_start_takes_is_subtracted_from_the_time_of_a_phase(workplace):
