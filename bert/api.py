@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert.checkpoints.directories import weights_folder
+from bert.conversion.downloading import resolve
 from bert.conversion.model_usage import READER_FILE, read_usage
 from bert.launching.subprocesses import run_task
 from bert.samples.manifest import MANIFEST_NAME
@@ -54,7 +55,8 @@ def evaluate(model: str | Path, data: str | Path, **settings: Any) -> dict[str, 
     """The metrics of a fine-tuned model on labelled data, or of a pre-trained model on held-out shards.
 
     Args:
-        model: the output folder of a training, a checkpoint, or a folder that the export or the conversion wrote.
+        model: the output folder of a training, a checkpoint, a folder that the export or the conversion wrote, or a
+            published name.
         data: what the model's task reads: a SQuAD file; a folder of GLUE's task; a .tsv, .csv or .jsonl file of your
             own task; a file in CoNLL's format; a folder of shards.
         settings: further flags of `run_squad`, `run_glue` or `run_ner`; `task_name` for a model that does not
@@ -64,9 +66,7 @@ def evaluate(model: str | Path, data: str | Path, **settings: Any) -> dict[str, 
     Raises:
         ValueError: the model, its task or the data cannot be used.
     """
-    folder = weights_folder(Path(model).expanduser())
-    if not folder.exists():
-        raise ValueError(f"model={model} does not exist; pass the output folder of a training, or a checkpoint")
+    folder = weights_folder(resolve(model))
     usage = read_usage(folder if folder.is_dir() else folder.parent)
     name = settings.pop("task_name", None) or usage.name or _guess(folder, Path(data))
     if name in PRETRAINING:

@@ -281,5 +281,5 @@ def test_wrong_calls_are_value_errors_with_the_commands_text(installed, user):
     ).splitlines()
     assert task == "task=sqaud must be one of pretraining, squad, glue, ner; pass one"
     assert flag == "--epocks is not a flag; did you mean --epochs?"
-    assert evaluated.startswith("model=nowhere does not exist") and "nowhere" in predicted
+    assert evaluated.startswith("nowhere does not exist") and "nowhere" in predicted
     assert text == "texts='text' must be a list of texts; put it into brackets"

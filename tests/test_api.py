@@ -1,0 +1,29 @@
+"""The public functions that need no process of their own; tests/test_package.py has those of the installed package."""
+
+import math
+
+import pytest
+
+from bert import api
+from tests.support import corpora
+from tests.support.fake_hub import put_in_cache, tiny_model
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_published_model_is_evaluated_by_its_name(offline):
+    put_in_cache(offline / "cache", "bert-base-uncased", tiny_model())
+    shards = corpora.write_shards(offline / "shards", [corpora.random_table(20, seed=1)])
+    found = api.evaluate("bert-base-uncased", shards, batch_size=4)
+    assert abs(found["masked_lm_loss"] - math.log(len(corpora.vocabulary()))) < 1.0
+
+
+def test_a_name_that_is_neither_a_path_nor_known_is_refused(offline):
+    with pytest.raises(ValueError, match="bert-base-uncasd does not exist; did you mean .*bert-base-uncased"):
+        api.evaluate("results/bert-base-uncasd", "x")
