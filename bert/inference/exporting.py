@@ -14,6 +14,7 @@ from bert.conversion.converting import Request, Source, convert, read
 from bert.conversion.model_usage import TASK_FILE, read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.writing import Model
+from bert.inference import triton
 from bert.inference.onnx_graph import onnx_package, write_onnx
 from bert.inference.quantization import onnxruntime_package, to_float16, to_int8
 from bert.inference.samples import Sample, Texts, random_sample, read_texts, sample_of_texts
@@ -72,7 +73,7 @@ def parse_request(argv: Sequence[str] | None) -> ExportRequest:
     """
     parser = source_parser(
         "run_export.py",
-        "Export a BERT for serving: Paddle Inference or ONNX, or as Hugging Face's and PaddleNLP's own checkpoint.",
+        "Export a BERT for serving (Paddle Inference, ONNX, Triton), or as a checkpoint of Hugging Face or PaddleNLP.",
         source="--checkpoint",
         source_help="a checkpoint of any format that run_convert.py reads; for a folder of steps, its newest",
         task_help="whose outputs to serve; by default those of the model's "
@@ -116,8 +117,8 @@ def _check(request: ExportRequest) -> None:
         raise ValueError(f"--precision {precision}: {to_format} is written in {', '.join(known)}; choose one of them")
     if precision != "int8" and (request.calibration or request.keep_float or request.reduce_range):
         raise ValueError("--calibration, --keep-float and --reduce-range are for INT8; add --precision int8")
-    if to_format != "onnx" and (request.keep_float or request.reduce_range):
-        raise ValueError("--keep-float and --reduce-range are for --format onnx; omit them")
+    if to_format not in ("onnx", "triton") and (request.keep_float or request.reduce_range):
+        raise ValueError("--keep-float and --reduce-range are for --format onnx and triton; omit them")
     if to_format == "paddle-inference" and precision == "int8" and request.calibration is None:
         raise ValueError("--precision int8 of paddle-inference needs typical texts: --calibration FILE")
     if to_format not in _SERVED and (request.sample or request.tolerance is not None):
@@ -233,6 +234,14 @@ def _write_paddle_inference(folder: Path, model: Model, prepared: Prepared) -> d
     return {"quantization": {"activations": f"static, calibrated on {prepared.calibration.source}"}}
 
 
+def _write_triton(folder: Path, model: Model, prepared: Prepared) -> dict[str, Any]:
+    (folder / triton.VERSION).mkdir()
+    details = _write_onnx(folder / triton.VERSION, model, prepared)
+    file = f"{triton.VERSION}/{ONNX_FILE}"
+    triton.write_config(folder, folder / file, model.labels, model.task)
+    return {**details, "format": "onnx", "file": file}
+
+
 def _check_onnx() -> None:
     onnx_package()
     onnxruntime_package()
@@ -241,5 +250,6 @@ def _check_onnx() -> None:
 _SERVED = {
     "paddle-inference": Format(("float32", "bfloat16", "int8"), lambda: None, _write_paddle_inference),
     "onnx": Format(("float32", "fp16", "int8"), _check_onnx, _write_onnx),
+    "triton": Format(("float32", "fp16", "int8"), _check_onnx, _write_triton),
 }
 FORMATS = (*_SERVED, "hf", "paddlenlp")

@@ -22,7 +22,8 @@ def open_session(folder: Path, description: Mapping[str, Any], cpu_threads: int)
     """
     is_onnx = description.get("format") == "onnx"
     int8 = not is_onnx and description.get("precision") == "int8"
-    names = (ONNX_FILE,) if is_onnx else (f"{PREFIX}.pdmodel", f"{PREFIX}.pdiparams", *[CALIBRATION_FILE] * int8)
+    of_paddle = (f"{PREFIX}.pdmodel", f"{PREFIX}.pdiparams", *[CALIBRATION_FILE] * int8)
+    names = (description.get("file", ONNX_FILE),) if is_onnx else of_paddle
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise ValueError(f"{folder} lacks {' and '.join(missing)}; export it again")
     files = [str(folder / name) for name in names]
