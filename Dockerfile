@@ -3,6 +3,8 @@
 #   BASE                                                PADDLE   for
 #   nvcr.io/nvidia/paddlepaddle:24.12-py3 (default)     base     NVIDIA GPUs up to Hopper: the image's own Paddle 2.6
 #   nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04         gpu      Pascal to Ampere: PyPI's wheel, on a plain CUDA
+#   nvidia/cuda:12.6.3-base-ubuntu24.04                 cu126    Hopper: Paddle 3.1 of Paddle's own index, which brings CUDA
+#   nvidia/cuda:12.9.1-base-ubuntu24.04                 cu129    Blackwell: the same
 #   python:3.11-slim-bookworm                           cpu      no GPU
 ARG BASE=nvcr.io/nvidia/paddlepaddle:24.12-py3
 FROM ${BASE}
@@ -18,8 +20,8 @@ RUN bash /opt/bert/install_python.sh "${PADDLE}" /opt/venv
 # PIP_CONSTRAINT: NVIDIA's images pin packages of their own, which our lock would contradict.
 ENV PATH=/opt/venv/bin:${PATH} PIP_CONSTRAINT= PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY constraints.txt requirements*.txt /opt/bert/
-RUN case "${PADDLE}" in base) file=requirements-base.txt ;; gpu) file=requirements-gpu.txt ;; *) file=requirements.txt ;; esac \
-    && python -m pip install --no-cache-dir --requirement "/opt/bert/${file}" --requirement /opt/bert/requirements-dask.txt
+RUN case "${PADDLE}" in base) file=requirements-base.txt ;; gpu) file=requirements-gpu.txt ;; cu*) file=requirements-paddle3-gpu.txt ;; *) file=requirements.txt ;; esac \
+    && BERT_CUDA="${PADDLE}" python -m pip install --no-cache-dir --requirement "/opt/bert/${file}" --requirement /opt/bert/requirements-dask.txt
 
 # Any user may run it. launch.sh passes the caller's id, so that results belong to the caller; the default is not root.
 RUN useradd --create-home --uid 10001 bert && chmod 1777 /home/bert \

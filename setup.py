@@ -1,7 +1,8 @@
 """Builds the package `bert_on_paddle`: bert/package, with bert/, data/ and the entry points inside it.
 
-`pip install .` requires Paddle's GPU wheel where nvidia-smi lists a GPU, otherwise the CPU wheel, as scripts/setup.sh
-does. BERT_PADDLE=cpu, gpu or none chooses; none is for machines with a Paddle of their own.
+`pip install .` requires Paddle's GPU wheel where nvidia-smi lists a GPU, otherwise the CPU wheel. BERT_PADDLE=cpu, gpu
+or none chooses; none is for machines with a Paddle of their own. BERT_PADDLE=3.1 takes Paddle 3.1, whose GPU wheel is
+in Paddle's own index (see requirements-paddle3-gpu.txt).
 """
 
 import atexit
@@ -19,7 +20,13 @@ ROOT = Path(__file__).resolve().parent
 PACKAGE = "bert_on_paddle"
 OWN_FOLDER = ROOT / "bert/package"  # becomes the package itself
 SUFFIXES = (".py", ".yaml", ".json", ".txt", ".tsv", ".conll", ".html", ".css", ".js")
-PADDLES = {"cpu": ["paddlepaddle==2.6.2"], "gpu": ["paddlepaddle-gpu==2.6.2"], "none": []}
+PADDLES = {
+    "cpu": ["paddlepaddle==2.6.2"],
+    "gpu": ["paddlepaddle-gpu==2.6.2"],
+    "3.1": ["paddlepaddle==3.1.1"],
+    "3.1-gpu": ["paddlepaddle-gpu==3.1.1"],
+    "none": [],
+}
 
 
 class BuildPackage(build_py):
@@ -61,13 +68,16 @@ def is_ours(path):
 
 def dependencies():
     """The tested versions of requirements-base.txt, up to the next major one; constraints.txt pins them exactly."""
-    pins = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements-base.txt").read_text(encoding="utf-8"), re.M)
-    ranges = [f"{name}>={version},<{int(version.split('.')[0]) + 1}" for name, version in pins]
+    text = (ROOT / "requirements-base.txt").read_text(encoding="utf-8")
+    pins = re.findall(r"^([\w.-]+)==([^\s;]+)(;\S+)?", text, re.M)
+    ranges = [f"{name}>={version},<{int(version.split('.')[0]) + 1}{marker}" for name, version, marker in pins]
     return [*PADDLES[paddle()], *ranges]
 
 
 def paddle():
     chosen = os.environ.get("BERT_PADDLE") or ("gpu" if has_gpu() else "cpu")
+    if chosen == "3.1" and has_gpu():
+        chosen = "3.1-gpu"
     if chosen not in PADDLES:
         raise SystemExit(f"error: BERT_PADDLE={chosen} must be one of {', '.join(PADDLES)}")
     return chosen

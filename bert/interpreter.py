@@ -207,7 +207,7 @@ def refuse_unfit_python() -> None:
     if words is None:
         return
     if sys.version_info[:2] < OLDEST_PYTHON:
-        reason = f"{sys.executable} is Python {sys.version.split()[0]}, and 3.11 or 3.12 is needed"
+        reason = f"{sys.executable} is Python {sys.version.split()[0]}, and 3.11, 3.12 or 3.13 is needed"
     elif missing := _missing():
         more = f" and {len(missing) - 3} more packages" if len(missing) > 3 else ""
         reason = f"{sys.executable} lacks {', '.join(missing[:3])}{more}"

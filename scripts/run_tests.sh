@@ -4,17 +4,33 @@
 #   bash scripts/run_tests.sh --quick                   without the thorough ones too: run it on every change
 #   bash scripts/run_tests.sh tests/samples -k masking  only these tests, no lint: any other arguments are pytest's
 #   bash scripts/run_tests.sh tests/cluster -m slow     slow tests
+#   bash scripts/run_tests.sh --paddle 3.1              what depends on Paddle's version, on that version (or 2.6)
 set -euo pipefail
+
+# What Paddle's version may change: programs, ranks, checkpoints, training and fine-tuning.
+OF_PADDLE=(tests/test_program.py tests/model tests/runtime tests/checkpoints tests/training tests/finetuning)
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-find_python requirements-test.txt
+requirements="requirements-test.txt"
+version=""
+if [[ "${1:-}" == --paddle ]]; then
+  version="${2:-}"
+  [[ "${version}" == 2.6 || "${version}" == 3.1 ]] || fail "--paddle ${version} must be 2.6 or 3.1"
+  if [[ "${version}" == 3.1 ]]; then requirements="requirements-test-paddle3.txt"; fi
+  shift 2
+fi
+find_python "${requirements}"
 cd "${REPOSITORY}"
 PATH="$(dirname "${PYTHON}"):${PATH}"
 export PATH
 
 tests="not slow"
-if [[ "${1:-}" == --quick ]]; then
+parallel=(--numprocesses logical --maxprocesses 4 --dist loadfile) # a file's tests share what its fixtures make
+if [[ -n "${version}" ]]; then
+  if (($# == 0)); then set -- "${OF_PADDLE[@]}" "${parallel[@]}"; fi
+  exec "${PYTHON}" -m pytest -m "${tests}" "$@"
+elif [[ "${1:-}" == --quick ]]; then
   tests="not slow and not thorough"
   shift
 elif (($# > 0)); then
@@ -27,5 +43,4 @@ mypy &
 types=$!
 shellcheck --external-sources run.sub scripts/*.sh scripts/docker/*.sh scripts/configs/*.sh data/*.sh .ci/run
 wait "${types}"
-# A file's tests stay in one process, because they share what its fixtures make.
-exec "${PYTHON}" -m pytest -m "${tests}" --numprocesses logical --maxprocesses 4 --dist loadfile "$@"
+exec "${PYTHON}" -m pytest -m "${tests}" "${parallel[@]}" "$@"

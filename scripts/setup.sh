@@ -3,6 +3,8 @@
 # The other scripts source it: `find_python REQUIREMENTS` sets PYTHON to an interpreter with the pinned packages of the file.
 # This is the python on the PATH if it has them; otherwise an environment is made once, in BERT_VENV (default: .venv).
 # BERT_PYTHON names an interpreter to use as it is, for example in a container with its own Paddle.
+# BERT_PADDLE is 2.6 or 3.1, each with an environment of its own (.venv, .venv-paddle3.1). Without it 2.6 is taken, except
+# on GPUs that its wheel has no code for (Hopper and newer) and where the only Python is 3.13.
 
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
@@ -13,10 +15,11 @@ fail() {
   exit 2
 }
 
+# `supported_python NEWEST`: the first Python from 3.11 to 3.NEWEST on the PATH.
 supported_python() {
   local candidate
-  for candidate in python3.11 python3.12 python3 python; do
-    if "${candidate}" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null; then
+  for candidate in python3.11 python3.12 python3.13 python3 python; do
+    if "${candidate}" -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, $1))" 2>/dev/null; then
       command -v "${candidate}"
       return
     fi
@@ -24,12 +27,33 @@ supported_python() {
   return 1
 }
 
-runtime_requirements() {
-  if command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus >/dev/null 2>&1; then
-    echo requirements-gpu.txt
+# Generation of the newest card: the first number of its compute capability, such as 8; 0 without a GPU.
+newest_card() {
+  { nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null || true; } \
+    | awk -F. '/^[0-9]+\.[0-9]+$/ && $1 > newest { newest = $1 } END { print newest + 0 }'
+}
+
+paddle_version() {
+  if [[ -n "${BERT_PADDLE:-}" ]]; then
+    [[ "${BERT_PADDLE}" == 2.6 || "${BERT_PADDLE}" == 3.1 ]] || fail "BERT_PADDLE=${BERT_PADDLE} must be 2.6 or 3.1"
+    echo "${BERT_PADDLE}"
+  elif (($(newest_card) >= 9)) || { ! supported_python 12 && supported_python 13; } >/dev/null; then
+    echo 3.1
   else
-    echo requirements.txt
+    echo 2.6
   fi
+}
+
+runtime_requirements() {
+  local version gpu=""
+  version="$(paddle_version)" || return
+  if command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus >/dev/null 2>&1; then gpu=-gpu; fi
+  if [[ "${version}" == 2.6 ]]; then echo "requirements${gpu}.txt"; else echo "requirements-paddle3${gpu}.txt"; fi
+}
+
+# The environment that is made for a requirements file, if BERT_VENV does not name one.
+default_environment() {
+  if [[ "$1" == *paddle3* ]]; then echo "${REPOSITORY}/.venv-paddle3.1"; else echo "${REPOSITORY}/.venv"; fi
 }
 
 has_requirements() {
@@ -37,7 +61,8 @@ has_requirements() {
 }
 
 find_python() {
-  local requirements="$1" candidate venv="${BERT_VENV:-${REPOSITORY}/.venv}" stamp wanted
+  local requirements="$1" candidate venv stamp wanted
+  venv="${BERT_VENV:-$(default_environment "${requirements}")}"
   if [[ -n "${BERT_PYTHON:-}" ]]; then
     PYTHON="${BERT_PYTHON}"
     has_requirements "${PYTHON}" "${requirements}" || echo "warning: using ${PYTHON} nevertheless (BERT_PYTHON)" >&2
@@ -62,8 +87,13 @@ find_python() {
 }
 
 make_environment() {
-  local venv="$1" requirements="$2" base
-  base="$(supported_python)" || fail "no Python 3.11 or 3.12 found; install one and put it on the PATH"
+  local venv="$1" requirements="$2" base newest=12 found="3.11 or 3.12"
+  if [[ "${requirements}" == *paddle3* ]]; then newest=13 found="3.11, 3.12 or 3.13"; fi
+  base="$(supported_python "${newest}")" || fail "no Python ${found} found; install one and put it on the PATH"
+  if [[ -z "${BERT_CUDA:-}" ]]; then # which wheel of Paddle's own index
+    if (($(newest_card) >= 10)); then BERT_CUDA=cu129; else BERT_CUDA=cu126; fi
+  fi
+  export BERT_CUDA
   echo "Installing ${requirements} into ${venv} (once, some minutes)" >&2
   mkdir -p "${venv}"
   exec {lock}>"${venv}/setup.lock"
@@ -79,7 +109,9 @@ make_environment() {
 # `launch TASK ARGUMENTS ...`: the launcher of run_TASK.sh. Files of the current folder are not imported: it may hold a
 # data.py or a bert of its own.
 launch() {
-  find_python "$(runtime_requirements)"
+  local requirements
+  requirements="$(runtime_requirements)"
+  find_python "${requirements}"
   export PYTHONPATH="${REPOSITORY}${PYTHONPATH:+:${PYTHONPATH}}" PYTHONSAFEPATH=1
   exec "${PYTHON}" -m bert.launching "$@"
 }
@@ -98,13 +130,15 @@ find_torch() {
 }
 
 set_up() {
-  local requirements="${1:-$(runtime_requirements)}"
+  local requirements
+  requirements="${1:-$(runtime_requirements)}"
   [[ -f "${REPOSITORY}/${requirements}" ]] || fail "${requirements} must be one of" \
     "$(cd "${REPOSITORY}" && echo requirements*.txt); without it, what this machine needs is installed"
   find_python "${requirements}"
   if ! has_requirements "${PYTHON}" "${requirements}"; then
     [[ -z "${BERT_PYTHON:-}" ]] || fail "install these packages into ${BERT_PYTHON}, or unset BERT_PYTHON"
-    make_environment "${BERT_VENV:-${REPOSITORY}/.venv}" "${requirements}" # something was removed from it
+    # something was removed from it
+    make_environment "${BERT_VENV:-$(default_environment "${requirements}")}" "${requirements}"
   fi
   echo "The packages of ${requirements} are in the environment of ${PYTHON/#"${PWD}/"/}, for example:"
   echo "  ${PYTHON/#"${PWD}/"/} ${REPOSITORY/#"${PWD}"/.}/run_pretraining.py --help"

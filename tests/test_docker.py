@@ -108,6 +108,8 @@ def bash(script: str, *arguments: str, cwd: Path = REPOSITORY, **environment: st
     [
         ("ngc", "nvcr.io/nvidia/paddlepaddle:24.12-py3", "base"),
         ("cuda", "nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04", "gpu"),
+        ("hopper", "nvidia/cuda:12.6.3-base-ubuntu24.04", "cu126"),
+        ("blackwell", "nvidia/cuda:12.9.1-base-ubuntu24.04", "cu129"),
         ("cpu", "python:3.11-slim-bookworm", "cpu"),
     ],
 )
@@ -139,7 +141,7 @@ def test_another_base_image_and_engine():
 
 def test_an_unknown_kind_is_refused():
     done = bash("build.sh", "gpu", "--dry-run")
-    assert done.returncode == 2 and "error: gpu must be ngc, cuda or cpu" in done.stderr
+    assert done.returncode == 2 and "error: gpu must be ngc, cuda, hopper, blackwell or cpu" in done.stderr
 
 
 def launched(*arguments: str, cwd: Path, **environment: str) -> list[str]:

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -98,7 +99,50 @@ def lock():
     return {name.lower().replace("_", "-"): version for name, version in pins(REPOSITORY / "constraints.txt").items()}
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-gpu.txt", "requirements-test.txt"])
+CARD = '#!/bin/sh\ncase "$*" in *compute_cap*) echo "$CARD" ;; esac\n'
+
+
+@pytest.mark.parametrize(
+    ("card", "chosen", "requirements"),
+    [
+        ("", "", "requirements.txt"),
+        ("", "3.1", "requirements-paddle3.txt"),
+        ("8.6", "", "requirements-gpu.txt"),
+        ("8.6", "3.1", "requirements-paddle3-gpu.txt"),
+        ("9.0", "", "requirements-paddle3-gpu.txt"),
+        ("12.0", "", "requirements-paddle3-gpu.txt"),
+        ("9.0", "2.6", "requirements-gpu.txt"),
+    ],
+)
+def test_paddle_is_2_6_but_for_cards_that_its_wheel_has_no_code_for(tmp_path, card, chosen, requirements):
+    (tmp_path / "nvidia-smi").write_text(CARD)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    path = f"{tmp_path if card else ''}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    done = bash("source scripts/setup.sh; runtime_requirements", PATH=path, CARD=card, BERT_PADDLE=chosen)
+    assert done.stdout == f"{requirements}\n", done.stderr
+
+
+def test_a_machine_that_has_python_3_13_alone_gets_paddle_3(tmp_path):
+    for tool in ("awk", "dirname"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    (tmp_path / "python3").write_text('#!/bin/sh\ncase "$2" in *"(3, 12)"*) exit 1 ;; esac\n')
+    (tmp_path / "python3").chmod(0o755)
+    assert (
+        bash("source scripts/setup.sh; runtime_requirements", PATH=str(tmp_path)).stdout == "requirements-paddle3.txt\n"
+    )
+
+
+def test_another_version_of_paddle_is_refused():
+    for command in ("source scripts/setup.sh; set -e; launch squad", "bash scripts/run_tests.sh --paddle 3.2"):
+        done = bash(command, BERT_PADDLE="3.2")
+        assert done.returncode == 2 and "3.2 must be 2.6 or 3.1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["requirements.txt", "requirements-gpu.txt", "requirements-paddle3.txt", "requirements-paddle3-gpu.txt"]
+    + ["requirements-test.txt", "requirements-test-paddle3.txt"],
+)
 def test_requirements_agree_with_the_lock(name):
     for package, version in pins(REPOSITORY / name).items():
         if not package.startswith("paddlepaddle"):

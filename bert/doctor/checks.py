@@ -7,7 +7,7 @@ failure (training would not start, or would give wrong results). Exit code 0 wit
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bert.command_errors import command
@@ -20,6 +20,9 @@ OK, WARNING, FAILURE = "ok", "warning", "failure"
 GIB = 2**30
 # Compute capabilities of the machine code in PyPI's wheel of 2.6.2, by its CUDA. It has no PTX for newer GPUs.
 WHEEL_ARCHITECTURES = {"11.8": ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6))}
+# Paddle 3, from its own index: the newest generation (first number of the compute capability) of a wheel, by its CUDA.
+NEWEST_GENERATION = {"11.8": 8, "12.6": 9, "12.9": 12}
+SUPPORTED_PADDLES = ("2.6.", "3.0.", "3.1.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +87,9 @@ def paddle(facts: Facts) -> Finding:
             built.get("product") != 64.0**3,
             "a product of ones is wrong: the build does not fit this processor; install the wheel of the requirements",
         ),
-        fails(not built["version"].startswith("2.6."), f"static graphs of other versions do not fit; {install}"),
+        fails(
+            not built["version"].startswith(SUPPORTED_PADDLES), f"static graphs of other versions do not fit; {install}"
+        ),
     )
 
 
@@ -126,15 +131,16 @@ def gpus(facts: Facts) -> Finding:
         )
         return judged("GPU", "none; training runs on the CPU", warns(cuda is not None, advice))
     first, visible = facts.gpus[0], facts.paddle.get("gpus", 0)
-    lacking = sorted({gpu.compute_capability for gpu in facts.gpus if not runs_on(gpu.compute_capability, str(cuda))})
+    version, cards = str(facts.paddle.get("version")), {gpu.compute_capability for gpu in facts.gpus}
+    lacking = sorted(card for card in cards if not runs_on(card, str(cuda), version))
     return judged(
         "GPU",
         f"{len(facts.gpus)} x {first.name}, compute capability {first.compute_capability}, driver {first.driver}",
-        fails(cuda is None, "this Paddle is the CPU build: pip install -r requirements-gpu.txt"),
+        fails(cuda is None, f"this Paddle is the CPU build: {wheel_for(cards)}"),
         fails(
             bool(lacking),
-            f"PyPI's wheel for CUDA {cuda} has no code for {', '.join(lacking)}: use "
-            "Paddle's CUDA 12 wheel, or the container (scripts/docker)",
+            f"Paddle's wheel for CUDA {cuda} has no code for {', '.join(lacking)}: {wheel_for(cards)}, or use the "
+            "container (scripts/docker)",
         ),
         warns(
             visible < len(facts.gpus),
@@ -148,11 +154,22 @@ def gpus(facts: Facts) -> Finding:
     )
 
 
-def runs_on(compute_capability: str, cuda: str) -> bool:
+def runs_on(compute_capability: str, cuda: str, version: str = "2.6.2") -> bool:
     """Whether the wheel has machine code for the GPU: of its generation, and not newer. True for unknown builds."""
     major, minor = (int(part) for part in compute_capability.split("."))
+    if version.startswith("3."):
+        return major <= NEWEST_GENERATION.get(cuda, major)
     codes = WHEEL_ARCHITECTURES.get(cuda, ((major, 0),))
     return any(code_major == major and code_minor <= minor for code_major, code_minor in codes)
+
+
+def wheel_for(compute_capabilities: Iterable[str]) -> str:
+    """The command that installs the wheel with machine code for these GPUs."""
+    newest = max(int(capability.split(".")[0]) for capability in compute_capabilities)
+    if newest < NEWEST_GENERATION["12.6"]:
+        return "pip install -r requirements-gpu.txt"
+    cuda = "cu126" if newest == NEWEST_GENERATION["12.6"] else "cu129"
+    return f"BERT_PADDLE=3.1 BERT_CUDA={cuda} bash scripts/setup.sh"
 
 
 def nccl(facts: Facts) -> Finding:

@@ -102,7 +102,7 @@ class Facts:
 
 def collect(output_dir: Path) -> Facts:
     cards = gpus()
-    requirements = f"requirements{'-gpu' if cards or has_package('paddlepaddle-gpu') else ''}.txt"
+    requirements = requirements_for(cards)
     paddle, problem = ask_paddle(sys.executable)
     unmet = environment.unmet_by_installation() if is_installed() else None
     different = environment.differences(environment.pins(REPOSITORY / requirements)) if unmet is None else unmet
@@ -159,12 +159,23 @@ def _output_of(command: list[str], timeout_seconds: float) -> subprocess.Complet
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_seconds, check=False)
 
 
-def has_package(package: str) -> bool:
+def requirements_for(cards: tuple[Gpu, ...]) -> str:
+    """The requirements file of this machine: of the Paddle that is installed, or that the cards need."""
+    installed = installed_version("paddlepaddle-gpu") or installed_version("paddlepaddle") or ""
+    is_new = any(int(card.compute_capability.split(".")[0]) >= 9 for card in cards)  # 2.6 has no code for it
+    kind = "-gpu" if cards or has_package("paddlepaddle-gpu") else ""
+    return f"requirements{'-paddle3' if is_new or installed.startswith('3.') else ''}{kind}.txt"
+
+
+def installed_version(package: str) -> str | None:
     try:
-        importlib.metadata.version(package)
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return None
+
+
+def has_package(package: str) -> bool:
+    return installed_version(package) is not None
 
 
 def gpus() -> tuple[Gpu, ...]:

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-SUPPORTED = ((3, 11), (3, 12))  # what constraints.txt has wheels for
-_PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;#]+)")
+SUPPORTED = ((3, 11), (3, 12), (3, 13))  # what constraints.txt has wheels for; Paddle 2.6 has none for 3.13
+_PIN = re.compile(r'([A-Za-z0-9._-]+)==([^\s;#]+)(?:;python_version(<|>=)"3\.(\d+)")?')
 
 
 def pins(requirements_file: Path) -> dict[str, str]:
@@ -20,9 +20,14 @@ def pins(requirements_file: Path) -> dict[str, str]:
     for line in requirements_file.read_text(encoding="utf-8").splitlines():
         if line.startswith("-r "):
             found |= pins(requirements_file.parent / line[3:].strip())
-        elif match := _PIN.match(line):
+        elif (match := _PIN.match(line)) and (match[3] is None or _applies(match[3], int(match[4]))):
             found[match[1]] = match[2]
     return found
+
+
+def _applies(comparison: str, minor: int) -> bool:
+    """Whether this Python is `<` or `>=` 3.minor."""
+    return (sys.version_info[1] < minor) == (comparison == "<")
 
 
 def differences(wanted: dict[str, str]) -> list[str]:
@@ -60,7 +65,7 @@ def unmet_by_installation(distribution: str = "bert-on-paddle") -> list[str] | N
 
 def main(argv: Sequence[str]) -> int:
     if sys.version_info[:2] not in SUPPORTED:
-        print(f"Python {sys.version.split()[0]} must be 3.11 or 3.12", file=sys.stderr)
+        print(f"Python {sys.version.split()[0]} must be 3.11, 3.12 or 3.13", file=sys.stderr)
         return 1
     lines = [line for name in argv for line in differences(pins(Path(name)))]
     print("\n".join(lines), end="\n" if lines else "", file=sys.stderr)

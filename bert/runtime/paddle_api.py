@@ -14,6 +14,7 @@ from pathlib import Path
 # glog's lines of level INFO and WARNING ("standalone executor is used") would hide those of the run.
 os.environ.setdefault("GLOG_minloglevel", "2")
 warnings.filterwarnings("ignore", message=".*Dynamic loss scaling for bfloat16.*")
+warnings.filterwarnings("ignore", message="No ccache found.*")  # Paddle 3 would compile extensions with it
 # Paddle 3.0 and 3.1 build programs of the old kind (ProgramDesc), which Fleet's strategies change, only if this is off.
 # Other versions do not know the flag, or ignore it. Paddle reads it when it is loaded.
 os.environ["FLAGS_enable_pir_api"] = "0"

@@ -1,10 +1,12 @@
 """A barrier of ranks over TCP that waits without a time limit and notices at once when a rank ends."""
 
 import json
+import logging
 import secrets
 import socket
 from typing import Any
 
+logger = logging.getLogger(__name__)
 _TOKEN_BYTES = 16
 _ARRIVED = b"a"
 
@@ -39,6 +41,7 @@ class RankBarrier:
                 if not receive:
                     peer.sendall(_ARRIVED)
                 elif peer.recv(1) != _ARRIVED:
+                    logger.error("another rank has ended")  # Paddle drops the text of an error in an operator
                     raise ConnectionError("another rank has ended")
 
     def close(self) -> None:
@@ -48,7 +51,7 @@ class RankBarrier:
 
 def _accept_all(store: Any, num_peers: int, host: str) -> list[socket.socket]:
     """The connections of the other ranks; one that does not send the store's token is none of theirs."""
-    token, peers = secrets.token_bytes(_TOKEN_BYTES), []
+    token, peers = secrets.token_bytes(_TOKEN_BYTES), list[socket.socket]()
     with socket.create_server((host, 0), backlog=num_peers) as server:
         store.set("rank_barrier", json.dumps([server.getsockname()[1], token.hex()]))
         while len(peers) < num_peers:

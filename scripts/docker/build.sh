@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Build the image: bash scripts/docker/build.sh [ngc|cuda|cpu] [--dry-run] [docker build options]
+# Build the image: bash scripts/docker/build.sh [ngc|cuda|hopper|blackwell|cpu] [--dry-run] [docker build options]
 #   ngc   NVIDIA's PaddlePaddle image (default)      BERT_IMAGE   name of the image (default: bert-on-paddle:KIND)
 #   cuda  plain CUDA 11.8 and PyPI's Paddle          BERT_BASE    another base image of the same kind
 #   cpu   no GPU                                     BERT_DOCKER  docker, podman, ... (default: docker)
+#   hopper, blackwell   CUDA 12.6, 12.9 and Paddle 3.1 from Paddle's own index
 # --dry-run prints the command and does not run it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -10,11 +11,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 kind=ngc dry_run=false options=()
 for argument in "$@"; do
   case "${argument}" in
-    ngc | cuda | cpu) kind="${argument}" ;;
+    ngc | cuda | hopper | blackwell | cpu) kind="${argument}" ;;
     --dry-run) dry_run=true ;;
     -*) options+=("${argument}") ;;
     *)
-      echo "error: ${argument} must be ngc, cuda or cpu; options of docker build start with -" >&2
+      echo "error: ${argument} must be ngc, cuda, hopper, blackwell or cpu; options of docker build start with -" >&2
       exit 2
       ;;
   esac
@@ -23,6 +24,8 @@ done
 case "${kind}" in
   ngc) base=nvcr.io/nvidia/paddlepaddle:24.12-py3 paddle=base ;;
   cuda) base=nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04 paddle=gpu ;;
+  hopper) base=nvidia/cuda:12.6.3-base-ubuntu24.04 paddle=cu126 ;;
+  blackwell) base=nvidia/cuda:12.9.1-base-ubuntu24.04 paddle=cu129 ;;
   cpu) base=python:3.11-slim-bookworm paddle=cpu ;;
 esac
 command=("${BERT_DOCKER:-docker}" build "--build-arg=BASE=${BERT_BASE:-${base}}" "--build-arg=PADDLE=${paddle}"

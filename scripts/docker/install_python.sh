@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Part of the Dockerfile: `install_python.sh base|gpu|cpu VENV` makes VENV with a Python that the pinned packages support,
+# Part of the Dockerfile: `install_python.sh base|gpu|cu126|cu129|cpu VENV` makes VENV with a Python that the pinned packages support,
 # installing one if the base image has none. With `base` the environment also contains the image's own Paddle.
 set -euo pipefail
 
@@ -7,9 +7,9 @@ paddle="$1" venv="$2"
 export DEBIAN_FRONTEND=noninteractive
 
 case "${paddle}" in
-  base | gpu | cpu) ;;
+  base | gpu | cu126 | cu129 | cpu) ;;
   *)
-    echo "error: PADDLE=${paddle} must be base, gpu or cpu" >&2
+    echo "error: PADDLE=${paddle} must be base, gpu, cu126, cu129 or cpu" >&2
     exit 2
     ;;
 esac
@@ -38,7 +38,7 @@ if [[ -z "${python}" ]]; then
 elif ! "${python}" -c 'import ensurepip' 2>/dev/null; then
   packages+=("$("${python}" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')")
 fi
-if [[ "${paddle}" == cpu ]]; then packages+=(libgomp1); fi # Paddle's wheel needs it
+if [[ "${paddle}" == c* ]]; then packages+=(libgomp1); fi # Paddle's wheel needs it
 
 apt-get update
 apt-get install --yes --no-install-recommends "${packages[@]}"
