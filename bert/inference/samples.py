@@ -101,13 +101,18 @@ def _texts_of(given: Any, keys: Sequence[tuple[str, ...]]) -> str | tuple[str, s
 
 def sample_of_texts(source: str, texts: Texts, tokenizer_file: Path, max_length: int, pad_id: int) -> Sample:
     """The texts as sequences of at most `max_length` tokens, batched by length."""
+    return _batched(source, table_of_texts(texts, tokenizer_file, max_length, pad_id), max_length)
+
+
+def table_of_texts(texts: Texts, tokenizer_file: Path, max_length: int, pad_id: int = 0) -> FeatureTable:
+    """The texts as sequences of at most `max_length` tokens, by a tokenizer.json."""
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.enable_truncation(max_length)
     encoded = tokenizer.encode_batch(list(texts))
     lengths = np.array([len(text.ids) for text in encoded], np.int64)
     ids = np.concatenate([np.array(text.ids, np.int64) for text in encoded])
     first = np.array([len(text.ids) - sum(text.type_ids) for text in encoded], np.int64)
-    return _batched(source, FeatureTable(ids, offsets_of(lengths), first, pad_id=pad_id), max_length)
+    return FeatureTable(ids, offsets_of(lengths), first, pad_id=pad_id)
 
 
 def random_sample(config: BertConfig, seed: int = 42) -> Sample:

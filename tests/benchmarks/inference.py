@@ -1,0 +1,227 @@
+"""Inference on a CPU: ours, transformers on PyTorch and ONNX Runtime on transformers' export; a table and JSON.
+
+    bash scripts/benchmark_inference.sh [--checkpoint MODEL --labelled FILE.tsv]
+
+All competitors have the same weights, a classifier of texts, and the same batches: of one length (64, 128, 384 tokens),
+and a real mix: the sentences, pairs, and questions with paragraphs of data/examples, in random order. They run in turn,
+some batches at a time, so that other work on the machine slows all of them. CPU seconds are compared; latencies are
+wall time. That they compute the same is checked before.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert import REPOSITORY
+from bert.files import write_atomically
+from bert.inference.model_folder import open_model
+from tests.benchmarks.inference_cases import cases_of, labelled_case, prepare
+from tests.benchmarks.inference_worker import write_cases
+
+LENGTHS, BATCH_SIZES = (64, 128, 384), (1, 8, 32)
+BASE = "transformers on PyTorch"
+_ERRORS = {"float32": 1e-4, "bfloat16": 0.05, "INT8": 0.5}  # root mean square of differences over spread of logits
+
+
+def precision_of(variant: str) -> str:
+    return next((name for name in ("bfloat16", "INT8") if variant.endswith(name)), "float32")
+
+
+class Worker:
+    """A competitor's process."""
+
+    def __init__(self, module: str, python: Path, folder: Path, threads: int) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+        command = [str(python), "-m", f"tests.benchmarks.{module}", str(folder), str(threads)]
+        self.log = folder / f"{module}.log"
+        with open(self.log, "wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=REPOSITORY, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+        self.variants: list[str] = self._answer()["variants"]
+
+    def order(self, **order: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write((json.dumps(order) + "\n").encode())
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:  # libraries print lines of their own
+            if line.startswith(b"{"):
+                return json.loads(line)
+        raise RuntimeError(f"a competitor ended with {self._process.wait()}:\n{self.log.read_text()[-3000:]}")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measure(workers: list[Worker], cases: Mapping[str, int], rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
+    """One row for each case (name -> number of batches) and variant. In a round each variant runs some batches."""
+    for case, num_batches in cases.items():
+        print(f"measuring {case}", file=sys.stderr, flush=True)
+        times: dict[str, dict[str, list[float]]] = {}
+        size = int(case.split(" x ")[0])
+        runs = {}
+        for worker in workers:
+            for variant in worker.variants:
+                found = worker.order(variant=variant, case=case, first=0, runs=2)  # the first one warms up
+                runs[variant] = max(1, min(64, int(seconds / rounds / found["seconds"][-1])))
+        every = -(-num_batches // rounds)  # of a mix, all batches once
+        for number in range(rounds):
+            for worker in workers:
+                for variant in worker.variants:
+                    count = runs[variant] if num_batches == 1 else every
+                    found = worker.order(variant=variant, case=case, first=number * count, runs=count)
+                    row = times.setdefault(variant, {"seconds": [], "cpu": []})
+                    for name, values in row.items():
+                        values += found[name]
+        for variant, found in times.items():
+            yield figures(case, variant, size, found)
+
+
+def figures(case: str, variant: str, size: int, times: Mapping[str, list[float]]) -> dict[str, Any]:
+    """NVIDIA's names; CPU seconds of a batch are the median, or the mean where batches differ."""
+    milliseconds = np.percentile(times["seconds"], [50, 90, 99]) * 1e3
+    cpu = np.mean(times["cpu"]) if "mix" in case else np.median(times["cpu"])
+    return {
+        "case": case,
+        "variant": variant,
+        "precision": precision_of(variant),
+        "batches": len(times["seconds"]),
+        "inference_sequences_per_second": size / float(np.mean(times["seconds"])),
+        "sequences_per_cpu_second": size / float(cpu),
+        **{f"latency_{name}_ms": float(value) for name, value in zip(("p50", "p90", "p99"), milliseconds, strict=True)},
+    }
+
+
+def check(workers: list[Worker], folder: Path, case: str, labels: np.ndarray | None) -> dict[str, dict[str, float]]:
+    """The differences of logits from PyTorch's over their spread, the same decisions, and the accuracy.
+
+    Raises:
+        RuntimeError: a variant computes something else.
+    """
+    outputs: dict[str, np.ndarray] = {}
+    for worker in workers:
+        for variant in worker.variants:
+            file = folder / "outputs.npz"
+            worker.order(variant=variant, case=case, save=str(file))
+            with np.load(file) as arrays:
+                outputs[variant] = np.concatenate([arrays[f"arr_{number}"] for number in range(len(arrays.files))])
+    wanted = outputs.get(BASE, next(iter(outputs.values())))
+    scores = {}
+    for variant, found in outputs.items():
+        error = float(np.sqrt(np.square(found - wanted).mean()) / wanted.std())
+        same = float((found.argmax(-1) == wanted.argmax(-1)).mean())
+        scores[variant] = {"relative_error": error, "same_decision": same}
+        if labels is not None:
+            scores[variant]["accuracy"] = float((found.argmax(-1) == labels).mean())
+        if not error <= _ERRORS[precision_of(variant)]:
+            raise RuntimeError(f"{variant} computes something else: its logits differ by {error:.3g} of their spread")
+    return scores
+
+
+def table(rows: list[dict[str, Any]], threads: int, scores: Mapping[str, Mapping[str, float]]) -> str:
+    """Sequences per CPU second by case; in brackets how many times those of transformers on PyTorch in float32."""
+    chosen = [row for row in rows if row["threads"] == threads]
+    cases, variants = (list(dict.fromkeys(row[name] for row in chosen)) for name in ("case", "variant"))
+    rate = {(row["variant"], row["case"]): row["sequences_per_cpu_second"] for row in chosen}
+    lines = [["", *cases, "same decision", "accuracy"], ["---"] * (len(cases) + 3)]
+    for variant in variants:
+        values = [rate[variant, case] for case in cases]
+        bases = [rate.get((BASE, case)) for case in cases]
+        shown = [f"{v:,.0f}" + (f" ({v / b:.1f})" if b else "") for v, b in zip(values, bases, strict=True)]
+        accuracy = scores[variant].get("accuracy")
+        decided = [f"{scores[variant]['same_decision']:.0%}", "" if accuracy is None else f"{accuracy:.0%}"]
+        lines.append([variant, *shown, *decided])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def latencies(rows: list[dict[str, Any]], threads: int) -> str:
+    """Wall time of a batch: p50 / p90 / p99 in milliseconds."""
+    chosen = [row for row in rows if row["threads"] == threads]
+    cases, variants = (list(dict.fromkeys(row[name] for row in chosen)) for name in ("case", "variant"))
+    cells = {
+        (row["variant"], row["case"]): " / ".join(f"{row[f'latency_{p}_ms']:.0f}" for p in ("p50", "p90", "p99"))
+        for row in chosen
+    }
+    lines = [["ms", *cases], ["---"] * (len(cases) + 1)]
+    lines += [[variant, *(cells[variant, case] for case in cases)] for variant in variants]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def behind(rows: list[dict[str, Any]]) -> list[str]:
+    """The cases in which our best is slower than the best competitor of the same precision."""
+    found = []
+    for key in dict.fromkeys((row["threads"], row["case"], row["precision"]) for row in rows):
+        same = [row for row in rows if (row["threads"], row["case"], row["precision"]) == key]
+        ours, theirs = (
+            max(
+                (row["sequences_per_cpu_second"] for row in same if row["variant"].startswith("ours") == is_ours),
+                default=0,
+            )
+            for is_ours in (True, False)
+        )
+        if ours < theirs:
+            found.append(
+                f"{key[2]}, {key[1]}, {key[0]} threads: {ours:.1f} against {theirs:.1f} sequences per CPU second"
+            )
+    return found
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--checkpoint", type=Path, required=True, help="a classifier of texts, of any format that is read")
+    add("--labelled", type=Path, help="TSV with the texts of the model's task and a label column, for the accuracy")
+    add("--torch-python", type=Path, help="interpreter with torch and transformers; none: leave out")
+    add("--batch-sizes", type=int, nargs="+", default=list(BATCH_SIZES))
+    add("--lengths", type=int, nargs="*", default=list(LENGTHS))
+    add("--threads", type=int, nargs="+", default=[1, 2])
+    add("--rounds", type=int, default=5, help="turns of each competitor")
+    add("--seconds", type=float, default=4.0, help="of each competitor in a case, about")
+    add("--folder", type=Path, default=REPOSITORY / ".benchmark/inference", help="exports, batches")
+    add("--output", type=Path, help="JSON file (default: results.json in --folder)")
+    arguments = parser.parse_args(argv)
+    folder = arguments.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    calibration = arguments.labelled or REPOSITORY / "data/examples/sentiment/train.tsv"
+    prepare(arguments.checkpoint.resolve(), folder, calibration.resolve())
+    opened = open_model(folder / "model", device="cpu")
+    cases, labels = cases_of(opened, folder, arguments.batch_sizes, arguments.lengths), None
+    timed = {case: len(batches) for case, batches in cases.items()}
+    if arguments.labelled:
+        cases["labelled"], labels = labelled_case(opened, arguments.labelled, folder)
+    write_cases(folder / "cases.npz", cases)
+    rows: list[dict[str, Any]] = []
+    for threads in arguments.threads:
+        workers = [Worker("inference_ours", Path(sys.executable), folder, threads)]
+        if arguments.torch_python is not None:
+            workers.append(Worker("inference_torch", arguments.torch_python, folder, threads))
+        scores = check(workers, folder, "labelled" if labels is not None else list(timed)[-1], labels)
+        for row in measure(workers, timed, arguments.rounds, arguments.seconds):
+            rows.append({**row, "threads": threads, **scores[row["variant"]]})
+        for worker in workers:
+            worker.close()
+        print(
+            f"\n{threads} threads: sequences per CPU second (times {BASE} in float32)\n\n{table(rows, threads, scores)}"
+        )
+        print(f"\n{latencies(rows, threads)}", flush=True)
+    output = arguments.output or folder / "results.json"
+    write_atomically(output, (json.dumps({"rows": rows}, indent=1) + "\n").encode())
+    slower = behind(rows)
+    print("\nslower than the best competitor of the same precision:\n  " + ("\n  ".join(slower) or "none"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What the comparison of inference runs: exports of one classifier, and batches of one length or of real texts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+import run_convert
+import run_export
+from bert import REPOSITORY
+from bert.finetuning.loader import FeatureTable
+from bert.inference.model_folder import OpenedModel
+from bert.inference.samples import Texts, read_texts, table_of_texts
+from bert.randomness import integers_below, permutation, stream_key
+from data.examples import sample_questions
+from tests.benchmarks.inference_ours import EXPORTS
+
+Batches = list[dict[str, np.ndarray]]
+MIX, SORTED_MIX = "mix", "mix sorted by length"
+_LONGEST = 384
+_MIXED = 200  # texts
+
+
+def real_mix(folder: Path) -> Texts:
+    """The held-out sentences, pairs, and questions with their paragraphs, in a random order."""
+    sample_questions.write(folder)
+    document = json.loads((folder / "held_out.json").read_text())
+    texts: list[str | tuple[str, str]] = [
+        (question["question"], paragraph["context"])
+        for article in document["data"]
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    for name, columns in (("sentiment", ("sentence",)), ("paraphrases", ("sentence1", "sentence2"))):
+        texts += read_texts(REPOSITORY / "data/examples" / name / "held_out.tsv", columns)
+    return [texts[index] for index in permutation(stream_key(42, "real mix"), len(texts))[:_MIXED]]
+
+
+def cases_of(opened: OpenedModel, folder: Path, batch_sizes: list[int], lengths: list[int]) -> dict[str, Batches]:
+    """Batches of every case; those of one length are of random tokens."""
+    cases: dict[str, Batches] = {}
+    table = table_of_texts(real_mix(folder), folder / "hf/tokenizer.json", _LONGEST)
+    orders = {MIX: np.arange(len(table)), SORTED_MIX: np.argsort(-table.lengths(), kind="stable")}
+    for size in batch_sizes:
+        for length in lengths:
+            ids = integers_below(stream_key(7, length), np.arange(size * length), len(opened.tokens.vocabulary))
+            shape = (size, length)
+            feed = {"input_ids": ids.reshape(shape), "token_type_ids": np.zeros(shape, "int64")}
+            cases[f"{size} x {length}"] = [{**feed, "attention_mask": np.ones(shape, "int64")}]
+        for name, order in orders.items():
+            if size == 1 and name == SORTED_MIX:
+                continue  # the same batches
+            cases[f"{size} x {name}"] = batches_of(table, order, size)
+    return cases
+
+
+def batches_of(table: FeatureTable, order: np.ndarray, size: int) -> Batches:
+    """Sequences in an order, each batch padded to its longest."""
+    parts = [order[start : start + size] for start in range(0, len(order), size)]
+    return [table.feed(rows, int(table.lengths()[rows].max()), with_labels=False) for rows in parts]
+
+
+def prepare(checkpoint: Path, folder: Path, calibration: Path) -> None:
+    """The exports of the checkpoint, and its copy for transformers."""
+    common = ["--checkpoint", str(checkpoint), "--tolerance", "10", "--sample", str(calibration)]
+    for name in EXPORTS.values():
+        to_format, precision = name.rsplit("-", 1)
+        more = ["--calibration", str(calibration)] if name == "paddle-inference-int8" else []
+        words = [*common, *more, "--to", str(folder / name), "--format", to_format, "--precision", precision]
+        if not (folder / name).exists():
+            run_export.main(words)
+    for name, to_format in (("hf", "hf"), ("model", "native")):
+        if not (folder / name).exists():
+            run_convert.main(["--from", str(checkpoint), "--to", str(folder / name), "--to-format", to_format])
+
+
+def labelled_case(opened: OpenedModel, file: Path, folder: Path) -> tuple[Batches, np.ndarray]:
+    """The batches of a labelled TSV, and the classes as numbers."""
+    texts = read_texts(file, opened.usage.text_columns)
+    table = table_of_texts(texts, folder / "hf/tokenizer.json", _LONGEST)
+    header, *rows = (line.split("\t") for line in file.read_text(encoding="utf-8").splitlines())
+    assert opened.labels is not None
+    labels = [opened.labels.index(row[header.index("label")]) for row in rows][: len(table)]
+    return batches_of(table, np.arange(len(table)), 8), np.array(labels)
