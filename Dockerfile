@@ -6,8 +6,31 @@
 #   nvidia/cuda:12.6.3-base-ubuntu24.04                 cu126    Hopper: Paddle 3.1 of Paddle's own index, which brings CUDA
 #   nvidia/cuda:12.9.1-base-ubuntu24.04                 cu129    Blackwell: the same
 #   python:3.11-slim-bookworm                           cpu      no GPU
+#
+# `build.sh serve` builds the target `serve` instead: the HTTP server on a CPU, without training's packages.
 ARG BASE=nvcr.io/nvidia/paddlepaddle:24.12-py3
-FROM ${BASE}
+
+FROM python:3.11-slim-bookworm AS serve
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/bert
+COPY scripts/docker/install_python.sh /opt/bert/
+RUN bash /opt/bert/install_python.sh cpu /opt/venv
+ENV PATH=/opt/venv/bin:${PATH}
+COPY constraints.txt requirements-inference.txt requirements-serve.txt /opt/bert/
+RUN python -m pip install --no-cache-dir --requirement /opt/bert/requirements-inference.txt \
+    --requirement /opt/bert/requirements-serve.txt
+RUN useradd --create-home --uid 10001 bert && chmod 1777 /home/bert
+WORKDIR /workspace/bert
+COPY LICENSE constraints.txt requirements-serve.txt program.py ./
+COPY data data
+COPY bert bert
+USER 10001
+EXPOSE 8000
+HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/health')"]
+ENTRYPOINT ["python", "-m", "bert.serving", "--host", "0.0.0.0"]
+CMD ["/model"]
+
+FROM ${BASE} AS train
 ARG PADDLE=base
 
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]

@@ -1,4 +1,4 @@
-"""Export a BERT for Paddle Inference, ONNX, Triton, Hugging Face or PaddleNLP. See `--help` and bert/inference/README.md."""
+"""Export a BERT: Paddle Inference, ONNX, Triton, Hugging Face or PaddleNLP; bert/inference/README.md."""
 
 import sys
 from collections.abc import Sequence

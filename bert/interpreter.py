@@ -50,6 +50,10 @@ PACKAGES = {
 }
 
 
+# Of these, what only training and preprocessing need: the server runs without (requirements-inference.txt).
+TRAINING_ONLY = {"h5py", "sentencex", "visualdl", "pandas", "matplotlib", "sklearn", "scipy", "datasketch"}
+
+
 class Command(NamedTuple):
     """A command of the documents and its name behind `bert-on-paddle`."""
 
@@ -208,7 +212,7 @@ def refuse_unfit_python() -> None:
         return
     if sys.version_info[:2] < OLDEST_PYTHON:
         reason = f"{sys.executable} is Python {sys.version.split()[0]}, and 3.11, 3.12 or 3.13 is needed"
-    elif missing := _missing():
+    elif missing := _missing(is_server=words[:1] == ["-m"] and words[1].startswith("bert.serving")):
         more = f" and {len(missing) - 3} more packages" if len(missing) > 3 else ""
         reason = f"{sys.executable} lacks {', '.join(missing[:3])}{more}"
     else:
@@ -235,9 +239,11 @@ def _other_python() -> Path | None:
     return next((path for path in candidates if path.is_file() and not _is_this_python(str(path))), None)
 
 
-def _missing() -> list[str]:
+def _missing(is_server: bool = False) -> list[str]:
     found = []
     for module, package in PACKAGES.items():
+        if is_server and module in TRAINING_ONLY:
+            continue
         try:
             if importlib.util.find_spec(module) is None:
                 found.append(package)

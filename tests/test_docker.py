@@ -10,25 +10,33 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import requests
 
 from bert import REPOSITORY
+from bert.serving.command_line import parse_settings
+from tests.inference.models import model
 
 DOCKERFILE = REPOSITORY / "Dockerfile"
 BASH = shutil.which("bash")
 
 
-def instructions() -> list[tuple[str, str]]:
-    """(NAME, rest) of each instruction; continued lines joined, comments dropped."""
+def instructions(target: str = "train") -> list[tuple[str, str]]:
+    """(NAME, rest) of each instruction of a target; continued lines joined, comments dropped."""
     lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
-    return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in joined.splitlines() if line.strip()]
+    words = [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in joined.splitlines() if line.strip()]
+    starts = [number for number, (name, _) in enumerate(words) if name == "FROM"] + [len(words)]
+    parts = {words[a][1].split(" AS ")[1]: words[a:b] for a, b in zip(starts, starts[1:], strict=False)}
+    assert list(parts) == ["serve", "train"]  # the last one is built by default
+    return words[: starts[0]] + parts[target]
 
 
-def of(name: str) -> list[str]:
-    return [rest for instruction, rest in instructions() if instruction == name]
+def of(name: str, target: str = "train") -> list[str]:
+    return [rest for instruction, rest in instructions(target) if instruction == name]
 
 
 # ---- the Dockerfile --------------------------------------------------------------------------------------------------
@@ -43,9 +51,9 @@ def test_a_linter_has_nothing_to_say():
     assert done.returncode == 0 and done.stdout == "", done.stdout
 
 
-def copied() -> list[Path]:
+def copied(target: str = "train") -> list[Path]:
     found = []
-    for rest in of("COPY"):
+    for rest in of("COPY", target):
         for pattern in shlex.split(rest)[:-1]:
             matches = sorted(REPOSITORY.glob(pattern))
             assert matches, f"COPY {pattern} matches nothing"
@@ -57,6 +65,7 @@ def test_everything_it_copies_exists_and_every_entry_point_is_copied():
     names = {str(path.relative_to(REPOSITORY)) for path in copied()}
     assert {path.name for path in REPOSITORY.glob("*.py")} < names
     assert {"bert", "data", "scripts", "run.sub", "constraints.txt"} < names
+    assert {"bert", "data", "program.py"} < {str(path.relative_to(REPOSITORY)) for path in copied("serve")}
 
 
 def test_the_context_holds_what_is_copied_and_nothing_else():
@@ -73,8 +82,9 @@ def test_the_context_holds_what_is_copied_and_nothing_else():
     assert all(REPOSITORY.glob(line[1:]) for line in lines if line.startswith("!"))
 
 
-def test_what_changes_often_comes_after_what_is_slow_to_make():
-    order = [f"{name} {rest}" for name, rest in instructions()]
+@pytest.mark.parametrize("target", ["train", "serve"])
+def test_what_changes_often_comes_after_what_is_slow_to_make(target):
+    order = [f"{name} {rest}" for name, rest in instructions(target)]
     packages = next(number for number, line in enumerate(order) if "pip install" in line)
     requirements = next(number for number, line in enumerate(order) if line.startswith("COPY constraints.txt"))
     code = next(number for number, line in enumerate(order) if line == "COPY bert bert")
@@ -86,6 +96,15 @@ def test_it_does_not_run_as_root_and_its_entry_point_can_be_run():
     (program,) = json.loads(of("ENTRYPOINT")[0])
     script = REPOSITORY / program.removeprefix("/workspace/bert/")
     assert of("WORKDIR") == ["/workspace/bert"] and os.access(script, os.X_OK)
+
+
+def test_the_servers_image_serves_all_addresses_a_model_that_is_mounted():
+    assert of("USER", "serve") == ["10001"] and of("WORKDIR", "serve") == ["/workspace/bert"]
+    words = json.loads(of("ENTRYPOINT", "serve")[0]) + json.loads(of("CMD", "serve")[0])
+    assert words[:3] == ["python", "-m", "bert.serving"]
+    settings = parse_settings(words[3:])
+    assert (settings.host, settings.model.model) == ("0.0.0.0", "/model")
+    assert of("EXPOSE", "serve") == [str(settings.port)] and f":{settings.port}/health" in of("HEALTHCHECK", "serve")[0]
 
 
 # ---- building and running --------------------------------------------------------------------------------------------
@@ -127,6 +146,11 @@ def test_build_commands_and_their_table_in_the_dockerfile(kind, base, paddle):
     assert re.search(rf"^#\s+{re.escape(base)}( \(default\))?\s+{paddle}\b", DOCKERFILE.read_text(), re.M)
 
 
+def test_the_servers_image_is_a_target():
+    words = shlex.split(bash("build.sh", "serve", "--dry-run", "--pull").stdout)
+    assert words == ["docker", "build", "--target=serve", "--tag=bert-on-paddle:serve", "--pull", "."]
+
+
 def test_the_default_image_is_nvidias():
     assert bash("build.sh", "--dry-run").stdout == bash("build.sh", "ngc", "--dry-run").stdout
     assert of("ARG") == ["BASE=nvcr.io/nvidia/paddlepaddle:24.12-py3", "PADDLE=base"]
@@ -141,7 +165,7 @@ def test_another_base_image_and_engine():
 
 def test_an_unknown_kind_is_refused():
     done = bash("build.sh", "gpu", "--dry-run")
-    assert done.returncode == 2 and "error: gpu must be ngc, cuda, hopper, blackwell or cpu" in done.stderr
+    assert done.returncode == 2 and "error: gpu must be ngc, cuda, hopper, blackwell, cpu or serve" in done.stderr
 
 
 def launched(*arguments: str, cwd: Path, **environment: str) -> list[str]:
@@ -221,12 +245,11 @@ def test_the_entry_point_becomes_the_command_and_refuses_results_it_cannot_write
 # ---- the packages ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_the_package_step_of_the_cpu_image_works_in_a_fresh_environment(tmp_path):
-    """The RUN instruction itself, with the image's paths moved here; then what the image runs by default."""
-    environment = tmp_path / "venv"
+def installed(target: str, folder: Path) -> dict[str, str]:
+    """The variables of a fresh environment in which the target's own RUN instruction was run, its paths moved here."""
+    environment = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    (step,) = [rest for rest in of("RUN") if "pip install" in rest]
+    (step,) = [rest for rest in of("RUN", target) if "pip install" in rest]
     moved = step.replace("/opt/bert/", f"{REPOSITORY}/")
     assert moved != step
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
@@ -236,6 +259,37 @@ def test_the_package_step_of_the_cpu_image_works_in_a_fresh_environment(tmp_path
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert subprocess.run([environment / "bin/pip", "check"], env=clean, check=False).returncode == 0
+    return clean
+
+
+@pytest.mark.slow
+def test_the_packages_of_the_servers_image_are_enough(tmp_path):
+    """A model is served by what the target installs and copies, and nothing else."""
+    clean = installed("serve", tmp_path)
+    for path in copied("serve"):
+        target = tmp_path / "image" / path.relative_to(REPOSITORY)
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, target)
+    (start,) = of("ENTRYPOINT", "serve")
+    words = [*json.loads(start), str(model(tmp_path / "model", "token-classification")), "--port", "0"]
+    log = tmp_path / "log"
+    with log.open("w") as out, subprocess.Popen(words, cwd=tmp_path / "image", env=clean, stderr=out) as server:
+        try:
+            end = time.monotonic() + 120
+            while not (ready := re.search(r":(\d+) is ready: ", log.read_text())):
+                assert server.poll() is None and time.monotonic() < end, log.read_text()
+                time.sleep(0.1)
+            url = f"http://127.0.0.1:{ready[1]}/predict"
+            answer = requests.post(url, json={"inputs": [{"text": "word1 word2"}]}, timeout=60)
+            assert answer.status_code == 200 and "entities" in answer.json()["results"][0]
+        finally:
+            server.terminate()
+        assert server.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_the_package_step_of_the_cpu_image_works_in_a_fresh_environment(tmp_path):
+    """Then what the image runs by default."""
+    clean = installed("train", tmp_path)
     (command,) = of("CMD")
     doctor = subprocess.run(
         [*json.loads(command), "--output-dir", str(tmp_path / "out"), "--json"],

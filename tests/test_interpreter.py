@@ -109,6 +109,10 @@ def test_the_packages_are_those_of_the_requirements():
     names = dict.fromkeys(line.split("==")[0] for line in lines if re.match(r"\w", line))  # two Pythons, two lines
     assert list(interpreter.PACKAGES.values()) == list(names)
     assert interpreter._missing() == []
+    without = (REPOSITORY / "requirements-inference.txt").read_text().splitlines()
+    pins = [line.split("==")[0] for line in without if re.match(r"\w", line)]
+    kept = [package for module, package in interpreter.PACKAGES.items() if module not in interpreter.TRAINING_ONLY]
+    assert set(pins) == {"paddlepaddle", *kept}
     assert all(importlib.metadata.version(package) for package in interpreter.PACKAGES.values())
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Build the image: bash scripts/docker/build.sh [ngc|cuda|hopper|blackwell|cpu] [--dry-run] [docker build options]
+# Build the image: bash scripts/docker/build.sh [ngc|cuda|hopper|blackwell|cpu|serve] [--dry-run] [docker build options]
 #   ngc   NVIDIA's PaddlePaddle image (default)      BERT_IMAGE   name of the image (default: bert-on-paddle:KIND)
 #   cuda  plain CUDA 11.8 and PyPI's Paddle          BERT_BASE    another base image of the same kind
 #   cpu   no GPU                                     BERT_DOCKER  docker, podman, ... (default: docker)
+#   serve no GPU, only the HTTP server: bert/serving/README.md
 #   hopper, blackwell   CUDA 12.6, 12.9 and Paddle 3.1 from Paddle's own index
 # --dry-run prints the command and does not run it.
 set -euo pipefail
@@ -11,11 +12,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 kind=ngc dry_run=false options=()
 for argument in "$@"; do
   case "${argument}" in
-    ngc | cuda | hopper | blackwell | cpu) kind="${argument}" ;;
+    ngc | cuda | hopper | blackwell | cpu | serve) kind="${argument}" ;;
     --dry-run) dry_run=true ;;
     -*) options+=("${argument}") ;;
     *)
-      echo "error: ${argument} must be ngc, cuda, hopper, blackwell or cpu; options of docker build start with -" >&2
+      echo "error: ${argument} must be ngc, cuda, hopper, blackwell, cpu or serve; options of docker build start with -" >&2
       exit 2
       ;;
   esac
@@ -27,9 +28,11 @@ case "${kind}" in
   hopper) base=nvidia/cuda:12.6.3-base-ubuntu24.04 paddle=cu126 ;;
   blackwell) base=nvidia/cuda:12.9.1-base-ubuntu24.04 paddle=cu129 ;;
   cpu) base=python:3.11-slim-bookworm paddle=cpu ;;
+  serve) base="" paddle="" ;; # its base is fixed
 esac
-command=("${BERT_DOCKER:-docker}" build "--build-arg=BASE=${BERT_BASE:-${base}}" "--build-arg=PADDLE=${paddle}"
-  "--tag=${BERT_IMAGE:-bert-on-paddle:${kind}}" "${options[@]}" .)
+arguments=("--build-arg=BASE=${BERT_BASE:-${base}}" "--build-arg=PADDLE=${paddle}")
+if [[ "${kind}" == serve ]]; then arguments=(--target=serve); fi
+command=("${BERT_DOCKER:-docker}" build "${arguments[@]}" "--tag=${BERT_IMAGE:-bert-on-paddle:${kind}}" "${options[@]}" .)
 
 if "${dry_run}"; then
   printf '%q ' "${command[@]}"
