@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from bert import exit_codes
 from bert.config.flags import Formatter, Parser
-from bert.files import atomic_path
 from bert.inference.lines import FORMATS, refuse_documents
+from bert.reporting.progress import progress
 
 if TYPE_CHECKING:
-    from bert.inference.streaming import Run
+    from bert.inference.streaming import Counts, Run
     from bert.inference.trained_model import TrainedModel
 
 _TASKS = ("masked-lm", "encoder", "question-answering", "sequence-classification", "token-classification")
@@ -44,6 +44,10 @@ class PredictRequest:
     cpu_threads: int
     vocab_file: Path | None
     do_lower_case: bool | None
+
+    def is_resumable(self) -> bool:
+        """Whether the inputs can be read again from the place where an interruption left them."""
+        return bool(self.files) and all(path.is_file() for path in self.files)
 
     def wants_vectors_file(self) -> bool:
         return self.output is not None and self.output.suffix == ".npy"
@@ -96,7 +100,7 @@ def _parser() -> Parser:
     add("files", nargs="*", default=[], type=Path, metavar="FILE", help="files of lines (default: standard input)")
     add("--encode", action="store_true", help="make sentence vectors (means of the last hidden states)")
     add("--task", choices=_TASKS, help="what to use the model for (default: its head)")
-    add("--output", type=Path, metavar="FILE", help="write to a file, whole or not at all; .npy for vectors")
+    add("--output", type=Path, metavar="FILE", help="write to a file; the same command resumes; .npy for vectors")
     add("--input-format", choices=FORMATS, default="auto", help="of the lines (default: auto, by name and first line)")
     add("--nearest", type=Path, metavar="FILE", help="find the lines of this file nearest to each line of the input")
     add(
@@ -152,21 +156,48 @@ def run_request(request: PredictRequest) -> int:
 
 
 def _run_lines(model: "TrainedModel", request: PredictRequest, run: "Run | None") -> int:
-    from bert.inference.streaming import Counts, results_of, write_json_lines, write_vectors
+    from bert.inference.results import JsonLines
+    from bert.inference.streaming import Counts, results_of
 
     counts = Counts()
-    windows = results_of(model, request.files, request.input_format, counts, run)
     if request.output is None:
-        write_json_lines(windows, sys.stdout)
+        writer = JsonLines(sys.stdout.buffer)
+        for window in results_of(model, request.files, request.input_format, counts, run):
+            writer.write(window.records)
     else:
-        with atomic_path(request.output) as temporary:
-            if request.wants_vectors_file():
-                with open(temporary, "wb") as vectors:
-                    write_vectors(windows, vectors)
-            else:
-                with open(temporary, "w", encoding="utf-8") as lines:
-                    write_json_lines(windows, lines)
+        try:
+            _write_file(model, request, run, counts, request.output)
+        except KeyboardInterrupt:
+            if not request.is_resumable():
+                raise
+            print("interrupted; the results so far are kept: start again to continue", file=sys.stderr)
+            return exit_codes.INTERRUPTED
         print(f"written: {request.output}", file=sys.stderr)
     if counts.bad or request.output:
         print(counts.summary(), file=sys.stderr)
     return exit_codes.BAD_INPUT if counts.bad and counts.bad == counts.lines else exit_codes.OK
+
+
+def _write_file(
+    model: "TrainedModel", request: PredictRequest, run: "Run | None", counts: "Counts", output: Path
+) -> None:
+    from bert.inference.results import JsonLines, ResumableFile, Vectors, key_of
+    from bert.inference.streaming import Position, results_of
+
+    sizes = [path.stat().st_size for path in request.files]
+    key = None
+    if request.is_resumable():
+        compared = [model.opened.path, *request.files, *([request.nearest] if request.nearest else [])]
+        key = key_of({**vars(request), **dict.fromkeys(("batch_size", "device", "cpu_threads"))}, compared)
+    with ResumableFile(output, key, Vectors if request.wants_vectors_file() else JsonLines) as file:
+        start, done = Position(), 0
+        if file.state is not None:
+            counts.lines, counts.bad = file.state["position"].pop("counts")
+            start = Position(**file.state["position"])
+            done = sum(sizes[: start.file]) + start.end
+            print(f"continuing after {counts.lines:,} lines, whose results are in {file.partial}", file=sys.stderr)
+        with progress("predicted", sum(sizes) or None, done=done) as meter:
+            for window in results_of(model, request.files, request.input_format, counts, run, start):
+                file.writer.write(window.records)
+                file.save({**window.position.to_json(), "counts": [counts.lines, counts.bad]})
+                meter.update(sum(sizes[: window.position.file]) + window.position.end - meter.n)

@@ -5,7 +5,7 @@ import os
 import select
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,22 @@ class Line:
         number: from 1.
         text: without the line end; None if it cannot be read.
         error: why it cannot be read; "" if it can.
+        end: the place after its line end, in bytes from the start of the input.
     """
 
     number: int
     text: str | None
     error: str = ""
+    end: int = 0
 
 
-def read_lines(descriptor: int) -> Iterator[Line | None]:
-    """The lines of an open file, pipe or terminal; None when a pipe has nothing for 0.2 seconds."""
-    number, pending, is_skipped = 0, b"", False
+def read_lines(descriptor: int, number: int = 0, end: int = 0) -> Iterator[Line | None]:
+    """The lines of an open file, pipe or terminal; None when a pipe has nothing for 0.2 seconds.
+
+    Args:
+        number, end: of the line before the first one to read; the descriptor stands at `end`.
+    """
+    pending, skipped, is_skipped = b"", 0, False  # skipped: bytes of a line that is too long
     while True:
         if not select.select([descriptor], [], [], _PAUSE_SECONDS)[0]:
             yield None
@@ -42,14 +48,15 @@ def read_lines(descriptor: int) -> Iterator[Line | None]:
         data = os.read(descriptor, _READ)
         *whole, rest = (pending + data).split(b"\n") if data else ([pending] if pending or is_skipped else []) + [b""]
         for raw in whole:
-            number += 1
-            yield Line(number, None, _too_long()) if is_skipped else _decoded(number, raw)
-            is_skipped = False
+            number, end = number + 1, end + skipped + len(raw) + bool(data)
+            line = Line(number, None, _too_long()) if is_skipped else _decoded(number, raw)
+            yield replace(line, end=end)
+            skipped, is_skipped = 0, False
         if not data:
             return
-        if len(rest) > _LONGEST:
-            is_skipped = True
-        pending = b"" if is_skipped else rest
+        if is_skipped or len(rest) > _LONGEST:
+            skipped, is_skipped, rest = skipped + len(rest), True, b""
+        pending = rest
 
 
 def _too_long() -> str:
@@ -78,6 +85,13 @@ class LineFormat:
         self._splits_tabs = splits_tabs
         self._keys = keys
         self._columns: list[str] = []
+
+    def state(self) -> dict[str, Any]:
+        """What was inferred from the lines so far, for JSON."""
+        return {"kind": self._kind, "columns": self._columns}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._kind, self._columns = state["kind"], list(state["columns"])
 
     def is_header(self, line: Line) -> bool:
         """Whether a line names the columns of those that follow."""

@@ -1,20 +1,17 @@
 """Runs a model over lines in their order, in windows of bounded memory; a bad line gives a record of its error."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
-
-import numpy as np
+from typing import Any
 
 from bert.inference.lines import Line, LineFormat, read_lines
 from bert.inference.trained_model import Request, Result, TrainedModel
 
-_WINDOW_LINES = 512  # sorted by length and run together
-_WINDOW_CHARACTERS = 1 << 20
+_WINDOW_LINES = 2048  # sorted by length and run together
+_WINDOW_CHARACTERS = 4 << 20
 _LISTED = 10  # bad lines that are reported one by one
 _INPUT_NAMES = {"question-answering": ("question",)}  # a context is not repeated in every answer
 Run = Callable[[Sequence[Request]], list[Result]]
@@ -30,10 +27,34 @@ class Counts:
         return f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}{bad}"
 
 
-@dataclass
-class _Window:
-    """Lines that wait to be run: records, of which those without an error get results."""
+@dataclass(frozen=True)
+class Position:
+    """Where the reading stands: after a line of one of the inputs.
 
+    Attributes:
+        file: index of the input.
+        line, end: as `Line.number` and `Line.end`; 0 before the first line.
+        form: as `LineFormat.state`.
+    """
+
+    file: int = 0
+    line: int = 0
+    end: int = 0
+    form: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Window:
+    """Lines that are run together: records, of which those without an error get results.
+
+    Attributes:
+        position: after its last line.
+    """
+
+    position: Position
     records: list[Result] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     characters: int = 0
@@ -43,30 +64,43 @@ class _Window:
 
 
 def results_of(
-    model: TrainedModel, files: Sequence[Path], kind: str, counts: Counts, run: Run | None = None
-) -> Iterator[list[Result]]:
+    model: TrainedModel,
+    files: Sequence[Path],
+    kind: str,
+    counts: Counts,
+    run: Run | None = None,
+    start: Position | None = None,
+) -> Iterator[Window]:
     """The records of all lines in their order, a window at a time.
 
     Args:
         files: to read one after the other; none: standard input.
         kind: one of `lines.FORMATS`.
         run: in place of the model's own.
+        start: leave out what stands before it.
     Raises:
         OSError: a file cannot be read.
     """
-    run, window = run or model.run, _Window()
+    start = start or Position()
+    run, window = run or model.run, Window(start)
     inputs: Sequence[Path | None] = files or [None]
-    for path in inputs:
+    for index in range(start.file, len(inputs)):
+        path = inputs[index]
+        at = start if index == start.file else Position(index)
         descriptor = sys.stdin.fileno() if path is None else os.open(path, os.O_RDONLY)
         try:
             line_format = LineFormat(kind, path, model.splits_tabs, model.columns())
-            for line in read_lines(descriptor):
+            if at.form is not None:
+                line_format.restore(at.form)
+                os.lseek(descriptor, at.end, os.SEEK_SET)
+            for line in read_lines(descriptor, at.line, at.end):
                 if line is not None and not line_format.is_header(line):
                     counts.lines += 1
                     _add(window, model, line_format, line, path, counts)
+                    window.position = Position(index, line.number, line.end, line_format.state())
                 if window.is_full() or (line is None and window.records):
                     yield _finished(window, run)
-                    window = _Window()
+                    window = Window(window.position)
         finally:
             if path is not None:
                 os.close(descriptor)
@@ -75,7 +109,7 @@ def results_of(
 
 
 def _add(
-    window: _Window, model: TrainedModel, line_format: LineFormat, line: Line, path: Path | None, counts: Counts
+    window: Window, model: TrainedModel, line_format: LineFormat, line: Line, path: Path | None, counts: Counts
 ) -> None:
     identity: Result = {}
     try:
@@ -100,45 +134,7 @@ def _add(
     window.characters += sum(map(len, request))
 
 
-def _finished(window: _Window, run: Run) -> list[Result]:
+def _finished(window: Window, run: Run) -> Window:
     results = iter(run(window.requests) if window.requests else ())
-    return [record if "error" in record else {**record, **next(results)} for record in window.records]
-
-
-def write_json_lines(windows: Iterator[list[Result]], out: IO[str]) -> None:
-    for records in windows:
-        out.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        out.flush()
-
-
-def write_vectors(windows: Iterator[list[Result]], out: IO[bytes]) -> None:
-    """The vectors of all lines as a .npy file, float32 [lines, hidden]; NaN for a bad line.
-
-    Raises:
-        ValueError: no line has a vector.
-    """
-    shape, bad = (0, 0), 0
-    for records in windows:
-        for record in records:
-            if "vector" not in record:
-                bad += 1
-                if shape[1]:
-                    out.write(np.full(shape[1], np.nan, "<f4").tobytes())
-                    shape = (shape[0] + 1, shape[1])
-                continue
-            vector = np.array(record["vector"], "<f4")
-            if not shape[1]:
-                _write_header(out, (0, len(vector)))
-                out.write(np.full((bad, len(vector)), np.nan, "<f4").tobytes())
-                shape = (bad, len(vector))
-            out.write(vector.tobytes())
-            shape = (shape[0] + 1, shape[1])
-    if not shape[1]:
-        raise ValueError("no line has a vector; check the input")
-    out.seek(0)
-    _write_header(out, shape)  # as long as the first: numpy leaves room for the number of rows to grow
-
-
-def _write_header(out: IO[bytes], shape: tuple[int, int]) -> None:
-    header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(out, header)
+    window.records = [record if "error" in record else {**record, **next(results)} for record in window.records]
+    return window

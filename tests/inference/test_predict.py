@@ -1,4 +1,4 @@
-"""run_predict.py: a record for every line, in order; bad lines are named; files are written whole; a terminal."""
+"""run_predict.py: a record for every line, in order; bad lines are named; files are resumed; a terminal."""
 
 import io
 import json
@@ -15,7 +15,7 @@ import pytest
 
 import run_predict
 from bert import REPOSITORY
-from bert.inference import streaming
+from bert.inference import lines, results, streaming
 from bert.inference.loading import load_model
 from tests.inference.models import model, records
 from tests.support import foreign
@@ -174,9 +174,9 @@ def test_a_conversation_with_every_head(folders):
         "token-classification": ("word1\n", []),
         "question-answering": ("word2 word3.\n\nword1?\n", ["question (empty", "%"]),
     }
-    for task, (lines, shown) in typed.items():
+    for task, (words, shown) in typed.items():
         out = io.StringIO()
-        assert talk(load_model(folders[task]), io.StringIO(lines), out) == 0
+        assert talk(load_model(folders[task]), io.StringIO(words), out) == 0
         assert all(part in out.getvalue() for part in shown), out.getvalue()
     out = io.StringIO()
     assert talk(load_model(folders["pretraining"], "encoder"), io.StringIO("word1\nword1\n"), out) == 0
@@ -236,3 +236,78 @@ def test_memory_does_not_grow_with_the_number_of_lines(folders, tmp_path):
         with open(tmp_path / "out.jsonl", encoding="utf-8") as file:
             assert sum(1 for _ in file) == number
     assert peaks[1] < peaks[0] + 60_000, peaks  # kilobytes
+
+
+class Interrupting:
+    """Stands in for a model's `run`: a Ctrl-C arrives in the given window."""
+
+    def __init__(self, window: int) -> None:
+        self.window, self.seen = window, 0
+
+    def __call__(self, window, run):
+        self.seen += 1
+        if self.seen == self.window:
+            raise KeyboardInterrupt
+        return streaming_finished(window, run)
+
+
+streaming_finished = streaming._finished
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.npy"])
+def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folders, tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setattr(streaming, "_WINDOW_LINES", 4)
+    monkeypatch.setattr(results, "_SECONDS_BETWEEN_SAVES", 0.0)
+    requests = [json.dumps({"id": number, "text": f"word{number} word1"}) for number in range(17)]
+    requests[0:0], requests[9:9] = ["", "{oops"], [""]
+    for part in ("a", "b"):
+        (tmp_path / f"{part}.data").write_text("\n".join(requests) + "\n")
+    arguments = [folders["sequence-classification"], tmp_path / "a.data", tmp_path / "b.data", "--output"]
+    arguments += [tmp_path / name, *(["--encode"] if name.endswith("npy") else [])]
+    run(capsys, *arguments)
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).unlink()
+    for window in (2, 3, 1, 4):  # stops again where it stopped before, and later
+        with monkeypatch.context() as broken:
+            broken.setattr(streaming, "_finished", Interrupting(window))
+            _, err = run(capsys, *arguments, code=75)
+        assert "start again to continue" in err and not (tmp_path / name).exists()
+    _, err = run(capsys, *arguments)
+    assert "continuing after 24 lines" in err and "40 lines, 6 of them bad" in err
+    assert (tmp_path / name).read_bytes() == whole and not list(tmp_path.glob("*.partial*"))
+
+
+def test_a_partial_file_of_another_command_or_input_is_not_continued(folders, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(streaming, "_WINDOW_LINES", 2)
+    monkeypatch.setattr(results, "_SECONDS_BETWEEN_SAVES", 0.0)
+    (tmp_path / "in.txt").write_text("word1\nword2\nword3\nword4\nword5\n")
+    arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
+    with monkeypatch.context() as broken:
+        broken.setattr(streaming, "_finished", Interrupting(2))
+        run(capsys, *arguments, code=75)
+    (tmp_path / "in.txt").write_text("word6\nword7\n")
+    _, err = run(capsys, *arguments)
+    assert "continuing" not in err
+    assert [record["text"] for record in records((tmp_path / "out.jsonl").read_text())] == ["word6", "word7"]
+
+
+def test_two_commands_do_not_write_one_file(folders, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("word1\n")
+    with results.ResumableFile(tmp_path / "out.jsonl", "key", results.JsonLines), pytest.raises(SystemExit):
+        arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
+        run_predict.main([str(argument) for argument in arguments])
+    assert "another process writes" in capsys.readouterr().err
+
+
+def test_a_line_that_is_too_long_does_not_move_the_places_of_the_next_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_LONGEST", 10)
+    monkeypatch.setattr(lines, "_READ", 4)
+    data = b"a\n" + b"c" * 50 + b"\nd\r\n" + b"e" * 50 + b"\nlast"
+    (tmp_path / "in.txt").write_bytes(data)
+    with open(tmp_path / "in.txt", "rb") as file:
+        found = [line for line in lines.read_lines(file.fileno()) if line is not None]
+        assert [line.end for line in found] == [2, 53, 56, 107, 111] and found[-1].text == "last"
+        for after in found[:-1]:
+            file.seek(after.end)
+            rest = [line for line in lines.read_lines(file.fileno(), after.number, after.end) if line is not None]
+            assert rest == found[after.number :]
