@@ -22,6 +22,7 @@ import pytest
 from bert import REPOSITORY
 from bert.exit_codes import BAD_INPUT
 from tests.faults.table import ROWS
+from tests.support import suggestions as suggested
 from tests.support.fake_hub import put_in_cache, tiny_model
 
 README = REPOSITORY / "README.md"
@@ -61,6 +62,8 @@ def example(start: str) -> str:
 
 
 TRIED: set[str] = set()
+OUTPUTS: list[str] = []  # of the entry points and their scripts, which suggest what to do next
+SUGGESTING = re.compile(r"(bash scripts/|\S*python )run_(pretraining|squad|glue|ner|convert|export|predict)\b")
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +76,18 @@ def clone(tmp_path_factory):
 
 def run(line: str, folder: Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess:
     """The line in a shell whose `python` is the one of these tests."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
+    done = subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
         timeout=timeout,
         capture_output=True,
         text=True,
-        env={**os.environ, "PATH": path, **environment},
+        env=suggested.environment(**environment),
         check=False,
     )
+    if SUGGESTING.match(line) and not line.endswith("--help"):
+        OUTPUTS.append(done.stdout)
+    return done
 
 
 @pytest.mark.slow
@@ -441,6 +446,15 @@ def test_slurm_accepts_the_submissions(clone, tmp_path):
         jobs = cluster.output("squeue", "--noheader", "--format=%i %T %l %D %E").splitlines()
         assert [job.split()[1:4] for job in jobs] == [["PENDING", "4:00:00", "2"]] * 3
         assert sum("afterok:2" in job for job in jobs) == 1, jobs
+
+
+@pytest.mark.slow
+def test_every_printed_suggestion_runs(clone):
+    """After the tests above, whose outputs made them: the quickstarts, own text, exports ..."""
+    known = [line for line in TRIED if line.startswith("bash scripts/")]
+    tried = suggested.try_all(OUTPUTS, clone, known)[len(known) :]
+    for part in ("visualdl --logdir", "run_predict.py", "run_export.py", "run_glue.sh --from", "--phase1-max-steps"):
+        assert any(part in line for line in tried), (part, tried)
 
 
 @pytest.mark.slow

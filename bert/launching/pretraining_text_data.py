@@ -57,6 +57,11 @@ def note_of_changes(made: Mapping[str, Any], now: Mapping[str, Any], output_dir:
         ValueError: another text, or other settings of the data.
     """
     other = f"--from-pretrained-params {shlex.quote(str(output_dir))} --output-dir NEW continues the model on"
+    if made and now["vocab_file"] != made["vocab_file"]:  # a fingerprint; its size differs too
+        raise ValueError(
+            f"the vocabulary differs from that with which the data of the run in {output_dir} were made; repeat the "
+            "first command (without --vocab-file, if it was trained), or pass another --output-dir"
+        )
     for name, value in made.items():
         if name in ("text", "files") or now[name] == value:
             continue

@@ -176,13 +176,13 @@ def _phase_seconds(
     )
     other = plan.preparation_seconds + rules.START_SECONDS * len(shares) + rules.END_SECONDS
     if wishes.epochs is not None:
-        seconds = wishes.epochs * tokens / rate
-    elif wishes.hours is not None:
+        return {phase: wishes.epochs * tokens / rate * share for phase, share in shares.items()}
+    if wishes.hours is not None:
         seconds = wishes.hours * 3600 - other
     else:
         seconds = min(rules.EPOCHS * tokens / rate, rules.MOST_HOURS * 3600 - other)
     has_steps = all(wishes.setting(phase, "max_steps") for phase in wishes.phases)
-    if seconds < 5 and not has_steps:
+    if seconds < 5 and wishes.hours is not None and not has_steps:
         raise ValueError(
             f"hours={wishes.hours:g} leave no time for training: import, vocabulary, shards and start take about "
             f"{duration(other)}; pass at least --hours {math.ceil(other * 2 / 36) / 100:g}"

@@ -325,6 +325,15 @@ def test_other_data_for_a_trained_model_are_refused(workplace, flag, capsys):
     assert f"{name}={flag[1]} differs from" in capsys.readouterr().err
 
 
+def test_another_vocabulary_for_a_trained_model_is_refused(workplace, capsys):
+    vocabulary = workplace.folder / "mine.txt"
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", "report"]) + "\n")
+    assert workplace.start("--epochs", "2") == 0
+    with pytest.raises(SystemExit):
+        workplace.start("--epochs", "2", "--vocab-file", str(vocabulary))
+    assert "error: the vocabulary differs from that with which the data of the run in" in capsys.readouterr().err
+
+
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(workplace, capsys):
     (workplace.folder / "out").write_text("a file")
     with pytest.raises(SystemExit):

@@ -204,3 +204,10 @@ def test_steps_fit_the_time_that_is_left():
     made = plan_of(text(5), LAPTOP, hours=1).phases[1]
     assert made.seconds_of(made.steps_in(1000.0)) == pytest.approx(1000, rel=0.02)
     assert made.steps_in(1000.0, made.sequences_per_second / 2) == pytest.approx(made.steps_in(1000.0) / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("epochs", [0.2, 1, 3])
+def test_a_few_epochs_over_little_text_are_as_many_as_asked_for(epochs):
+    """They may take less than a second."""
+    plan = plan_of(text(0.3), LAPTOP, epochs=epochs)
+    assert plan.epochs == pytest.approx(epochs, rel=0.1) and all(made.steps >= 1 for made in plan.phases.values())
