@@ -61,8 +61,24 @@ class CollationRule:
         lengths = table.offsets[rows + 1] - table.offsets[rows]
         if self.masking.continuations is None:
             return self.masking.num_predictions(lengths)
-        masked_rows, _ = choose_positions(self.masking, key, sample_ids, self._padded(table, rows, lengths), lengths)
+        masked_rows, _ = self._choose(table, rows, key, sample_ids, self._padded(table, rows, lengths), lengths)
         return np.bincount(masked_rows, minlength=len(rows))
+
+    def _choose(
+        self,
+        table: SampleTable,
+        rows: np.ndarray,
+        key: np.uint64,
+        sample_ids: np.ndarray,
+        input_ids: np.ndarray,
+        lengths: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Dynamic masks, `choose_positions`; whole words are those of the shards, if these record them."""
+        continues = None
+        if table.continues is not None and self.masking.continuations is not None:
+            continues = np.zeros(input_ids.shape, bool)
+            _fill(table.continues, table.offsets[rows], lengths, continues)
+        return choose_positions(self.masking, key, sample_ids, input_ids, lengths, continues)
 
     def collate(
         self,
@@ -77,7 +93,7 @@ class CollationRule:
         input_ids = self._padded(table, rows, lengths)
         num_rows, width = input_ids.shape
         if self.dynamic:
-            masked_rows, masked_columns = choose_positions(self.masking, key, sample_ids, input_ids, lengths)
+            masked_rows, masked_columns = self._choose(table, rows, key, sample_ids, input_ids, lengths)
             labels = input_ids[masked_rows, masked_columns]
             input_ids[masked_rows, masked_columns] = corrupt(
                 self.masking, key, sample_ids[masked_rows], masked_columns, labels
@@ -116,12 +132,12 @@ def padded_width(lengths: np.ndarray, multiple: int, most: int) -> int:
 
 
 @compiled
-def _fill(token_ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, input_ids: np.ndarray) -> None:
-    """Copy lengths[r] tokens from starts[r] on into row r."""
+def _fill(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray, padded: np.ndarray) -> None:
+    """Copy lengths[r] values from starts[r] on into row r."""
     for row in range(len(starts)):
         start = np.uint64(starts[row])
         for column in range(np.uint64(lengths[row])):
-            input_ids[row, column] = token_ids[start + column]
+            padded[row, column] = values[start + column]
 
 
 @compiled

@@ -25,6 +25,7 @@ class Shard:
     num_samples: int = 0
     max_num_tokens: int = 0
     masked: bool = False
+    has_words: bool = False
 
     @property
     def name(self) -> str:
@@ -116,6 +117,7 @@ def check_agreement(directory: Path, shards: tuple[Shard, ...]) -> None:
         for what, of_first, of_other in (
             ("file format", first.kind, shard.kind),
             ("static masks", first.masked, shard.masked),
+            ("words of a segmenter", first.has_words, shard.has_words),
             ("bins", first.bin_id is not None, shard.bin_id is not None),
         ):
             if of_first != of_other:

@@ -65,11 +65,12 @@ class PretrainingDataset:
                 "masking='dynamic' or make the shards with --masking static"
             )
         segmenter = self.directory.manifest and self.directory.manifest.settings.get("word_segmenter")
-        if segmenter and settings.masking == "dynamic" and settings.whole_word_masking:
+        dynamic_words = settings.masking == "dynamic" and settings.whole_word_masking
+        if segmenter and dynamic_words and not self.directory.shards[0].has_words:
             raise ValueError(
-                f"{directory}: made with --word-segmenter {segmenter}, whose words are only in its static "
-                "masks; whole_word_masking=true with masking='dynamic' would mask single Chinese "
-                "characters: set masking='static' and whole_word_masking=false"
+                f"{directory}: made with --word-segmenter {segmenter} by a version whose shards have the words only in "
+                "their static masks; whole_word_masking=true with masking='dynamic' would mask single Chinese "
+                "characters: make the shards again, or set masking='static' and whole_word_masking=false"
             )
         self._objective = (self.directory.manifest.settings if self.directory.manifest else {}).get("objective")
         if next_sentence and self._objective == "mlm":

@@ -68,7 +68,12 @@ class MaskingRule:
 
 
 def choose_positions(
-    rule: MaskingRule, key: np.uint64, sample_ids: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray
+    rule: MaskingRule,
+    key: np.uint64,
+    sample_ids: np.ndarray,
+    input_ids: np.ndarray,
+    lengths: np.ndarray,
+    continues: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw the positions to predict.
 
@@ -77,13 +82,15 @@ def choose_positions(
         sample_ids: int64 [b].
         input_ids: integers [b, s], padded at the right.
         lengths: int64 [b], tokens without padding.
+        continues: bool [b, s], tokens that continue a word, for masks of whole words; None: the ## pieces do.
     Returns:
         (rows int64 [n], columns int64 [n]), by row and then by column.
     """
     if rule.continuations is not None:
         barred = rule.separators[input_ids]
         barred |= np.arange(input_ids.shape[1])[None, :] >= np.asarray(lengths)[:, None]
-        return choose_words(rule, key, sample_ids, barred, rule.continuations[input_ids], lengths)
+        words = rule.continuations[input_ids] if continues is None else continues
+        return choose_words(rule, key, sample_ids, barred, words, lengths)
     counts = rule.num_predictions(lengths)
     rows, columns = np.empty((2, int(counts.sum()) + 1), np.int64)
     number = choose_in_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,6 +48,8 @@ class SampleTable:
         first_lengths: int32 [n], the number of tokens with type 0, i.e. len(A) + 2.
         is_random_next: bool [n].
         masks: static masks, already applied to token_ids; None without.
+        continues: bool [T], tokens that belong to the word of the one before, as a word segmenter found them; None:
+            the vocabulary's ## pieces are all that continue words.
     """
 
     token_ids: np.ndarray
@@ -55,6 +57,7 @@ class SampleTable:
     first_lengths: np.ndarray
     is_random_next: np.ndarray
     masks: StaticMasks | None = None
+    continues: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.is_random_next)
@@ -70,13 +73,14 @@ class SampleTable:
     def take(self, rows: np.ndarray) -> SampleTable:
         """The table of the given rows, in their order."""
         lengths = self.offsets[rows + 1] - self.offsets[rows]
-        tokens = self.token_ids[ragged_indices(self.offsets[rows], lengths)]
+        flat = ragged_indices(self.offsets[rows], lengths)
         return SampleTable(
-            tokens,
+            self.token_ids[flat],
             offsets_of(lengths),
             self.first_lengths[rows],
             self.is_random_next[rows],
             self.masks.take(rows) if self.masks else None,
+            None if self.continues is None else self.continues[flat],
         )
 
     def unmasked(self) -> SampleTable:
@@ -85,7 +89,7 @@ class SampleTable:
             return self
         ids = self.token_ids.copy()
         ids[np.repeat(self.offsets[:-1], self.masks.counts()) + self.masks.positions] = self.masks.labels
-        return SampleTable(ids, self.offsets, self.first_lengths, self.is_random_next)
+        return replace(self, token_ids=ids, masks=None)
 
 
 def lengths_with_end(second_lengths: np.ndarray) -> np.ndarray:
@@ -141,11 +145,12 @@ def _join(
 
 
 def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
-    """One table of all rows of the given tables, in order; all masked or none."""
+    """One table of all rows of the given tables, in order; all masked or none, all with words or none."""
     if len(tables) == 1:
         return tables[0]
     masks = [table.masks for table in tables if table.masks]
-    assert len(masks) in (0, len(tables))
+    continues = [table.continues for table in tables if table.continues is not None]
+    assert len(masks) in (0, len(tables)) and len(continues) in (0, len(tables))
     return SampleTable(
         np.concatenate([table.token_ids for table in tables]),
         offsets_of(np.concatenate([table.lengths() for table in tables])),
@@ -158,4 +163,16 @@ def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
         )
         if masks
         else None,
+        np.concatenate(continues) if continues else None,
     )
+
+
+def continues_at(positions: np.ndarray, counts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """bool [T]: true at the given positions of n samples.
+
+    Args:
+        positions: integers [P], places in their samples; counts: int64 [n], how many of each; offsets: int64 [n + 1].
+    """
+    continues = np.zeros(offsets[-1], bool)
+    continues[np.repeat(offsets[:-1], counts) + positions] = True
+    return continues

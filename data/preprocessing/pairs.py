@@ -141,19 +141,33 @@ def draw_pairs(
     return spans
 
 
-def spans_to_table(token_ids: np.ndarray, spans: Spans, vocabulary: Vocabulary) -> SampleTable:
-    """The sample table of pairs from the tokens of their block."""
+def spans_to_table(
+    token_ids: np.ndarray, spans: Spans, vocabulary: Vocabulary, continues: np.ndarray | None = None
+) -> SampleTable:
+    """The sample table of pairs from the tokens of their block; `continues` as of TokenizedDocuments."""
+    ids, offsets = _joined(token_ids, spans, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]"))
+    words = None if continues is None else pair_continues(continues, spans)[0]
+    return SampleTable(ids, offsets, spans.first_lengths().astype(np.int32), spans.is_random_next, continues=words)
+
+
+def pair_continues(continues: np.ndarray, spans: Spans) -> tuple[np.ndarray, np.ndarray]:
+    """(bool [T], offsets int64 [n + 1]): the tokens of pairs that continue a word, from those of their block."""
+    words, offsets = _joined(continues.view(np.uint8), spans, 0, 0)
+    return words.view(bool), offsets
+
+
+def _joined(values: np.ndarray, spans: Spans, cls_value: int, sep_value: int) -> tuple[np.ndarray, np.ndarray]:
+    """(values of all tokens [T], offsets int64 [n + 1]): those of the block, with given ones for [CLS] and [SEP]."""
     first, second = spans.first_stop - spans.first_start, spans.second_stop - spans.second_start
-    ids, offsets = join_pairs(
-        token_ids[ragged_indices(spans.first_start, first)],
+    return join_pairs(
+        values[ragged_indices(spans.first_start, first)],
         first,
-        token_ids[ragged_indices(spans.second_start, second)],
+        values[ragged_indices(spans.second_start, second)],
         second,
-        vocabulary.id_of("[CLS]"),
-        vocabulary.id_of("[SEP]"),
+        cls_value,
+        sep_value,
         single=True,
     )
-    return SampleTable(ids, offsets, spans.first_lengths().astype(np.int32), spans.is_random_next)
 
 
 def _share_of_random_next(

@@ -280,9 +280,9 @@ def _parts(job: Job, folder: Path, piece: Piece) -> Iterator[tuple[pa.Table, int
         if job.settings.masking == "static":
             masks = draw_masks(block.token_ids, spans, block.ids[rows], tools.rule, key, block.continues)
         if job.output_format == "parquet":
-            table = text_columns(_text(path, tools.strings), spans, masks, tools.strings)
+            table = text_columns(_text(path, tools.strings), spans, masks, tools.strings, block.continues)
         else:
-            samples = spans_to_table(block.token_ids, spans, tools.tokenizer.vocabulary)
+            samples = spans_to_table(block.token_ids, spans, tools.tokenizer.vocabulary, block.continues)
             table = arrow_columns(masks.applied_to(samples) if masks else samples)
         yield table, len(masks.positions) if masks else 0
 

@@ -18,7 +18,7 @@ class SampleSettings:
 
     bin_size None makes no bins; masking is "static" or "dynamic"; max_predictions_per_seq None sets no limit;
     objective "mlm" packs documents into single sequences instead of sentence pairs, "mlm_nsp";
-    word_segmenter "jieba" finds the words of Chinese text for whole-word masks.
+    word_segmenter "jieba" finds the words of Chinese text for whole-word masks; shards record them.
     """
 
     pairs: PairSettings
@@ -60,11 +60,11 @@ class SampleSettings:
             )
         if self.word_segmenter is not None:
             version_of(self.word_segmenter)
-            if not self.whole_word_masking:
+            if self.masking == "static" and not self.whole_word_masking:
                 raise ValueError(
-                    f"word_segmenter={self.word_segmenter!r} finds the words for static masks of whole "
-                    "words (shards do not record them, so dynamic masks cannot use them): add "
-                    "--masking static --whole-word-masking, or leave it out"
+                    f"word_segmenter={self.word_segmenter!r} finds the words that masks cover whole, but "
+                    "masking='static' masks single tokens: add --whole-word-masking, or use dynamic masks (the shards "
+                    "then record the words for a training with --whole-word-masking)"
                 )
 
     def record(self) -> dict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,13 +39,8 @@ class DrawnMasks:
         """The table of the same pairs with these masks."""
         ids = table.token_ids.copy()
         ids[np.repeat(table.offsets[:-1], np.diff(self.offsets)) + self.positions] = self.shown
-        return SampleTable(
-            ids,
-            table.offsets,
-            table.first_lengths,
-            table.is_random_next,
-            StaticMasks(self.offsets, self.positions.astype(np.uint16), self.labels),
-        )
+        masks = StaticMasks(self.offsets, self.positions.astype(np.uint16), self.labels)
+        return replace(table, token_ids=ids, masks=masks)
 
 
 def draw_masks(

@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from bert.arrays.arrow import arrow_array
 from bert.arrays.compiled import SPARE_BYTES, compiled, copied_wide
+from bert.samples.formats.arrow import word_positions
+from bert.samples.formats.shard_checks import WORD_COLUMN
 from bert.tokenization.token_strings import TokenStrings, encode_positions, string_array
 from bert.tokenization.token_table import TokenTable
-from data.preprocessing.pairs import Spans
+from data.preprocessing.pairs import Spans, pair_continues
 from data.preprocessing.static_masks import DrawnMasks
 
 
@@ -26,8 +28,13 @@ class BlockText(NamedTuple):
     offsets: np.ndarray
 
 
-def text_columns(text: BlockText, spans: Spans, masks: DrawnMasks | None, strings: TokenStrings) -> pa.Table:
-    """One row per pair: A, B, is_random_next, num_tokens and, with masks, masked_lm_positions and masked_lm_labels."""
+def text_columns(
+    text: BlockText, spans: Spans, masks: DrawnMasks | None, strings: TokenStrings, continues: np.ndarray | None = None
+) -> pa.Table:
+    """One row per pair: A, B, is_random_next, num_tokens and, with masks, masked_lm_positions and masked_lm_labels.
+
+    With `continues`, the block's tokens that continue a word, the positions of such tokens in the pair too.
+    """
     starts = first_stops = stops = None
     if masks is not None:
         starts, stops, first_stops = masks.offsets[:-1], masks.offsets[1:], np.empty(len(spans), np.int64)
@@ -41,6 +48,8 @@ def text_columns(text: BlockText, spans: Spans, masks: DrawnMasks | None, string
     if masks is not None:
         columns["masked_lm_positions"] = encode_positions(masks.positions, masks.offsets)
         columns["masked_lm_labels"] = strings.join(masks.labels, masks.offsets)
+    if continues is not None:
+        columns[WORD_COLUMN] = encode_positions(*word_positions(*pair_continues(continues, spans)))
     return pa.table(columns)
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from bert.arrays.arrow import arrow_array, numpy_array
-from bert.samples.formats.shard_checks import MASK_COLUMNS, Description, check_mask_counts, check_positions
-from bert.samples.sample_table import SampleTable, StaticMasks
+from bert.arrays.ragged import offsets_of
+from bert.samples.formats.shard_checks import MASK_COLUMNS, WORD_COLUMN, Description, check_mask_counts, check_positions
+from bert.samples.sample_table import SampleTable, StaticMasks, continues_at
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 
@@ -15,7 +16,8 @@ from bert.tokenization.vocabulary import Vocabulary
 def describe(path: Path) -> Description:
     with pa.memory_map(str(path)) as source:
         table = _to_table(source.read_buffer())
-        return Description(len(table), int(table.lengths().max()) if len(table) else 0, table.masks is not None)
+        longest = int(table.lengths().max()) if len(table) else 0
+        return Description(len(table), longest, table.masks is not None, table.continues is not None)
 
 
 def read(data: bytes, strings: TokenStrings) -> SampleTable:
@@ -35,7 +37,17 @@ def arrow_columns(table: SampleTable) -> pa.Table:
     if table.masks:
         columns["masked_lm_positions"] = _lists(table.masks.positions.astype(np.uint16), table.masks.offsets)
         columns["masked_lm_labels"] = _lists(table.masks.labels, table.masks.offsets)
+    if table.continues is not None:
+        columns[WORD_COLUMN] = _lists(*word_positions(table.continues, table.offsets))
     return pa.table(columns)
+
+
+def word_positions(continues: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(positions in their samples uint16 [P], offsets int64 [n + 1]) of the tokens that `continues` marks, bool [T]."""
+    places = np.flatnonzero(continues)
+    rows = np.searchsorted(offsets, places, side="right") - 1
+    counts = np.bincount(rows, minlength=len(offsets) - 1)
+    return (places - offsets[rows]).astype(np.uint16), offsets_of(counts)
 
 
 def columns_to_arrow(columns: pa.Table) -> pa.Buffer:
@@ -82,12 +94,18 @@ def _to_table(source: pa.Buffer) -> SampleTable:
     if "masked_lm_positions" in columns:
         masks = StaticMasks(*flat("masked_lm_positions"), flat("masked_lm_labels")[1])
         check_mask_counts(masks.offsets, flat("masked_lm_labels")[0])
+    continues = None
+    if WORD_COLUMN in columns:
+        word_offsets, positions = flat(WORD_COLUMN)
+        check_positions(positions, word_offsets, np.diff(offsets), "word")
+        continues = continues_at(positions, np.diff(word_offsets), offsets)
     return SampleTable(
         ids,
         offsets,
         numpy_array(columns["first_length"], "first_length").astype(np.int32),
         numpy_array(columns["is_random_next"], "is_random_next"),
         masks,
+        continues,
     )
 
 
@@ -128,6 +146,8 @@ def _check_arrow_schema(schema: pa.Schema) -> None:
     wanted = {"input_ids": numbers, "first_length": [pa.uint16()], "is_random_next": [pa.bool_()]}
     if any(name in schema.names for name in MASK_COLUMNS):
         wanted.update(masked_lm_positions=numbers[:1], masked_lm_labels=numbers)
+    if WORD_COLUMN in schema.names:
+        wanted[WORD_COLUMN] = numbers[:1]
     for name, kinds in wanted.items():
         if name not in schema.names or schema.field(name).type not in kinds:
             found = schema.field(name).type if name in schema.names else "missing"

@@ -7,17 +7,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert.arrays.arrow import numpy_array
-from bert.samples.formats.shard_checks import MASK_COLUMNS, Description, check_mask_counts, check_positions
-from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs, lengths_with_end
+from bert.samples.formats.shard_checks import MASK_COLUMNS, WORD_COLUMN, Description, check_mask_counts, check_positions
+from bert.samples.sample_table import SampleTable, StaticMasks, continues_at, join_pairs, lengths_with_end
 from bert.tokenization.token_strings import TokenStrings, decode_positions
 
 
 def describe(path: Path) -> Description:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        masked = check_parquet_schema(file.schema_arrow)
+        masked, has_words = check_parquet_schema(file.schema_arrow), WORD_COLUMN in file.schema_arrow.names
         # Not from the footer's statistics: they have no checksum, and damaged ones end the process.
         lengths = _num_tokens(file)
-        return Description(file.metadata.num_rows, int(lengths.max()) if len(lengths) else 0, masked)
+        return Description(file.metadata.num_rows, int(lengths.max()) if len(lengths) else 0, masked, has_words)
 
 
 def _num_tokens(file: pq.ParquetFile) -> np.ndarray:
@@ -30,6 +30,8 @@ def check_parquet_schema(schema: pa.Schema) -> bool:
     masked = any(name in schema.names for name in MASK_COLUMNS)
     if masked:
         wanted.update(masked_lm_positions=pa.binary(), masked_lm_labels=pa.string())
+    if WORD_COLUMN in schema.names:
+        wanted[WORD_COLUMN] = pa.binary()
     for name, kind in wanted.items():
         if name not in schema.names:
             raise ValueError(
@@ -54,6 +56,7 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
         masked = check_parquet_schema(file.schema_arrow)
         names = ["A", "B", "is_random_next", "num_tokens", *(MASK_COLUMNS if masked else ())]
+        names += [WORD_COLUMN] if WORD_COLUMN in file.schema_arrow.names else []
         read = file.read(names, use_threads=False)
     columns = {name: read.column(name).combine_chunks() for name in names}
     first_ids, first_offsets = strings.split(columns["A"], "A")
@@ -78,6 +81,10 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
         check_mask_counts(mask_offsets, label_offsets)
         check_positions(positions, mask_offsets, lengths)
         masks = StaticMasks(mask_offsets, positions, labels)
-    return SampleTable(
-        ids, offsets, (first + 2).astype(np.int32), numpy_array(columns["is_random_next"], "is_random_next"), masks
-    )
+    continues = None
+    if WORD_COLUMN in columns:
+        positions, word_offsets = decode_positions(columns[WORD_COLUMN])
+        check_positions(positions, word_offsets, lengths, "word")
+        continues = continues_at(positions, np.diff(word_offsets), offsets)
+    is_random_next = numpy_array(columns["is_random_next"], "is_random_next")
+    return SampleTable(ids, offsets, (first + 2).astype(np.int32), is_random_next, masks, continues)

@@ -4,6 +4,7 @@ import io
 import re
 import sys
 from collections import Counter
+from dataclasses import replace
 from importlib import metadata
 
 import numpy as np
@@ -12,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.samples.loader import PretrainingDataset
-from bert.samples.manifest import read_manifest
+from bert.files import checksum_of_file
+from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from data import preprocess_bert_pretrain
+from data.balance_shards import balance
 from data.text import word_boundaries
 from data.text.sentences import tokenize_documents
 from data.text.word_boundaries import encode_words, word_segmenter
@@ -184,11 +187,7 @@ def test_boundaries_stay_with_their_tokens_where_sentences_are_empty():
 
 
 def test_what_cannot_be_is_refused_before_any_text_is_read(corpus, tmp_path, monkeypatch):
-    for flags, rule in (
-        (JIEBA[2:], "masking='dynamic' puts none"),
-        (JIEBA[3:], "dynamic masks cannot use them"),
-        ((*JIEBA[:2], *JIEBA[3:]), "--whole-word-masking"),
-    ):
+    for flags, rule in ((JIEBA[2:], "masking='dynamic' puts none"), ((*JIEBA[:2], *JIEBA[3:]), "--whole-word-masking")):
         with refused(rule):
             run(corpus, tmp_path / "out", *flags)
     monkeypatch.setattr(word_boundaries.metadata, "version", lambda name: metadata.distribution("no " + name).version)
@@ -197,13 +196,63 @@ def test_what_cannot_be_is_refused_before_any_text_is_read(corpus, tmp_path, mon
     assert not (tmp_path / "out").exists()
 
 
+LOADING = LoaderSettings(max_seq_length=64, max_predictions_per_seq=10)
+DYNAMIC = LOADING.model_copy(update={"masking": "dynamic", "whole_word_masking": True})
+
+
+def dynamic_occurrences(folder, word: list[str], settings) -> Counter:
+    """How many of its tokens are masked in the batches of a training, over all places where the word stands."""
+    dataset = PretrainingDataset(folder, WORDS, settings, seed=42)
+    counts: Counter = Counter()
+    batches = PretrainingLoader(dataset, global_batch_size=16, micro_batch_size=16).batches()
+    for _, batch in zip(range(dataset.num_samples // 16), batches, strict=False):
+        (micro_batch,) = batch.micro_batches
+        feed = micro_batch.feed
+        ids, real = feed["input_ids"].reshape(-1).copy(), feed["masked_lm_weights"] > 0
+        masked = np.zeros(len(ids), bool)
+        masked[feed["masked_lm_positions"][real]] = True
+        ids[feed["masked_lm_positions"][real]] = feed["masked_lm_labels"][real]
+        wanted = [WORDS.id_of(token) for token in word]
+        for start in range(len(ids) - len(word)):
+            if ids[start : start + len(word)].tolist() == wanted:
+                counts[int(masked[start : start + len(word)].sum())] += 1
+    batches.close()
+    return counts
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [JIEBA[3:], (*JIEBA[3:], "--output-format", "arrow"), JIEBA, (*JIEBA, "--output-format", "arrow")],
+    ids=["dynamic parquet", "dynamic arrow", "static parquet", "static arrow"],
+)
+def test_dynamic_masks_cover_the_words_that_the_shards_record(corpus, tmp_path, flags):
+    folder = run(corpus, tmp_path / "out", *flags)
+    for word in [*map(list, MANY[:3]), ["t", "恤"]]:
+        assert set(dynamic_occurrences(folder, word, DYNAMIC)) == {0, len(word)}, word
+    plain = DYNAMIC.model_copy(update={"whole_word_masking": False})
+    assert len(dynamic_occurrences(folder, list("北京大学"), plain)) > 2
+
+
+def test_the_words_survive_balancing(corpus, tmp_path):
+    folder = run(corpus, tmp_path / "out", *JIEBA[3:])
+    balance(folder, tmp_path / "balanced", 2)
+    assert set(dynamic_occurrences(tmp_path / "balanced", list("图书馆"), DYNAMIC)) == {0, 3}
+
+
 def test_a_training_that_would_lose_the_words_is_refused(corpus, tmp_path):
     folder = run(corpus, tmp_path / "out", *JIEBA)
-    settings = LoaderSettings(max_seq_length=64, max_predictions_per_seq=10)
-    assert PretrainingDataset(folder, WORDS, settings, seed=42).num_samples
-    dynamic = settings.model_copy(update={"masking": "dynamic", "whole_word_masking": True})
+    for path in folder.glob("*.parquet"):  # as an older version wrote them
+        pq.write_table(pq.read_table(path).drop(["word_continuations"]), path)
+    shards = {path.name: path for path in folder.glob("*.parquet")}
+    manifest = read_manifest(folder)
+    records = {
+        name: replace(record, num_bytes=shards[name].stat().st_size, xxh128=checksum_of_file(shards[name]))
+        for name, record in manifest.shards.items()
+    }
+    write_manifest(folder, replace(manifest, shards=records))
+    assert PretrainingDataset(folder, WORDS, LOADING, seed=42).num_samples
     with pytest.raises(ValueError, match="made with --word-segmenter jieba"):
-        PretrainingDataset(folder, WORDS, dynamic, seed=42)
+        PretrainingDataset(folder, WORDS, DYNAMIC, seed=42)
 
 
 def test_the_dictionary_is_not_kept_in_the_common_temporary_folder(tmp_path, monkeypatch):
