@@ -93,7 +93,7 @@ def test_the_guard_of_float32_is_one_finite_check_of_the_norm():
 
 
 def test_matrix_products_are_cast_where_paddle_can_and_reductions_are_not():
-    """The CPU wheel has no half-precision kernels: there mixed precision computes in float32."""
+    """Products of a tiny model on CPU stay in float32: tests/runtime/test_cpu_kernels.py has larger ones."""
     block = tiny.Session(precision=BFLOAT16).program.main.global_block()
     layers = [op for op in block.ops if op.type == "matmul_v2" and op.input("Y")[0].startswith("bert.encoder")]
     can = paddle.is_compiled_with_cuda()
@@ -105,7 +105,7 @@ def test_matrix_products_are_cast_where_paddle_can_and_reductions_are_not():
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_evaluation_and_prediction_in_mixed_precision_compute_the_same_on_a_cpu(precision):
-    """Paddle has no kernels of half precision there, and outputs are float32 everywhere."""
+    """To the bit in float16, which has no kernels there; outputs are float32 everywhere."""
     objective = PretrainingObjective(tiny.MODEL)
     session, (feed,) = tiny.Session(), batch_of(0)
     plain, mixed = (build_evaluation_program(objective, kind) for kind in (tiny.FLOAT32, PRECISIONS[precision]))
@@ -113,7 +113,8 @@ def test_evaluation_and_prediction_in_mixed_precision_compute_the_same_on_a_cpu(
         session.executor.run(program.main, feed=feed, fetch_list=[program.metrics], scope=session.scope)[0]
         for program in (plain, mixed)
     ]
-    assert values[0].tobytes() == values[1].tobytes()
+    assert values[0].tobytes() == values[1].tobytes() or precision == "bfloat16"
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-2)
     for program in (build_prediction_program(objective, kind) for kind in (tiny.FLOAT32, PRECISIONS[precision])):
         variables = [program.main.global_block().var(name) for name in program.outputs.values()]
         assert {variable.dtype for variable in variables} == {paddle.float32}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert.config.training_settings import TrainingConfig
+from bert.runtime.cpu_bfloat16 import computes_bfloat16
 from bert.runtime.distributed import Collective, Group, initialize
 from bert.runtime.hardware import peak_tflops, use_cores
 from bert.runtime.paddle_api import default_device, place_of, static
@@ -61,11 +62,28 @@ def join_ranks(config: TrainingConfig, group: Group) -> int:
     threads = use_cores(hardware.cpu_threads, hardware.enable_cpu_affinity, group.local_rank, group.local_world_size)
     initialize(group)
     if config.precision.amp and group.device == "cpu":
-        logger.info(
-            f"mixed precision on CPU: Paddle has no {config.precision.amp_dtype} kernels there: arithmetic stays "
-            "float32; loss scaling and its checks run as on a GPU"
-        )
+        logger.info(mixed_precision_notice(config.precision.amp_dtype, computes_bfloat16()))
     return threads
+
+
+def mixed_precision_notice(amp_dtype: str, has_bfloat16: bool) -> str:
+    """What --amp does on a CPU.
+
+    Args:
+        has_bfloat16: whether wheel and processor compute in bfloat16.
+    """
+    if amp_dtype == "bfloat16" and has_bfloat16:
+        return "mixed precision on CPU: the linear layers' products in bfloat16, all else in float32"
+    if amp_dtype == "bfloat16":
+        return (
+            "mixed precision on CPU: arithmetic stays float32: this processor (or this build of Paddle) has no fast "
+            "bfloat16; it needs AVX512-BF16 or AMX"
+        )
+    remedy = "; --amp-dtype bfloat16 is faster here" if has_bfloat16 else ""
+    return (
+        "mixed precision on CPU: Paddle has no float16 kernels there: arithmetic stays float32; loss scaling and its "
+        f"checks run as on a GPU{remedy}"
+    )
 
 
 def _arithmetic(config: TrainingConfig) -> str:

@@ -1,0 +1,169 @@
+"""Kernels of CPU programs: LayerNorm's gradient, oneDNN's operators, and linear products in bfloat16, by parity."""
+
+import numpy as np
+import pytest
+
+from bert.config.training_settings import BertConfig, PrecisionSettings
+from bert.runtime import cpu_bfloat16, cpu_kernels
+from bert.runtime.cpu_kernels import use_cpu_kernels
+from bert.runtime.paddle_api import core, nn, paddle, place_of, static, unique_name
+from bert.training.devices import mixed_precision_notice
+from tests.support import tiny
+
+BFLOAT16 = PrecisionSettings(amp=True, amp_dtype="bfloat16")
+# Matrices large enough for bfloat16, of sizes that cannot be confused.
+MODEL = BertConfig(
+    vocab_size=99,
+    hidden_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=72,
+    max_position_embeddings=16,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
+EPSILON = 2.0**-8  # half a unit in the last place of bfloat16, relative
+needs_onednn = pytest.mark.skipif(
+    core.is_compiled_with_cuda() or not core.is_compiled_with_mkldnn(), reason="the pass is for CPU wheels with oneDNN"
+)
+needs_bfloat16 = pytest.mark.skipif(not cpu_bfloat16.computes_bfloat16(), reason="needs AVX512-BF16 or AMX")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_programs():
+    """The cache of tests knows settings only, not the processor that a test pretends to have."""
+    tiny.build.cache_clear()
+    yield
+    tiny.build.cache_clear()
+
+
+def gradients_of(layers, inputs: dict, replaced: bool) -> list[np.ndarray]:
+    """Output and gradients of inputs and parameters of `layers()` (x -> y), the loss being a weighted sum of y."""
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup), unique_name.guard():
+        x = static.data("x", [-1] * (inputs["x"].ndim - 1) + [inputs["x"].shape[-1]], "float32")
+        x.stop_gradient = False
+        weights = static.data("weights", [-1] * inputs["weights"].ndim, "float32")
+        y = layers()(x * 1.0)
+        parameters = main.all_parameters()
+        found = static.gradients([(y * weights).sum()], [x, *parameters])
+    if replaced:
+        use_cpu_kernels(main)
+    executor, scope = static.Executor(place_of("cpu")), static.Scope()
+    executor.run(startup, scope=scope)
+    rng = np.random.RandomState(5)
+    for parameter in parameters:
+        scope.find_var(parameter.name).get_tensor().set(rng.randn(*parameter.shape).astype("float32"), place_of("cpu"))
+    values = executor.run(main, feed=inputs, fetch_list=[y, *found], scope=scope)
+    assert ("batch_norm_grad" in [op.type for op in main.global_block().ops]) == replaced
+    return values
+
+
+@needs_onednn
+@pytest.mark.parametrize("shape", [(4, 7, 33), (29, 64), (1, 1, 8)])
+@pytest.mark.parametrize("mean", [0.0, 3.0])
+def test_the_gradient_of_layer_norm_is_paddles(shape, mean):
+    rng = np.random.RandomState(1)
+    inputs = {"x": (rng.randn(*shape) * 0.5 + mean).astype("float32"), "weights": rng.randn(*shape).astype("float32")}
+    plain, fast = (gradients_of(lambda: nn.LayerNorm(shape[-1], 1e-12), inputs, replaced) for replaced in (False, True))
+    for expected, value in zip(plain, fast, strict=True):
+        assert value.shape == expected.shape
+        np.testing.assert_allclose(value, expected, rtol=0, atol=3e-6 * np.abs(expected).max())
+
+
+def operators(session, kind: str) -> list:
+    return [op for op in session.program.main.global_block().ops if op.type == kind]
+
+
+@needs_onednn
+def test_a_training_program_has_the_fast_kernels():
+    session = tiny.Session(model=MODEL)
+    num_norms = 1 + 2 * MODEL.num_hidden_layers + 1
+    assert len(operators(session, "batch_norm_grad")) == num_norms and not operators(session, "layer_norm_grad")
+    for kind in ("gelu", "gelu_grad", "layer_norm"):
+        assert operators(session, kind) and all(op.attr("use_mkldnn") for op in operators(session, kind))
+    assert not any(op.attr("use_mkldnn") for op in operators(session, "matmul_v2")), "MKL's is faster in float32"
+
+
+@needs_onednn
+def test_the_kernels_change_the_losses_of_a_training_by_rounding_only(monkeypatch):
+    def losses() -> list[float]:
+        tiny.build.cache_clear()
+        session = tiny.Session(model=MODEL, optimizer=tiny.STEADY_LAMB, micro_steps=2)
+        return [session.update(tiny.feeds(tiny.random_batch(step, 12), 2))["loss"] for step in range(6)]
+
+    fast = losses()
+    monkeypatch.setattr("program.use_cpu_kernels", lambda *_, **__: None)
+    np.testing.assert_allclose(fast, losses(), rtol=1e-5)
+
+
+def first_gradients(precision) -> dict[str, np.ndarray]:
+    """The gradients of the first update by their parameters, and the loss."""
+    session = tiny.Session(model=MODEL, precision=precision)
+    updates = [op for block in session.program.main.blocks for op in block.ops if op.type == "lamb"]
+    names = {op.input("Param")[0]: op.input("Grad")[0] for op in updates}
+    batch = tiny.feeds(tiny.random_batch(0, 12))[0]
+    fetched = session.executor.run(
+        session.program.main, feed=batch, fetch_list=list(names.values()), scope=session.scope
+    )
+    return dict(zip(names, fetched, strict=True))
+
+
+@needs_bfloat16
+def test_linear_products_and_their_gradients_read_bfloat16_and_write_float32():
+    session = tiny.Session(model=MODEL, precision=BFLOAT16)
+    block = session.program.main.global_block()
+    products = [op for op in operators(session, "matmul_v2") if op.attr("use_mkldnn")]
+    num_linear = (
+        4 * MODEL.num_hidden_layers + 1 + 1 + 1
+    )  # per layer (3 projections, 3 dense); pooler, transform, decoder
+    num_linear += 2 * MODEL.num_hidden_layers
+    assert len(products) == 3 * num_linear, "forward, gradient of the input, gradient of the weight"
+    for op in products:
+        assert {block.var(op.input(name)[0]).dtype for name in ("X", "Y")} == {paddle.bfloat16}
+        assert block.var(op.output("Out")[0]).dtype == paddle.float32
+    casts = [op.input("X")[0] for op in operators(session, "cast") if op.attr("out_dtype") == int(paddle.bfloat16)]
+    assert len(casts) == len(set(casts)), "each tensor is cast once"
+    for kind in ("layer_norm", "softmax", "softmax_with_cross_entropy", "gelu"):
+        for op in operators(session, kind):
+            assert {block.var(name).dtype for name in op.input_arg_names} <= {paddle.float32, paddle.int64}
+
+
+@needs_bfloat16
+def test_gradients_in_bfloat16_are_those_of_float32_within_its_rounding():
+    exact, rounded = first_gradients(tiny.FLOAT32), first_gradients(BFLOAT16)
+    for name in exact:
+        if name.endswith("key.bias"):  # rounding noise in both: softmax cancels what it adds
+            continue
+        scale = np.abs(exact[name]).max()
+        error = np.abs(exact[name] - rounded[name])
+        assert error.max() < 16 * EPSILON * scale and error.mean() < EPSILON * scale, name
+    assert any((exact[name] != rounded[name]).any() for name in exact)
+
+
+@needs_bfloat16
+def test_a_training_in_bfloat16_repeats_to_the_bit_and_learns():
+    def train() -> tuple[list[float], dict]:
+        session = tiny.Session(model=MODEL, precision=BFLOAT16, micro_steps=2)
+        losses = [session.update(tiny.feeds(tiny.random_batch(step % 3, 12), 2))["loss"] for step in range(20)]
+        return losses, session.persistables()
+
+    (losses, state), (again, same) = train(), train()
+    assert losses == again and losses[-1] < losses[0] - 0.2
+    tiny.assert_identical(state, same)
+    assert {value.dtype.name for name, value in state.items() if name.startswith("bert.")} == {"float32"}
+
+
+@needs_onednn
+def test_without_fast_bfloat16_the_program_is_that_of_float32(monkeypatch):
+    monkeypatch.setattr(cpu_kernels, "computes_bfloat16", lambda: False)
+    exact, same = first_gradients(tiny.FLOAT32), first_gradients(BFLOAT16)
+    tiny.assert_identical(exact, same)
+
+
+def test_the_notice_of_mixed_precision_says_what_is_computed():
+    assert "products in bfloat16" in mixed_precision_notice("bfloat16", True)
+    assert "stays float32" in mixed_precision_notice("bfloat16", False)
+    assert "AVX512-BF16 or AMX" in mixed_precision_notice("bfloat16", False)
+    assert "--amp-dtype bfloat16" in mixed_precision_notice("float16", True)
+    assert "--amp-dtype" not in mixed_precision_notice("float16", False)
