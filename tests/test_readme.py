@@ -139,7 +139,8 @@ def test_the_quickstarts_model_goes_out_and_comes_back(clone):
         (".venv/bin/python run_convert.py --from results/quickstart/", "for_transformers/model.safetensors"),
         (".venv/bin/python run_convert.py --from results/for_transformers", "converted/manifest.json"),
         (f"{to_served} -", "served/model.pdmodel"),
-        (f"{to_served}_", "served_onnx/model.onnx"),
+        (f"{to_served}_onnx", "served_onnx/model.onnx"),
+        (f"{to_served}_int8", "served_int8/model.onnx"),
     ):
         done = run(command(start), clone)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -166,8 +166,11 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [row for name in arguments.sets for row in measured(name, folder, arguments.encoder.resolve())]
-    write_atomically(folder / "accuracy.json", (json.dumps(rows, indent=1) + "\n").encode())
+    rows: list[dict[str, Any]] = []
+    for name in arguments.sets:
+        for row in measured(name, folder, arguments.encoder.resolve()):
+            rows.append(row)
+            write_atomically(folder / "accuracy.json", (json.dumps(rows, indent=1) + "\n").encode())
     print(table(rows))
 
 

@@ -204,6 +204,7 @@ def main(argv: list[str] | None = None) -> None:
         cases["labelled"], labels = labelled_case(opened, arguments.labelled, folder)
     write_cases(folder / "cases.npz", cases)
     rows: list[dict[str, Any]] = []
+    output = arguments.output or folder / "results.json"
     for threads in arguments.threads:
         workers = [Worker("inference_ours", Path(sys.executable), folder, threads)]
         if arguments.torch_python is not None:
@@ -211,14 +212,13 @@ def main(argv: list[str] | None = None) -> None:
         scores = check(workers, folder, "labelled" if labels is not None else list(timed)[-1], labels)
         for row in measure(workers, timed, arguments.rounds, arguments.seconds):
             rows.append({**row, "threads": threads, **scores[row["variant"]]})
+            write_atomically(output, (json.dumps({"rows": rows}, indent=1) + "\n").encode())
         for worker in workers:
             worker.close()
         print(
             f"\n{threads} threads: sequences per CPU second (times {BASE} in float32)\n\n{table(rows, threads, scores)}"
         )
         print(f"\n{latencies(rows, threads)}", flush=True)
-    output = arguments.output or folder / "results.json"
-    write_atomically(output, (json.dumps({"rows": rows}, indent=1) + "\n").encode())
     slower = behind(rows)
     print("\nslower than the best competitor of the same precision:\n  " + ("\n  ".join(slower) or "none"))
 
