@@ -16,8 +16,7 @@ from bert.model.gradient_accumulation import AccumulatedGradients
 from bert.model.objectives import Objective
 from bert.model.optimization import create_optimizer
 from bert.randomness import stream_key
-from bert.runtime.cpu_kernels import use_cpu_kernels
-from bert.runtime.distributed import Group, fit_to_gloo, gloo_on_cpu
+from bert.runtime.distributed import Group, fit_to_gloo, gloo_on_cpu, reduce_on_compute_stream
 from bert.runtime.paddle_api import paddle, static, unique_name
 
 # Sums of the objective's `metric_names` between two log lines: one persistable float64 vector on the device, so that
@@ -108,8 +107,6 @@ def build_training_program(
     dropout = dropout_of(main, (model.hidden_dropout_prob, model.attention_probs_dropout_prob), group.device)
     fit_to_gloo(main, group)
     fit_to_gloo(startup, group)
-    if group.device == "cpu":
-        use_cpu_kernels(main, bfloat16=_is_bfloat16(precision))
     return TrainingProgram(
         objective,
         main,
@@ -133,7 +130,6 @@ def build_evaluation_program(objective: Objective, precision: PrecisionSettings 
     with static.program_guard(main, static.Program()), unique_name.guard():
         _, metrics = objective.forward(training=False)
         cast_forward(main, precision)
-    use_cpu_kernels(main, bfloat16=_is_bfloat16(precision))
     return EvaluationProgram(main, metrics.name)
 
 
@@ -156,7 +152,6 @@ def build_prediction_program(
         if precision.amp:
             outputs = {name: output.astype("float32") for name, output in outputs.items()}
         cast_forward(main, precision)
-    use_cpu_kernels(main, bfloat16=_is_bfloat16(precision))
     _seed_initializers(startup, seed)
     return PredictionProgram(
         objective,
@@ -183,6 +178,8 @@ def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_
     # Fleet prints the list of its meta-optimizers on every call.
     with gloo_on_cpu(group), redirect_stdout(StringIO()):
         fleet_optimizer.minimize(loss)
+    if gradient_accumulation_steps > 1:
+        reduce_on_compute_stream(loss.block.program)
     return decorated if decorated is not inner else None
 
 
@@ -192,10 +189,6 @@ def _seed_initializers(startup: static.Program, seed: int) -> None:
         if operator.has_attr("seed"):
             key = stream_key(seed, "initial weights", operator.output("Out")[0])
             operator._set_attr("seed", int(key) & 0x7FFFFFFF or 1)
-
-
-def _is_bfloat16(precision: PrecisionSettings) -> bool:
-    return precision.amp and precision.amp_dtype == "bfloat16"
 
 
 def _amp_lists(precision: PrecisionSettings):

@@ -105,6 +105,24 @@ def _append_in_place(block, collective: tuple, values) -> None:
     block.append_op(type=operator, inputs={read: values}, outputs={written: values}, attrs=attributes)
 
 
+def reduce_on_compute_stream(program: static.Program) -> None:
+    """Run the all-reduces of a program in the stream of its computations.
+
+    A stream of their own lets them overlap the backward pass, but the host waits for both streams. With accumulation
+    there is nothing to overlap. A program of Paddle 3, whose all-reduces have other attributes, stays as it is.
+    """
+    for block in program.blocks:
+        if all(operator.type != "c_allreduce_sum" for operator in block.ops):
+            continue
+        for index in reversed(range(len(block.ops))):
+            operator = block.ops[index]
+            if operator.type == "c_allreduce_sum":
+                operator._set_attr("use_calc_stream", True)
+            elif operator.type in ("c_sync_calc_stream", "c_sync_comm_stream"):
+                block._remove_op(index, sync=False)
+        block._sync_with_cpp()
+
+
 class Collective:
     """Sums of small host vectors over all ranks, by the operators that also sum gradients (NCCL or Gloo)."""
 
