@@ -75,10 +75,15 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
     table.add_column("")
     for phase in summaries:
         table.add_column(phase.replace("phase", "phase "), justify="right")
+    evaluated = [summary for summary in summaries.values() if "eval_masked_lm_loss" in summary]
+    is_mlm = bool(evaluated) and not any("eval_next_sentence_accuracy" in summary for summary in evaluated)
     for title, key, form in _ROWS:
         values = [summary.get(key) for summary in summaries.values()]
         if key.startswith("initial_") and not any(values):  # the weights were random
             continue
+        if is_mlm and "next_sentence" in key:
+            continue
+        title = title.replace(" + next sentence", "") if is_mlm else title
         table.add_row(title, *("-" if value is None else format(value, form) for value in values))
     console = Console()
     with console.capture() as text:  # on a closed pipe rich would end the process

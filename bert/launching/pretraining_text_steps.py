@@ -1,9 +1,14 @@
 """How many updates a phase of a pre-training on own text makes: by the time that is left, the epochs, or as given."""
 
+import math
+
 from bert.launching.pretraining_text_record import TextRecord
 from bert.planning import own_text_rules as rules
-from bert.planning.own_text import TextPlan, phase_shares
+from bert.planning.own_text import TextPlan, duration, phase_shares
 from bert.planning.own_text_facts import Wishes
+
+_LEAST_SECONDS = 5.0
+_LEAST_OF_PHASE_2 = 0.25  # of its planned time, though phase 1 took longer: with a few updates it harms the model
 
 
 def steps_of_new_phase(
@@ -21,6 +26,8 @@ def steps_of_new_phase(
     Args:
         start_seconds: of the ranks, as this machine has them now.
         stopped_early: the phase before; the time that it left is not for this one, which would overfit too.
+    Raises:
+        ValueError: the first phase has no time left.
         sample_ratio: samples that the text really gave, as a share of the estimate of the plan.
         speed: sequences per second, as an earlier phase corrects the measured ones.
     """
@@ -29,6 +36,13 @@ def steps_of_new_phase(
         return given
     if plan.wishes.hours is not None:
         seconds = _seconds_of(plan, phase, record, start_seconds)
+        if phase == min(plan.phases) and seconds < _LEAST_SECONDS:
+            raise ValueError(
+                f"hours={plan.wishes.hours:g} leave no time for training: {duration(record.used())} were used for the "
+                f"data; pass at least --hours {math.ceil(record.used() / 18) / 100:g}, which continues with them"
+            )
+        if phase > min(plan.phases):
+            seconds = max(seconds, _LEAST_OF_PHASE_2 * made.seconds)
         return made.steps_in(min(seconds, made.seconds) if stopped_early else seconds, speed)
     more = 1.0 if plan.wishes.epochs is None else plan.wishes.epochs / plan.epochs  # raised since the plan was made
     return max(1, round(made.steps * sample_ratio * more))

@@ -84,7 +84,7 @@ def _training_choices(plan: TextPlan) -> list[Choice]:
     few = f"{plan.epochs:.3g} epochs; {rules.DROPOUT:g} from {rules.DROPOUT_FROM_EPOCHS:g} on"
     dropout_why = few if rule is not None and rule.dropout is None else "as published"
     return [
-        Choice("model", *_model(plan), "--config"),
+        Choice("model", *_model(plan), "--config" if rule is not None else "--from-pretrained-params"),
         Choice(
             "lengths",
             _by_phase(settings, "max_seq_length") + " tokens",

@@ -12,6 +12,15 @@ def test_the_table_leaves_out_what_is_unknown(capsys):
     assert "5.250" in out and "-" in out and "phase 2" in out
 
 
+def test_the_table_of_masked_lm_alone_has_no_next_sentences(capsys):
+    pretraining_report.print_table({"phase1": {"final_loss": 6.1, "eval_masked_lm_loss": 5.25}})
+    out = capsys.readouterr().out
+    assert "training loss (masked LM) " in out and "next" not in out
+    both = {"final_loss": 6.1, "eval_masked_lm_loss": 5.25, "eval_next_sentence_accuracy": 0.6}
+    pretraining_report.print_table({"phase1": both})
+    assert "masked LM + next sentence" in capsys.readouterr().out
+
+
 def test_repeated_steps_count_once_and_a_cut_line_not_at_all(tmp_path):
     config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path)
     config.stage_dir().mkdir()

@@ -293,6 +293,24 @@ def test_the_hours_count_from_the_start_of_the_command(workplace):
     assert later["steps"]["1"] / other["steps"]["1"] == pytest.approx((360 - 132) / (360 - 32), rel=0.05)
 
 
+def test_hours_that_the_data_used_up_are_refused_and_more_continue(workplace, capsys):
+    line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours"]
+    with pytest.raises(SystemExit) as ended:
+        pretraining_text.main([*line, "0.1"], workplace._train, started=time.time() - 400)
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and "hours=0.1 leave no time for training: 6.7 minutes were used for the data" in error
+    hours = re.search("pass at least --hours ([0-9.]+), which continues", error).group(1)
+    assert workplace.start("--hours", hours) == 0 and float(hours) < 0.3
+
+
+def test_phase_2_is_trained_though_phase_1_took_too_long(workplace):
+    request = read_text_arguments(["--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"])
+    record, plan = pretraining_text.plan_of(request)
+    record.begin(time.time() - 360)
+    steps = steps_of_new_phase(plan, 2, record, sample_ratio=1.0, speed=100.0)
+    assert steps == pytest.approx(0.25 * plan.phases[2].steps, rel=0.3)
+
+
 def test_the_start_that_is_expected_of_the_ranks_was_measured(tmp_path):
     assert expected_start(tmp_path / "speed.json") == rules.START_SECONDS
     (tmp_path / "speed.json").write_text('{"key": "k", "sequences_per_second": {}, "start_seconds": 20.0}')
