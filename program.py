@@ -16,6 +16,7 @@ from bert.model.gradient_accumulation import AccumulatedGradients
 from bert.model.objectives import Objective
 from bert.model.optimization import create_optimizer
 from bert.randomness import stream_key
+from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.distributed import Group, fit_to_gloo, gloo_on_cpu, reduce_on_compute_stream
 from bert.runtime.paddle_api import paddle, static, unique_name
 
@@ -107,6 +108,8 @@ def build_training_program(
     dropout = dropout_of(main, (model.hidden_dropout_prob, model.attention_probs_dropout_prob), group.device)
     fit_to_gloo(main, group)
     fit_to_gloo(startup, group)
+    if group.device == "cpu":
+        use_cpu_kernels(main, bfloat16=_is_bfloat16(precision))
     return TrainingProgram(
         objective,
         main,
@@ -130,6 +133,7 @@ def build_evaluation_program(objective: Objective, precision: PrecisionSettings 
     with static.program_guard(main, static.Program()), unique_name.guard():
         _, metrics = objective.forward(training=False)
         cast_forward(main, precision)
+    use_cpu_kernels(main, bfloat16=_is_bfloat16(precision))
     return EvaluationProgram(main, metrics.name)
 
 
@@ -152,6 +156,7 @@ def build_prediction_program(
         if precision.amp:
             outputs = {name: output.astype("float32") for name, output in outputs.items()}
         cast_forward(main, precision)
+    use_cpu_kernels(main, bfloat16=_is_bfloat16(precision))
     _seed_initializers(startup, seed)
     return PredictionProgram(
         objective,
@@ -189,6 +194,10 @@ def _seed_initializers(startup: static.Program, seed: int) -> None:
         if operator.has_attr("seed"):
             key = stream_key(seed, "initial weights", operator.output("Out")[0])
             operator._set_attr("seed", int(key) & 0x7FFFFFFF or 1)
+
+
+def _is_bfloat16(precision: PrecisionSettings) -> bool:
+    return precision.amp and precision.amp_dtype == "bfloat16"
 
 
 def _amp_lists(precision: PrecisionSettings):
