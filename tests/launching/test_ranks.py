@@ -108,10 +108,19 @@ def test_commands_of_one_process_several_and_several_nodes():
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpus", "device", "processes"),
-    [(1, 0, "auto", 1), (2, 0, "auto", 2), (64, 0, "auto", 2), (64, 8, "auto", 1), (64, 8, "cpu", 2)],
+    ("processors", "quota", "gpus", "device", "processes"),
+    [
+        (1, None, 0, "auto", 1),
+        (2, None, 0, "auto", 2),
+        (64, None, 0, "auto", 2),
+        (64, 1.0, 0, "auto", 1),
+        (64, 2.0, 0, "auto", 2),
+        (64, None, 8, "auto", 1),
+        (64, None, 8, "cpu", 2),
+    ],
 )
-def test_the_quickstart_uses_two_cores_or_one_gpu(cores, gpus, device, processes, monkeypatch):
-    monkeypatch.setattr(launch_ranks.os, "cpu_count", lambda: cores)
+def test_the_quickstart_uses_two_processors_or_one_gpu(processors, quota, gpus, device, processes, monkeypatch):
+    monkeypatch.setattr(launch_ranks, "allowed_processors", lambda: list(range(processors)))
+    monkeypatch.setattr(launch_ranks, "cpu_quota", lambda: quota)
     monkeypatch.setattr(launch_ranks, "num_gpus", lambda: gpus)
     assert quickstart_processes(device) == processes
