@@ -268,6 +268,7 @@ def test_the_packages_of_the_servers_image_are_enough(tmp_path):
     clean = installed("serve", tmp_path)
     for path in copied("serve"):
         target = tmp_path / "image" / path.relative_to(REPOSITORY)
+        target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if path.is_dir() else shutil.copy)(path, target)
     (start,) = of("ENTRYPOINT", "serve")
     words = [*json.loads(start), str(model(tmp_path / "model", "token-classification")), "--port", "0"]

@@ -323,6 +323,28 @@ def test_every_model_is_used_with_one_command(clone):
 
 
 @pytest.mark.slow
+def test_a_model_is_served(clone):
+    """After the quickstarts above, with the documents' address."""
+    installed = run(command(".venv/bin/pip install -r requirements-serve.txt"), clone)
+    assert installed.returncode == 0, installed.stderr[-2000:]
+    start = command(".venv/bin/python -m bert.serving results/glue_quickstart/sentiment")
+    server = subprocess.Popen(["bash", "-c", f"exec {start}"], cwd=clone, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None and any(" is ready: " in line for line in server.stderr)
+        shown = {}
+        for line in [line for line in COMMANDS if line.startswith("curl -s localhost:8000")]:
+            TRIED.add(line)
+            shown[line.split("localhost:8000")[1].split()[0]] = run(line, clone).stdout
+        assert json.loads(shown["/predict"])["results"][0]["label"]
+        assert json.loads(shown["/ready"]) == {"status": "ready"} and "bert_requests_total" in shown["/metrics"]
+    finally:
+        server.terminate()
+    assert server.wait(60) == 0
+    loaded = run(command("bash scripts/benchmark_serving.sh"), clone, timeout=600)
+    assert loaded.returncode == 0 and "| 64 | one at a time |" in loaded.stdout, loaded.stderr[-3000:]
+
+
+@pytest.mark.slow
 def test_the_recipes_of_glue_resolve(clone):
     for start, data in (
         ("bash scripts/run_glue.sh --task-name mrpc", "global_batch_size: 32"),
