@@ -26,7 +26,14 @@ from bert.launching.pretraining_text_facts import machine_facts, text_facts
 from bert.launching.pretraining_text_record import TextRecord, as_first_asked, new_record, read_record
 from bert.launching.pretraining_text_speed import expected_start, measure_speeds
 from bert.launching.pretraining_text_steps import extended_steps, steps_in_time_left, steps_of_new_phase
-from bert.launching.previous_run import has_checkpoint, is_done, read_json, refuse_other_run, settings_asked_for
+from bert.launching.previous_run import (
+    has_checkpoint,
+    is_done,
+    kept_start,
+    read_json,
+    refuse_other_run,
+    settings_asked_for,
+)
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import explain_exit
@@ -369,6 +376,8 @@ class _Run:
         pretraining_report.show_figures(self._launch_plan(), None if was_done else self._record.used())
         samples = {phase: self._samples(phase) for phase in configs}
         print("\n".join(pretraining_text_report.result_lines(self._plan, configs, samples)) + "\n", flush=True)
+        if len(configs) > 1 and (notice := kept_start(configs[2], configs[1])):
+            print(notice)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
         else:

@@ -258,6 +258,15 @@ def test_early_stopping_is_on_and_its_result_is_the_best_model(workplace, capsys
     assert "better before" not in shown
 
 
+def test_a_phase_2_that_keeps_its_start_is_noticed(workplace, capsys):
+    assert workplace.start("--max-steps", "8") == 0
+    assert "keeps its start" not in capsys.readouterr().out
+    second = workplace.folder / "out/bert-quickstart/phase2/8/bert_paddle_progress.json"
+    second.write_text(json.dumps({"carried": {"started_from": str(second.parents[2] / "phase1/4")}}))
+    assert workplace.start("--max-steps", "8") == 0
+    assert "phase2 keeps its start, the weights of phase1 after update 4, though" in capsys.readouterr().out
+
+
 def test_the_time_that_an_overfitting_phase_left_is_not_spent_on_the_next(workplace):
     workplace.speed = 200.0
     assert workplace.start("--hours", "8", "--phase1-early-stopping", "0") == 0
