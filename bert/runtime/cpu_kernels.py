@@ -4,6 +4,7 @@ The pass goes over the program after everything else and changes no variable tha
 """
 
 from bert.runtime.cpu_bfloat16 import computes_bfloat16, use_bfloat16_products
+from bert.runtime.cpu_cross_entropy import replace_cross_entropies
 from bert.runtime.cpu_layer_norm import replace_layer_norm_gradients
 from bert.runtime.operator_editing import BlockEditor, set_attribute
 from bert.runtime.paddle_api import core, static
@@ -25,6 +26,7 @@ def use_cpu_kernels(program: static.Program, *, bfloat16: bool = False) -> None:
         return
     editor = BlockEditor(program)
     replace_layer_norm_gradients(editor)
+    replace_cross_entropies(editor)
     if bfloat16 and computes_bfloat16():
         use_bfloat16_products(editor)
     for operator in editor.operators(*ONEDNN_OPERATORS):

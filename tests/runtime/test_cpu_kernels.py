@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bert.config.training_settings import BertConfig, PrecisionSettings
+from bert.model.losses import masked_lm_loss, weighted_correct
 from bert.runtime import cpu_bfloat16, cpu_kernels
 from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.paddle_api import core, nn, paddle, place_of, static, unique_name
@@ -69,6 +70,47 @@ def test_the_gradient_of_layer_norm_is_paddles(shape, mean):
     for expected, value in zip(plain, fast, strict=True):
         assert value.shape == expected.shape
         np.testing.assert_allclose(value, expected, rtol=0, atol=3e-6 * np.abs(expected).max())
+
+
+def losses_of(feed: dict, replaced: bool) -> list[np.ndarray]:
+    """Loss, correct predictions and the logits' gradient of a vocabulary of 1,500."""
+    main = static.Program()
+    with static.program_guard(main, static.Program()), unique_name.guard():
+        logits = static.data("logits", [-1, 1500], "float32")
+        logits.stop_gradient = False
+        labels, weights = static.data("labels", [-1], "int64"), static.data("weights", [-1], "float32")
+        normalizer = static.data("normalizer", [1], "float32")
+        computed = logits * 1.0
+        loss = masked_lm_loss(computed, labels, weights, normalizer)
+        found = [loss, weighted_correct(computed, labels, weights), *static.gradients([loss], [logits])]
+    if replaced:
+        use_cpu_kernels(main)
+        kinds = {operator.type for operator in main.global_block().ops}
+        assert not kinds & {"softmax_with_cross_entropy", "arg_max"}
+    return static.Executor(place_of("cpu")).run(main, feed=feed, fetch_list=found)
+
+
+@needs_onednn
+@pytest.mark.parametrize("rows,spread", [(1, 1.0), (37, 5.0)])
+def test_cross_entropy_over_a_vocabulary_and_its_accuracy_are_paddles(rows, spread):
+    rng = np.random.RandomState(2)
+    logits = (rng.randn(rows, 1500) * spread).astype("float32")
+    labels = np.where(np.arange(rows) % 3, rng.randint(0, 1500, rows), logits.argmax(1))
+    weights = (np.arange(rows) % 5 < 4).astype("float32")
+    feed = {"logits": logits, "labels": labels, "weights": weights, "normalizer": np.array([rows], "float32")}
+    for expected, value in zip(*(losses_of(feed, replaced) for replaced in (False, True)), strict=True):
+        assert value.shape == expected.shape
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+
+
+@needs_onednn
+def test_a_large_loss_is_exact():
+    """Paddle's own operator ends at 64 nats and a little."""
+    logits = np.zeros((1, 1500), "float32")
+    logits[0, 7] = 300.0
+    one = np.ones(1, "float32")
+    feed = {"logits": logits, "labels": np.array([3]), "weights": one, "normalizer": one}
+    assert losses_of(feed, replaced=True)[0] == pytest.approx(300.0)
 
 
 def operators(session, kind: str) -> list:
