@@ -1,7 +1,8 @@
 """A model process without a model: `python tests/serving/fake_model.py TASK [SETTINGS]`. Its texts are orders.
 
-"sleep S" takes S seconds for the batch, "die" ends the process, "hang" never answers, "refuse" and "fail" are outcomes;
-any other text gets a result of the task that can be told in advance. Each batch is noted in the file $FAKE_BATCHES.
+"sleep S" takes S seconds for the batch, "until FILE" until there is the file, "die" ends the process, "hang" never
+answers, "refuse" and "fail" are outcomes; any other text gets a result of the task that can be told in advance. Each
+batch is noted in the file $FAKE_BATCHES.
 """
 
 import json
@@ -74,6 +75,8 @@ def main() -> None:
             os._exit(9)
         if "hang" in texts:
             time.sleep(1000)
+        while any(text.startswith("until ") and not os.path.exists(text.split(" ", 1)[1]) for text in texts):
+            time.sleep(0.01)
         time.sleep(max([float(text.split()[1]) for text in texts if text.startswith("sleep ")], default=0.0))
         tokens = sum(3 + len(text) // 4 for text in texts)
         figures = {"tokens": tokens, "padded_tokens": tokens + 1, "seconds": 0.001}
