@@ -41,7 +41,7 @@ def record(program, inputs: Mapping[str, tuple[int, ...]]) -> Record:
     shapes = bound_shapes(main, dict(inputs))
     sizes = tensor_bytes(main, shapes)
     operators = [(_part(operator, block), operator, block) for block in main.blocks for operator in block.ops]
-    result: Record = {"inputs": {name: " x ".join(map(str, shape)) for name, shape in inputs.items()}}
+    result: Record = {"inputs": _inputs(main, shapes)}
     for part in ("forward", "backward", "update"):
         result[part] = _computation((op, block) for where, op, block in operators if where == part)
     result["casts"] = _casts(operators, sizes, set(program.parameters))
@@ -179,6 +179,13 @@ def _input_types(operator, block) -> str:
 def _label(operator, block) -> str:
     types = _input_types(operator, block) if operator.type != _CONDITIONAL else ""
     return f"{operator.type} {types}".strip()
+
+
+def _inputs(main, shapes) -> dict[str, str | int | list[str]]:
+    """Shape and type of what is fed in each micro-step, and its bytes."""
+    fed = {variable.name: str(dtype_of(variable)) for variable in main.global_block().vars.values() if variable.is_data}
+    lines = {name: f"{' x '.join(map(str, shapes[name]))} {dtype}" for name, dtype in sorted(fed.items())}
+    return {**lines, "bytes": sum(math.prod(shapes[name]) * BYTES[dtype] for name, dtype in fed.items())}
 
 
 def _computation(operators: Iterable) -> dict[str, str | int | list[str]]:

@@ -49,6 +49,29 @@ def test_gradients_are_reduced_once_per_update(name):
         assert found["update"]["scale float32"] >= 1 or case.precision.use_pure_fp16
 
 
+@pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].micro_steps > 1])
+def test_accumulated_gradients_are_one_buffer_and_nothing_waits_for_the_host(name):
+    """One for each type of data: parameters in half precision leave LayerNorm in float32."""
+    found = facts(name)
+    num_buffers = 2 if CASES[name].precision.use_pure_fp16 else 1
+    assert found["startup"]["coalesce_tensor"] == num_buffers
+    order = found["order of the update"]["operators"]
+    for operator in ("scale", "c_allreduce_sum", "elementwise_mul"):
+        assert sum(text.split()[0] == operator and " x " not in text for text in order) >= num_buffers
+        assert not [text for text in order if text.startswith(operator) and " x " in text]
+    assert sum(key.startswith("c_allreduce_sum") * count for key, count in found["update"].items()) == num_buffers
+    assert found["the host waits"] == {}
+    parameters = found["memory in MB"]["parameters"]
+    assert found["memory in MB"]["accumulated gradients"] == pytest.approx(parameters, rel=0.01)
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_what_a_micro_step_is_fed_is_small(name):
+    inputs = {key: text for key, text in facts(name)["inputs"].items() if key != "bytes"}
+    assert not [key for key, text in inputs.items() if text.endswith("64")]
+    assert {inputs[key].split()[-1] for key in ("token_type_ids", "attention_mask")} == {"uint8"}
+
+
 @pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].precision.amp])
 def test_products_are_short_and_sums_are_not(name):
     forward, short = facts(name)["forward"], CASES[name].precision.amp_dtype

@@ -79,7 +79,7 @@ def test_a_gradient_that_needs_only_a_shape_does_not_keep_the_tensor():
 def test_operators_that_run_once_per_update_are_recorded_in_order():
     found = facts(micro_steps=3, precision=tiny.FLOAT16)
     order = found["order of the update"]["operators"]
-    assert order[0] == f"scale float32 x {NUM_PARAMETERS}"
+    assert order[0] == "scale float32", "of all gradients at once"
     positions = [
         next(i for i, text in enumerate(order) if text.startswith(name))
         for name in ("check_finite_and_unscale", "update_loss_scaling", "squared_l2_norm", "lamb")
@@ -113,7 +113,7 @@ def test_a_change_shows_as_a_short_diff_by_section():
     assert differences(before, json.loads(dump(before)), "tiny") == ""
     text = differences(before, after, "tiny")
     assert "--- tiny, update: recorded" in text and "+++ tiny, update: built now" in text
-    assert f"+scale float32: {NUM_PARAMETERS}" in text
+    assert f"+elementwise_add float32: {NUM_PARAMETERS}" in text, "the sums of a micro-step"
     assert "tiny, casts" not in text, "sections that agree are not shown"
 
 
