@@ -373,6 +373,13 @@ def test_plans_are_printed(clone):
 
 
 @pytest.mark.slow
+def test_the_buffer_of_accumulated_gradients_is_measured(clone):
+    measured = run(command(".venv/bin/python -m tests.benchmarks.accumulation"), clone)
+    assert measured.returncode == 0 and "| one buffer | 107 | 1 |" in measured.stdout, measured.stderr
+    assert "| one per parameter | 490 | 78 |" in measured.stdout
+
+
+@pytest.mark.slow
 def test_reports_of_the_quickstart_are_written(clone):
     """Runs after the quickstart."""
     for line in [line for line in COMMANDS if line.startswith(".venv/bin/python -m bert.reporting")]:
