@@ -129,7 +129,7 @@ async function send(event) {
 function showForm() {
   const form = byId("form");
   for (const [name, needed] of Object.entries(model.inputs)) {
-    const area = element("textarea", { name, id: name, rows: name === "context" ? 8 : 2, required: needed, maxLength: model.max_characters });
+    const area = element("textarea", { name, id: name, rows: name === "context" ? 5 : 2, required: needed, maxLength: model.max_characters });
     area.value = EXAMPLES[model.task][name];
     form.append(element("label", { htmlFor: name }, LABELS[name] + (needed ? "" : " (if the model takes two)")), area);
     if (!needed) area.value = "";
