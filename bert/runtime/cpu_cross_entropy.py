@@ -45,6 +45,13 @@ def _largest(editor: BlockEditor, operator: Any, logits: str, known: dict[str, s
     return known[logits]
 
 
+def _chosen(editor: BlockEditor, operator: Any, table: str, labels: str) -> str:
+    """[n, 1]: of each row of a table the element of its label, int64 [n, 1]. (`index_sample` copies the table.)"""
+    chosen = editor.temporary("chosen", [-1, 1])
+    editor.insert_before(operator, "take_along_axis", {"Input": table, "Index": labels}, {"Result": chosen}, Axis=1)
+    return chosen
+
+
 def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -> None:
     """Logits and softmax [n, vocabulary], labels and loss [n, 1]: log(sum(exp(z))) - z[label], z = logits - max."""
     logits, labels = operator.input("Logits")[0], operator.input("Label")[0]
@@ -76,7 +83,7 @@ def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -
     negative = insert("scale", {"X": maximum}, rows("negative"), scale=-1.0, bias=0.0)
     shifted = editor.temporary("shifted", [-1, vocabulary])
     scaled_rows(logits, ones, negative, shifted)
-    chosen = insert("index_sample", {"X": shifted, "Index": labels}, editor.temporary("chosen", [-1, 1]))
+    chosen = _chosen(editor, operator, shifted, labels)
     powers = insert("exp", {"X": shifted}, editor.temporary("powers", [-1, vocabulary]), use_mkldnn=True)
     columns = editor.temporary("columns", [vocabulary])
     insert("fill_constant", {}, columns, shape=[vocabulary], value=1.0, dtype=int(paddle.float32))
@@ -93,8 +100,7 @@ def _replace_comparison(editor: BlockEditor, arg_max: Any, comparison: Any, larg
     maximum = _largest(editor, arg_max, logits, largest)
     column, shape = editor.temporary("labels", [-1, 1], paddle.int64), editor.temporary("shape", [0, -1], paddle.int64)
     editor.insert_before(comparison, "reshape2", {"X": labels}, {"Out": column, "XShape": shape}, shape=[-1, 1])
-    chosen = editor.temporary("chosen", [-1, 1])
-    editor.insert_before(comparison, "index_sample", {"X": logits, "Index": column}, {"Out": chosen})
+    chosen = _chosen(editor, comparison, logits, column)
     row, unused = editor.temporary("chosen", [-1]), editor.temporary("shape", [0, -1, 1])
     editor.insert_before(comparison, "reshape2", {"X": chosen}, {"Out": row, "XShape": unused}, shape=[-1])
     outputs = {"Out": comparison.output("Out")[0]}
