@@ -31,7 +31,7 @@ def main(task: Task, arguments: argparse.Namespace) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=arguments.bfloat16):
             if task.objective == "pretraining":
                 return (_all_positions if arguments.all_positions else _masked_positions)(network, feed)
-            return network(**feed).loss
+            return _answer_spans(network, feed) if task.objective == "question-answering" else network(**feed).loss
 
     if arguments.compile:
         loss_of = torch.compile(loss_of, dynamic=True)
@@ -85,6 +85,15 @@ def _masked_positions(network, feed: dict):
     each = cross_entropy(network.cls.predictions(masked), feed["masked_lm_labels"], reduction="none")
     masked_lm = (each * feed["masked_lm_weights"]).sum() / feed["masked_lm_normalizer"].sum()
     return masked_lm + cross_entropy(network.cls.seq_relationship(encoded.pooler_output), feed["next_sentence_labels"])
+
+
+def _answer_spans(network, feed: dict):
+    """Without the logits at padding, as ours: theirs would compete with the answer's."""
+    from torch.nn.functional import cross_entropy
+
+    found, padding = network(**{name: feed[name] for name in _ENCODER_INPUTS}), feed["attention_mask"] == 0
+    starts, ends = (logits.masked_fill(padding, -1e4) for logits in (found.start_logits, found.end_logits))
+    return (cross_entropy(starts, feed["start_positions"]) + cross_entropy(ends, feed["end_positions"])) / 2
 
 
 def _load(network, weights: dict) -> None:
