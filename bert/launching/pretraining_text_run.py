@@ -17,7 +17,7 @@ from bert.launching.pretraining_plan import LaunchPlan, Preparation
 from bert.launching.pretraining_text_arguments import TextRequest
 from bert.launching.pretraining_text_record import TextRecord
 from bert.launching.pretraining_text_speed import expected_start
-from bert.launching.pretraining_text_steps import extended_steps, steps_in_time_left, steps_of_new_phase
+from bert.launching.pretraining_text_steps import extended_steps, speed_after, steps_in_time_left, steps_of_new_phase
 from bert.launching.previous_run import has_checkpoint, is_done, kept_start, read_json, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
@@ -139,12 +139,13 @@ class TextRun:
     def _speed(self, phase: int) -> float:
         """Sequences per second: as the training itself had it, otherwise as measured for the plan, corrected by how
         the phase before differed from that."""
-        planned = self._plan.phases[phase].sequences_per_second
         seen = self._seen_speed(phase)
         if seen is not None:
             return seen
         before = self._seen_speed(phase - 1) if phase - 1 in self._plan.phases else None
-        return planned if before is None else planned * before / self._plan.phases[phase - 1].sequences_per_second
+        return (
+            self._plan.phases[phase].sequences_per_second if before is None else speed_after(self._plan, phase, before)
+        )
 
     def _seen_speed(self, phase: int) -> float | None:
         return self._summary(phase).get("training_sequences_per_second")

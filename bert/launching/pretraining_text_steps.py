@@ -4,10 +4,13 @@ import math
 
 from bert.launching.pretraining_text_record import TextRecord
 from bert.planning import own_text_rules as rules
+from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.own_text import TextPlan, duration, phase_shares
 from bert.planning.own_text_facts import Wishes
+from bert.planning.own_text_model import predictions_of
 
 _LEAST_SECONDS = 5.0
+_MOST_FROM_WORK = 1.2  # times the ratio of speeds that the arithmetic of two phases gives
 _LEAST_OF_PHASE_2 = 0.25  # of its planned time, though phase 1 took longer: with a few updates it harms the model
 
 
@@ -73,6 +76,21 @@ def _seconds_of(plan: TextPlan, phase: int, record: TextRecord, start_seconds: f
     end = rules.END_SECONDS * start_seconds / rules.START_SECONDS
     left = plan.wishes.hours * 3600 - record.used() - start_seconds * len(shares) - end
     return left * shares[phase] / sum(shares.values())
+
+
+def speed_after(plan: TextPlan, phase: int, seen: float) -> float:
+    """Expected sequences per second of a phase after the one before it trained at `seen`.
+
+    The ratio is that of the measured speeds, kept near that of the arithmetic: each was measured for two seconds.
+    """
+    model, lengths = plan.candidate.model, plan.candidate.lengths
+    work = {
+        number: training_flops_per_sequence(model, lengths[number], predictions_of(lengths[number]))
+        for number in (phase - 1, phase)
+    }
+    by_work = work[phase - 1] / work[phase]
+    measured = plan.phases[phase].sequences_per_second / plan.phases[phase - 1].sequences_per_second
+    return seen * min(max(measured, by_work / _MOST_FROM_WORK), by_work * _MOST_FROM_WORK)
 
 
 def extended_steps(

@@ -19,7 +19,7 @@ from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.pretraining_text_arguments import read_text_arguments
 from bert.launching.pretraining_text_facts import machine_facts, text_facts
 from bert.launching.pretraining_text_speed import expected_start
-from bert.launching.pretraining_text_steps import steps_of_new_phase
+from bert.launching.pretraining_text_steps import speed_after, steps_of_new_phase
 from bert.planning import own_text_rules as rules
 from bert.planning.own_text_facts import MachineFacts
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
@@ -310,6 +310,18 @@ def test_hours_that_the_data_used_up_are_refused_and_more_continue(workplace, ca
     assert ended.value.code == 2 and "hours=0.1 leave no time for training: 6.7 minutes were used for the data" in error
     hours = re.search("pass at least --hours ([0-9.]+), which continues", error).group(1)
     assert workplace.start("--hours", hours) == 0 and float(hours) < 0.3
+
+
+@pytest.mark.parametrize(("first", "second"), [(200.0, 95.0), (76.0, 122.0), (250.0, 20.0)])
+def test_the_speed_of_phase_2_follows_phase_1_though_one_of_them_was_measured_badly(
+    workplace, first, second, monkeypatch
+):
+    """On a busy machine 76 and 122 sequences/s were measured where the trainings made 253 and 141."""
+    speeds = {("quickstart", 1): first, ("quickstart", 2): second}
+    monkeypatch.setattr(pretraining_text, "measure_speeds", lambda found, machine, cache_file: speeds)
+    request = read_text_arguments(["--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"])
+    _, plan = pretraining_text.plan_of(request)
+    assert speed_after(plan, 2, 253.0) == pytest.approx(125.0, rel=0.3)
 
 
 def test_phase_2_is_trained_though_phase_1_took_too_long(workplace):
