@@ -216,6 +216,11 @@ class HardwareSettings(Settings):
         "auto",
         description="GPU, with --amp: FlashAttention, which stores nothing of length x length; auto: as --fuse-linear",
     )
+    unpad: Switch = Field(
+        "auto",
+        description="compute real tokens only, no padding; same parameters and results. auto: on CPU; on a GPU "
+        "FlashAttention reads the lengths (--fuse-attention), which nobody has run yet",
+    )
     peak_tflops: float | None = Field(
         None, gt=0, description="peak TFLOP/s of one device, for model FLOPs utilisation; none: known or measured"
     )
@@ -225,9 +230,14 @@ class HardwareSettings(Settings):
         """on | off | auto, by the names of `FusedKernels`."""
         return {"linear": self.fuse_linear, "dropout_add": self.fuse_dropout_add, "attention": self.fuse_attention}
 
+    def unpads(self, device: str) -> bool:
+        """Whether programs for `device` (cpu | gpu) read packed tokens."""
+        return self.unpad == "on" or (self.unpad == "auto" and device == "cpu")
+
     def kernels(self) -> FusedKernels:
-        """The fused kernels that are `on`; those that are `auto` are decided where a run starts on GPUs."""
-        return FusedKernels(**{name: value == "on" for name, value in self.fusions().items()})
+        """The fused kernels of GPUs that are `on`; those that are `auto` are decided where a run starts on GPUs."""
+        on = {name: value == "on" for name, value in self.fusions().items()}
+        return FusedKernels(**on, unpad=self.unpads("gpu"))
 
 
 class TrainingConfig(Settings):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from bert.finetuning.loader import FeatureTable, prediction_batches
+from bert.samples.packing import pack
 
 
 def predict(
@@ -27,9 +28,11 @@ def predict(
         sequence_length_multiple=sequence_length_multiple,
         max_seq_length=max_seq_length,
     )
+    packing = program.objective.packing()
     for batch in batches:
+        feed = batch.feed if packing is None else pack(batch.feed, packing)
         values = device.executor.run(
-            program.main, feed=batch.feed, fetch_list=list(program.outputs.values()), scope=device.scope
+            program.main, feed=feed, fetch_list=list(program.outputs.values()), scope=device.scope
         )
         for name, value in zip(program.outputs, values, strict=True):
             if not tokens:

@@ -6,14 +6,15 @@ A task reads its files into a `FineTuningData`: tables of features, and function
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert.checkpoints.state import VOCABULARY_FILE
+from bert.config.architecture import FusedKernels
 from bert.config.training_settings import derive
 from bert.finetuning.best_weights import BestWeights
 from bert.finetuning.config import FineTuningConfig, with_steps
@@ -22,6 +23,7 @@ from bert.finetuning.prediction import predict
 from bert.model.objectives import Objective
 from bert.reporting.figures import metrics_line
 from bert.runtime.distributed import Group
+from bert.samples.global_batches import GlobalBatch
 from bert.training.initialization import load_weights_to_use
 from bert.training.task import Session, Task
 from program import build_prediction_program
@@ -77,7 +79,7 @@ class FineTuning(Task):
         self._data = data
         if data.train is not None:
             config = _with_lasting_vocabulary(with_steps(config, len(data.train), group.world_size), group.is_main)
-            self.batches = self._loader(config, group, data.train).batches  # type: ignore[method-assign, assignment]
+            self._loader = self._open_loader(config, group, data.train)
         self.config, self.objective, self.fingerprint, self.texts = config, data.objective, data.fingerprint, data.texts
         self.trains = data.train is not None
         self.evaluates = config.run.do_eval and bool(data.evaluation)
@@ -85,8 +87,11 @@ class FineTuning(Task):
         self._evaluated: tuple[int, list[Outputs]] | None = None  # step and outputs of the last evaluation
         self._inference_rate: dict[str, float] = {}
 
+    def batches(self, step: int) -> Generator[GlobalBatch, None, None]:
+        return self._loader.batches(step, self.objective.packing())
+
     @staticmethod
-    def _loader(config: FineTuningConfig, group: Group, table: FeatureTable) -> FineTuningLoader:
+    def _open_loader(config: FineTuningConfig, group: Group, table: FeatureTable) -> FineTuningLoader:
         return FineTuningLoader(
             table,
             config.batch.resolved_global_batch_size(group.world_size),
@@ -101,12 +106,13 @@ class FineTuning(Task):
 
     def prepare(self, session: Session) -> dict[str, Any]:
         self._session, self._device = session, session.device
-        objective, precision = self.objective, self.config.precision
+        precision, hardware, device = self.config.precision, self.config.hardware, session.device.group.device
         if session.program is not None:
-            objective = session.program.objective  # with its fused kernels
+            self.objective = session.program.objective  # with its fused kernels
         else:  # the start-up program's weights are float32
             precision = precision.model_copy(update={"use_pure_fp16": False})
-        self._program = build_prediction_program(objective, precision)
+            self.objective = replace(self.objective, kernels=FusedKernels(unpad=hardware.unpads(device)))
+        self._program = build_prediction_program(self.objective, precision)
         if session.program is None:
             self._device.executor.run(self._program.startup)
             load_weights_to_use(self.config, self._program.parameters, self._device)

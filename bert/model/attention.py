@@ -8,7 +8,7 @@ import math
 
 from bert.config.architecture import FusedKernels
 from bert.runtime.paddle_api import nn, paddle, static
-from bert.samples.packing import CONTEXT_ROWS, NO_TOKEN
+from bert.samples.packing import CONTEXT_ROWS, NO_TOKEN, Packing
 
 F = nn.functional
 
@@ -87,7 +87,8 @@ class PackedSequences(Layout):
 
     def first_tokens(self, hidden):
         """[T, hidden] -> [b, hidden]."""
-        return paddle.gather(hidden, self._feed["first_tokens"])
+        # A gather's gradient cannot take the output of oneDNN's LayerNorm, whose memory is freed by then.
+        return paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), self._feed["first_tokens"])
 
     def padded(self, values):
         """[T, n] -> [b, s, n]; what stands at padding is of any token."""
@@ -168,6 +169,13 @@ class _Group:
         heads = paddle.arange(num_heads, dtype=tokens.dtype).reshape([1, num_heads, 1, 1])
         # Scores hide the keys at padding, and nothing reads the context of queries there, so any token will do.
         self.rows = paddle.clip(tokens, min=0).unsqueeze([1, 3]) * num_heads + heads
+
+
+def packed_layout(feed, packing: Packing, max_seq_length: int) -> PackedSequences:
+    """The layout of the tokens in a feed of `bert.samples.packing.pack`, at most `max_seq_length` in a sequence."""
+    if packing.num_groups:
+        return GroupedPackedSequences(feed, packing.num_heads, packing.num_groups)
+    return FlashPackedSequences(feed, max_seq_length)
 
 
 def gather_gradients_of_gathers(main: static.Program) -> None:

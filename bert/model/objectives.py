@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
-from bert.model.attention import FlashPackedSequences, GroupedPackedSequences
+from bert.model.attention import MASKED_SCORE, packed_layout
 from bert.model.losses import (
     answer_span_loss,
     classification_loss,
@@ -27,9 +27,8 @@ from bert.model.modeling import (
     BertForTokenClassification,
 )
 from bert.runtime.paddle_api import paddle, static
-from bert.samples.packing import Packing
+from bert.samples.packing import NO_TOKEN, Packing
 
-ATTENTION_GROUPS = 2
 ENCODER_INPUTS = {name: ([-1, -1], "int64") for name in ("input_ids", "token_type_ids", "attention_mask")}
 
 BINARY_INPUTS = ("token_type_ids", "attention_mask", "next_sentence_labels")
@@ -49,6 +48,8 @@ class Objective:
         labels: inputs that training needs beside the encoder's: name -> (shape, dtype).
         metric_names: the sums of a micro-batch, in order.
         outputs_per_token: whether outputs are [b, s, ...] rather than [b, ...].
+        attention_groups: groups of like length that attention on CPU pads by themselves, if the tokens are packed.
+            Micro-batches of pre-training have like lengths already.
     """
 
     model: BertConfig
@@ -58,6 +59,7 @@ class Objective:
     labels: ClassVar[dict[str, tuple[list[int], str]]]
     metric_names: ClassVar[tuple[str, ...]]
     outputs_per_token: ClassVar[bool] = False
+    attention_groups: ClassVar[int] = 4
 
     def inputs(self, with_labels: bool = True, *, small: bool = False) -> dict[str, Any]:
         """Declare the feed of a micro-batch in the current program.
@@ -76,7 +78,7 @@ class Objective:
         """What `bert.samples.packing.pack` makes of a padded feed for this program; None: it reads the padded one."""
         if not self.kernels.unpad:
             return None
-        groups = 0 if self.kernels.attention else ATTENTION_GROUPS
+        groups = 0 if self.kernels.attention else self.attention_groups
         return Packing(self.model.num_attention_heads, groups, self.outputs_per_token)
 
     def encoder_arguments(self, feed: dict[str, Any]) -> list[Any]:
@@ -84,11 +86,8 @@ class Objective:
         packing = self.packing()
         if packing is None:
             return [feed[name] for name in ENCODER_INPUTS]
-        if packing.num_groups:
-            sequences: Any = GroupedPackedSequences(feed, packing.num_heads, packing.num_groups)
-        else:
-            sequences = FlashPackedSequences(feed, self.model.max_position_embeddings)
-        return [feed["input_ids"], feed["token_type_ids"], sequences]
+        layout = packed_layout(feed, packing, self.model.max_position_embeddings)
+        return [feed["input_ids"], feed["token_type_ids"], layout]
 
     def network(self) -> Any:
         raise NotImplementedError
@@ -136,6 +135,7 @@ class PretrainingObjective(Objective):
         "masked_lm_normalizer": ([1], "float32"),
         "next_sentence_labels": ([-1], "int64"),
     }
+    attention_groups: ClassVar[int] = 1
     metric_names: ClassVar[tuple[str, ...]] = (
         "passes",
         "loss",
@@ -237,13 +237,15 @@ class QuestionAnsweringObjective(Objective):
 
     def loss(self, feed, outputs):
         starts, ends = feed["start_positions"], feed["end_positions"]
+        start_logits, end_logits = (self._without_padding(feed, outputs[name]) for name in outputs)
         ones = paddle.ones_like(starts).astype("float32")
-        sums = [
-            weighted_correct(outputs["start_logits"], starts, ones),
-            weighted_correct(outputs["end_logits"], ends, ones),
-            ones.sum(),
-        ]
-        return answer_span_loss(outputs["start_logits"], outputs["end_logits"], starts, ends), sums
+        sums = [weighted_correct(start_logits, starts, ones), weighted_correct(end_logits, ends, ones), ones.sum()]
+        return answer_span_loss(start_logits, end_logits, starts, ends), sums
+
+    def _without_padding(self, feed, logits):
+        """Logits [b, s] of which those at padding are out of the question: the loss depends on no padding."""
+        real = feed["attention_mask"] > 0 if self.packing() is None else feed["token_of_place"] != NO_TOKEN
+        return logits + paddle.cast(paddle.logical_not(real), "float32") * MASKED_SCORE
 
     def summarise(self, sums):
         sequences = max(sums["sequences"], 1)

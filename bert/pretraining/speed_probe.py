@@ -24,6 +24,7 @@ from bert.model.objectives import PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.runtime.distributed import Group, finalize, group_from_environment
+from bert.samples.packing import pack
 from bert.training.devices import Device, choose_device, join_ranks
 from bert.training.feeding import Feeding
 from bert.training.training_run import build
@@ -76,7 +77,7 @@ def _step(program: TrainingProgram, device: Device, feeding: Feeding, feed: dict
 
 
 def made_up_batch(config: PretrainingConfig, program: TrainingProgram) -> dict[str, np.ndarray]:
-    """A micro-batch of random tokens without padding, in the form of `bert.samples.collation.MicroBatch.feed`."""
+    """A micro-batch of random tokens without padding, as the program reads it."""
     rng = np.random.default_rng(0)
     rows, length = config.batch.batch_size, config.data.max_seq_length
     masked = -(-rows * config.data.max_predictions_per_seq // 8) * 8
@@ -91,7 +92,8 @@ def made_up_batch(config: PretrainingConfig, program: TrainingProgram) -> dict[s
         "next_sentence_labels": rng.integers(0, 2, rows),
         "masked_lm_normalizer": np.array([masked], np.float32),
     }
-    block = program.main.global_block()
+    packing, block = program.objective.packing(), program.main.global_block()
+    feed = feed if packing is None else pack(feed, packing)
     return {name: values for name, values in feed.items() if block.has_var(name)}
 
 

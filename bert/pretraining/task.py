@@ -1,6 +1,7 @@
 """Pre-training as a task: shards, the loader, held-out evaluation."""
 
 import logging
+from collections.abc import Generator
 from typing import Any
 
 from bert.conversion.model_usage import Usage, usage_texts
@@ -9,7 +10,9 @@ from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps
 from bert.pretraining.evaluation import evaluate_pretraining
 from bert.runtime.distributed import Group
+from bert.samples.global_batches import GlobalBatch
 from bert.samples.loader import PretrainingDataset, PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
+from bert.samples.packing import Packing
 from bert.tokenization.vocabulary import Vocabulary
 from bert.training.held_out_loss import HeldOutLoss
 from bert.training.task import Session, Task
@@ -52,17 +55,21 @@ class Pretraining(Task):
         self.fingerprint, self.evaluates = self._train.fingerprint, self._held_out is not None
         config = self.config = with_steps(config, self._train.num_samples, group.world_size)
         self.num_samples, self.keeps_best = self._train.num_samples, self.evaluates and config.run.keep_best_checkpoint
-        self.batches = PretrainingLoader(  # type: ignore[method-assign, assignment]
+        self._packing: Packing | None = None
+        self._loader = PretrainingLoader(
             self._train,
             global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
             micro_batch_size=config.batch.batch_size,
             rank=group.rank,
             world_size=group.world_size,
-        ).batches
+        )
+
+    def batches(self, step: int) -> Generator[GlobalBatch, None, None]:
+        return self._loader.batches(step, self._packing)
 
     def prepare(self, session: Session) -> dict[str, Any]:
         assert session.program is not None
-        self._device = session.device
+        self._device, self._packing = session.device, session.program.objective.packing()
         self._evaluation = build_evaluation_program(session.program.objective, self.config.precision)
         if self._held_out is not None:
             self._unigram_entropy = evaluation_unigram_entropy(self._held_out, self.config.run.eval_samples)
@@ -82,6 +89,7 @@ class Pretraining(Task):
             rank=device.group.rank,
             world_size=device.group.world_size,
             max_samples=self.config.run.eval_samples,
+            packing=self._packing,
         )
         names = self.objective.metric_names
         return evaluate_pretraining(device.executor, self._evaluation, batches, device.collective, device.scope, names)

@@ -1,12 +1,13 @@
 """Turns rows of a sample table into the padded arrays of a micro-batch, the feed of the training program."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bert.arrays.compiled import compiled
 from bert.arrays.ragged import ragged_indices
 from bert.samples.masking import MaskingRule, choose_positions, corrupt
+from bert.samples.packing import Packing, pack
 from bert.samples.sample_table import SampleTable
 
 MASKED_PADDING_MULTIPLE = 8
@@ -26,7 +27,7 @@ class MicroBatch:
             masked_lm_normalizer: float32 [1], predictions of the global batch, divided by its number of micro-batches.
         num_sequences: b.
         num_tokens: tokens without padding.
-        num_padded_tokens: b * s.
+        num_padded_tokens: b * s; T of packed tokens.
         num_masked: predictions in this batch.
     """
 
@@ -35,6 +36,13 @@ class MicroBatch:
     num_tokens: int
     num_padded_tokens: int
     num_masked: int
+
+    def packed(self, packing: Packing | None) -> "MicroBatch":
+        """The same micro-batch for a program of packed tokens, if it is one."""
+        if packing is None:
+            return self
+        feed = pack(self.feed, packing)
+        return replace(self, feed=feed, num_padded_tokens=feed["input_ids"].size)
 
 
 @dataclass(frozen=True)

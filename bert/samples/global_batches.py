@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from bert.samples.collation import MicroBatch
+from bert.samples.packing import Packing
 from bert.samples.prefetching import prefetched
 
 
@@ -60,12 +61,16 @@ class GlobalBatchLoader(ABC):
     def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
         """This rank's micro-batch; called from several threads."""
 
-    def batches(self, start: int = 0) -> Generator[GlobalBatch, None, None]:
-        """Global batches start, start + 1, ... without end; closing the iterator ends its threads."""
+    def batches(self, start: int = 0, packing: Packing | None = None) -> Generator[GlobalBatch, None, None]:
+        """Global batches start, start + 1, ... without end; closing the iterator ends its threads.
+
+        Args:
+            packing: of a program of packed tokens; None: the batches are padded.
+        """
         if start < 0:
             raise ValueError(f"start={start} must be the number of global batches already consumed, 0 or more")
         tasks = ((index, step) for index in itertools.count(start) for step in range(self._num_micro_steps))
-        results = prefetched(lambda task: self.micro_batch(*task), tasks, self._num_workers)
+        results = prefetched(lambda task: self.micro_batch(*task).packed(packing), tasks, self._num_workers)
         try:
             for index in itertools.count(start):
                 micro_batches = self._of_one_update(results)

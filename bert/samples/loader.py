@@ -20,6 +20,7 @@ from bert.samples.collation import CollationRule, MicroBatch
 from bert.samples.global_batches import GlobalBatchLoader
 from bert.samples.masking import MaskingRule
 from bert.samples.order import SampleOrder
+from bert.samples.packing import Packing
 from bert.samples.prefetching import prefetched
 from bert.samples.sample_table import SampleTable
 from bert.samples.settings import LoaderSettings
@@ -298,11 +299,13 @@ def evaluation_batches(
     rank: int = 0,
     world_size: int = 1,
     max_samples: int | None = None,
+    packing: Packing | None = None,
 ) -> Iterator[MicroBatch]:
     """Batches in a fixed order with fixed masks; rank r takes batches r, r + world_size, ...; the last may be small.
 
     Args:
         max_samples: use only this many samples, spread evenly over all.
+        packing: of a program of packed tokens; None: the batches are padded.
     """
     if micro_batch_size < 1:
         raise ValueError(f"micro_batch_size={micro_batch_size} must be at least 1")
@@ -322,7 +325,7 @@ def evaluation_batches(
             mine = np.flatnonzero(shard_of == shard)
             groups.append((tables.get((int(shard),)), mine, ids[mine] - offsets[shard]))
         table, rows = gather(groups, 0, len(ids))
-        return dataset.collation.collate(table, rows, key, ids)
+        return dataset.collation.collate(table, rows, key, ids).packed(packing)
 
     starts = range(rank * micro_batch_size, count, world_size * micro_batch_size)
     yield from prefetched(batch, starts, dataset.settings.num_workers)

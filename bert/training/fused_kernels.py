@@ -27,15 +27,16 @@ Exchange = Callable[[Group, str, str], list[str]]
 def choose_kernels(
     config: TrainingConfig, group: Group, self_test: SelfTest | None = None, exchange: Exchange = exchange_texts
 ) -> FusedKernels:
-    """The fused kernels of this run, the same on every rank. On a CPU there are none.
+    """The fused kernels of this run, the same on every rank, and whether its tokens are packed. A CPU has no kernels.
 
     Args:
         self_test: (settings, kernels to compare, kernels whose card is only looked at) -> findings of this rank.
         exchange: the text of every rank, in their order.
     """
     fusions = config.hardware.fusions()
+    unpad = config.hardware.unpads(group.device)
     if group.device == "cpu":
-        return FusedKernels()
+        return FusedKernels(unpad=unpad)
     forced = [name for name, value in fusions.items() if value == "on"]
     automatic = [name for name, value in fusions.items() if value == "auto"]
     reasons = {}
@@ -47,7 +48,8 @@ def choose_kernels(
         reasons |= agreed([json.loads(text) for text in exchange(group, "fused_kernels", json.dumps(dict(found)))])
     if group.is_main:
         _log(fusions, reasons)
-    return FusedKernels(**{name: value != "off" and not reasons[name] for name, value in fusions.items()})
+    used = {name: value != "off" and not reasons[name] for name, value in fusions.items()}
+    return FusedKernels(**used, unpad=unpad)
 
 
 def agreed(findings: Sequence[Findings]) -> dict[str, str]:
@@ -66,6 +68,7 @@ def self_test_in_a_process(config: TrainingConfig, automatic: Sequence[str], for
         "amp_dtype": config.precision.amp_dtype,
         "compare": list(automatic),
         "look_at_card": list(forced),
+        "unpad": config.hardware.unpads("gpu"),
     }
     command = [sys.executable, "-m", "bert.training.kernel_self_test", json.dumps(request)]
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -13,9 +13,10 @@ import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
 from bert.config.training_settings import PrecisionSettings
-from bert.model.attention import PaddedSequences
+from bert.model.attention import PaddedSequences, packed_layout
 from bert.model.modeling import BertSelfAttention, Linear, dropout_add
 from bert.runtime.paddle_api import core, default_device, paddle, place_of, static, unique_name, write_variable
+from bert.samples.packing import Packing, pack
 from program import cast_forward
 
 Arrays = dict[str, np.ndarray]
@@ -23,6 +24,7 @@ BATCH, LENGTH = 4, 128
 # Of the largest value of each tensor: some eight times the type's spacing, where a wrong mask or scale differs by 1.
 TOLERANCE = {"float16": 0.02, "bfloat16": 0.1, "float32": 1e-4}
 OPERATORS = {"linear": "fused_gemm_epilogue", "dropout_add": "fused_dropout_add", "attention": "flash_attn"}
+ATTENTION_OF_PACKED_TOKENS = "flash_attn_unpadded"
 CAPABILITY = {"attention": (8, 0)}  # its kernels are compiled for Ampere and later
 DROPOUT = 0.1
 FUSED_DROPOUT = FusedKernels(dropout_add=True)
@@ -60,15 +62,16 @@ def disagreement(run: Callable[[str], Arrays], tolerance: float) -> str:
     return ""
 
 
-def lacking(name: str) -> str:
-    """What this wheel or this card lacks for a kernel."""
-    if OPERATORS[name] not in core.get_all_op_names():
-        return f"this Paddle has no {OPERATORS[name]}"
+def lacking(name: str, unpad: bool = False) -> str:
+    """What this wheel or this card lacks for a kernel, of packed tokens with `unpad`."""
+    operator = ATTENTION_OF_PACKED_TOKENS if unpad and name == "attention" else OPERATORS[name]
+    if operator not in core.get_all_op_names():
+        return f"this Paddle has no {operator}"
     if default_device() != "gpu":
         return "there is no GPU"
     needed, has = CAPABILITY.get(name, (0, 0)), paddle.device.cuda.get_device_capability()
     if tuple(has) < needed:
-        return f"{OPERATORS[name]} needs compute capability {needed[0]}.{needed[1]}, this card has {has[0]}.{has[1]}"
+        return f"{operator} needs compute capability {needed[0]}.{needed[1]}, this card has {has[0]}.{has[1]}"
     return ""
 
 
@@ -77,9 +80,11 @@ class Comparison:
 
     Args:
         dtype: float16 or bfloat16, as mixed precision computes; float32 for tests.
+        unpad: whether attention is that of packed tokens.
     """
 
-    def __init__(self, model: BertConfig, dtype: str, device: str) -> None:
+    def __init__(self, model: BertConfig, dtype: str, device: str, unpad: bool = False) -> None:
+        self._unpad = unpad
         self._model = model.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
         is_half = dtype != "float32"
         self._precision = PrecisionSettings(amp=is_half, amp_dtype=dtype if is_half else "float16")
@@ -93,14 +98,37 @@ class Comparison:
         return self._run(build, {"x": self._hidden(0)})
 
     def attention(self, kind: str) -> Arrays:
-        kernels, length = FusedKernels(attention=kind == "fused"), self._length()
+        if self._unpad and kind == "fused":
+            return self.packed_attention(0)
+        kernels = FusedKernels(attention=kind == "fused")
 
         def build(x, mask):
-            return BertSelfAttention(self._model, "attention", True, kernels)(x, PaddedSequences(mask, kernels))
+            found = BertSelfAttention(self._model, "attention", True, kernels)(x, PaddedSequences(mask, kernels))
+            return _at_real_tokens(found, mask) if self._unpad else found
 
-        lengths = length - np.arange(BATCH)[:, None] * (length // BATCH)  # some without padding, some with
-        mask = (np.arange(length) < lengths).astype("int64")
-        return self._run(build, {"x": self._hidden(0), "mask": mask})
+        return self._run(build, {"x": self._hidden(0), "mask": self._mask()})
+
+    def packed_attention(self, num_groups: int) -> Arrays:
+        """Attention of packed tokens, with zeros in the place of padding; 0 groups: by FlashAttention."""
+        packing = Packing(self._model.num_attention_heads, num_groups, per_token=True)
+        mask = self._mask()
+        packed = pack({"input_ids": mask, "token_type_ids": mask, "attention_mask": mask}, packing)
+        tokens = np.flatnonzero(mask)
+        tokens = np.append(tokens, np.zeros(len(packed["input_ids"]) - len(tokens), tokens.dtype))
+
+        def build(x, mask, tokens, **feed):
+            layout = packed_layout(feed, packing, self._length())
+            rows = paddle.gather(x.reshape([-1, x.shape[-1]]), tokens)
+            found = BertSelfAttention(self._model, "attention", num_groups == 0, FusedKernels())(rows, layout)
+            return _at_real_tokens(layout.padded(found), mask)
+
+        return self._run(build, {"x": self._hidden(0), "mask": mask, "tokens": tokens, **packed})
+
+    def _mask(self) -> np.ndarray:
+        """int64 [b, s] of sequences with and without padding."""
+        length = self._length()
+        lengths = length - np.arange(BATCH)[:, None] * (length // BATCH)
+        return (np.arange(length) < lengths).astype("int64")
 
     def dropout_add(self, kind: str, kernels: FusedKernels = FUSED_DROPOUT) -> Arrays:
         """Without dropout Paddle does not call the kernel: its dropout is undone where its result shows it."""
@@ -156,11 +184,20 @@ class Comparison:
         return {name: np.asarray(value, "float32") for name, value in zip(names, values, strict=True)}
 
 
+def _at_real_tokens(values, mask):
+    return values * mask.unsqueeze(-1).astype(values.dtype)
+
+
 def main() -> None:
     request = json.loads(sys.argv[1])
-    comparison = Comparison(BertConfig(**request["model"]), request["amp_dtype"], default_device())
+    dtype, unpad = request["amp_dtype"], request["unpad"]
+    comparison = Comparison(BertConfig(**request["model"]), dtype, default_device(), unpad)
     runs = {name: getattr(comparison, name) for name in OPERATORS}
-    print(json.dumps(findings(request["compare"], request["look_at_card"], lacking, runs, request["amp_dtype"])))
+    print(
+        json.dumps(
+            findings(request["compare"], request["look_at_card"], lambda name: lacking(name, unpad), runs, dtype)
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ SAMPLES = {
     "fuse_linear": "off",
     "fuse_dropout_add": "on",
     "fuse_attention": "on",
+    "unpad": "off",
     "peak_tflops": 1.5,
     "visualdl": False,
 }

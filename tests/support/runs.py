@@ -58,6 +58,17 @@ class Run:
     said: list[str]
 
 
+def packed(batches, program):
+    """The same batches as the program reads them."""
+    packing = program.objective.packing()
+    try:
+        for batch in batches:
+            micro_batches = (micro_batch.packed(packing) for micro_batch in batch.micro_batches)
+            yield replace(batch, micro_batches=micro_batches)
+    finally:
+        batches.close()
+
+
 def run(
     config: PretrainingConfig,
     last_step: int,
@@ -85,7 +96,7 @@ def run(
         if train:
 
             def open_batches(step: int):
-                return tiny.updates(step, program.gradient_accumulation_steps, change=change)
+                return packed(tiny.updates(step, program.gradient_accumulation_steps, change=change), program)
 
             with CheckpointWriter(config.run.async_checkpoint) as writer:  # ends its save however the run ends
                 metric = None if early_stopping is None else "eval_masked_lm_loss"

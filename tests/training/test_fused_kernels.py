@@ -81,7 +81,8 @@ def test_without_mixed_precision_only_what_is_on_is_used(tmp_path, caplog):
 
 
 def test_nothing_is_tested_on_a_cpu_or_when_all_is_off(tmp_path):
-    assert chosen(tmp_path, tiny.ONE_RANK, fuse_linear="on") == (FusedKernels(), [])
+    assert chosen(tmp_path, tiny.ONE_RANK, fuse_linear="on") == (FusedKernels(unpad=True), [])
+    assert chosen(tmp_path, tiny.ONE_RANK, unpad="off") == (FusedKernels(), [])
     off = {"fuse_linear": "off", "fuse_dropout_add": "off", "fuse_attention": "off"}
     assert chosen(tmp_path, **off) == (FusedKernels(), [])
 
@@ -132,6 +133,18 @@ def test_flash_attention_needs_ampere(monkeypatch):
 
 def comparison():
     return Comparison(tiny.MODEL, "float32", "cpu")
+
+
+def test_attention_of_packed_tokens_is_compared_where_real_tokens_are(monkeypatch):
+    ours = Comparison(tiny.MODEL, "float32", "cpu", unpad=True)
+    assert disagreement(lambda kind: ours.attention(kind) if kind == "plain" else ours.packed_attention(2), 1e-5) == ""
+    monkeypatch.setattr(kernel_self_test, "core", SimpleNamespace(get_all_op_names=lambda: ["flash_attn"]))
+    assert lacking("attention", unpad=True) == "this Paddle has no flash_attn_unpadded"
+
+
+def test_tokens_are_packed_on_gpus_only_if_asked(tmp_path):
+    assert not chosen(tmp_path)[0].unpad
+    assert chosen(tmp_path, unpad="on")[0] == FusedKernels(linear=True, dropout_add=True, attention=True, unpad=True)
 
 
 def test_the_comparisons_are_of_output_and_all_gradients():
