@@ -73,7 +73,7 @@ def test_figures_have_the_names_of_nvidias_benchmark():
     row = figures("4 x 64", "ours, ONNX, INT8", 4, {"seconds": [0.1] * 98 + [0.3, 0.5], "cpu": [0.2] * 100})
     assert row["inference_sequences_per_second"] == pytest.approx(4 / 0.106)
     assert row["sequences_per_cpu_second"] == pytest.approx(20) and row["precision"] == "INT8"
-    assert row["latency_p50_ms"] == row["latency_p90_ms"] == pytest.approx(100) < 290 < row["latency_p99_ms"]
+    assert row["latency_p50_ms"] == row["latency_p90_ms"] == pytest.approx(100) and 290 < row["latency_p99_ms"] < 310
     assert [precision_of(name) for name in (BASE, "a, bfloat16")] == ["float32", "bfloat16"]
 
 
