@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares our training with PaddleNLP's (dygraph) and Hugging Face's (PyTorch) on this CPU: same model, batches, optimizer.
 #
-#     bash scripts/benchmark_training.sh [--model bert-base-uncased --batch-size 8 --steps 6]
+#     bash scripts/benchmark_training.sh [--threads 1 2 --profile]
 #
 # Arguments go to tests/benchmarks/compare_training.py (--help lists them). Settings are environment variables:
 #   BERT_TORCH_VENV   PyTorch's own environment, made if it is missing (.venv-torch)
