@@ -237,15 +237,16 @@ class QuestionAnsweringObjective(Objective):
 
     def loss(self, feed, outputs):
         starts, ends = feed["start_positions"], feed["end_positions"]
-        start_logits, end_logits = (self._without_padding(feed, outputs[name]) for name in outputs)
+        bias = self._padding_bias(feed)  # no padding is an answer: the loss does not depend on it
+        start_logits, end_logits = (outputs[name] + bias for name in ("start_logits", "end_logits"))
         ones = paddle.ones_like(starts).astype("float32")
         sums = [weighted_correct(start_logits, starts, ones), weighted_correct(end_logits, ends, ones), ones.sum()]
         return answer_span_loss(start_logits, end_logits, starts, ends), sums
 
-    def _without_padding(self, feed, logits):
-        """Logits [b, s] of which those at padding are out of the question: the loss depends on no padding."""
-        real = feed["attention_mask"] > 0 if self.packing() is None else feed["token_of_place"] != NO_TOKEN
-        return logits + paddle.cast(paddle.logical_not(real), "float32") * MASKED_SCORE
+    def _padding_bias(self, feed):
+        """[b, s], 0 at real tokens."""
+        padding = feed["attention_mask"] == 0 if self.packing() is None else feed["token_of_place"] == NO_TOKEN
+        return paddle.cast(padding, "float32") * MASKED_SCORE
 
     def summarise(self, sums):
         sequences = max(sums["sequences"], 1)

@@ -41,9 +41,16 @@ class Case:
         """Shapes of the largest micro-batch."""
         objective, batch = self.objective(), self.batch_size
         sizes = {1: (batch,), 2: (batch, self.sequence_length)}
+        tokens = (batch * self.sequence_length,)
+        packed = dict.fromkeys(("input_ids", "token_type_ids", "position_ids"), tokens)
+        packed["sequence_offsets"] = (batch + 2,)
         declared = {**objective.encoder_inputs(), **objective.labels}
         return {
-            name: (batch * self.predictions,) if name.startswith("masked_lm_") else sizes[len(shape)]
+            name: (batch * self.predictions,)
+            if name.startswith("masked_lm_")
+            else packed[name]
+            if len(shape) == 1 and name in packed
+            else sizes[len(shape)]
             for name, (shape, _) in declared.items()
             if -1 in shape
         }
@@ -103,6 +110,8 @@ def all_cases() -> dict[str, Case]:
     found["sts-b_large"] = dataclasses.replace(found["mnli_large"], objective_name="SequenceRegressionObjective")
     large = RECIPES["phase1_large"]()
     found["phase1_large_32_nodes"] = pretraining(large, 32 * NUM_RANKS)
+    phase2 = derive(RECIPES["phase2_large"](), **VARIANTS["unpad_fuse_all"])
+    found["phase2_large_unpad_fuse_all"] = pretraining(phase2)
     return found | {f"phase1_large_{name}": pretraining(derive(large, **changes)) for name, changes in VARIANTS.items()}
 
 
@@ -114,6 +123,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fuse_dropout_add": dict(fuse_dropout_add="on"),
     "fuse_attention": dict(fuse_attention="on"),
     "fuse_all": dict(fuse_linear="on", fuse_dropout_add="on", fuse_attention="on"),
+    "unpad_fuse_all": dict(unpad="on", fuse_linear="on", fuse_dropout_add="on", fuse_attention="on"),
 }
 
 

@@ -65,6 +65,11 @@ def _complete(operator, block, values: dict[str, list[int]]) -> None:
         batch, length, heads, _ = shape_of(operator.input("q")[0])
         block._find_var_recursive(operator.output("softmax_lse")[0]).desc.set_shape([batch, heads, length])
         block._find_var_recursive(operator.output("softmax")[0]).desc.set_shape([0])
+    elif operator.type == "flash_attn_unpadded":
+        heads, sequences = shape_of(operator.input("q")[0])[1], shape_of(operator.input("cu_seqlens_q")[0])[0] - 1
+        normalisers = [sequences, heads, operator.attr("max_seqlen_q")]
+        block._find_var_recursive(operator.output("softmax_lse")[0]).desc.set_shape(normalisers)
+        block._find_var_recursive(operator.output("softmax")[0]).desc.set_shape([0])
     elif operator.type == "slice" and operator.input("Input")[0] in values:
         start, end = operator.attr("starts")[0], operator.attr("ends")[0]
         values[operator.output("Out")[0]] = values[operator.input("Input")[0]][start:end]

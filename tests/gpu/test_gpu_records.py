@@ -69,7 +69,7 @@ def test_accumulated_gradients_are_one_buffer_and_nothing_waits_for_the_host(nam
 def test_what_a_micro_step_is_fed_is_small(name):
     inputs = {key: text for key, text in facts(name)["inputs"].items() if key != "bytes"}
     assert not [key for key, text in inputs.items() if text.endswith("64")]
-    assert {inputs[key].split()[-1] for key in ("token_type_ids", "attention_mask")} == {"uint8"}
+    assert {inputs[key].split()[-1] for key in inputs.keys() & {"token_type_ids", "attention_mask"}} == {"uint8"}
 
 
 @pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].precision.amp])
@@ -96,7 +96,17 @@ def test_evaluation_and_prediction_compute_as_the_training(name):
     forward = found["evaluation" if case.predictions else "prediction"]
     types = {key.split()[1] for key in forward if key.split()[0] in ("matmul_v2", "fused_gemm_epilogue", "flash_attn")}
     assert types == {case.precision.amp_dtype if case.precision.amp else "float32"}
-    assert forward.get("flash_attn float16", 0) == (24 if case.kernels.attention else 0)
+    attention = "flash_attn_unpadded float16" if case.kernels.unpad else "flash_attn float16"
+    assert forward.get(attention, 0) == (24 if case.kernels.attention else 0)
+
+
+@pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].kernels.unpad])
+def test_packed_tokens_have_no_scores(name):
+    """Nothing of length x length: neither scores nor a mask for them."""
+    found = facts(name)
+    assert found["fused operators"]["flash_attn_unpadded"] == found["fused operators"]["flash_attn_unpadded_grad"] == 24
+    assert not [key for part in ("forward", "backward") for key in found[part] if key.split()[0] == "softmax"]
+    assert not {"attention_mask"} & found["inputs"].keys() and "transpose2 float16" not in found["forward"]
 
 
 @pytest.mark.parametrize("name", HOLDERS)

@@ -22,8 +22,11 @@ def kernel_checks() -> list[Check]:
         Check("kernels", "a kernel for every operator of the programs", kernels, {"gpu": 400, "cpu": 15}),
     ]
     for dtype in ("float16", "bfloat16"):
-        name, title = f"fused-kernels-{dtype}", f"fused kernels against plain operators, {dtype}"
-        found.append(Check(name, title, partial(fused_kernels, dtype), {"gpu": 30, "cpu": 10}, partial(_unable, dtype)))
+        for unpad in (False, True):
+            name = f"fused-kernels-{dtype}" + ("-packed" if unpad else "")
+            title = f"fused kernels against plain operators, {dtype}" + (", packed tokens" if unpad else "")
+            run = partial(fused_kernels, dtype, unpad)
+            found.append(Check(name, title, run, {"gpu": 30, "cpu": 10}, partial(_unable, dtype)))
     return found
 
 
@@ -93,13 +96,14 @@ def judge_kernels(missing: dict[str, dict[str, list[str]]], different: list[str]
     return Verdict(text + (f"; not as recorded: {', '.join(different)}" if different else ""), figures)
 
 
-def fused_kernels(dtype: str, bench: Bench) -> Verdict:
+def fused_kernels(dtype: str, unpad: bool, bench: Bench) -> Verdict:
     """The self-test that every run in mixed precision begins with, with the sizes of BERT-large."""
     request = {
         "model": BUILT_IN_MODELS["bert-large-uncased"].model_dump(),
         "amp_dtype": dtype,
         "compare": list(FUSED_KERNELS),
         "look_at_card": [],
+        "unpad": unpad,
     }
     output = bench.run([sys.executable, "-m", "bert.training.kernel_self_test", json.dumps(request)], TIMEOUT_SECONDS)
     return judge_fused_kernels(json_in(output), bench.machine)

@@ -21,11 +21,16 @@ EVALUATED = 0.01
 DROPOUT = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
 FLOAT16, BFLOAT16 = dict(amp=True), dict(amp=True, amp_dtype="bfloat16")
 KINDS: dict[str, tuple[str, dict]] = {
-    "fp32": ("float32", {}),
+    "fp32": ("float32", dict(unpad="off")),
+    "packed": ("float32, packed tokens", dict(unpad="on")),
     "amp": ("mixed precision, float16", FLOAT16),
     "bfloat16": ("mixed precision, bfloat16", BFLOAT16),
     "pure-fp16": ("parameters in float16 (O2)", dict(amp=True, use_pure_fp16=True)),
     "fused": ("float16 with all fused kernels and dropout", {**FLOAT16, **FUSED, **DROPOUT}),
+    "packed-fused": (
+        "float16, packed tokens with all fused kernels and dropout",
+        {**FLOAT16, **FUSED, **DROPOUT, "unpad": "on"},
+    ),
     "fused-bfloat16": ("bfloat16 with all fused kernels and dropout", {**BFLOAT16, **FUSED, **DROPOUT}),
     "pure-fp16-fused": (
         "O2 with all fused kernels and dropout",
