@@ -44,7 +44,10 @@ def missing_kernels(program: static.Program, device: str) -> list[str]:
 
 def _problem(operator, block, device: str) -> str:
     place = "cpu" if operator.has_attr("op_device") and operator.attr("op_device") == "cpu" else device
-    registered = {dtype for where, dtype in registered_kernels(operator.type) if where == place}
+    places = {place}
+    if place == "cpu" and operator.has_attr("use_mkldnn") and operator.attr("use_mkldnn"):
+        places.add("onednn")  # the plain kernels serve the types that oneDNN lacks
+    registered = {dtype for where, dtype in registered_kernels(operator.type) if where in places}
     if not registered:
         return f"{operator.type}: no kernel on {place}"
     if operator.type in OF_ANY_TYPE:
