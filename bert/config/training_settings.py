@@ -218,8 +218,8 @@ class HardwareSettings(Settings):
     )
     unpad: Switch = Field(
         "auto",
-        description="compute real tokens only, no padding; same parameters and results. auto: on CPU; on a GPU "
-        "FlashAttention reads the lengths (--fuse-attention), which nobody has run yet",
+        description="compute real tokens only, no padding; same parameters and results. auto: on on CPU, off on GPUs; "
+        "on: on a GPU FlashAttention reads the lengths (--fuse-attention), which nobody has run yet",
     )
     peak_tflops: float | None = Field(
         None, gt=0, description="peak TFLOP/s of one device, for model FLOPs utilisation; none: known or measured"

@@ -120,10 +120,15 @@ class ResumableFile:
     def _read_state(self) -> dict[str, Any] | None:
         try:
             state = json.loads(self._state_file.read_bytes())
-            is_ours = state["key"] == self._key and state["bytes"] <= os.path.getsize(self.partial)
+            is_ours, is_whole = state["key"] == self._key, state["bytes"] <= os.path.getsize(self.partial)
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return state if is_ours else None
+        if is_whole and not is_ours:
+            raise ValueError(
+                f"{self.partial}: holds the results of another command (other inputs, model or flags) that was "
+                "interrupted; continue that one, name another --output, or remove the file"
+            )
+        return state if is_whole else None
 
     def save(self, position: Mapping[str, Any]) -> None:
         """Record that the results up to a position are written; at most every five seconds."""

@@ -47,7 +47,7 @@ def main(words: Sequence[str]) -> int:
             raise ValueError(
                 f"seeds={arguments.seeds} must be at least 1, first_seed={arguments.first_seed} at least 0"
             )
-        folder = arguments.output_dir or Path("results/seeds") / arguments.recipe
+        folder = arguments.output_dir or Path("results/seeds") / Path(arguments.recipe).stem
         require_writable(folder)
         record = _read_record(folder, {"task": task, "config": arguments.recipe, "flags": rest})
     numbers = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
@@ -84,6 +84,7 @@ def report(folder: Path, numbers: list[int], record: dict[str, Any]) -> list[str
     seconds = sum(record["seconds"].get(str(number), 0) for number in numbers)
     command = " ".join(["bash scripts/run_seeds.sh", record["config"], f"--seeds {len(numbers)}"])
     command += f" --first-seed {numbers[0]}" if numbers[0] != 1 else ""
+    command += f" --task {record['task']} --output-dir {shlex.quote(str(folder))}"
     command += f" {shlex.join(record['flags'])}" if record["flags"] else ""
     lines = [f"{record['config']}: {len(numbers)} seeds in {spoken_duration(seconds)}; `{command}`", ""]
     lines += ["| metric | mean | standard deviation | lowest | highest | seeds |", "|---|---|---|---|---|---|"]
@@ -130,6 +131,9 @@ def _task_of(recipe: str, task: str | None) -> str:
     known = [name for name, recipes in _RECIPES.items() if recipe in recipes and task in (None, name)]
     if task is not None and not known:  # a file of settings
         known = [task] if Path(recipe).exists() else []
+    if not known and Path(recipe).suffix in (".yaml", ".yml", ".json"):
+        rule = "does not exist" if not Path(recipe).exists() else "needs --task, which says whose settings they are"
+        raise ValueError(f"CONFIG={recipe} {rule}; give a file of settings with --task, or the name of a recipe")
     if not known:
         names = "; ".join(f"{name}: {', '.join(recipes)}" for name, recipes in _RECIPES.items())
         raise ValueError(f"CONFIG={recipe} must be a recipe, or a file of settings with --task. Recipes of {names}")
@@ -144,8 +148,8 @@ def _parser() -> HelpParser:
         epilog="Further flags are those of the recipe's own launcher, for example --from-pretrained-params.",
     )
     parser.add_argument("recipe", metavar="CONFIG", help="a recipe of any task, or a file of settings with --task")
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
-    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default: 5)")
+    parser.add_argument("--first-seed", type=int, default=1, help="the others follow it (default: 1)")
     parser.add_argument("--task", choices=tuple(_RECIPES), help="where several have a recipe of that name")
     parser.add_argument("--output-dir", type=Path, help="default: results/seeds/CONFIG")
     return parser

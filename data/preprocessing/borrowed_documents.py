@@ -127,11 +127,18 @@ def _documents_at(path: str, start: int, stop: int, *, at_line_start: bool) -> l
         lines = file.read(stop - start).split(b"\n")
     first, *others = (line.decode("utf-8", errors="ignore") for line in lines)
     texts = [_without_id(first) if at_line_start else _without_first_word(first), *map(_without_id, others)]
+    texts[-1] = _without_last_word(texts[-1])  # "" if the bytes end with a line
     return [text for text in texts if text.strip()]
 
 
 def _without_id(line: str) -> str:
     return "".join(line.lstrip().split(None, 1)[1:])
+
+
+def _without_last_word(text: str) -> str:
+    """Text that may end inside a word, up to the word before."""
+    rest, _, word = text.rpartition(" ")
+    return rest if len(word) <= _LONGEST_WORD else text
 
 
 def _without_first_word(text: str) -> str:

@@ -277,7 +277,7 @@ def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folder
     assert (tmp_path / name).read_bytes() == whole and not list(tmp_path.glob("*.partial*"))
 
 
-def test_a_partial_file_of_another_command_or_input_is_not_continued(folders, tmp_path, capsys, monkeypatch):
+def test_a_partial_file_of_another_command_or_input_is_kept_and_refused(folders, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(streaming, "_WINDOW_LINES", 2)
     monkeypatch.setattr(results, "_SECONDS_BETWEEN_SAVES", 0.0)
     (tmp_path / "in.txt").write_text("word1\nword2\nword3\nword4\nword5\n")
@@ -286,8 +286,13 @@ def test_a_partial_file_of_another_command_or_input_is_not_continued(folders, tm
         broken.setattr(streaming, "_finished", Interrupting(2))
         run(capsys, *arguments, code=75)
     (tmp_path / "in.txt").write_text("word6\nword7\n")
-    _, err = run(capsys, *arguments)
-    assert "continuing" not in err
+    (partial,) = tmp_path.glob("*.partial")
+    kept = partial.read_bytes()
+    with pytest.raises(SystemExit):
+        run_predict.main([str(argument) for argument in arguments])
+    assert "holds the results of another command" in capsys.readouterr().err and partial.read_bytes() == kept
+    partial.unlink()
+    run(capsys, *arguments)
     assert [record["text"] for record in records((tmp_path / "out.jsonl").read_text())] == ["word6", "word7"]
 
 

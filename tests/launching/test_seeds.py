@@ -90,6 +90,7 @@ def test_flags_go_to_every_run_and_may_not_change(start, tmp_path):
         (["quickstart", "--seed", "4"], "--seed is set for each seed"),
         (["quickstart", "--seeds", "0"], "seeds=0 must be at least 1"),
         (["quickstart", "--task", "squad"], "CONFIG=quickstart must be a recipe"),
+        (["missing.yaml", "--task", "squad"], "CONFIG=missing.yaml does not exist"),
     ],
 )
 def test_refusals(tmp_path, monkeypatch, words, rule):
