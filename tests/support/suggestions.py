@@ -13,6 +13,7 @@ from pathlib import Path
 # On a line of its own behind spaces, or behind a colon and two spaces; three spaces or a comment end it.
 _SUGGESTION = re.compile(r"(?:^ +|:  )((?:bash \S*scripts/|\S*python\S* |\S*visualdl ).*?)(?:   .*)?$", re.M)
 SENTENCES = "The function returns the [MASK] of the list.\nUse this to open the [MASK].\n"
+PAIRS = "Where is the list?\tThe function returns the list to the caller.\n"
 _PORT = "8137"
 
 
@@ -75,6 +76,8 @@ def try_one(line: str, folder: Path) -> str:
     if "run_pretraining.sh" in line and not line.endswith(("--dry-run", "--help")):
         line += " --dry-run"
     code, output = finished(start(line, folder, subprocess.PIPE), SENTENCES)
+    if code == 2 and "separated by a tab" in output:  # a model of pairs says how they are given
+        code, output = finished(start(line, folder, subprocess.PIPE), PAIRS)
     assert code == 0 and "Traceback" not in output, f"{line}\n{output}"
     return output
 
