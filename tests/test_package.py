@@ -191,7 +191,8 @@ def test_the_doctor_knows_the_requirements(installed, user):
 def test_the_tested_versions_satisfy_the_package(installed):
     (site,) = (installed / "env/lib").glob("*/site-packages")
     (found,) = importlib.metadata.distributions(name="bert-on-paddle", path=[str(site)])
-    wanted = {item.name: item for item in map(Requirement, found.requires or [])}
+    all_wanted = map(Requirement, found.requires or [])  # some of other versions of Python
+    wanted = {item.name: item for item in all_wanted if item.marker is None or item.marker.evaluate({"extra": ""})}
     tested = pins(REPOSITORY / "requirements.txt")
     assert wanted.keys() == tested.keys()
     for name, version in tested.items():

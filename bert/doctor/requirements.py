@@ -54,6 +54,8 @@ def unmet_by_installation(distribution: str = "bert-on-paddle") -> list[str] | N
 
     lines = []
     for requirement in map(Requirement, ranges):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue  # of another version of Python
         try:
             installed = importlib.metadata.version(requirement.name)
         except importlib.metadata.PackageNotFoundError:
