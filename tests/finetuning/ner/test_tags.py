@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from seqeval.metrics import classification_report
-from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
 from bert.finetuning.ner.tags import (
     SCHEMES,
@@ -16,6 +14,10 @@ from bert.finetuning.ner.tags import (
     split_tag,
     write_tags,
 )
+
+pytest.importorskip("seqeval", reason="not among the packages for tests on Paddle 3")
+from seqeval.metrics import classification_report  # noqa: E402
+from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support  # noqa: E402
 
 TYPES = ("LOC", "PER", "x-y")
 ALL_TAGS = ("O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in TYPES))
