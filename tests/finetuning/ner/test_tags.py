@@ -16,8 +16,8 @@ from bert.finetuning.ner.tags import (
 )
 
 pytest.importorskip("seqeval", reason="not among the packages for tests on Paddle 3")
-from seqeval.metrics import classification_report  # noqa: E402
-from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support  # noqa: E402
+from seqeval.metrics import classification_report
+from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
 TYPES = ("LOC", "PER", "x-y")
 ALL_TAGS = ("O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in TYPES))
