@@ -7,6 +7,7 @@ one after the other, so that no token-wise work is done on padding.
 import math
 
 from bert.config.architecture import FusedKernels
+from bert.runtime.operator_editing import BlockEditor
 from bert.runtime.paddle_api import nn, paddle, static
 from bert.samples.packing import CONTEXT_ROWS, NO_TOKEN, Packing
 
@@ -184,44 +185,29 @@ def gather_gradients_of_gathers(main: static.Program) -> None:
     Paddle clears memory and adds row by row instead (0.8 ms against 0.3), once for each group, and adds the sums. It
     cannot know that no row was gathered twice, but from padding, whose gradients are 0.
     """
-    block = main.global_block()
+    editor = BlockEditor(main)
     found: dict[str, list] = {}
-    for operator in reversed(block.ops):  # backward has the last group first
-        if operator.type == "gather_nd_grad":
-            found.setdefault(operator.input("X")[0], []).append(operator)
+    for operator in reversed(editor.operators("gather_nd_grad")):  # backward has the last group first
+        found.setdefault(operator.input("X")[0], []).append(operator)
     for operators in found.values():
-        _gather_gradient(block, operators)
-    block._sync_with_cpp()
+        _gather_gradient(editor, operators)
+    editor.finish()
 
 
-def _gather_gradient(block, operators: list) -> None:
+def _gather_gradient(editor: BlockEditor, operators: list) -> None:
     """Replace the gradients of one tensor's gathers, one for each group, and the operator that adds them."""
     parts = {operator.output("X@GRAD")[0] for operator in operators}
-    added = [op for op in block.ops if op.type == "sum" and len(parts) > 1 and set(op.input("X")) == parts]
+    added = [op for op in editor.operators("sum") if len(parts) > 1 and set(op.input("X")) == parts]
     last = added[0] if added else operators[0]
-    gradient, role, index = last.output_arg_names[0], last.attr("op_role"), block.ops.index(last) + 1
     rows = []
-
-    def insert(kind: str, inputs: dict, outputs: dict, **attributes) -> None:
-        nonlocal index
-        block._insert_op_without_sync(
-            index, type=kind, inputs=inputs, outputs=outputs, attrs={**attributes, "op_role": role}
-        )
-        index += 1
-
-    def variable(name: str, like: str, shape: list[int]):
-        return block.create_var(name=name, dtype=block.var(like).dtype, shape=shape, stop_gradient=True)
-
     for operator in operators:
         (upstream,) = operator.input("Out@GRAD")
-        size = block.var(upstream).shape[-1]
-        rows.append(variable(f"{upstream}.rows", upstream, [-1, size]))
-        unused = variable(f"{upstream}.shape", upstream, [0])
-        insert("reshape2", {"X": [upstream]}, {"Out": [rows[-1]], "XShape": [unused]}, shape=[-1, size])
+        rows.append(editor.reshape(last, upstream, [-1, editor.shape(upstream)[-1]])[0])
     if len(rows) > 1:
-        joined = variable(f"{gradient}.rows", gradient, [-1, rows[0].shape[-1]])
-        insert("concat", {"X": rows}, {"Out": [joined]}, axis=0)
+        joined = editor.temporary("rows", editor.shape(rows[0]), editor.block.var(rows[0]).dtype)
+        editor.insert_before(last, "concat", {"X": rows}, {"Out": joined}, axis=0)
         rows = [joined]
-    insert("gather", {"X": rows, "Index": [CONTEXT_ROWS]}, {"Out": [gradient]})
+    gradient = {"Out": last.output_arg_names[0]}
+    editor.insert_before(last, "gather", {"X": rows, "Index": CONTEXT_ROWS}, gradient)
     for operator in (*operators, *added):
-        block._remove_op(block.ops.index(operator), sync=False)
+        editor.remove(operator)

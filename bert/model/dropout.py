@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from bert.randomness import stream_key
+from bert.runtime.operator_editing import BlockEditor
 from bert.runtime.paddle_api import paddle, static
 
 Shape = tuple[int, ...]  # -1: known when the program runs
@@ -98,57 +99,52 @@ def dropout_of(main: static.Program, rates: Iterable[float], device: str) -> Dro
 
 def take_masks_from_host(main: static.Program) -> tuple[MaskPool, ...]:
     """Replace the dropout operators of a program with backward by operators that read masks from the scope."""
-    block = main.global_block()
-    gradients = {op.input("Mask")[0]: op for op in block.ops if op.type == "dropout_grad"}
+    editor = BlockEditor(main)
+    gradients = {op.input("Mask")[0]: op for op in editor.operators("dropout_grad")}
     pools: dict[float, MaskPool] = {}
     starts: dict[float, str] = {}  # the first unread element of each pool
-    for dropout in [op for op in block.ops if op.type == "dropout" and op.output("Mask")[0] in gradients]:
+    for dropout in [op for op in editor.operators("dropout") if op.output("Mask")[0] in gradients]:
         rate = dropout.attr("dropout_prob")
         if rate not in pools:
             pools[rate] = MaskPool(f"dropout_masks_{len(pools)}", rate, [])
-            starts[rate] = _declare(block, pools[rate].variable)
-        pools[rate].places.append(tuple(block.var(dropout.input("X")[0]).shape))
+            starts[rate] = _declare(editor, pools[rate].variable)
+        pools[rate].places.append(tuple(editor.shape(dropout.input("X")[0])))
         gradient = gradients[dropout.output("Mask")[0]]
-        starts[rate] = _take_mask(block, dropout, gradient, pools[rate].variable, starts[rate])
-    block._sync_with_cpp()
+        starts[rate] = _take_mask(editor, dropout, gradient, pools[rate].variable, starts[rate])
+    editor.finish()
     return tuple(pools.values())
 
 
-def _declare(block, pool: str) -> str:
+def _declare(editor: BlockEditor, pool: str) -> str:
     """Declare a pool -> the variable of its first unread element, int64 [1]."""
-    block.create_var(name=pool, shape=[-1], dtype="uint8", persistable=True, stop_gradient=True)
-    start = block.create_var(name=f"{pool}.start", shape=[1], dtype="int64", stop_gradient=True)
-    attributes = {"shape": [1], "value": 0.0, "dtype": start.dtype}
-    block._insert_op_without_sync(0, type="fill_constant", outputs={"Out": [start]}, attrs=attributes)
-    return start.name
+    editor.block.create_var(name=pool, shape=[-1], dtype="uint8", persistable=True, stop_gradient=True)
+    start = editor.temporary("start", [1], paddle.int64)
+    attributes = {"shape": [1], "value": 0.0, "dtype": int(paddle.int64)}
+    editor.insert_before(editor.block.ops[0], "fill_constant", {}, {"Out": start}, **attributes)
+    return start
 
 
-def _take_mask(block, dropout, gradient, pool: str, start: str) -> str:
+def _take_mask(editor: BlockEditor, dropout, gradient, pool: str, start: str) -> str:
     """Make `dropout` multiply by the pool's next elements -> the variable of the first element after them."""
-    x, mask = (block.var(name) for name in (dropout.input("X")[0], dropout.output("Mask")[0]))
+    x, mask = dropout.input("X")[0], dropout.output("Mask")[0]
     out, role = dropout.output("Out")[0], dropout.attr("op_role")
+    rank = len(editor.shape(x))
 
-    def variable(kind: str, dtype: str, shape: list[int]):
-        return block.create_var(name=f"{mask.name}.{kind}", dtype=dtype, shape=shape, stop_gradient=True)
+    def insert(kind: str, inputs: dict, made: tuple[str, list[int], str], **attributes) -> str:
+        name = editor.temporary(*made)
+        editor.insert_before(dropout, kind, inputs, {"Out": name}, **attributes)
+        return name
 
-    count, end = variable("count", "int64", []), variable("end", "int64", [1])
-    taken, shape = variable("taken", "uint8", [-1]), variable("shape", "int32", [len(x.shape)])
-    unused = variable("unused", "uint8", [0, -1])
-    whole = {"axes": [0], "starts": [-1], "ends": [-1], "infer_flags": [-1], "decrease_axis": []}
-    operators: tuple[tuple[str, dict, dict, dict], ...] = (
-        ("size", {"Input": [x]}, {"Out": [count]}, {}),
-        ("elementwise_add", {"X": [start], "Y": [count]}, {"Out": [end]}, {"axis": -1}),
-        ("slice", {"Input": [pool], "StartsTensor": [start], "EndsTensor": [end]}, {"Out": [taken]}, whole),
-        ("shape", {"Input": [x]}, {"Out": [shape]}, {}),
-        # Refuses a mask that is too short.
-        ("reshape2", {"X": [taken], "Shape": [shape]}, {"Out": [mask], "XShape": [unused]}, {"shape": [-1]}),
-    )
-    index = block.ops.index(dropout)
-    for kind, inputs, outputs, attributes in operators:
-        block._insert_op_without_sync(index, type=kind, inputs=inputs, outputs=outputs, attrs=attributes)
-        index += 1
+    count = insert("size", {"Input": x}, ("count", [], "int64"))
+    end = insert("elementwise_add", {"X": start, "Y": count}, ("end", [1], "int64"), axis=-1)
+    ends = {"Input": pool, "StartsTensor": start, "EndsTensor": end}
+    taken = insert("slice", ends, ("taken", [-1], "uint8"), axes=[0], starts=[-1], ends=[-1], infer_flags=[-1])
+    shape = insert("shape", {"Input": x}, ("shape", [rank], "int32"))
+    # Refuses a mask that is too short.
+    outputs = {"Out": mask, "XShape": editor.temporary("unused", [0, -1], "uint8")}
+    editor.insert_before(dropout, "reshape2", {"X": taken, "Shape": shape}, outputs, shape=[-1])
     dropout.desc.copy_from(gradient.desc)
-    dropout.desc.set_input("Out@GRAD", [x.name])
+    dropout.desc.set_input("Out@GRAD", [x])
     dropout.desc.set_output("X@GRAD", [out])
     dropout._set_attr("op_role", role)
-    return end.name
+    return end

@@ -63,10 +63,7 @@ class _Casts:
         if len(shape) == 2:
             return copy
         if name not in self._matrices:
-            made = self._editor.temporary("matrix", [-1, shape[-1]], paddle.bfloat16)
-            outputs = {"Out": made, "XShape": self._editor.temporary("shape", [0, *shape])}
-            self._editor.insert_before(operator, "reshape2", {"X": copy}, outputs, shape=[-1, shape[-1]])
-            self._matrices[name] = made
+            self._matrices[name], _ = self._editor.reshape(operator, copy, [-1, shape[-1]])
         return self._matrices[name]
 
     def forget(self, names: list[str]) -> None:

@@ -59,10 +59,7 @@ def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -
     vocabulary = editor.shape(logits)[1]
 
     def insert(kind: str, inputs: dict, out: str, **attributes: Any) -> str:
-        outputs = {"Out": out}
-        if kind == "reshape2":
-            outputs["XShape"] = editor.temporary("shape", [0, *editor.shape(inputs["X"])])
-        editor.insert_before(operator, kind, inputs, outputs, **attributes)
+        editor.insert_before(operator, kind, inputs, {"Out": out}, **attributes)
         return out
 
     def rows(kind: str) -> str:
@@ -70,12 +67,10 @@ def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -
 
     def scaled_rows(values: str, scale: str, bias: str, out: str) -> None:
         """out = values * scale[:, None] + bias[:, None], all tables [n, vocabulary]."""
-        table = insert(
-            "reshape2", {"X": values}, editor.temporary("table", [1, -1, vocabulary]), shape=[1, -1, vocabulary]
-        )
+        table, _ = editor.reshape(operator, values, [1, -1, vocabulary])
         result = editor.temporary("table", [1, -1, vocabulary])
         insert("affine_channel", {"X": table, "Scale": scale, "Bias": bias}, result, data_layout="NCHW")
-        insert("reshape2", {"X": result}, out, shape=[-1, vocabulary])
+        editor.reshape(operator, result, [-1, vocabulary], out)
 
     maximum = _largest(editor, operator, logits, largest)
     ones = insert("fill_any_like", {"X": maximum}, rows("ones"), value=1.0, dtype=-1)
@@ -90,7 +85,7 @@ def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -
     total = insert("matmul_v2", {"X": powers, "Y": columns}, rows("total"), trans_x=False, trans_y=False)
     scaled_rows(powers, insert("reciprocal", {"X": total}, rows("inverse")), zeros, softmax)
     logarithm = insert("log", {"X": total}, rows("logarithm"))
-    column = insert("reshape2", {"X": logarithm}, editor.temporary("column", [-1, 1]), shape=[-1, 1])
+    column, _ = editor.reshape(operator, logarithm, [-1, 1])
     editor.replace(operator, "elementwise_sub", {"X": column, "Y": chosen}, {"Out": loss}, axis=-1)
 
 
@@ -98,11 +93,9 @@ def _replace_comparison(editor: BlockEditor, arg_max: Any, comparison: Any, larg
     """arg-max == label becomes logits[label] >= largest: the same but for rows with several largest logits."""
     logits, labels = arg_max.input("X")[0], comparison.input("Y")[0]
     maximum = _largest(editor, arg_max, logits, largest)
-    column, shape = editor.temporary("labels", [-1, 1], paddle.int64), editor.temporary("shape", [0, -1], paddle.int64)
-    editor.insert_before(comparison, "reshape2", {"X": labels}, {"Out": column, "XShape": shape}, shape=[-1, 1])
+    column, _ = editor.reshape(comparison, labels, [-1, 1])
     chosen = _chosen(editor, comparison, logits, column)
-    row, unused = editor.temporary("chosen", [-1]), editor.temporary("shape", [0, -1, 1])
-    editor.insert_before(comparison, "reshape2", {"X": chosen}, {"Out": row, "XShape": unused}, shape=[-1])
+    row, _ = editor.reshape(comparison, chosen, [-1])
     outputs = {"Out": comparison.output("Out")[0]}
     editor.replace(comparison, "greater_equal", {"X": row, "Y": maximum}, outputs, axis=-1)
     editor.remove(arg_max)

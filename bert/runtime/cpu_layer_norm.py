@@ -36,20 +36,14 @@ def _replace(editor: BlockEditor, operator: Any) -> None:
         editor.insert_before(operator, kind, inputs, {out: made}, **attributes)
         return made
 
-    def reshape(source: str, size: list[int], result: str = "") -> tuple[str, str]:
-        """The reshaped variable and that of the old shape; memory is shared if nobody else reads `source` later."""
-        made, old = result or editor.temporary("reshaped", size), editor.temporary("shape", [0, *editor.shape(source)])
-        editor.insert_before(operator, "reshape2", {"X": source}, {"Out": made, "XShape": old}, shape=size)
-        return made, old
-
     def sum_over_rows(values: str, result: str) -> None:
         total = insert("matmul_v2", {"X": ones, "Y": values}, "total", [1, hidden], trans_x=False, trans_y=False)
-        reshape(total, [hidden], result)
+        editor.reshape(operator, total, [hidden], result)
 
     table = [1, -1, hidden]  # rows as the channels of one image
-    values, original = reshape(x, table)
-    gradients, _ = reshape(gradient, table)
-    mean, variance = (reshape(name, [-1])[0] for name in (mean, variance))  # oneDNN's are [b, s]
+    values, original = editor.reshape(operator, x, table)
+    gradients, _ = editor.reshape(operator, gradient, table)
+    mean, variance = (editor.reshape(operator, name, [-1])[0] for name in (mean, variance))  # oneDNN's are [b, s]
     shifted = insert("scale", {"X": variance}, "variance", [-1], scale=1.0, bias=float(epsilon))
     inverse = insert("rsqrt", {"X": shifted}, "inverse_deviation", [-1])
     product = insert("elementwise_mul", {"X": mean, "Y": inverse}, "product", [-1], axis=-1)

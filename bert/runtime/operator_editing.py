@@ -32,7 +32,7 @@ class BlockEditor:
 
     def temporary(self, kind: str, shape: Sequence[int], dtype: Any = "float32") -> str:
         """Declare a variable of one run -> its name."""
-        while self.block.has_var(name := f"cpu_kernels.{self._made}.{kind}"):
+        while self.block.has_var(name := f"edited.{self._made}.{kind}"):
             self._made += 1
         self.block.create_var(name=name, shape=list(shape), dtype=dtype, stop_gradient=True)
         return name
@@ -45,6 +45,17 @@ class BlockEditor:
         made = framework.Operator(self.block, description)
         self.block.ops.insert(index, made)
         return made
+
+    def reshape(self, operator: Any, source: str, shape: Sequence[int], out: str | None = None) -> tuple[str, str]:
+        """Insert a reshape before `operator` -> the reshaped variable, by default a new one, and that of the old shape.
+
+        They share memory if nothing else reads `source` later.
+        """
+        dtype = self.block.var(source).dtype
+        made = out or self.temporary("reshaped", shape, dtype)
+        old = self.temporary("shape", [0, *self.shape(source)], dtype)
+        self.insert_before(operator, "reshape2", {"X": source}, {"Out": made, "XShape": old}, shape=list(shape))
+        return made, old
 
     def replace(self, operator: Any, kind: str, inputs: Names, outputs: Names, **attributes: Any) -> None:
         """Make `operator` one of another type at the same place."""
