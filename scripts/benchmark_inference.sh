@@ -13,12 +13,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/setup.sh
 
 find_python requirements-test.txt
-venv=${BERT_TORCH_VENV:-.venv-torch}
-if [[ ! -e "$venv/.complete-inference" ]]; then
-  echo "Installing PyTorch, transformers and ONNX Runtime into $venv (once, some minutes)" >&2
-  "$PYTHON" -m venv "$venv"
-  "$venv/bin/pip" install --quiet ${BERT_TORCH_WHEELS:+--find-links "${BERT_TORCH_WHEELS}"} \
-    -r tests/benchmarks/requirements-inference.txt
-  touch "$venv/.complete-inference"
-fi
-exec "$PYTHON" -m tests.benchmarks.inference --torch-python "$venv/bin/python" "$@"
+find_torch inference
+exec "${PYTHON}" -m tests.benchmarks.inference --torch-python "${TORCH_PYTHON}" "$@"

@@ -116,17 +116,18 @@ launch() {
   exec "${PYTHON}" -m bert.launching "$@"
 }
 
-# Sets TORCH_PYTHON to an interpreter with PyTorch and transformers, for comparisons: BERT_TORCH_VENV (default:
-# .venv-torch), made if it is missing; BERT_TORCH_WHEELS is a folder with wheels, searched before the package index.
+# `find_torch [NAME]` sets TORCH_PYTHON to an interpreter with PyTorch, transformers and the packages of a comparison
+# (tests/benchmarks/requirements-NAME.txt, default: torch): BERT_TORCH_VENV (default: .venv-torch), made if it is
+# missing; BERT_TORCH_WHEELS is a folder with wheels, searched before the package index.
 find_torch() {
-  local venv="${BERT_TORCH_VENV:-${REPOSITORY}/.venv-torch}"
+  local name="${1:-torch}" venv="${BERT_TORCH_VENV:-${REPOSITORY}/.venv-torch}"
   export TORCH_PYTHON="${venv}/bin/python"
-  [[ ! -e "${venv}/.complete" ]] || return 0
-  echo "Installing PyTorch and transformers into ${venv} (once, some minutes)" >&2
+  [[ ! -e "${venv}/.complete-${name}" ]] || return 0
+  echo "Installing PyTorch and what a comparison with it needs into ${venv} (once, some minutes)" >&2
   "${PYTHON}" -m venv "${venv}"
   "${venv}/bin/pip" install --quiet ${BERT_TORCH_WHEELS:+--find-links "${BERT_TORCH_WHEELS}"} \
-    -r "${REPOSITORY}/tests/benchmarks/requirements-torch.txt"
-  touch "${venv}/.complete"
+    -r "${REPOSITORY}/tests/benchmarks/requirements-${name}.txt"
+  touch "${venv}/.complete-${name}"
 }
 
 set_up() {

@@ -16,7 +16,7 @@ from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.writing import Model
 from bert.inference import triton
 from bert.inference.onnx_graph import onnx_package, write_onnx
-from bert.inference.quantization import onnxruntime_package, to_float16, to_int8
+from bert.inference.quantization import to_float16, to_int8
 from bert.inference.samples import Sample, Texts, random_sample, read_texts, sample_of_texts
 from bert.inference.serving import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, ONNX_FILE, PRECISIONS, outputs_of
 
@@ -244,7 +244,7 @@ def _write_triton(folder: Path, model: Model, prepared: Prepared) -> dict[str, A
 
 def _check_onnx() -> None:
     onnx_package()
-    onnxruntime_package()
+    onnx_package("onnxruntime", "checks what was exported and ")
 
 
 _SERVED = {

@@ -8,6 +8,7 @@ attention scores are computed on padded sequences. What a classifier of texts do
 all but the first token, is left out. Queries, keys and values are one matrix product.
 """
 
+import importlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -195,19 +196,19 @@ class _Graph(_Nodes):
         return self.node("Reshape", self.padded(x), self.node("Concat", self.shape, self.integers(width), axis=0))
 
 
-def onnx_package() -> Any:
-    """The `onnx` package.
+def onnx_package(name: str = "onnx", purpose: str = "") -> Any:
+    """A package that exports to ONNX need; `purpose` is what it does there.
 
     Raises:
         ConversionError: it is not installed.
     """
     try:
-        import onnx
+        return importlib.import_module(name)
     except ImportError:
         raise ConversionError(
-            "--format onnx needs the onnx package, which is not installed; pip install -r requirements-export.txt"
+            f"--format onnx needs the {name} package, which {purpose}is not installed; "
+            "pip install -r requirements-export.txt"
         ) from None
-    return onnx
 
 
 def write_onnx(folder: Path, model: Model) -> None:

@@ -18,22 +18,6 @@ _OPERATORS = ("MatMul",)  # embeddings in INT8 too cost MiniLM 2 to 3 points
 _HEADS = ("classifier", "qa_outputs")  # their few columns cost no time and decide the result
 
 
-def onnxruntime_package() -> Any:
-    """The `onnxruntime` package.
-
-    Raises:
-        ConversionError: it is not installed.
-    """
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ConversionError(
-            "--format onnx needs the onnxruntime package, which checks what was exported and is not installed; "
-            "pip install -r requirements-export.txt"
-        ) from None
-    return onnxruntime
-
-
 def to_float16(source: Path, target: Path) -> None:
     """Weights and arithmetic in float16; inputs and outputs stay as they are."""
     import onnx

@@ -86,10 +86,10 @@ class ResumableFile:
     Whatever ends the block leaves the partial file, but for a ValueError, which the same command would meet again.
 
     Args:
-        key: equal for equal commands on equal inputs: a partial file of another key is overwritten. None: the inputs
+        key: equal for equal commands on equal inputs: a partial file of another key is refused. None: the inputs
             cannot be read again, so that no partial file is left.
     Raises:
-        ValueError: another process writes the file.
+        ValueError: another process writes the file, or a partial file is of another command.
     """
 
     def __init__(

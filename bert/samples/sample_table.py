@@ -176,3 +176,11 @@ def continues_at(positions: np.ndarray, counts: np.ndarray, offsets: np.ndarray)
     continues = np.zeros(offsets[-1], bool)
     continues[np.repeat(offsets[:-1], counts) + positions] = True
     return continues
+
+
+def word_positions(continues: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The inverse of `continues_at`: (positions uint16 [P], their offsets int64 [n + 1]) of the marked tokens."""
+    places = np.flatnonzero(continues)
+    rows = np.searchsorted(offsets, places, side="right") - 1
+    counts = np.bincount(rows, minlength=len(offsets) - 1)
+    return (places - offsets[rows]).astype(np.uint16), offsets_of(counts)

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from bert.arrays.arrow import arrow_array
 from bert.arrays.compiled import SPARE_BYTES, compiled, copied_wide
-from bert.samples.formats.arrow import word_positions
 from bert.samples.formats.shard_checks import WORD_COLUMN
+from bert.samples.sample_table import word_positions
 from bert.tokenization.token_strings import TokenStrings, encode_positions, string_array
 from bert.tokenization.token_table import TokenTable
 from data.preprocessing.pairs import Spans, pair_continues

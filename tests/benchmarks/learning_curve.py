@@ -13,7 +13,6 @@ import argparse
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,6 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from bert import REPOSITORY
 from bert.command_errors import command
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, resolve_config
@@ -30,10 +28,13 @@ from bert.files import write_atomically
 from bert.pretraining.entry import ENTRY
 from bert.samples.loader import PretrainingDataset, PretrainingLoader
 from bert.tokenization.vocabulary import Vocabulary
+from tests.benchmarks.quiet_commands import run
+from tests.benchmarks.training_tasks import make_shards, predictions_of
 
 VOCABULARY_SIZE = 4_096
 LENGTHS = {1: 64, 2: 128}
 RATES = {"Lamb": {1: 6e-3, 2: 4e-3}, "AdamW": {1: 1e-3, 2: 5e-4}}
+_OFFLINE = {"HF_HUB_OFFLINE": "1"}  # of PyTorch's process
 COLUMNS = ("loss", "gradient_norm", "learning_rate")
 
 
@@ -75,10 +76,10 @@ class Comparison:
             "phase": phase,
             "bert_model": "bert",
             "config_file": str(self.folder / "model.json"),
-            "input_dir": str(self.data / f"phase{phase}"),
+            "input_dir": str(self.data / f"shards-{length}"),
             "vocab_file": str(self.data / "vocab.txt"),
             "max_seq_length": length,
-            "max_predictions_per_seq": length * 20 // 128,
+            "max_predictions_per_seq": predictions_of(length),
             "masking": "static",
             "num_workers": 0,
             "global_batch_size": self.batch_size,
@@ -123,7 +124,7 @@ class Comparison:
     def write_initial(self, python: Path) -> None:
         """Write the random weights that both start from, unless they exist: PyTorch's, as a Hugging Face model."""
         if not (self.folder / "initial").exists():
-            _run([python, "-m", "tests.benchmarks.curve_torch", "initial", self.folder])
+            run([python, "-m", "tests.benchmarks.curve_torch", "initial", self.folder], **_OFFLINE)
 
     def run_ours(self, variant: Variant) -> dict[int, list[dict[str, float]]]:
         """Train both phases -> the rows of each; finished ones are read."""
@@ -139,7 +140,7 @@ class Comparison:
                 file.write_text(dump_yaml(resolve_config(settings, ENTRY)), encoding="utf-8")
                 launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node", str(variant.ranks)]
                 launcher += ["--log_dir", str(output / "ranks")]
-                _run([sys.executable, *(launcher if variant.ranks > 1 else ()), "run_pretraining.py", "--config", file])
+                run([sys.executable, *(launcher if variant.ranks > 1 else ()), "run_pretraining.py", "--config", file])
         return {phase: _rows(output / f"phase{phase}/metrics.jsonl") for phase in LENGTHS}
 
     def output(self, variant: Variant) -> Path:
@@ -153,7 +154,7 @@ class Comparison:
         """Train both phases with PyTorch, unless that is done -> the rows of each."""
         result = self.folder / "torch.json"
         if not result.exists():
-            _run([python, "-m", "tests.benchmarks.curve_torch", "train", self.folder])
+            run([python, "-m", "tests.benchmarks.curve_torch", "train", self.folder], **_OFFLINE)
         return {int(phase): rows for phase, rows in json.loads(result.read_text()).items()}
 
     def parameter_difference(self, variant: Variant, phase: int) -> float:
@@ -194,16 +195,6 @@ def _rows(file: Path) -> list[dict[str, float]]:
     return [row for row in rows if "loss" in row]
 
 
-def _run(words: list[Any]) -> None:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(
-        [str(word) for word in words], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        said = (done.stdout + done.stderr)[-3000:]
-        raise ValueError(f"{' '.join(map(str, words))} ended with exit code {done.returncode}: {said}")
-
-
 def differences(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> dict[str, float]:
     """Largest differences over all updates: of the loss in nats, of gradient norm and rate relative to theirs."""
     assert len(ours) == len(theirs), (len(ours), len(theirs))
@@ -215,24 +206,6 @@ def differences(ours: list[dict[str, float]], theirs: list[dict[str, float]]) ->
         "gradient_norm": float((norm / right[:, 1]).max()),
         "learning_rate": float((rate / np.maximum(right[:, 2], 1e-12)).max()),
     }
-
-
-def make_data(folder: Path, megabytes: int) -> None:
-    """Text of this machine, a vocabulary and the shards of both phases, each made once."""
-    corpus, vocabulary = folder / "corpus", folder / "vocab.txt"
-    if not (corpus / "report.json").exists():
-        _module("data.examples.sample_corpus", "--output-dir", corpus, "--max-megabytes", megabytes)
-    source = corpus / "train/source"
-    if not vocabulary.exists():
-        _module("data.train_vocabulary", "--input", source, "--vocab-size", VOCABULARY_SIZE, "--output", vocabulary)
-    for phase, length in LENGTHS.items():
-        flags = ["--text", source, "--sink", folder / f"phase{phase}", "--vocab-file", vocabulary, "--num-shards", 2]
-        flags += ["--target-seq-length", length, "--masking", "static", "--max-predictions-per-seq", length * 20 // 128]
-        _module("data.preprocess_bert_pretrain", *flags)
-
-
-def _module(name: str, *words: object) -> None:
-    _run([sys.executable, "-m", name, *words])
 
 
 def compare(comparison: Comparison, python: Path, variants: tuple[Variant, ...], threads: int) -> list[dict[str, Any]]:
@@ -328,7 +301,8 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     with command(arguments.output_dir, "interrupted; the same command resumes"):
         folder = arguments.output_dir.resolve()
-        make_data(folder / "data", arguments.megabytes)
+        for length in LENGTHS.values():
+            make_shards(folder / "data", length, vocabulary_size=VOCABULARY_SIZE, megabytes=arguments.megabytes)
 
         def rows_of(variants: tuple[Variant, ...], seeds: range, dropout: float) -> list[dict[str, Any]]:
             found = []

@@ -13,9 +13,7 @@ text.
 import argparse
 import dataclasses
 import json
-import os
 import resource
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +21,6 @@ from typing import Any
 
 from tokenizers import BertWordPieceTokenizer
 
-from bert import REPOSITORY
 from bert.command_errors import command
 from bert.config.command_line import dump_yaml, resolve_config
 from bert.launching.pretraining_text_facts import machine_facts, text_facts
@@ -34,7 +31,9 @@ from bert.planning.own_text_facts import Wishes
 from bert.planning.own_text_model import candidates
 from bert.pretraining.entry import ENTRY
 from data.text.readers import Reading
+from tests.benchmarks.quiet_commands import run, run_module
 
+_ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 _PREPARATION_HOURS = 1 / 60  # about what the plan takes off for data and start
 _SPEED_UPDATES = {"quickstart": 60, "mini": 12, "small": 5}  # of the shorter of two measurements
 
@@ -118,18 +117,21 @@ class Comparison:
         tokens, length = settings["vocab_size"], settings["max_seq_length"]
         corpus, vocabulary = self.folder / "text", self.folder / f"vocab-{tokens}.txt"
         shards = self.folder / f"shards-{tokens}-{length}"
+        flags: tuple[object, ...]
         if not (corpus / "report.json").exists():
-            share = self.chosen.held_out_fraction
-            _python("data.import_text", "--input", self.text, "--output-dir", corpus, "--held-out-fraction", share)
+            flags = ("--input", self.text, "--output-dir", corpus)
+            flags += ("--held-out-fraction", self.chosen.held_out_fraction)
+            run_module("data.import_text", *flags, **_ONE_THREAD)
         if not vocabulary.exists():
             source = corpus / "train/source"
-            _python("data.train_vocabulary", "--input", source, "--vocab-size", tokens, "--output", vocabulary)
+            flags = ("--input", source, "--vocab-size", tokens, "--output", vocabulary)
+            run_module("data.train_vocabulary", *flags, **_ONE_THREAD)
         duplicates = rules.DUPLICATE_FACTOR if self.facts.num_bytes <= rules.LARGEST_DUPLICATED_TEXT else 1
         for part, number, factor in (("train", 8, duplicates), ("held_out", 1, 1)):
             if not (shards / part).exists():
                 flags = ("--text", corpus / part / "source", "--sink", shards / part, "--vocab-file", vocabulary)
                 flags += ("--target-seq-length", length, "--num-shards", number, "--duplicate-factor", factor)
-                _python("data.preprocess_bert_pretrain", *flags)
+                run_module("data.preprocess_bert_pretrain", *flags, **_ONE_THREAD)
         return vocabulary, shards
 
     def _seconds_per_update(self, variant: Variant, config: dict[str, Any]) -> float:
@@ -146,7 +148,7 @@ class Comparison:
         settings = {**settings, "report_file": str(Path(settings["output_dir"]) / "report.json")}
         file.write_text(dump_yaml(resolve_config(settings, ENTRY)), encoding="utf-8")
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        _run([sys.executable, str(REPOSITORY / "run_pretraining.py"), "--config", str(file)])
+        run([sys.executable, "run_pretraining.py", "--config", file], **_ONE_THREAD)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -156,17 +158,6 @@ class Comparison:
         lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
         encoded = tokenizer.encode_batch(lines, add_special_tokens=False)
         return sum(len(line) for line in encoded) / sum(map(len, lines))
-
-
-def _python(module: str, *words: object) -> None:
-    _run([sys.executable, "-m", module, *map(str, words)])
-
-
-def _run(words: list[str]) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ValueError(f"{' '.join(words)} ended with exit code {done.returncode}: {done.stderr[-2000:]}")
 
 
 def table(results: list[dict[str, Any]]) -> str:

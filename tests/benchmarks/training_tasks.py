@@ -1,19 +1,17 @@
 """The cases of the training benchmark: a model, a task and its batches."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from bert import REPOSITORY
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 from bert.samples.loader import PretrainingDataset, PretrainingLoader
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
+from tests.benchmarks.quiet_commands import run_module
 
 VOCABULARY_SIZE = 30_000
 MAX_MEGABYTES = 8
@@ -56,12 +54,14 @@ CASES = {
 }
 
 
-def make_shards(folder: Path, sequence_length: int) -> Path:
+def make_shards(
+    folder: Path, sequence_length: int, *, vocabulary_size: int = VOCABULARY_SIZE, megabytes: int = MAX_MEGABYTES
+) -> Path:
     """Text of this machine -> vocabulary -> shards below `folder`, each made once; returns the shards' folder."""
     corpus, vocabulary, shards = folder / "corpus", folder / "vocab.txt", folder / f"shards-{sequence_length}"
     source = corpus / "train/source"
-    sample = ["--output-dir", corpus, "--max-megabytes", MAX_MEGABYTES]
-    train = ["--input", source, "--vocab-size", VOCABULARY_SIZE, "--output", vocabulary]
+    sample = ["--output-dir", corpus, "--max-megabytes", megabytes]
+    train = ["--input", source, "--vocab-size", vocabulary_size, "--output", vocabulary]
     preprocess = ["--text", source, "--sink", shards, "--vocab-file", vocabulary, "--num-shards", 1]
     preprocess += ["--target-seq-length", sequence_length, "--masking", "static"]
     preprocess += ["--max-predictions-per-seq", predictions_of(sequence_length)]
@@ -72,8 +72,7 @@ def make_shards(folder: Path, sequence_length: int) -> Path:
     )
     for product, module, arguments in commands:
         if not product.exists():
-            command = [sys.executable, "-m", module, *map(str, arguments)]
-            subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
+            run_module(module, *arguments)
     return shards
 
 

@@ -35,7 +35,7 @@ def comparison(folder: Path, optimizer: str) -> Comparison:
             for ids in (table.token_ids, table.masks.labels):
                 words = ids >= low
                 ids[words] = low + (ids[words].astype(int) - low) ** 3 // number**2
-            write_shards(data / f"phase{phase}", [table])
+            write_shards(data / f"shards-{length}", [table])
     return Comparison(folder / optimizer, data, optimizer, "bert-tiny", UPDATES, batch_size=8, sizes=SIZES)
 
 

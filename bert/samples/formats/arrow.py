@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from bert.arrays.arrow import arrow_array, numpy_array
-from bert.arrays.ragged import offsets_of
 from bert.samples.formats.shard_checks import MASK_COLUMNS, WORD_COLUMN, Description, check_mask_counts, check_positions
-from bert.samples.sample_table import SampleTable, StaticMasks, continues_at
+from bert.samples.sample_table import SampleTable, StaticMasks, continues_at, word_positions
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 
@@ -40,14 +39,6 @@ def arrow_columns(table: SampleTable) -> pa.Table:
     if table.continues is not None:
         columns[WORD_COLUMN] = _lists(*word_positions(table.continues, table.offsets))
     return pa.table(columns)
-
-
-def word_positions(continues: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(positions in their samples uint16 [P], offsets int64 [n + 1]) of the tokens that `continues` marks, bool [T]."""
-    places = np.flatnonzero(continues)
-    rows = np.searchsorted(offsets, places, side="right") - 1
-    counts = np.bincount(rows, minlength=len(offsets) - 1)
-    return (places - offsets[rows]).astype(np.uint16), offsets_of(counts)
 
 
 def columns_to_arrow(columns: pa.Table) -> pa.Buffer:
