@@ -33,7 +33,9 @@ sys.exit(int(sys.argv[3]))
 
 
 @pytest.fixture
-def runner():
+def runner(monkeypatch):
+    # Where other tests of this process have tokenized, `tokenizers` would warn of the fork.
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     yield Runner()
     for name in ("SIGTERM", "SIGHUP", "SIGUSR1"):
         signal.signal(signal.Signals[name], signal.SIG_DFL)
