@@ -7,9 +7,9 @@ and a process that loads it first cannot decompress afterwards (gzip, zipfile, s
 import logging
 import zlib  # noqa: F401
 
-from bert.interpreter import CODE, refuse_unfit_python
+from bert.interpreter import CODE, prepare_command
 
 __version__ = "0.1.0"
 REPOSITORY = CODE
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # a library shows nothing by itself
-refuse_unfit_python()
+prepare_command()

@@ -5,7 +5,8 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import UnsupportedOperation
 from pathlib import Path
 
 from bert import exit_codes
@@ -42,7 +43,7 @@ def command(
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        _discard_output()
+        discard_output()
         if not is_done:  # what follows the block must not run
             raise SystemExit(exit_codes.OK if place == _STANDARD_OUTPUT else exit_codes.BAD_INPUT) from None
     except exit_codes.Failure as error:
@@ -51,7 +52,7 @@ def command(
         raise _ended(exit_codes.BAD_INPUT, *explain(error)) from None
     except (OSError, sqlite3.OperationalError) as error:
         if place == _STANDARD_OUTPUT and getattr(error, "errno", None) in (errno.ENOSPC, errno.EIO):
-            _discard_output()  # the interpreter's last flush would fail again
+            discard_output()  # the interpreter's last flush would fail again
         raise _ended(exit_codes.BAD_INPUT, system_error_text(error, place)) from None
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -88,5 +89,7 @@ def _ended(code: int, *lines: str) -> SystemExit:
     return SystemExit(code)
 
 
-def _discard_output() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard_output() -> None:
+    """Throw away what is still to be written to standard output, or the interpreter's flush at the end would fail."""
+    with suppress(UnsupportedOperation):  # not a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

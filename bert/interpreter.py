@@ -13,6 +13,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple
 
 from bert.exit_codes import BAD_INPUT
@@ -201,8 +202,10 @@ def _short(path: Path) -> str:
 # ---- an interpreter without our packages -----------------------------------------------------------------------------
 
 
-def refuse_unfit_python() -> None:
+def prepare_command() -> None:
     """End one of our commands with one line if this Python lacks packages; do nothing in other programs.
+
+    A Ctrl-C while packages load ends it with one line too.
 
     Called by `bert` before anything else is imported. `bert.doctor.requirements`, which scripts/setup.sh asks about
     any Python, always runs. A package of another version is not refused.
@@ -216,9 +219,19 @@ def refuse_unfit_python() -> None:
         more = f" and {len(missing) - 3} more packages" if len(missing) > 3 else ""
         reason = f"{sys.executable} lacks {', '.join(missing[:3])}{more}"
     else:
+        sys.excepthook = _without_traceback_of_interrupt
         return
     print(f"error: {reason}; {remedy(words)}", file=sys.stderr)
     raise SystemExit(BAD_INPUT)
+
+
+def _without_traceback_of_interrupt(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    if issubclass(kind, KeyboardInterrupt):  # the interpreter then ends by the signal: 130 for a shell
+        print("interrupted", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
 
 
 def remedy(words: list[str] | None = None) -> str:

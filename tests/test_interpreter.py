@@ -5,6 +5,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -212,3 +213,12 @@ def test_results_of_an_installed_package_go_to_the_current_folder(environment, m
     monkeypatch.setenv(INSTALLED_COMMAND, "bert-on-paddle")
     assert [config.run.output_dir for config in parse_launch_arguments(words).phases] == [Path("results")] * 2
     assert inside == [REPOSITORY / "results"] * 2
+
+
+def test_ctrl_c_while_packages_load_is_one_line(tmp_path):
+    """An interrupt in the import of pydantic, which every entry point loads first."""
+    (tmp_path / "pydantic.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n", encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    line = [sys.executable, "run_pretraining.py", "--help"]
+    done = subprocess.run(line, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr, done.stdout) == (-signal.SIGINT, "interrupted\n", "")

@@ -101,14 +101,14 @@ def test_the_quickstart_learns_leaves_its_files_and_says_when_it_is_done(clone):
     for phase in ("phase1", "phase2"):
         figures = summary[phase]
         assert figures["finished"] and figures["skipped_steps"] == 0
-        assert figures["eval_masked_lm_loss"] < figures["unigram_entropy"] - 0.4, figures
+        assert figures["eval_masked_lm_loss"] < 0.85 * figures["unigram_entropy"], figures
         assert (results / phase / "config.yaml").is_file()
         assert any((results / phase / "visualdl").iterdir())
         lines = (results / phase / "log.jsonl").read_text().splitlines()
         assert all(json.loads(line.removeprefix("DLLL "))["data"] is not None for line in lines)
         steps = [int(path.name) for path in (results / "bert-quickstart" / phase).iterdir() if path.name.isdecimal()]
         assert len(steps) == 3 and max(steps) == figures["steps"]
-    assert max(summary[phase]["eval_next_sentence_accuracy"] for phase in summary if phase != "preset") > 0.53
+        assert figures["eval_next_sentence_accuracy"] > 0.66, figures
     assert (results / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert "Next, try:" in first.stdout and "unigram entropy" in first.stdout
     second = run(QUICKSTART, clone)
@@ -575,8 +575,8 @@ def test_named_files_exist(name):
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_named_modules_exist(name):
-    """A module, or a name that the module defines."""
-    for module in re.findall(r"\b(?:bert|data|tests)(?:\.[a-z_]+)+\b(?!\.\w)", TEXTS[name]):
+    """A module, or a name that the module defines; `bert.encoder...` are tensors."""
+    for module in re.findall(r"\b(?!bert\.encoder\.)(?:bert|data|tests)(?:\.[a-z_]+)+\b(?!\.\w)", TEXTS[name]):
         path = REPOSITORY / module.replace(".", "/")
         if path.is_dir() or path.with_suffix(".py").is_file():
             continue

@@ -38,7 +38,8 @@ class BertConfig(Settings):
     max_position_embeddings: int = Field(512, ge=1, description="longest sequence the model can read, in tokens")
     type_vocab_size: int = Field(2, ge=2, description="segment types (pre-training on pairs needs 2)")
     initializer_range: float = Field(0.02, gt=0, description="standard deviation of the initial weights")
-    layer_norm_eps: float = Field(1e-12, gt=0, description="epsilon of layer normalisation")
+    # Paddle's kernels take at most 1e-3.
+    layer_norm_eps: float = Field(1e-12, gt=0, le=1e-3, description="epsilon of layer normalisation")
     pad_token_id: int = Field(0, ge=0, description="id of [PAD]")
 
     @model_validator(mode="after")

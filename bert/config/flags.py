@@ -72,14 +72,15 @@ class Boolean(argparse.Action):
 
 
 class Formatter(argparse.HelpFormatter):
-    """Long lines, and no placeholder after a boolean flag, whose value is rarely given."""
+    """Long lines, and no placeholder after a boolean flag, whose value is rarely given, but the values of a switch."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=34, width=118)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if isinstance(action, Boolean):
-            return ", ".join(action.option_strings)
+            flag, *others = action.option_strings
+            return ", ".join([f"{flag} [{action.metavar}]" if action.metavar else flag, *others])
         return super()._format_action_invocation(action)
 
 
@@ -96,7 +97,8 @@ def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (
         text += f" (default: {default.lower() if default in ('None', 'True', 'False') else default})"
     text = text.replace("%", "%%")
     if is_switch(field):
-        group.add_argument(flag, "--no-" + flag[2:], dest=name, action=Boolean, nargs="?", help=text)
+        values = "|".join(map(str, choices_of(field))) or None
+        group.add_argument(flag, "--no-" + flag[2:], dest=name, action=Boolean, nargs="?", metavar=values, help=text)
         return
     kinds = [kind.__name__.upper() for kind in members(field) if kind in (int, float, str, Path)]
     metavar = "|".join([*map(str, choices_of(field)), *kinds])

@@ -61,8 +61,10 @@ def dry_run_report(config: FineTuningConfig, world_size: int) -> str:
     }
     if found is not None:
         sets = [("training", found.train)] if found.train is not None else []
-        sets += [(part.name, part.table) for part in [*found.evaluation, *found.prediction]]
-        rows["data"] = ", ".join(f"{name} {len(table):,} sequences" for name, table in sets)
+        sets += [(part.name, part.table) for part in found.evaluation]
+        listed = [f"{name} {len(table):,} sequences" for name, table in sets]
+        listed += [f"{part.name} {part.num_examples:,} {part.unit}" for part in found.prediction]
+        rows["data"] = ", ".join(listed)
     if config.run.do_train:
         rows |= _training_rows(config, world_size, found.train if found else None, found.evaluation if found else ())
     rows["output"] = f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs, predictions)"

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bert.checkpoints.state import VOCABULARY_FILE
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import derive
@@ -20,6 +18,7 @@ from bert.finetuning.best_weights import BestWeights
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.prediction import predict
+from bert.finetuning.streamed_prediction import Outputs, StreamedPrediction, StreamedSet
 from bert.model.objectives import Objective
 from bert.reporting.figures import metrics_line
 from bert.runtime.distributed import Group
@@ -29,22 +28,21 @@ from bert.training.task import Session, Task
 from program import build_prediction_program
 
 logger = logging.getLogger(__name__)
-Outputs = dict[str, np.ndarray]  # of the objective, by name: float32 [n, ...], in the order of the table
 
 
 @dataclass(frozen=True)
 class PredictedSet:
-    """Sequences to run the model over. Both functions are called on rank 0 only.
+    """Labelled sequences to run the model over. Both functions are called on rank 0 only.
 
     Attributes:
         name: for messages: "dev", "matched" ...
-        score: outputs -> metrics, their names starting with `eval_`; None for a set without labels.
+        score: outputs -> metrics, their names starting with `eval_`.
         write: writes prediction files of the outputs into a folder.
     """
 
     name: str
     table: FeatureTable
-    score: Callable[[Outputs], dict[str, float]] | None = None
+    score: Callable[[Outputs], dict[str, float]]
     write: Callable[[Outputs, Path], None] | None = None
 
 
@@ -64,7 +62,7 @@ class FineTuningData:
     best_metric: str
     train: FeatureTable | None = None
     evaluation: Sequence[PredictedSet] = ()
-    prediction: Sequence[PredictedSet] = ()
+    prediction: Sequence[StreamedSet] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     summary_names: Mapping[str, str] = field(default_factory=dict)
 
@@ -144,8 +142,10 @@ class FineTuning(Task):
         """Evaluate and predict as the settings ask, with the best weights."""
         run, figures = self.config.run, dict[str, Any]()
         if run.benchmark:
-            for part in [*self._data.evaluation, *self._data.prediction][:1]:
-                self._predict(part)
+            if self._data.evaluation:
+                self._predict(self._data.evaluation[0])
+            elif self._data.prediction:
+                self._stream(self._data.prediction[:1], StreamedPrediction.run)
             return self._inference_rate
         if last_step is not None and self.evaluates and run.keep_best:
             figures["best_step"] = self._best.use(self._device, last_step)
@@ -154,7 +154,8 @@ class FineTuning(Task):
         if run.do_eval:
             figures |= self._finish_evaluation()
         if run.do_predict:
-            self._write(self._data.prediction, [self._predict(part) for part in self._data.prediction])
+            folder = self.config.stage_dir()
+            self._stream(self._data.prediction, lambda predicting, part: predicting.write(part, folder))
         return figures | self._inference_rate
 
     def _finish_evaluation(self) -> dict[str, float]:
@@ -183,10 +184,17 @@ class FineTuning(Task):
         self._inference_rate = {"inference_sequences_per_second": len(part.table) / seconds}
         return outputs
 
+    def _stream(self, parts: Sequence[StreamedSet], run: Callable[[StreamedPrediction, StreamedSet], None]) -> None:
+        """Run the model over sets that are read while it runs."""
+        for part in parts:
+            predicting = StreamedPrediction(self.config, self._device, self._program)
+            run(predicting, part)
+            self._inference_rate = {"inference_sequences_per_second": predicting.sequences_per_second()}
+
     def _score(self, outputs: list[Outputs]) -> dict[str, float]:
         metrics: dict[str, float] = {}
         for part, output in zip(self._data.evaluation, outputs, strict=True):
-            metrics |= part.score(output) if part.score is not None else {}
+            metrics |= part.score(output)
         return metrics
 
     def _write(self, parts: Sequence[PredictedSet], outputs: list[Outputs]) -> None:

@@ -1,6 +1,10 @@
 """Text files of users and of published tasks: decoded, or refused with the line and the remedy."""
 
+import io
+from collections.abc import Iterator
 from pathlib import Path
+
+_BLOCK = 1 << 20  # bytes that are decoded at a time
 
 
 class DataError(ValueError):
@@ -13,20 +17,45 @@ def decoded_text(path: Path) -> str:
     Raises:
         DataError: the file is missing, not UTF-8, or has NUL characters.
     """
+    return "".join(_decoded_blocks(path))
+
+
+def text_lines(path: Path, newline: str = "\n") -> Iterator[str]:
+    """The lines of a UTF-8 file with their line ends, in bounded memory.
+
+    Args:
+        newline: as of `open`: "\\n" splits at line feeds only, "" at all line ends; neither changes them.
+    Raises:
+        DataError: as `decoded_text`, when the reading comes to the place.
+    """
+    for block in _decoded_blocks(path):
+        yield from io.StringIO(block, newline=newline)
+
+
+def _decoded_blocks(path: Path) -> Iterator[str]:
+    """The text of a file in blocks of whole lines."""
     if not path.is_file():
         raise DataError(f"{path} does not exist or is not a file; check the path")
-    data = path.read_bytes()
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16; save it as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8")
+    line, encoding = 1, "utf-8-sig"
+    with open(path, "rb") as file:
+        while data := file.read(_BLOCK) + file.readline():
+            if line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise DataError(f"{path} is UTF-16; save it as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8")
+            yield _decoded(path, data, line, encoding)
+            line, encoding = line + data.count(b"\n"), "utf-8"
+
+
+def _decoded(path: Path, data: bytes, line: int, encoding: str) -> str:
+    """`line` is the number of the first one in `data`."""
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line += data.count(b"\n", 0, error.start)
         raise DataError(
             f"{path}:{line}: byte {data[error.start]:#04x} is not UTF-8 ({error.reason}); save the file as "
             "UTF-8, e.g. with iconv -f LATIN1 -t UTF-8, or copy it again if it was truncated"
         ) from None
     if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
+        line += text.count("\n", 0, text.index("\0"))
         raise DataError(f"{path}:{line}: a NUL character; the file is binary, or UTF-16: save it as UTF-8 text")
     return text

@@ -181,7 +181,8 @@ def _run_lines(model: "TrainedModel", request: PredictRequest, run: "Run | None"
 def _write_file(
     model: "TrainedModel", request: PredictRequest, run: "Run | None", counts: "Counts", output: Path
 ) -> None:
-    from bert.inference.results import JsonLines, ResumableFile, Vectors, key_of
+    from bert.finetuning.resumable_files import ResumableFiles, key_of
+    from bert.inference.results import JsonLines, Vectors
     from bert.inference.streaming import Position, results_of
 
     sizes = [path.stat().st_size for path in request.files]
@@ -189,15 +190,20 @@ def _write_file(
     if request.is_resumable():
         compared = [model.opened.path, *request.files, *([request.nearest] if request.nearest else [])]
         key = key_of({**vars(request), **dict.fromkeys(("batch_size", "device", "cpu_threads"))}, compared)
-    with ResumableFile(output, key, Vectors if request.wants_vectors_file() else JsonLines) as file:
+    with ResumableFiles([output], key, "--output") as partial:
         start, done = Position(), 0
-        if file.state is not None:
-            counts.lines, counts.bad = file.state["position"].pop("counts")
-            start = Position(**file.state["position"])
+        if partial.state is not None:
+            counts.lines, counts.bad = partial.state["counts"]
+            start = Position(**partial.state["position"])
             done = sum(sizes[: start.file]) + start.end
-            print(f"continuing after {counts.lines:,} lines, whose results are in {file.partial}", file=sys.stderr)
+            there = partial.partials[0]
+            print(f"continuing after {counts.lines:,} lines, whose results are in {there}", file=sys.stderr)
+        make = Vectors if request.wants_vectors_file() else JsonLines
+        writer = make(partial.files[0], partial.state["writer"] if partial.state else None)
         with progress("predicted", sum(sizes) or None, done=done) as meter:
             for window in results_of(model, request.files, request.input_format, counts, run, start):
-                file.writer.write(window.records)
-                file.save({**window.position.to_json(), "counts": [counts.lines, counts.bad]})
+                writer.write(window.records)
+                position = window.position.to_json()
+                partial.save({"position": position, "counts": [counts.lines, counts.bad], "writer": writer.state()})
                 meter.update(sum(sizes[: window.position.file]) + window.position.end - meter.n)
+        writer.finish()

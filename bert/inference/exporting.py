@@ -245,6 +245,7 @@ def _write_triton(folder: Path, model: Model, prepared: Prepared) -> dict[str, A
 def _check_onnx() -> None:
     onnx_package()
     onnx_package("onnxruntime", "checks what was exported and ")
+    onnx_package("ml_dtypes", "onnxruntime imports and ")
 
 
 _SERVED = {

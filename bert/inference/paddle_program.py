@@ -1,15 +1,16 @@
 """Builds the forward program of a task's model, runs it, and saves it for Paddle Inference."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert.config.architecture import BertConfig
+from bert.config.architecture import BertConfig, FusedKernels
 from bert.conversion.writing import Model
 from bert.inference.serving import INPUTS, PREFIX, outputs_of
+from bert.model.attention import packed_layout
 from bert.model.modeling import BertModel
 from bert.model.objectives import (
     Objective,
@@ -18,9 +19,15 @@ from bert.model.objectives import (
     SequenceClassificationObjective,
     TokenClassificationObjective,
 )
+from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.paddle_api import paddle, place_of, static, unique_name
+from bert.samples.packing import Packing, pack
 
 _UNUSED_FOR_MASKS = ("bert.pooler.", "cls.seq_relationship.")  # in the network of masked-lm, but not in its outputs
+
+
+_ATTENTION_GROUPS = 4  # of like length, as the fine-tuning objectives have them
+_DENSE = 0.95  # share of real tokens from which gathering them costs more than computing on padding
 
 
 @dataclass(frozen=True)
@@ -29,40 +36,61 @@ class ForwardProgram:
 
     Attributes:
         feed: variables of the inputs, by name: int64 [b, s] each of INPUTS; for masked-lm also masked_lm_positions
-            int64 [n], flat indices into b * s.
+            int64 [n], flat indices into b * s. With `packing`, those of `pack`.
         outputs: variables by the names of `outputs_of`; for masked-lm, masked_lm_logits [n, padded vocabulary].
+        packing: what `pack` makes of a feed; None: the program reads padded sequences.
     """
 
     main: Any
     feed: dict[str, Any]
     outputs: dict[str, Any]
+    packing: Packing | None = None
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """The shape of every parameter, by name."""
         return {parameter.name: tuple(parameter.shape) for parameter in self.main.all_parameters()}
 
 
-def build_program(task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool) -> ForwardProgram:
+def build_program(
+    task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool, *, packed: bool = False
+) -> ForwardProgram:
     """The program of a task.
 
     Args:
         num_outputs: of the classifier, in the tasks that have one.
         with_pooler: whether the encoder's pooled output is wanted.
+        packed: compute real tokens only.
     """
-    main = static.Program()
+    main, kernels = static.Program(), FusedKernels(unpad=packed)
+    config = config.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})  # no copies
+    packing: Packing | None
     with static.program_guard(main, static.Program()), unique_name.guard():
         if task == "encoder":
-            feed = {name: static.data(name, [-1, -1], "int64") for name in INPUTS}
-            encoder = BertModel(config, with_pooler=with_pooler)
-            encoder.eval()
-            found = dict(zip(("last_hidden_state", "pooler_output"), encoder(*feed.values()), strict=True))
+            packing = Packing(config.num_attention_heads, _ATTENTION_GROUPS, per_token=True) if packed else None
+            feed, found = _encoder(config, with_pooler, packing, kernels)
         else:
-            objective = objective_of(task, config, num_outputs)
+            objective = replace(objective_of(task, config, num_outputs), kernels=kernels)
+            packing = objective.packing()
             feed, network = objective.inputs(with_labels=False), objective.network()
             network.eval()
             found = objective.outputs(feed, network)
         wanted = ("masked_lm_logits",) if task == "masked-lm" else outputs_of(task, with_pooler)
-        return ForwardProgram(main, feed, {name: paddle.assign(found[name]) for name in wanted})
+        return ForwardProgram(main, feed, {name: paddle.assign(found[name]) for name in wanted}, packing)
+
+
+def _encoder(
+    config: BertConfig, with_pooler: bool, packing: Packing | None, kernels: FusedKernels
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The feed and the outputs of the encoder in the current program."""
+    encoder = BertModel(config, with_pooler=with_pooler, kernels=kernels)
+    encoder.eval()
+    shapes = packing.inputs() if packing else {name: ([-1, -1], "int64") for name in INPUTS}
+    feed = {name: static.data(name, shape, dtype) for name, (shape, dtype) in shapes.items()}
+    layout = encoder.layout(
+        packed_layout(feed, packing, config.max_position_embeddings) if packing else feed["attention_mask"]
+    )
+    hidden, pooled = encoder(feed["input_ids"], feed["token_type_ids"], layout)
+    return feed, {"last_hidden_state": layout.padded(hidden), "pooler_output": pooled}
 
 
 def objective_of(task: str, config: BertConfig, num_outputs: int | None) -> Objective:
@@ -80,6 +108,8 @@ def objective_of(task: str, config: BertConfig, num_outputs: int | None) -> Obje
 class Network:
     """A model's weights on a device, and programs of its tasks that share them.
 
+    On a CPU, batches with much padding are packed: only real tokens are computed.
+
     Args:
         parameters: by our names, vocabulary padded, float32.
         device: "cpu" or "gpu".
@@ -96,27 +126,34 @@ class Network:
     ) -> None:
         self.config = config
         self._with_pooler = with_pooler and "bert.pooler.dense.weight" in parameters
-        self._place, self._scope = place_of(device), static.Scope()
+        self._place, self._scope, self._on_cpu = place_of(device), static.Scope(), device == "cpu"
         self._executor = static.Executor(self._place)
         self._num_outputs = len(parameters["classifier.bias"]) if "classifier.bias" in parameters else None
-        self._programs: dict[str, ForwardProgram] = {}
+        self._programs: dict[tuple[str, bool], ForwardProgram] = {}
         for name, value in parameters.items():
             self._write(name, value)
 
     def run(self, task: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs of `ForwardProgram` by name, float32.
+        """The outputs of `ForwardProgram` by name, float32; those at padding are any numbers.
 
+        Args:
+            feed: the padded one; real tokens come first in every sequence, and each has one.
         Raises:
             ValueError: the weights lack the head of the task.
         """
-        program = self._programs.get(task) or self._build(task)
+        packed = self._on_cpu and len(feed["attention_mask"]) > 1 and float(np.mean(feed["attention_mask"])) < _DENSE
+        program = self._programs.get((task, packed)) or self._build(task, packed)
+        inputs = dict(feed) if program.packing is None else pack(feed, program.packing)
         values = self._executor.run(
-            program.main, feed=dict(feed), fetch_list=list(program.outputs.values()), scope=self._scope
+            program.main, feed=inputs, fetch_list=list(program.outputs.values()), scope=self._scope
         )
         return dict(zip(program.outputs, values, strict=True))
 
-    def _build(self, task: str) -> ForwardProgram:
-        program = self._programs[task] = build_program(task, self.config, self._num_outputs, self._with_pooler)
+    def _build(self, task: str, packed: bool) -> ForwardProgram:
+        program = build_program(task, self.config, self._num_outputs, self._with_pooler, packed=packed)
+        if self._on_cpu:
+            use_cpu_kernels(program.main)
+        self._programs[task, packed] = program
         for name, shape in program.parameters().items():
             if self._scope.find_var(name) is not None:
                 continue

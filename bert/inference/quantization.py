@@ -43,7 +43,8 @@ def to_int8(
     Raises:
         ConversionError: a pattern that no layer matches.
     """
-    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
+    from onnxruntime.quantization import QuantType
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
     layers, others = _nodes(source)
     excluded = _excluded(layers, keep_float)
@@ -54,6 +55,21 @@ def to_int8(
         "nodes_to_exclude": [*excluded, *others],
         "op_types_to_quantize": list(_OPERATORS),
     }
+    # The preparation that ONNX Runtime asks for: shapes. Its optimisation would join operators and rename layers.
+    prepared = target.with_name(f"prepared-{target.name}")
+    try:
+        quant_pre_process(source, prepared, skip_optimization=True, skip_symbolic_shape=True)
+        _quantize(prepared, target, calibration, settings)
+    finally:
+        prepared.unlink(missing_ok=True)
+    return excluded
+
+
+def _quantize(
+    source: Path, target: Path, calibration: Sequence[dict[str, np.ndarray]] | None, settings: dict[str, Any]
+) -> None:
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
+
     if calibration is None:
         quantize_dynamic(source, target, **settings)
     else:
@@ -66,7 +82,6 @@ def to_int8(
             calibrate_method=CalibrationMethod.MinMax,
             **settings,
         )
-    return excluded
 
 
 class _Batches:

@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bert.finetuning.resumable_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.inference.lines import Line, LineFormat, read_lines
 from bert.inference.trained_model import Request, Result, TrainedModel
 
-_WINDOW_LINES = 2048  # sorted by length and run together
-_WINDOW_CHARACTERS = 4 << 20
 _LISTED = 10  # bad lines that are reported one by one
 _INPUT_NAMES = {"question-answering": ("question",)}  # a context is not repeated in every answer
 Run = Callable[[Sequence[Request]], list[Result]]
@@ -60,7 +59,7 @@ class Window:
     characters: int = 0
 
     def is_full(self) -> bool:
-        return len(self.records) >= _WINDOW_LINES or self.characters >= _WINDOW_CHARACTERS
+        return len(self.records) >= WINDOW_EXAMPLES or self.characters >= WINDOW_CHARACTERS
 
 
 def results_of(

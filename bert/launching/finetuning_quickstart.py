@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.checkpoints.directories import weights_folder
-from bert.config.command_line import EntryPoint
+from bert.config.command_line import EntryPoint, resolve_config
 from bert.files import require_writable
 from bert.interpreter import runnable
 from bert.launching.process_runner import module_command, repository_environment
@@ -31,6 +31,7 @@ def recipe_settings(
     """
     if recipe is None or recipe not in entry.recipes or not recipe.startswith("quickstart"):
         return {} if recipe is None else {"config": recipe}
+    check_flags(recipe, entry, flags)
     launcher.setdefault("num_gpus", str(quickstart_processes("cpu")))  # the recipe is for the CPU
     output_dir = Path(flags.get("output_dir", QUICKSTART_OUTPUT / recipe.removeprefix("quickstart_")))
     train_file: Path = dict(entry.recipes[recipe]())["train_file"]
@@ -40,6 +41,19 @@ def recipe_settings(
             output_dir, data_dir(output_dir, launcher), flags, lambda: _lines_of(train_file), VOCABULARY_SIZE
         ),
     }
+
+
+def check_flags(recipe: str, entry: EntryPoint, flags: Mapping[str, Any]) -> None:
+    """Refuse settings that are wrong before data are made for them; the vocabulary that is made is not there yet.
+
+    Raises:
+        ValueError: as for the training itself.
+    """
+    given = dict(flags)
+    given.pop("show_config", None)
+    for inquiry in entry.inquiries:
+        inquiry.take(given)
+    resolve_config({"config": recipe, "vocab_file": "vocab.txt", **given}, entry)
 
 
 def data_dir(output_dir: Path, launcher: Mapping[str, Any]) -> Path:

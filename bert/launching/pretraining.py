@@ -4,7 +4,6 @@ Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the sam
 the code of the process that failed.
 """
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from dataclasses import replace
 
 import psutil
 
+from bert.command_errors import discard_output
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.config.training_settings import derive
 from bert.files import require_writable
@@ -78,8 +78,9 @@ def _run(plan: LaunchPlan, runner: Runner) -> int:
             for config in plan.phases[1:]:
                 if notice := kept_start(config, plan.phases[0]):
                     print(notice)
+            sys.stdout.flush()
         except BrokenPipeError:  # no reader (`| head`); the files are written
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
     return 0
 
 

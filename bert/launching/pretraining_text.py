@@ -6,12 +6,14 @@ more --hours, --epochs or --max-steps it trains longer. Exit codes as in `pretra
 """
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.files import only_writer, require_writable
+from bert.interpreter import runnable
 from bert.launching import pretraining_text_data
 from bert.launching.pretraining_text_arguments import TextRequest, read_text_arguments
 from bert.launching.pretraining_text_facts import machine_facts, text_facts
@@ -94,13 +96,15 @@ def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
         return before, plan
     options = request.import_options
     reading = Reading(
-        request.language,
+        request.language or "en",
         options.get("encoding") or "auto",
         options.get("document_separator") or "file",
         options.get("text_field") or "text",
     )
     print(f"reading {' '.join(map(str, request.text))} ...", flush=True)
     text, machine = text_facts(request.text, reading), machine_facts(request.output_dir)
+    if request.language is not None:  # of characters that Chinese and Japanese share, or of a mixed text
+        text = dataclasses.replace(text, is_chinese=request.language.partition("-")[0] == "zh")
     found = candidates(text, machine, request.wishes)
     print("measuring the speed of this machine ...", flush=True)
     speeds = measure_speeds(found, machine, None if request.dry_run else speed_file(request))
@@ -117,7 +121,7 @@ def _show(request: TextRequest, plan: TextPlan, record: TextRecord) -> None:
         head = "is kept" if "masked-LM head" in weights.heads else "is missing there and begins with random weights"
         print(f"The masked-LM head of {weights.name} {head}.")
     for line in warnings(plan):
-        print(f"warning: {line}")
+        print(runnable(f"warning: {line}"))
     for phase, steps in record.steps.items():
         done = max(list_steps_of(request, phase), default=0)
         print(f"Phase {phase} is at update {done:,} of {steps:,}; {duration(record.used())} were used.")

@@ -27,6 +27,7 @@ from bert.planning.own_text_rules import MODEL_NAMES, MODELS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.tokenization.vocabulary import Vocabulary
+from data.text.word_boundaries import SEGMENTERS, version_of
 
 _OF_THE_DATA = ("input_dir", "eval_dir")
 _OF_A_START = ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params")
@@ -50,6 +51,7 @@ class TextRequest:
         flags: of the training as they were given, of both phases and of each one; without those of the plan.
         tokens: the vocabulary that is given, by a file or by pre-trained weights; None: it will be trained.
         import_options: of data.import_text.
+        language: None: by the text.
         words: the command line.
     """
 
@@ -63,7 +65,7 @@ class TextRequest:
     weights: Path | None
     lowercase: bool
     import_options: dict[str, str | None]
-    language: str
+    language: str | None
     code_dir: Path
     job_name: str
     create_logfile: bool
@@ -132,6 +134,7 @@ def read_text_arguments(argv: Sequence[str]) -> TextRequest:
             whole_number("duplicate_factor", launcher["duplicate_factor"]) if "duplicate_factor" in launcher else None
         ),
         held_out_fraction=_fraction(launcher.get("held_out_fraction")),
+        segmenter=_segmenter(launcher.get("word_segmenter")),
         settings=typed(common),
         phase_settings={phase: typed(flags) for phase, flags in phases.items()},
         phases=(1,) if only_phase_1 else (1, 2),
@@ -151,7 +154,7 @@ def read_text_arguments(argv: Sequence[str]) -> TextRequest:
             **{name: launcher[name] for name in IMPORT_FLAGS if name in launcher},
             "deduplicate": None if deduplicate == "none" else deduplicate,
         },
-        language=launcher.get("lang", "en"),
+        language=launcher.get("lang"),
         code_dir=Path(launcher.get("code_dir", REPOSITORY)),
         job_name=launcher.get("job_name", "bert_own_text"),
         create_logfile=launcher.get("create_logfile", "false") == "true",
@@ -268,6 +271,12 @@ def _positive(name: str, text: str | None) -> float | None:
     if not 0 < number < float("inf"):
         raise ValueError(f"{name}={text} must be a number above 0; change --{name}")
     return number
+
+
+def _segmenter(name: str | None) -> str | None:
+    if name is not None and one_of("word_segmenter", name, (*SEGMENTERS, "none")) != "none":
+        version_of(name)  # raises ValueError if it is not installed
+    return name
 
 
 def _fraction(text: str | None) -> float | None:

@@ -41,11 +41,16 @@ def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
         "held_out_fraction": plan.held_out_fraction,
         "duplicate_factor": plan.duplicate_factor,
         "vocab_size": plan.candidate.model.vocab_size,
-        "lang": request.language,
+        "lang": _language(request, plan),
+        "word_segmenter": plan.segmenter(),
         "lowercase": request.lowercase,
         **{name: request.import_options.get(name) for name in ("deduplicate", *IMPORT_FLAGS)},
         "vocab_file": None if tokens is None else hashlib.sha256(repr(tokens.vocabulary.tokens).encode()).hexdigest(),
     }
+
+
+def _language(request: TextRequest, plan: TextPlan) -> str:
+    return request.language or plan.text.language()
 
 
 def note_of_changes(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> str:
@@ -122,7 +127,7 @@ def commands(
         "data.import_text",
         output_dir=text,
         held_out_fraction=plan.held_out_fraction,
-        lang=request.language,
+        lang=_language(request, plan),
         **request.import_options,
     )
     imported += ["--input", *(str(path.absolute()) for path in request.text)]
@@ -140,6 +145,7 @@ def commands(
     for phase, config in configs.items():
         for part, num_shards, duplicates in (("train", NUM_SHARDS, plan.duplicate_factor), ("held_out", 1, 1)):
             sink = shards(request, phase, part)
+            masks_words = plan.segmenter() is not None and config.data.masking == "static"
             command = preprocessing_command(
                 config,
                 text=text / part / "source",
@@ -149,7 +155,9 @@ def commands(
                 seed=SEED,
                 duplicate_factor=duplicates,
                 bin_size=bin_size(plan, phase) if part == "train" else None,
-                language=request.language,
+                language=_language(request, plan),
+                word_segmenter=plan.segmenter(),
+                whole_word_masking=True if masks_words else None,
                 no_lowercase=None if request.lowercase else True,
             )
             title = f"making the shards of phase {phase}, {part.replace('_', ' ')}"

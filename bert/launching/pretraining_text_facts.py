@@ -1,6 +1,7 @@
 """Reads the facts that a plan for own text rests on: what is in the folder, and what this machine has."""
 
 import hashlib
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,11 @@ from bert.runtime import topology
 from data.text.encodings import NotTextError
 from data.text.inputs import Findings, Input, list_inputs
 from data.text.readers import Reading, read_pieces
+from data.text.word_boundaries import SEGMENTERS
 
+_CHINESE, _KANA = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
+_CHINESE_SHARE = 1 / 3  # of the characters of a Chinese text; the rest are marks, digits, Latin letters and markup
+_MOST_KANA = 0.1  # for each Chinese character
 MOST_READ_BYTES = 100_000_000  # of a larger folder every n-th file, and of a file at most this
 
 
@@ -40,6 +45,7 @@ def text_facts(paths: Sequence[Path], reading: Reading) -> TextFacts:
         characters=round(counts.characters * scale),
         distinct_characters=len(counts.alphabet),
         num_bytes=round(counts.text_bytes * scale),
+        is_chinese=counts.are_chinese(),
         is_estimate=scale > 1.0,
     )
 
@@ -59,6 +65,7 @@ class _Counts:
     def __init__(self) -> None:
         self.documents = self.words = self.characters = self.text_bytes = self.file_bytes = 0
         self.alphabet: set[str] = set()
+        self.chinese = self.kana = 0
 
     def read(self, source: Input, reading: Reading, findings: Findings) -> None:
         """Count a file, or its beginning if it is very large."""
@@ -81,6 +88,13 @@ class _Counts:
         self.characters += len(text)
         self.text_bytes += len(text.encode("utf-8", "surrogatepass"))
         self.alphabet.update(text.lower())
+        if not text.isascii():
+            self.chinese += len(_CHINESE.findall(text))
+            self.kana += len(_KANA.findall(text))
+
+    def are_chinese(self) -> bool:
+        """Whether Chinese characters are a third of the text and more; Japanese has as many kana among them."""
+        return self.chinese > _CHINESE_SHARE * self.characters and self.kana < _MOST_KANA * self.chinese
 
 
 def machine_facts(output_dir: Path) -> MachineFacts:
@@ -102,4 +116,5 @@ def machine_facts(output_dir: Path) -> MachineFacts:
         gpu_name=cards[0].name if cards else "",
         gpu_bytes=min((card.memory_mib for card in cards), default=0) << 20,
         note=note,
+        segmenter=next(filter(has_package, SEGMENTERS), ""),
     )

@@ -8,7 +8,11 @@ _VALUES: dict[str, tuple[str, str]] = {
     "hours": ("H", "time for everything, data included (default: 40 epochs, at most 8 hours)"),
     "held_out_fraction": ("R", "share of the text to measure on (default: by the size of the text)"),
     "duplicate_factor": ("N", "sentence pairs made of each document (default: 5; of much text 1)"),
-    "lang": ("CODE", "language of the text (default: en)"),
+    "lang": ("CODE", "language of the text (default: zh for Chinese text, else en)"),
+    "word_segmenter": (
+        "jieba|none",
+        "finds the words of Chinese text, which masks then cover whole (default: jieba, if it is installed)",
+    ),
     "encoding": ("NAME", "of txt and jsonl (default: detected, file by file)"),
     "document_separator": ("file|line|blank-line", "of txt: what separates documents (default: file)"),
     "text_field": ("NAME", "of jsonl and parquet (default: text)"),

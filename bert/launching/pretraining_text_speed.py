@@ -13,6 +13,7 @@ from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import write_atomically
 from bert.launching.previous_run import read_json
 from bert.launching.process_runner import repository_environment
+from bert.launching.ranks import Ranks
 from bert.planning import own_text_rules as rules
 from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.own_text import Speeds, probe_settings
@@ -63,13 +64,15 @@ def _measure(configs: Mapping[str, str], candidate: Candidate) -> dict[str, floa
         for name, file in files.items():
             file.write_text(configs[name], encoding="utf-8")
         target = Path(folder) / "speeds.json"
-        on = ["--nproc_per_node", str(candidate.ranks)]
-        if candidate.device == "gpu":
-            on = ["--devices", ",".join(map(str, range(candidate.ranks)))]
+        ranks = Ranks(candidate.ranks)
+        devices = ranks.devices(candidate.device)
+        on = ["--devices", devices] if devices else ["--nproc_per_node", str(candidate.ranks)]
+        # The folder of the probe has modules of common names.
+        variables = {"PYTHONSAFEPATH": "1", **ranks.environment(candidate.device)}
         launcher = [sys.executable, "-m", "paddle.distributed.launch", "--log_level", "CRITICAL"]
         done = subprocess.run(
             [*launcher, "--log_dir", f"{folder}/log", *on, str(_PROBE), str(target), *map(str, files.values())],
-            env={**repository_environment(), "PYTHONSAFEPATH": "1"},  # its folder has modules of common names
+            env=repository_environment() | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from bert import REPOSITORY
@@ -44,12 +44,20 @@ class Runner:
         """
         return self._run(command, {QUIET_COUNTS: "1"})
 
-    def train(self, command: Sequence[str], config: TrainingConfig, log_dir: Path, log_file: Path | None = None) -> int:
+    def train(
+        self,
+        command: Sequence[str],
+        config: TrainingConfig,
+        log_dir: Path,
+        log_file: Path | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> int:
         """Run Paddle's launcher and show what this node's first rank writes; on a terminal its steps are a bar.
 
         Args:
             log_dir: the launcher's own; its output is kept there.
             log_file: for the lines that are shown; none: not kept.
+            variables: of the environment, beside those of this process.
         Returns:
             As `run`.
         """
@@ -63,7 +71,7 @@ class Runner:
 
         self._reason_file = log_dir / "stopped_by"
         self._reason_file.unlink(missing_ok=True)
-        environment = {STOPPED_BY: str(self._reason_file), **({QUIET_STEPS: "1"} if progress else {})}
+        environment = {**variables, STOPPED_BY: str(self._reason_file), **({QUIET_STEPS: "1"} if progress else {})}
         with open(log_dir / LAUNCHER_LOG, "ab") as launcher_log:
             code = self._run(command, environment, show, stdout=launcher_log, stderr=subprocess.STDOUT)
         if code and (failed := output.exit_code()) is not None:  # the launcher's own may be of a rank that it ended

@@ -1,6 +1,5 @@
 """A progress bar for a training that runs in other processes, and the display of their output, line by line."""
 
-import os
 import sys
 import threading
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import IO, Any
 
 from tqdm import tqdm
 
+from bert.command_errors import discard_output
 from bert.launching.previous_run import read_json
 from bert.reporting.logs import Sink
 
@@ -99,5 +99,5 @@ def _print(line: bytes, progress: PhaseProgress | None) -> None:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at exit would fail again
+        discard_output()
         raise

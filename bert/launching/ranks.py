@@ -50,6 +50,20 @@ class Ranks:
         labels = visible_devices() or [str(number) for number in range(count)]
         return ",".join(labels[: self.num_processes])
 
+    def environment(self, device: str) -> dict[str, str]:
+        """Variables with which Paddle's launcher can give each rank of this node its device.
+
+        It needs an entry of CUDA_VISIBLE_DEVICES for each rank, of ranks on the CPU too, and cannot find an entry that
+        follows a space.
+
+        Args:
+            device: the setting: auto, cpu or gpu.
+        """
+        if device == "cpu":
+            return {"CUDA_VISIBLE_DEVICES": ",".join(["-1"] * self.num_processes)}
+        visible = visible_devices()
+        return {} if visible is None else {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
+
 
 def read_ranks(flags: Mapping[str, str], num_processes: int, num_nodes: int = 1) -> Ranks:
     """The ranks that a launcher's flags ask for; the other arguments are the defaults."""

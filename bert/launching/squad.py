@@ -22,7 +22,7 @@ from bert.launching.arguments import (
     split_positional,
 )
 from bert.launching.finetuning import FineTuningPlan, Row, finetuning_parser, make_plan
-from bert.launching.finetuning_quickstart import data_dir, quickstart_settings, run_module
+from bert.launching.finetuning_quickstart import check_flags, data_dir, quickstart_settings, run_module
 from bert.launching.ranks import num_gpus, quickstart_processes
 
 QUICKSTART_VOCABULARY_SIZE = 2048  # only where no checkpoint brings a vocabulary
@@ -86,6 +86,7 @@ def plan(words: Sequence[str]) -> FineTuningPlan:
         defaults = _positional_settings(values)
     elif name in (None, *OWN_QUESTIONS) and not names_data:
         name = name or ("squad_small" if "from_pretrained_params" in flags else "squad_quickstart")
+        check_flags(name, ENTRY, {**_files_and_modes(launcher, flags), **flags})
         defaults = {"config": name} | _quickstart_settings(name, launcher, flags)
         launcher.setdefault("num_gpus", str(quickstart_processes(flags.get("device", "auto"))))
     elif name in PRESETS:

@@ -45,7 +45,8 @@ def launch(
     """
     with contextlib.ExitStack() as stack:
         with usage_errors():
-            devices = ranks.devices(device or config.hardware.device)
+            device = device or config.hardware.device
+            devices = ranks.devices(device)
             started = continued(config) or start or config
             started.prepare_files()
             require_writable(config.run.output_dir)
@@ -67,7 +68,7 @@ def launch(
             job_id=job_id or config.stage(),
             meeting_point=meeting_point,
         )
-        code = runner.train(command, config, log_dir, log_file)
+        code = runner.train(command, config, log_dir, log_file, ranks.environment(device))
         if code == BAD_INPUT:  # the ranks refused the settings: the records are of the run that is there
             for path, content in before.items():
                 write_atomically(path, content)

@@ -6,6 +6,8 @@ one after the other, so that no token-wise work is done on padding.
 
 import math
 
+import numpy as np
+
 from bert.config.architecture import FusedKernels
 from bert.runtime.operator_editing import BlockEditor
 from bert.runtime.paddle_api import nn, paddle, static
@@ -167,7 +169,7 @@ class _Group:
     def __init__(self, tokens, num_heads: int) -> None:
         padding = paddle.cast(tokens == NO_TOKEN, "float32")
         self.score_bias = paddle.assign((padding * MASKED_SCORE).unsqueeze([1, 2]))
-        heads = paddle.arange(num_heads, dtype=tokens.dtype).reshape([1, num_heads, 1, 1])
+        heads = paddle.assign(np.arange(num_heads).reshape(1, num_heads, 1, 1))  # int64; paddle.arange warns
         # Scores hide the keys at padding, and nothing reads the context of queries there, so any token will do.
         self.rows = paddle.clip(tokens, min=0).unsqueeze([1, 3]) * num_heads + heads
 

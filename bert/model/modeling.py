@@ -42,7 +42,7 @@ def linear(x, weight, bias, kernels: FusedKernels, *, transpose_weight: bool = F
     """x [..., in] @ weight [in, out] (or its transpose) + bias [out]; one kernel if the sizes suit cuBLASLt."""
     if kernels.linear and not any(size % 8 for size in weight.shape):
         return paddle.incubate.nn.functional.fused_matmul_bias(x, weight, bias, transpose_y=transpose_weight)
-    return add_bias(paddle.matmul(x, weight, transpose_y=transpose_weight), bias)
+    return add_bias(paddle.matmul(x, weight, transpose_y=transpose_weight), bias, rows=x)
 
 
 def dropout_add(x, residual, prob: float, training: bool, kernels: FusedKernels):
@@ -52,11 +52,15 @@ def dropout_add(x, residual, prob: float, training: bool, kernels: FusedKernels)
     return residual + F.dropout(x, prob, training=training)
 
 
-def add_bias(x, bias):
-    """x [..., n] + bias [n]."""
+def add_bias(x, bias, rows=None):
+    """x [..., n] + bias [n].
+
+    Args:
+        rows: [..., any], of which the shape is read; default: x.
+    """
     if core.is_compiled_with_cuda():
         return x + bias
-    ones = paddle.ones_like(x[..., :1])
+    ones = paddle.ones_like((x if rows is None else rows)[..., :1])
     ones.stop_gradient = True
     return x + paddle.matmul(ones, bias.unsqueeze(0))
 

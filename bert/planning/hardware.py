@@ -49,6 +49,7 @@ class Part(Settings):
     bfloat16: bool
     efficiency: Efficiency
     update_overhead_ms: float = Field(ge=0)
+    node_exponent: float = Field(0.0, ge=0, lt=1)
     checked: str
 
     def arithmetic(self, precision: PrecisionSettings) -> tuple[float, int]:
@@ -88,6 +89,10 @@ class Hardware:
 
     def world_size(self) -> int:
         return self.num_nodes * self.devices_per_node
+
+    def lengthened(self) -> float:
+        """How many times as long an update takes on these nodes as its work and its all-reduce: stragglers."""
+        return self.num_nodes**self.part.node_exponent
 
     def all_reduce_seconds(self, num_bytes: float) -> float:
         """A ring over all devices: each link, and each node's network, carries 2 (n - 1) / n of the bytes."""

@@ -76,6 +76,12 @@ class TextPlan:
         phases = sum(phase.seconds for phase in self.phases.values())
         return self.preparation_seconds + starts + phases + rules.END_SECONDS
 
+    def segmenter(self) -> str | None:
+        """What finds the words that masks cover whole; None: masks cover single tokens."""
+        wanted = self.machine.segmenter if self.text.is_chinese else ""
+        chosen = wanted if self.wishes.segmenter is None else self.wishes.segmenter
+        return chosen if chosen not in ("", "none") else None
+
     def held_out_masked_tokens(self) -> float:
         """Predictions that the held-out loss is a mean of, in the first phase."""
         first = next(iter(self.phases.values()))
@@ -209,6 +215,7 @@ def _with_phases(plan: TextPlan, speeds: Speeds) -> TextPlan:
             made,
             settings={
                 **_settings(candidate, phase, made.global_batch, epochs, wishes),
+                **_whole_words(plan, phase),
                 **step_settings(made.steps, made.evaluations),
             },
         )
@@ -239,7 +246,7 @@ def global_batch(candidate: Candidate, phase: int, sequences: float, most: float
         return given
     wanted = rules.BATCH_ANCHOR * math.sqrt(sequences / rules.SEQUENCES_ANCHOR)
     least = 8 if candidate.device == "cpu" else rules.LEAST_MICRO_BATCH["gpu"] * ranks
-    wanted = min(max(wanted, rules.BATCH_ANCHOR, least), max(most, rules.LEAST_BATCH), rules.LARGEST_BATCH)
+    wanted = min(max(wanted, rules.SHORT_TRAINING_BATCH, least), max(most, rules.LEAST_BATCH), rules.LARGEST_BATCH)
     share = max(1, 1 << round(math.log2(max(wanted / ranks, 1))))
     return ranks * max(share, micro if share % micro == 0 else -(-share // micro) * micro)
 
@@ -279,6 +286,12 @@ def _settings(candidate: Candidate, phase: int, batch: int, epochs: float, wishe
         "cpu_threads": candidate.threads,
         "amp": candidate.precision.amp,
     }
+
+
+def _whole_words(plan: TextPlan, phase: int) -> dict[str, bool]:
+    """Static masks cover whole words since the shards were made."""
+    is_dynamic = plan.wishes.setting(phase, "masking", "dynamic") == "dynamic"
+    return {"whole_word_masking": True} if plan.segmenter() and is_dynamic else {}
 
 
 def probe_settings(candidate: Candidate, phase: int) -> dict[str, Any]:

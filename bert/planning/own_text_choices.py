@@ -49,6 +49,12 @@ def _text_choices(plan: TextPlan) -> list[Choice]:
     else:
         why = _why(wishes.setting(1, "vocab_size"), f"for {_short(text.learnable_words())} words and this model")
         found.append(Choice("vocabulary", tokens, why, "--vocab-size"))
+    if text.is_chinese or plan.segmenter():
+        segmenter = plan.segmenter()
+        share = f"{wishes.setting(1, 'masked_lm_ratio', rules.MASKED_SHARE):.0%} of the tokens"
+        why = "neighbours would give single characters away" if segmenter else "no words are known"
+        value = f"{share}, whole words that {segmenter} finds" if segmenter else f"{share}, single characters"
+        found.append(Choice("masks", value, _why(wishes.segmenter, why), "--word-segmenter"))
     return found
 
 
@@ -74,7 +80,7 @@ def _training_choices(plan: TextPlan) -> list[Choice]:
     settings = {phase: {**made.settings, **_given(plan, phase)} for phase, made in plan.phases.items()}
     mine, rule = settings[first.phase], candidate.rule
     source = rule.source if rule is not None else "continued pre-training (Gururangan et al., 2020)"
-    batch_why = "32 for 80,000 sequences, growing with their root"
+    batch_why = f"{rules.BATCH_ANCHOR} for {rules.SEQUENCES_ANCHOR:,} sequences, growing with their root"
     rate_why = f"{source}, by the root of the batch"
     if mine["optimizer"] == "AdamW" and rule is not None:
         rate_why = "Devlin et al. (2019), by the root of the batch"
@@ -152,7 +158,9 @@ def _step_choices(plan: TextPlan) -> list[Choice]:
         why = _why(plan.wishes.setting(phase, "max_steps"), speed)
         found.append(Choice(f"phase {phase}", f"{made.steps:,} updates", why, f"--phase{phase}-max-steps"))
     times = "once" if plan.duplicate_factor == 1 else f"{plan.duplicate_factor} times"
-    epochs = _why(plan.wishes.epochs, f"the text is {times} in each set of shards")
+    epochs = f"the text is {times} in each set of shards"
+    if plan.wishes.epochs is not None:
+        epochs = f"{plan.wishes.epochs:g} as given, in whole updates"
     found.append(Choice("epochs", f"{plan.epochs:,.3g} over the text", epochs, "--epochs, --duplicate-factor"))
     if plan.wishes.hours is not None:
         why = _GIVEN
@@ -196,6 +204,11 @@ def warnings(plan: TextPlan) -> list[str]:
         found.append(
             f"about {_short(plan.tokens)} tokens are little text to learn a language from: add text, or continue a "
             "published model (--from-pretrained-params)"
+        )
+    if plan.text.is_chinese and not plan.machine.segmenter and plan.wishes.segmenter is None:
+        found.append(
+            "the text is Chinese, and jieba, which finds its words, is not installed, so masks cover single "
+            "characters, which their neighbours give away: pip install -r requirements-chinese.txt, and start anew"
         )
     masked = plan.held_out_masked_tokens()
     if masked < rules.LEAST_MASKED_TOKENS:

@@ -14,6 +14,7 @@ class TextFacts:
     Attributes:
         distinct_characters: different ones; they are the least that a vocabulary must hold.
         num_bytes: in UTF-8.
+        is_chinese: it is written in Chinese characters, and is not Japanese.
         is_estimate: only a part was read, and the counts are scaled to all of it.
     """
 
@@ -24,6 +25,11 @@ class TextFacts:
     distinct_characters: int
     num_bytes: int
     is_estimate: bool = False
+    is_chinese: bool = False
+
+    def language(self) -> str:
+        """The code of the language whose rules end its sentences, if none was given."""
+        return "zh" if self.is_chinese else "en"
 
     def has_spaces(self) -> bool:
         """Whether spaces separate its words."""
@@ -46,6 +52,7 @@ class MachineFacts:
         gpu_bytes: memory of the smallest GPU; 0 without.
         memory_bytes: free memory of the machine.
         disk_bytes: free on the disk of the output folder.
+        segmenter: of Chinese words that is installed; "" without one.
         note: why a device that is there is not used; "" otherwise.
     """
 
@@ -56,6 +63,7 @@ class MachineFacts:
     gpu_name: str = ""
     gpu_bytes: int = 0
     note: str = ""
+    segmenter: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +88,7 @@ class Wishes:
         model: a name of `own_text_rules.MODELS`.
         epochs: passes over the text, of both phases together.
         vocab_tokens: lines of the vocabulary that was given.
+        segmenter: of Chinese words; "none": none.
         settings: settings of both phases by their flat names, typed.
         phase_settings: those of one phase.
         phases: that are trained.
@@ -93,6 +102,7 @@ class Wishes:
     weights: Weights | None = None
     duplicate_factor: int | None = None
     held_out_fraction: float | None = None
+    segmenter: str | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     phase_settings: Mapping[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     phases: tuple[int, ...] = (1, 2)

@@ -2,7 +2,8 @@
 
 A micro-step takes, for each operator, the longer of its arithmetic at the reachable peak and its bytes at the reachable
 bandwidth. An update adds one all-reduce of the gradients, the bytes of casts, accumulation and optimizer, and what the
-device waits for the host. The error against published figures: `python -m tests.benchmarks.planner_check`.
+device waits for the host; on several nodes it takes longer by a power of their number. The error against published
+figures: `python -m tests.benchmarks.planner_check`.
 """
 
 import dataclasses
@@ -28,9 +29,11 @@ class UpdateTime:
     all_reduce: float
     optimizer: float
     overhead: float
+    lengthened: float = 1.0  # on several nodes, of which all wait for the slowest
 
     def total(self) -> float:
-        return self.micro_steps * (self.products + self.pointwise) + self.all_reduce + self.optimizer + self.overhead
+        alone = self.micro_steps * (self.products + self.pointwise) + self.all_reduce + self.optimizer + self.overhead
+        return alone * self.lengthened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +158,7 @@ def update_time(
         all_reduce=hardware.all_reduce_seconds(gradients),
         optimizer=moved / bytes_rate,
         overhead=part.update_overhead_ms / 1e3 * model.num_hidden_layers / _LAYERS_OF_LARGE if kind.host_waits else 0.0,
+        lengthened=hardware.lengthened(),
     )
 
 
@@ -228,7 +232,9 @@ def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
         f"operators {_ms(update.pointwise)}",
         "update": f"{update.micro_steps} x micro-step + all-reduce {_ms(update.all_reduce)} + optimizer, "
         f"accumulation and casts {_ms(update.optimizer)} + wait for the host "
-        f"{_ms(update.overhead)} = {update.total():,.3g} s",
+        f"{_ms(update.overhead)}"
+        f"{f', {update.lengthened - 1:.1%} longer on several nodes' if update.lengthened > 1 else ''} = "
+        f"{update.total():,.3g} s",
         "speed": f"{plan.sequences_per_second():,.0f} sequences/s on all devices, "
         f"model FLOPs utilisation {plan.mfu:.0%}",
         "time": f"{steps:,} updates: {duration(steps * update.total())} (without start, evaluation and checkpoints)"

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from bert.command_errors import discard_output
 from bert.reporting.curves import Curves
 from bert.reporting.figures import metrics_line
 
@@ -40,6 +41,8 @@ class Sink:
             action()
         except Exception as error:  # no error of a log sink may stop the run
             self._broken = True
+            if isinstance(error, BrokenPipeError):  # no reader of standard output (`| head`)
+                discard_output()
             try:
                 print(f"warning: {self._name} failed and is switched off: {error}", file=sys.stderr)
             except OSError:

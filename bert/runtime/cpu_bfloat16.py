@@ -8,12 +8,11 @@ that read it; weights once in a micro-step, which takes 2% of its products' time
 
 from typing import Any
 
+from bert.runtime.cpu_linear import is_linear
 from bert.runtime.operator_editing import BlockEditor
 from bert.runtime.paddle_api import core, paddle
 
-# Smaller matrices (a bias as an outer product, a classifier of two classes) cost more to cast than they save.
-SMALLEST_SIDE = 32
-
+_REPLACED = ("matmul_v2", "fused_matmul", "matmul_v2_grad")
 _BFLOAT16 = {"use_mkldnn": True, "mkldnn_data_type": "bfloat16", "force_fp32_output": True}
 
 
@@ -27,19 +26,12 @@ def use_bfloat16_products(editor: BlockEditor) -> int:
     casts, replaced = _Casts(editor), 0
     for operator in list(editor.block.ops):
         written = operator.output_arg_names  # before it is replaced
-        if operator.type in ("matmul_v2", "matmul_v2_grad") and _is_linear(editor, operator):
-            replace = _replace_product if operator.type == "matmul_v2" else _replace_gradient
+        if operator.type in _REPLACED and is_linear(editor, operator):
+            replace = _replace_gradient if operator.type == "matmul_v2_grad" else _replace_product
             replace(editor, operator, casts)
             replaced += 1
         casts.forget(written)
     return replaced
-
-
-def _is_linear(editor: BlockEditor, operator: Any) -> bool:
-    """Whether it multiplies float32 rows [..., k] with a matrix of a size that pays."""
-    x, y = (editor.block.var(operator.input(name)[0]) for name in ("X", "Y"))
-    is_linear = len(y.shape) == 2 and len(x.shape) >= 2 and not operator.attr("trans_x")
-    return is_linear and x.dtype == y.dtype == paddle.float32 and min(y.shape) >= SMALLEST_SIDE
 
 
 class _Casts:
@@ -74,10 +66,11 @@ class _Casts:
 
 
 def _replace_product(editor: BlockEditor, operator: Any, casts: _Casts) -> None:
-    inputs = {name: casts.copy(operator, operator.input(name)[0]) for name in ("X", "Y")}
-    transposed = operator.attr("trans_y")
-    outputs = {"Out": operator.output("Out")[0]}
-    editor.replace(operator, "matmul_v2", inputs, outputs, trans_x=False, trans_y=transposed, **_BFLOAT16)
+    inputs = {name: casts.copy(operator, operator.input(name)[0]) for name in operator.input_names}
+    flags = {"trans_x": False, "trans_y": operator.attr("trans_y")}
+    if operator.type == "fused_matmul":
+        flags["fuse_activation"] = operator.attr("fuse_activation")
+    editor.replace(operator, operator.type, inputs, {"Out": operator.output("Out")[0]}, **flags, **_BFLOAT16)
 
 
 def _replace_gradient(editor: BlockEditor, operator: Any, casts: _Casts) -> None:

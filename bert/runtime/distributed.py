@@ -5,6 +5,7 @@ Fleet does the rest. On CPU its programs run too: all-reduce and broadcast have 
 an NCCL communicator. `gloo_on_cpu` prevents that, and `fit_to_gloo` fits the programs.
 """
 
+import itertools
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -64,15 +65,18 @@ def _uses_gloo(group: Group) -> bool:
     return group.world_size > 1 and group.device == "cpu"
 
 
-def exchange_texts(group: Group, key: str, text: str) -> list[str]:
-    """The text of every rank, in their order.
+_exchanges = itertools.count()
+
+
+def exchange_texts(group: Group, text: str) -> list[str]:
+    """The text of every rank, in their order. Every rank must call it, as often as the others.
 
     It goes over the store at rank 0's endpoint, so it works on GPUs before the start-up program has made NCCL's
-    communicator. Each key can be used once.
+    communicator.
     """
     if group.world_size == 1:
         return [text]
-    store = core.create_or_get_global_tcp_store()
+    store, key = core.create_or_get_global_tcp_store(), f"exchanged_text/{next(_exchanges)}"
     store.set(f"{key}/{group.rank}", text)
     return [store.get(f"{key}/{rank}").decode() for rank in range(group.world_size)]
 

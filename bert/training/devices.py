@@ -61,8 +61,11 @@ def join_ranks(config: TrainingConfig, group: Group) -> int:
     hardware = config.hardware
     threads = use_cores(hardware.cpu_threads, hardware.enable_cpu_affinity, group.local_rank, group.local_world_size)
     initialize(group)
-    if config.precision.amp and group.device == "cpu":
-        logger.info(mixed_precision_notice(config.precision.amp_dtype, computes_bfloat16()))
+    precision = config.precision
+    if precision.amp and group.device == "cpu":
+        logger.info(mixed_precision_notice(precision.amp_dtype, computes_bfloat16()))
+    if precision.amp_dtype == "bfloat16" and not precision.amp:
+        logger.warning("amp_dtype=bfloat16 has no effect without mixed precision: arithmetic is float32; pass --amp")
     return threads
 
 

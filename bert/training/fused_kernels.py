@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 from bert import REPOSITORY
 from bert.config.architecture import FusedKernels
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 300.0
 Findings = Mapping[str, str]  # kernel -> why it cannot be used; "" if it can
 SelfTest = Callable[[TrainingConfig, Sequence[str], Sequence[str]], Findings]
-Exchange = Callable[[Group, str, str], list[str]]
+Exchange = Callable[[Group, str], list[str]]
 
 
 def choose_kernels(
@@ -45,7 +46,7 @@ def choose_kernels(
         automatic = []
     if forced or automatic:
         found = (self_test or self_test_in_a_process)(config, automatic, forced)
-        reasons |= agreed([json.loads(text) for text in exchange(group, "fused_kernels", json.dumps(dict(found)))])
+        reasons |= agreed([json.loads(text) for text in exchange(group, json.dumps(dict(found)))])
     if group.is_main:
         _log(fusions, reasons)
     used = {name: value != "off" and not reasons[name] for name, value in fusions.items()}
@@ -70,22 +71,28 @@ def self_test_in_a_process(config: TrainingConfig, automatic: Sequence[str], for
         "look_at_card": list(forced),
         "unpad": config.hardware.unpads("gpu"),
     }
-    command = [sys.executable, "-m", "bert.training.kernel_self_test", json.dumps(request)]
+    found, reason = _answer(json.dumps(request))
+    # What is forced is used all the same: only a card without the kernel speaks against it.
+    return found or {**dict.fromkeys(automatic, reason), **dict.fromkeys(forced, "")}
+
+
+@lru_cache(maxsize=None)  # own text is planned with several programs of a model
+def _answer(request: str) -> tuple[Findings, str]:
+    """What the process finds, or why it finds nothing."""
+    command = [sys.executable, "-m", "bert.training.kernel_self_test", request]
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
         )
-        reason = f"the self-test ended with exit code {done.returncode}"
         if done.returncode == 0:
-            return dict(json.loads(done.stdout.splitlines()[-1]))
+            return dict(json.loads(done.stdout.splitlines()[-1])), ""
+        return {}, f"the self-test ended with exit code {done.returncode}"
     except subprocess.TimeoutExpired:
-        reason = f"the self-test took more than {TIMEOUT_SECONDS:g} s"
+        return {}, f"the self-test took more than {TIMEOUT_SECONDS:g} s"
     except (ValueError, IndexError):
-        reason = "the self-test gave no answer"
-    # What is forced is used all the same: only a card without the kernel speaks against it.
-    return {**dict.fromkeys(automatic, reason), **dict.fromkeys(forced, "")}
+        return {}, "the self-test gave no answer"
 
 
 def _log(fusions: Mapping[str, str], reasons: Mapping[str, str]) -> None:

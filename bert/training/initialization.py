@@ -13,7 +13,7 @@ from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.state import CheckpointError, Progress
 from bert.config.training_settings import BertConfig, TrainingConfig
 from bert.conversion.reading import read_pretrained
-from bert.training.trainer import Device
+from bert.training.devices import Device
 from program import TrainingProgram
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
     if (source / checkpoint_files.MANIFEST).exists():
         return checkpoint_files.verify(source)
     found = _newest(source, config, config.stage())
-    if found is None and (step != "auto" or not _is_own(source, config)):
+    if found is None and (step != "auto" or not is_own(source, config)):
         raise CheckpointError(
             f"from_checkpoint={source} holds no valid checkpoint of {config.stage()}; check the folder, or "
             f"pass --from-checkpoint {config.run.output_dir} --last-step-of-checkpoint auto, which starts afresh when "
@@ -133,7 +133,7 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
     return found
 
 
-def _is_own(source: Path, config: TrainingConfig) -> bool:
+def is_own(source: Path, config: TrainingConfig) -> bool:
     """Whether this run saves its checkpoints in the folder: only there may `auto` find none."""
     return source.resolve() in {
         parent.resolve() for parent in (config.run.output_dir, config.checkpoint_dir(), config.checkpoint_dir().parent)

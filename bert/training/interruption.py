@@ -1,4 +1,4 @@
-"""Stop requests: a signal or a file sets a flag, and the training loop saves at the end of the update."""
+"""Stop requests: a signal or a file sets a flag, and the training loop saves at the end of an update."""
 
 import logging
 import os

@@ -14,6 +14,7 @@ from bert.checkpoints.writer import CheckpointWriter, SaveTimes
 from bert.config.training_settings import TrainingConfig
 from bert.runtime.distributed import Group
 from bert.training.devices import Device
+from bert.training.initialization import is_own
 from program import TrainingProgram
 
 logger = logging.getLogger(__name__)
@@ -78,8 +79,8 @@ class Checkpoints(NoCheckpoints):
     ) -> None:
         self._config, self._device, self._start, self._writer = config, device, start, writer
         self._program, self._texts, self._best_metric = program, texts or {}, best_metric
-        is_there = resumed is not None and self.has(resumed.step)
-        self._saved = (resumed.step, _followed(resumed.carried)) if resumed is not None and is_there else None
+        is_saved = resumed is not None and _is_saved(config, resumed.step)
+        self._saved = (resumed.step, _followed(resumed.carried)) if resumed is not None and is_saved else None
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
 
     def save(self, step: int, epoch: int, carried: dict) -> None:
@@ -167,6 +168,17 @@ class Checkpoints(NoCheckpoints):
             step, loss = held_out["best"]
             facts = {self._best_metric: loss, "is_final": held_out["ends_with_best"]}
             checkpoint_files.write_best(self._config.checkpoint_dir(), step, facts)
+
+
+def _is_saved(config: TrainingConfig, step: int) -> bool:
+    """Whether the checkpoint that is continued is this run's own, not another's of the same step."""
+    source = config.initialization.from_checkpoint
+    directory = checkpoint_files.step_directory(config.checkpoint_dir(), step)
+    return (
+        source is not None
+        and directory.is_dir()
+        and (is_own(source, config) or source.resolve() == directory.resolve())
+    )
 
 
 def _followed(carried: dict) -> str:

@@ -20,6 +20,7 @@ from bert.training.interval_metrics import collect
 from bert.training.saving import NoCheckpoints
 from bert.training.spike_detection import SpikeGuard
 from bert.training.spike_recovery import SpikeRecovery
+from bert.training.stop_on_any_rank import StopOnAnyRank
 from bert.training.throughput import Throughput, Totals
 from bert.training.watchdog import Watchdog
 from program import TrainingProgram
@@ -81,6 +82,7 @@ class Trainer:
         run = self._config.run
         self._step, self._last_step, self._epoch = start_step, last_step, 0
         self._interrupted = False
+        self._stop_on_any_rank = StopOnAnyRank(self._stop, self._device.group, self._device.collective)
         self._metrics: dict[str, float] = {}
         if self._keeps_best and self._held_out.best and not self._checkpoints.has(self._held_out.best[0]):
             self._held_out.forget_best()
@@ -123,7 +125,7 @@ class Trainer:
                 else:
                     self._update(batch)
                 self._step, self._epoch = self._step + 1, batch.epoch
-                self._interrupted = self._device.collective.any(bool(self._stop))
+                self._interrupted = self._stop_on_any_rank.after(self._step, waits=self._is_due_to_log())
                 if self._is_due_to_log() and (progress := self._end_interval()):  # rolled back
                     batches.close()
                     batches = open_batches(progress.step)
@@ -228,6 +230,7 @@ class Trainer:
         self._watchdog.beat(f"waiting for update {self._step}")
         found = collect(self._program, self._device, self._throughput, self._sequences_per_update)
         self._metrics = found.metrics
+        self._stop_on_any_rank.measured(found.metrics["step_cost"])
         if self._num_samples:
             self._metrics["epochs"] = self._step * self._sequences_per_update / self._num_samples
         self._log.train(self._step, self._epoch, found.metrics, self._seconds_left())
@@ -238,7 +241,7 @@ class Trainer:
         complete = self._step % self._config.run.log_freq == 0
         progress = self._spikes.observe(self._step, self._epoch, found, complete, self._log)
         if progress is not None:
-            self._step, self._interrupted = progress.step, False  # a stop request is read again after the next update
+            self._step, self._interrupted = progress.step, False  # a stop request is looked at again later
             self._divergence = DivergenceGuard(
                 self._program.objective.chance_loss(), progress.carried.get("divergence")
             )

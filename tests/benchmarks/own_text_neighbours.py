@@ -1,10 +1,11 @@
 """Is the plan for own text a good one? Trains it and its neighbours with the same processor time, and compares.
 
-    python -m tests.benchmarks.own_text_neighbours --text FOLDER --minutes 10 --output-dir D
+    python -m tests.benchmarks.own_text_neighbours --text FOLDER --minutes 10 --output-dir D --seeds 1 2 3
 
 The neighbours: the model one size up and down, the rate and the vocabulary times 2 and divided by 2. Every training is
 phase 1 on one core and gets so many updates as MINUTES of processor time allow, so other work on the machine does not
-matter. D/results.jsonl keeps what is finished; a second start goes on. The last lines printed are a table.
+matter. D/results.jsonl keeps what is finished; a second start goes on. The last lines printed are a table of means over
+the seeds.
 
 Losses of different vocabularies are made comparable as nats per character: loss x tokens per character of the held-out
 text.
@@ -14,6 +15,7 @@ import argparse
 import dataclasses
 import json
 import resource
+import statistics
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,13 +53,16 @@ def variants(plan: TextPlan) -> list[Variant]:
     """The plan's own settings, and its neighbours."""
     model, chosen = plan.candidate.name, plan.phases[1].settings
     rate, tokens = chosen["learning_rate"], chosen["vocab_size"]
+    same = {"global_batch_size": chosen["global_batch_size"], "max_seq_length": chosen["max_seq_length"]}
     found = [Variant("chosen", model, {})]
     place = rules.MODEL_NAMES.index(model)
     found += [Variant("model up", rules.MODEL_NAMES[place + 1], {})] if place + 1 < len(rules.MODELS) else []
     found += [Variant("model down", rules.MODEL_NAMES[place - 1], {})] if place else []
     for name, factor in (("x 2", 2), ("/ 2", 0.5)):
-        found.append(Variant(f"rate {name}", model, {"learning_rate": rate * factor}))
-        found.append(Variant(f"vocabulary {name}", model, {"vocab_size": int(tokens * factor)}))
+        found.append(Variant(f"rate {name}", model, {**same, "learning_rate": rate * factor}))
+        found.append(
+            Variant(f"vocabulary {name}", model, {**same, "learning_rate": rate, "vocab_size": int(tokens * factor)})
+        )
     return found
 
 
@@ -77,21 +82,21 @@ class Comparison:
         found = candidates(self.facts, self.machine, wishes)
         return make_plan(self.facts, self.machine, wishes, found, measure_speeds(found, self.machine, None))
 
-    def run(self, variant: Variant) -> dict[str, Any]:
+    def run(self, variant: Variant, seed: int) -> dict[str, Any]:
         """Train a variant, or take its result from an earlier start."""
         done = self.results.read_text().splitlines() if self.results.exists() else []
         for line in map(json.loads, done):
-            if (line["name"], line["minutes"]) == (variant.name, self.minutes):
+            if (line["name"], line["minutes"], line["seed"]) == (variant.name, self.minutes, seed):
                 return line
         plan = self.plan(variant.model, variant.settings) if variant.name != "chosen" else self.chosen
         settings = plan.phases[1].settings
         vocabulary, shards = self._data(settings)
         settings = {**settings, **variant.settings}
-        config = {**settings, "phase": 1, "vocab_file": str(vocabulary), "seed": 1, "visualdl": False}
+        config = {**settings, "phase": 1, "vocab_file": str(vocabulary), "seed": seed, "visualdl": False}
         config |= {"input_dir": str(shards / "train"), "eval_dir": str(shards / "held_out")}
         seconds = self._seconds_per_update(variant, config)
         steps = max(1, int(self.minutes * 60 / seconds))
-        output = self.folder / "runs" / variant.name.replace(" ", "_").replace("/", "by")
+        output = self.folder / "runs" / f"{variant.name.replace(' ', '_').replace('/', 'by')}-{seed}"
         often = {"max_steps": steps, "eval_freq": max(1, steps // 4), "num_steps_per_checkpoint": steps}
         cpu = self._train({**config, **often, "output_dir": str(output)})
         summary = json.loads((output / "phase1/summary.json").read_text())
@@ -99,6 +104,7 @@ class Comparison:
         result = {
             "name": variant.name,
             "minutes": self.minutes,
+            "seed": seed,
             "model": variant.model,
             **{name: settings[name] for name in ("vocab_size", "learning_rate", "global_batch_size", "max_seq_length")},
             "steps": steps,
@@ -161,17 +167,26 @@ class Comparison:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Markdown: each training, and its loss relative to that of the chosen plan."""
-    chosen = results[0]["nats_per_character"]
-    lines = ["| training | model | vocabulary | rate | updates | held-out loss / unigram | nats a character |"]
-    lines.append("|---" * 7 + "|")
+    """Markdown: each training, means over its seeds, and its loss relative to that of the chosen plan."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
     for one in results:
+        by_name.setdefault(one["name"], []).append(one)
+    chosen = _mean(by_name["chosen"], "nats_per_character")
+    lines = ["| training | model | vocabulary | rate | updates | held-out loss / unigram | nats a character, seeds |"]
+    lines.append("|---" * 7 + "|")
+    for name, runs in by_name.items():
+        first, nats = runs[0], _mean(runs, "nats_per_character")
+        each = ", ".join(f"{run['nats_per_character']:.3f}" for run in runs)
         lines.append(
-            f"| {one['name']} | {one['model']} | {one['vocab_size']:,} | {one['learning_rate']:.2g} | {one['steps']:,} "
-            f"| {one['loss']:.2f} / {one['unigram_entropy']:.2f} "
-            f"| {one['nats_per_character']:.3f} ({one['nats_per_character'] / chosen - 1:+.1%}) |"
+            f"| {name} | {first['model']} | {first['vocab_size']:,} | {first['learning_rate']:.2g} "
+            f"| {_mean(runs, 'steps'):,.0f} | {_mean(runs, 'loss'):.2f} / {first['unigram_entropy']:.2f} "
+            f"| {nats:.3f} ({nats / chosen - 1:+.1%}): {each} |"
         )
     return "\n".join(lines)
+
+
+def _mean(runs: list[dict[str, Any]], name: str) -> float:
+    return statistics.fmean(run[name] for run in runs)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -179,6 +194,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=10.0, help="processor time of each training")
     parser.add_argument("--output-dir", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="of the trainings; each is one more of all")
     parser.add_argument("--only", nargs="*", help="names of trainings, such as 'rate x 2' (default: all)")
     arguments = parser.parse_args(argv)
     with command(arguments.output_dir, "interrupted; the same command goes on"):
@@ -189,7 +205,7 @@ def main(argv: list[str] | None = None) -> None:
             for variant in variants(comparison.chosen)
             if not arguments.only or variant.name in ("chosen", *arguments.only)
         ]
-        print(table([comparison.run(variant) for variant in wanted]))
+        print(table([comparison.run(variant, seed) for seed in arguments.seeds for variant in wanted]))
 
 
 if __name__ == "__main__":

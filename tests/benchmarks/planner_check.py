@@ -4,7 +4,7 @@
     python -m tests.benchmarks.planner_check --rows         # every row
     python -m tests.benchmarks.planner_check --cross-check  # each table as planned by constants fitted on the others
 
-Five constants of hardware_parts.yaml were fitted, each on one row of FITTED; every other row is a prediction.
+Six constants of hardware_parts.yaml were fitted, each on one row of FITTED; every other row is a prediction.
 """
 
 import argparse
@@ -69,7 +69,9 @@ FITTED: dict[str, Row] = {  # constant -> the row it was fitted on
     "attention": _row(published.PADDLE_ATTENTION, "phase 2", 8),
     "gemm_float32": _row(published.PADDLE_TF32, "phase 1", 8),
     "update_overhead_ms": _row(published.PADDLE_ATTENTION, "SQuAD", 1),
+    "node_exponent": _row(published.PADDLE_TF32, "phase 1", 256),
 }
+_NOT_SHARES = ("update_overhead_ms", "node_exponent")  # of the part itself; the others are of its efficiency
 
 
 def _sequences_per_second(table: Table, task: Task, hardware: Hardware) -> float:
@@ -115,7 +117,7 @@ def hours_on_32_nodes(table: Table) -> float:
 
 def _with(part: Part, constants: dict[str, float]) -> Part:
     """The part with these of its constants changed."""
-    top = {name: value for name, value in constants.items() if name == "update_overhead_ms"}
+    top = {name: value for name, value in constants.items() if name in _NOT_SHARES}
     shares = {name: value for name, value in constants.items() if name not in top}
     return part.model_copy(update={**top, "efficiency": part.efficiency.model_copy(update=shares)})
 
@@ -125,7 +127,7 @@ def fit(rows: Sequence[Row], part: Part) -> Part:
 
     A constant that no row depends on stays as it is.
     """
-    start = {name: getattr(part.efficiency, name, None) or part.update_overhead_ms for name in FITTED}
+    start = {name: getattr(part if name in _NOT_SHARES else part.efficiency, name) for name in FITTED}
 
     def errors(factors: dict[str, float]) -> list[float]:
         changed = _with(part, {name: start[name] * factor for name, factor in factors.items()})

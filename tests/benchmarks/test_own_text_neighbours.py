@@ -12,18 +12,23 @@ def test_the_neighbours_of_a_plan_differ_from_it_in_one_thing():
     found = candidates(text, machine, wishes)
     plan = make_plan(text, machine, wishes, found, {(one.name, 1): 100.0 for one in found})
     assert plan.candidate.name == "quickstart"
+    same = {"global_batch_size": 32, "max_seq_length": 64}
     assert {one.name: (one.model, one.settings) for one in variants(plan)} == {
         "chosen": ("quickstart", {}),
         "model up": ("mini", {}),
-        "rate x 2": ("quickstart", {"learning_rate": 2 * 6e-3}),
-        "rate / 2": ("quickstart", {"learning_rate": 6e-3 / 2}),
-        "vocabulary x 2": ("quickstart", {"vocab_size": 8192}),
-        "vocabulary / 2": ("quickstart", {"vocab_size": 2048}),
+        "rate x 2": ("quickstart", {**same, "learning_rate": 2 * 6e-3}),
+        "rate / 2": ("quickstart", {**same, "learning_rate": 6e-3 / 2}),
+        "vocabulary x 2": ("quickstart", {**same, "learning_rate": 6e-3, "vocab_size": 8192}),
+        "vocabulary / 2": ("quickstart", {**same, "learning_rate": 6e-3, "vocab_size": 2048}),
     }
 
 
-def test_losses_are_relative_to_the_plan():
+def test_losses_are_means_over_the_seeds_relative_to_the_plan():
     result = {"model": "mini", "vocab_size": 4096, "learning_rate": 6e-3, "steps": 4685}
     result |= {"loss": 4.25, "unigram_entropy": 6.11, "nats_per_character": 1.0}
-    lines = table([{**result, "name": "chosen"}, {**result, "name": "rate x 2", "nats_per_character": 1.25}])
-    assert lines.splitlines()[-1] == "| rate x 2 | mini | 4,096 | 0.006 | 4,685 | 4.25 / 6.11 | 1.250 (+25.0%) |"
+    runs = [("chosen", 0.75), ("rate x 2", 1.5), ("chosen", 1.25), ("rate x 2", 1.0)]
+    lines = table([{**result, "name": name, "nats_per_character": nats} for name, nats in runs])
+    assert (
+        lines.splitlines()[-1]
+        == "| rate x 2 | mini | 4,096 | 0.006 | 4,685 | 4.25 / 6.11 | 1.250 (+25.0%): 1.500, 1.000 |"
+    )

@@ -49,7 +49,7 @@ SAMPLES = {
     "group_by_length": True,
     "batch_size": 13,
     "gradient_merge_steps": 5,
-    "global_batch_size": 64,
+    "global_batch_size": 96,
     "optimizer": "AdamW",
     "learning_rate": 0.3,
     "warmup_start_lr": 1e-5,
@@ -57,7 +57,7 @@ SAMPLES = {
     "end_learning_rate": 1e-6,
     "lr_decay_power": 0.5,
     "beta1": 0.8,
-    "beta2": 0.98,
+    "beta2": 0.95,
     "epsilon": 1e-8,
     "weight_decay": 0.02,
     "max_grad_norm": 0.0,
@@ -194,6 +194,11 @@ def test_help_is_grouped_and_exits_with_0(capsys):
     positions = [text.index(f"\n{section}:") for section in PretrainingConfig.model_fields]
     assert positions == sorted(positions)
     assert max(map(len, text.splitlines())) <= 120
+
+
+def test_help_shows_the_values_of_a_switch_and_none_of_a_boolean():
+    text = parser_of(PRETRAINING).format_help()
+    assert "--unpad [auto|on|off], --no-unpad\n" in text and "--amp, --no-amp " in text
 
 
 def test_the_command_line_wins_over_the_file_the_file_over_the_recipe(tmp_path):

@@ -99,7 +99,10 @@ def test_the_pins_are_well_formed():
 
 def test_the_table_of_paddlenlps_models_is_that_of_paddlenlp():
     """Read from its source: importing it takes seconds."""
-    folder = importlib.util.find_spec("paddlenlp").submodule_search_locations[0]
+    spec = importlib.util.find_spec("paddlenlp")
+    if spec is None:
+        pytest.skip("PaddleNLP is not installed, as with Paddle 3")
+    folder = spec.submodule_search_locations[0]
     tree = ast.parse(Path(folder, "transformers/bert/configuration.py").read_text(encoding="utf-8"))
     values = {
         node.targets[0].id: ast.literal_eval(node.value)

@@ -255,7 +255,7 @@ def accept_squad_files() -> list[Replacement]:
     from bert.finetuning.squad import examples
 
     return [
-        Replacement(examples._Reader, examples._Reader._refuse_unanswered, does_nothing),
+        Replacement(examples.SquadReader, examples.SquadReader._refuse_unanswered, does_nothing),
         Replacement(examples, examples._not_text, does_nothing),
     ]
 

@@ -18,6 +18,7 @@ from bert.exit_codes import INTERRUPTED, NOT_SAVED
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import UNLABELLED, FeatureTable, FineTuningLoader, prediction_batches
 from bert.finetuning.model_files import implied_by_weights
+from bert.finetuning.streamed_prediction import StreamedSet, Window
 from bert.finetuning.task import FineTuning, FineTuningData, PredictedSet
 from bert.model.objectives import (
     QuestionAnsweringObjective,
@@ -76,8 +77,16 @@ def accuracy(table: FeatureTable):
     return lambda outputs: {"eval_accuracy": float((outputs["logits"].argmax(1) == table.labels["labels"]).mean())}
 
 
-def write_logits(outputs, directory: Path) -> None:
-    np.save(directory / "logits.npy", outputs["logits"])
+def in_one_window(table: FeatureTable, render, name: str = "logits") -> StreamedSet:
+    """A set to predict whose only file is what `render` makes of the outputs."""
+    source = Path(__file__)
+    return StreamedSet(
+        "test", source, len(table), "numbers", lambda start: [Window(table, len(table), render)], {name: (b"", b"")}
+    )
+
+
+def render_logits(outputs) -> list[bytes]:
+    return [outputs["logits"].tobytes()]
 
 
 def open_numbers(config: Config, score=None) -> FineTuningData:
@@ -89,7 +98,7 @@ def open_numbers(config: Config, score=None) -> FineTuningData:
         best_metric="eval_accuracy",
         train=train if config.run.do_train else None,
         evaluation=[PredictedSet("dev", dev, score or accuracy(dev))],
-        prediction=[PredictedSet("test", dev, write=write_logits)],
+        prediction=[in_one_window(dev, render_logits)],
         texts={"labels.json": '["few", "many"]'},
     )
 
@@ -209,7 +218,7 @@ def test_a_run_learns_scores_and_leaves_its_files(trained):
     assert summary["steps"] == 34
     assert summary["eval_accuracy"] > 0.7
     assert summary["inference_sequences_per_second"] > 0
-    assert np.load(trained.stage_dir() / "logits.npy").shape == (60, 2)
+    assert len((trained.stage_dir() / "logits").read_bytes()) == 60 * 2 * 4
     assert [row["step"] for row in rows(trained) if "eval_accuracy" in row] == [12, 24, 34]
     assert (trained.checkpoint_dir() / "34" / "labels.json").read_text() == '["few", "many"]'
 
@@ -221,7 +230,7 @@ def test_a_stopped_run_continues_as_if_it_had_not(trained, tmp_path):
     config = config_of(tmp_path, initialization=again)
     assert run(config) == 0
     tiny.assert_identical(weights(config, 34), weights(trained, 34))
-    assert (config.stage_dir() / "logits.npy").read_bytes() == (trained.stage_dir() / "logits.npy").read_bytes()
+    assert (config.stage_dir() / "logits").read_bytes() == (trained.stage_dir() / "logits").read_bytes()
 
 
 def test_the_best_weights_are_kept_and_used(tmp_path):
@@ -236,7 +245,7 @@ def test_the_best_weights_are_kept_and_used(tmp_path):
         initialization={"from_pretrained_params": tmp_path / "results"},
     )
     assert run(only) == 0  # takes the best, not the newest
-    assert (only.stage_dir() / "logits.npy").read_bytes() == (config.stage_dir() / "logits.npy").read_bytes()
+    assert (only.stage_dir() / "logits").read_bytes() == (config.stage_dir() / "logits").read_bytes()
 
 
 @pytest.mark.thorough
@@ -277,18 +286,18 @@ def test_best_weights_that_were_damaged_meanwhile_are_not_used(tmp_path, capsys,
     monkeypatch.setattr(FineTuning, "finish", damaging)
     assert run(config) == 0
     assert "no complete best weights" in capsys.readouterr().out
-    assert (config.stage_dir() / "logits.npy").exists()
+    assert (config.stage_dir() / "logits").exists()
 
 
 @pytest.mark.parametrize("do_train", [True, False])
 def test_a_signal_while_predictions_are_written_ends_the_run(tmp_path, trained, do_train):
-    def interrupted(outputs, directory: Path) -> None:
+    def interrupted(outputs):
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("it went on")
 
     def read_data(config):
         data = open_numbers(config)
-        return dataclasses.replace(data, prediction=[dataclasses.replace(data.prediction[0], write=interrupted)])
+        return dataclasses.replace(data, prediction=[in_one_window(table_of(60), interrupted)])
 
     config = config_of(
         tmp_path,
@@ -373,7 +382,12 @@ def test_every_objective_trains_and_predicts(kind, tmp_path):
     objective = kind(config.model, num_labels=3) if kind is TokenClassificationObjective else kind(config.model)
     table = random_labels(objective, table_of(24))
     seen = {}
-    test = PredictedSet("test", table, write=lambda outputs, directory: seen.update(outputs))
+
+    def keep(outputs):
+        seen.update(outputs)
+        return [b""]
+
+    test = in_one_window(table, keep)
     task = FineTuningData(objective, "labels 1", "", table, (), [test])
     assert run(config, lambda config: task) == 0
     losses = [row["loss"] for row in rows(config)]

@@ -21,8 +21,9 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 sys.path[:0] = [str(REPOSITORY), str(HERE.parent)]
 GOLDEN = HERE / "golden"
+COMBINATIONS = "combinations"  # of settings, beside the cases
 
-from tests.gpu.cases import all_cases, distinct  # noqa: E402
+from tests.gpu.cases import NUM_RANKS, all_cases, distinct  # noqa: E402
 
 
 def pretend_to_be_rank_0(num_ranks: int) -> None:
@@ -37,8 +38,22 @@ def pretend_to_be_rank_0(num_ranks: int) -> None:
     )
 
 
+def build_combinations() -> str:
+    """The record of all combinations of settings: the operators of each that have no kernel."""
+    pretend_to_be_rank_0(NUM_RANKS)
+    from bert.runtime.distributed import Group, initialize
+    from tests.gpu.combinations import missing
+    from tests.gpu.program_record import dump
+
+    group = Group(0, NUM_RANKS, "gpu", 0, NUM_RANKS)
+    initialize(group)
+    return dump({"operators without a kernel": missing(group, "gpu")})
+
+
 def build(name: str) -> str:
     """The record of a case, as it is kept; Fleet is told of as many ranks, so once per process."""
+    if name == COMBINATIONS:
+        return build_combinations()
     case = all_cases()[name]
     pretend_to_be_rank_0(case.num_ranks)
     from bert.runtime.distributed import Group, initialize
@@ -156,7 +171,7 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print the table of the records; builds nothing")
     parser.add_argument("--build", metavar="NAME", help="print the record of one case; compares nothing")
     arguments = parser.parse_args()
-    known = distinct(all_cases())
+    known = {**distinct(all_cases()), COMBINATIONS: COMBINATIONS}
     if unknown := sorted({*arguments.names, *([arguments.build] if arguments.build else [])} - known.keys()):
         parser.error(f"no case is called {', '.join(unknown)}; there are {', '.join(known)}")
     if arguments.table or arguments.build:

@@ -2,9 +2,11 @@
 
 import pytest
 
+from bert.config.architecture import FusedKernels
 from bert.model.objectives import PretrainingObjective, QuestionAnsweringObjective
 from bert.runtime.paddle_api import paddle, static
 from program import build_evaluation_program, build_prediction_program
+from tests.gpu import combinations
 from tests.gpu.kernel_coverage import missing_kernels, registered_kernels
 from tests.support import tiny
 
@@ -21,6 +23,21 @@ def test_programs_that_run_lack_nothing(optimizer):
         prediction.startup,
     ]
     assert [missing_kernels(program, "cpu") for program in programs] == [[]] * len(programs)
+
+
+def test_every_kind_of_program_of_a_combination_is_looked_through(monkeypatch):
+    """The programs of GPUs, of which this Paddle lacks the kernels, if it was not built for them."""
+    tiny.join(tiny.ONE_RANK)
+    chosen = [
+        ("SequenceRegression", "AdamW", "float16", FusedKernels()),
+        ("MaskedLM", "Lamb", "float32", FusedKernels()),
+    ]
+    monkeypatch.setattr(combinations, "combinations", lambda: iter(chosen))
+    here, on_gpus = (combinations.missing(tiny.ONE_RANK, device) for device in ("cpu", "gpu"))
+    assert here == {"SequenceRegression, AdamW, float16, plain": [], "MaskedLM, Lamb, float32, plain": []}
+    if not paddle.is_compiled_with_cuda():
+        kinds = {line.split(": ")[0] for lines in on_gpus.values() for line in lines}
+        assert kinds == {"training", "start-up", "evaluation", "prediction", "start-up of prediction"}
 
 
 def test_an_operator_of_the_other_place_or_type_is_named():

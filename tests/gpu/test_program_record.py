@@ -43,10 +43,15 @@ def test_the_worst_moment_is_what_the_allocator_counts(micro_steps, dropout):
 def test_shapes_follow_from_those_of_the_inputs():
     program = tiny.Session().program
     shapes = bound_shapes(program.main, INPUTS)
+    computed = {name for block in program.main.blocks for op in block.ops for name in op.output_arg_names}
+    assert len(computed & shapes.keys()) > 300
     assert all(
         -1 not in shape
         for name, shape in shapes.items()
-        if "masked_lm_normalizer" not in name and name not in ("feed", "fetch") and not name.endswith(".tmp_1")
+        if name in computed  # the CPU's kernels take the place of operators whose variables stay declared
+        and "masked_lm_normalizer" not in name
+        and name not in ("feed", "fetch")
+        and not name.endswith(".tmp_1")
     )
     scores = [op.output("Out")[0] for op in program.main.global_block().ops if op.type == "softmax"]
     assert {shapes[name] for name in scores} == {(BATCH, tiny.MODEL.num_attention_heads, LENGTH, LENGTH)}

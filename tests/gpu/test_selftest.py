@@ -165,7 +165,7 @@ def test_json_is_found_among_other_output():
 def test_a_training_that_fails_shows_the_output_of_its_ranks(bench, monkeypatch):
     config = trainings.quickstart(bench, "name")
 
-    def run(command, timeout_seconds):
+    def run(command, timeout_seconds, **environment):
         log_dir = Path(command[command.index("--log_dir") + 1])
         (log_dir / "workerlog.1").write_text("NCCL error: no route\n")
         raise Failed("exit code 1: python")
@@ -177,7 +177,7 @@ def test_a_training_that_fails_shows_the_output_of_its_ranks(bench, monkeypatch)
 
 
 def test_the_error_of_a_training_is_its_reason(bench, monkeypatch):
-    def run(command, timeout_seconds):
+    def run(command, timeout_seconds, **environment):
         log_dir = Path(command[command.index("--log_dir") + 1])
         (log_dir / "workerlog.0").write_text("step 1\nerror: device=gpu needs a GPU\n")
         raise Failed("exit code 2: python")
@@ -189,7 +189,7 @@ def test_the_error_of_a_training_is_its_reason(bench, monkeypatch):
 
 def test_a_finished_training_is_read_again_unless_its_settings_differ(bench, monkeypatch):
     ran = []
-    monkeypatch.setattr(bench, "run", lambda command, timeout_seconds: ran.append(command))
+    monkeypatch.setattr(bench, "run", lambda command, timeout_seconds, **environment: ran.append(command))
     for changes, number in (({}, 1), ({}, 1), ({"amp": True}, 2)):
         trainings.train(bench, "name", trainings.quickstart(bench, "name", **changes))
         assert len(ran) == number

@@ -56,13 +56,14 @@ def test_a_folder_that_is_no_export_is_refused(tmp_path):
         Predictor(tmp_path)
 
 
-def test_onnx_without_its_package_is_one_line_with_the_remedy(checkpoints, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnx", None)
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime", "ml_dtypes"])
+def test_onnx_without_its_packages_is_one_line_with_the_remedy(checkpoints, tmp_path, capsys, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SystemExit) as stopped:
         export(tmp_path / "not read", tmp_path / "x", "onnx")
     err = capsys.readouterr().err
     assert stopped.value.code == 2 and err.count("\n") == 1 and not (tmp_path / "x").exists()
-    assert "needs the onnx package" in err and "pip install -r " in err and "requirements-export.txt" in err
+    assert f"needs the {package} package" in err and "pip install -r " in err and "requirements-export.txt" in err
 
 
 def test_an_onnx_export_without_onnxruntime_says_that_it_needs_it(checkpoints, tmp_path, monkeypatch):

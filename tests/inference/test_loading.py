@@ -9,6 +9,7 @@ import run_convert
 from bert.checkpoints.directories import write_best
 from bert.conversion.model_usage import Usage
 from bert.inference.loading import load_model
+from bert.inference.model_folder import open_model
 from bert.inference.trained_model import probabilities
 from tests.conversion.test_parity import our_outputs
 from tests.inference.models import feed_of, model
@@ -181,3 +182,41 @@ def test_classes_that_are_no_tags_are_refused(tmp_path):
     (folder / "manifest.json").unlink()
     with pytest.raises(ValueError, match="is not a tagger of spans: class tag 'cat' must be O"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("padding", [0, 9], ids=["padded", "packed"])
+def test_scores_of_attention_are_masked_inside_their_product(padding, tmp_path):
+    network = open_model(model(tmp_path / "model", "pretraining")).network
+    mask = np.ones((2, 12), "int64")
+    mask[1, 12 - padding :] = 0
+    network.run("encoder", dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), mask))
+    (program,) = network._programs.values()
+    block = program.main.global_block()
+    found = [op for op in block.ops if op.type == "fused_matmul" and len(block.var(op.input("Y")[0]).shape) == 4]
+    groups = 1 if program.packing is None else program.packing.num_groups
+    assert len(found) == groups * network.config.num_hidden_layers
+
+
+@pytest.mark.parametrize("task", ["encoder", "masked-lm", "question-answering", "token-classification"])
+def test_a_batch_with_much_padding_is_packed_and_gives_the_same(task, tmp_path):
+    network = open_model(model(tmp_path / "model", "pretraining" if task in ("encoder", "masked-lm") else task)).network
+    rows, width = [[2, 7, 9, 11, 8, 3], [2, 5, 3], [2, 3]], 8
+    feed = {name: np.zeros((3, width), "int64") for name in ("input_ids", "token_type_ids", "attention_mask")}
+    for row, ids in enumerate(rows):
+        feed["input_ids"][row, : len(ids)] = ids
+        feed["attention_mask"][row, : len(ids)] = 1
+        feed["token_type_ids"][row, 2 : len(ids)] = 1
+    positions = {"masked_lm_positions": np.array([1, 4, width + 1])} if task == "masked-lm" else {}
+    packed = network.run(task, {**feed, **positions})
+    assert set(network._programs) == {(task, True)}
+    for row, ids in enumerate(rows):
+        alone = {name: values[row : row + 1, : len(ids)] for name, values in feed.items()}
+        mine = [index for index, place in enumerate(positions.get("masked_lm_positions", ())) if place // width == row]
+        if positions:
+            alone["masked_lm_positions"] = positions["masked_lm_positions"][mine] - row * width
+        if positions and not mine:
+            continue
+        for name, values in network.run(task, alone).items():
+            found = packed[name][mine] if positions else packed[name][row, : len(ids)][None]
+            np.testing.assert_allclose(found, values, atol=2e-6)
+    assert set(network._programs) == {(task, True), (task, False)}

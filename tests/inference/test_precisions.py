@@ -102,12 +102,14 @@ def test_a_wrong_graph_is_found_by_the_check(folder, tmp_path, monkeypatch, caps
     assert "differs from the model" in capsys.readouterr().err and not (tmp_path / "x").exists()
 
 
-def test_layers_can_stay_in_float32(folder, tmp_path):
+def test_layers_can_stay_in_float32(folder, tmp_path, caplog):
     arguments = ["--format", "onnx", "--precision", "int8", "--keep-float", "*.output.dense"]
     served = export(folder, "sequence-classification", tmp_path / "x", *arguments)
     kept = served["quantization"]["float32_layers"]
     assert "bert.encoder.layer.0.output.dense" in kept and "classifier" in kept
     assert not any("intermediate" in name for name in kept)
+    assert not [record for record in caplog.records if "pre-processing" in record.message]  # ONNX Runtime's advice
+    assert not list((tmp_path / "x").glob("*-model.onnx")), "nothing is left of the steps in between"
 
 
 @pytest.mark.parametrize(

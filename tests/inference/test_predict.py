@@ -15,7 +15,8 @@ import pytest
 
 import run_predict
 from bert import REPOSITORY
-from bert.inference import lines, results, streaming
+from bert.finetuning import resumable_files
+from bert.inference import lines, streaming
 from bert.inference.loading import load_model
 from tests.inference.models import model, records
 from tests.support import foreign
@@ -36,7 +37,7 @@ def run(capsys, *arguments, code: int = 0) -> tuple[list[dict], str]:
 
 
 def test_every_line_has_its_record_in_order_and_bad_ones_are_named(folders, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(streaming, "_WINDOW_LINES", 4)
+    monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
     texts = ["word3 " * length for length in (5, 1, 9, 2, 7, 3, 8, 4, 6)]
     requests = [json.dumps({"id": number, "text": text}) for number, text in enumerate(texts)]
     requests[2:2] = ["", '{"id": 7, "text": ""}', "{oops", '{"id": "x"}']
@@ -256,8 +257,8 @@ streaming_finished = streaming._finished
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.npy"])
 def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folders, tmp_path, capsys, monkeypatch, name):
-    monkeypatch.setattr(streaming, "_WINDOW_LINES", 4)
-    monkeypatch.setattr(results, "_SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
+    monkeypatch.setattr(resumable_files, "_SECONDS_BETWEEN_SAVES", 0.0)
     requests = [json.dumps({"id": number, "text": f"word{number} word1"}) for number in range(17)]
     requests[0:0], requests[9:9] = ["", "{oops"], [""]
     for part in ("a", "b"):
@@ -278,8 +279,8 @@ def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folder
 
 
 def test_a_partial_file_of_another_command_or_input_is_kept_and_refused(folders, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(streaming, "_WINDOW_LINES", 2)
-    monkeypatch.setattr(results, "_SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 2)
+    monkeypatch.setattr(resumable_files, "_SECONDS_BETWEEN_SAVES", 0.0)
     (tmp_path / "in.txt").write_text("word1\nword2\nword3\nword4\nword5\n")
     arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
     with monkeypatch.context() as broken:
@@ -298,7 +299,7 @@ def test_a_partial_file_of_another_command_or_input_is_kept_and_refused(folders,
 
 def test_two_commands_do_not_write_one_file(folders, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("word1\n")
-    with results.ResumableFile(tmp_path / "out.jsonl", "key", results.JsonLines), pytest.raises(SystemExit):
+    with resumable_files.ResumableFiles([tmp_path / "out.jsonl"], "key", "--output"), pytest.raises(SystemExit):
         arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
         run_predict.main([str(argument) for argument in arguments])
     assert "another process writes" in capsys.readouterr().err

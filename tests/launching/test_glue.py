@@ -129,6 +129,14 @@ def test_what_is_mistyped_is_refused(words, message, capsys, weights):
     assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("wrong", [["--unpad", "sideways"], ["--epochs", "-3"], ["--learning-rate", "fast"]])
+def test_the_quickstarts_make_nothing_for_settings_that_are_wrong(wrong, tmp_path):
+    for quickstart in (plan, ner.plan):
+        with pytest.raises(ValueError):
+            quickstart([*wrong, "--device", "cpu"])
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(("script", "usage"), [("run_glue.sh", "TASK DATA_DIR CHECKPOINT"), ("run_ner.sh", "entities")])
 def test_the_script_calls_the_launcher(script, usage):
     done = subprocess.run(

@@ -109,9 +109,9 @@ def test_phase_2_keeps_its_start_when_phase_1_is_extended_and_it_is_said(tmp_pat
     one, two = (derive(config, output_dir=tmp_path) for config in parse_launch_arguments([]).phases)
     assert kept_start(two, one) is None
     (one.checkpoint_dir() / "2500").mkdir(parents=True)
-    (two.checkpoint_dir() / "700").mkdir(parents=True)
+    (two.checkpoint_dir() / "500").mkdir(parents=True)
     progress = {"carried": {"started_from": str(one.checkpoint_dir() / "2500")}}
-    (two.checkpoint_dir() / "700/bert_paddle_progress.json").write_text(json.dumps(progress))
+    (two.checkpoint_dir() / "500/bert_paddle_progress.json").write_text(json.dumps(progress))
     assert kept_start(two, one) is None
     (one.checkpoint_dir() / "5000").mkdir()
     assert "the weights of phase1 after update 2500, though phase1 now ends at 5000; to start it anew, remove" in str(

@@ -46,6 +46,7 @@ def test_a_gpu_that_is_not_there_is_refused_before_data_is_made(monkeypatch):
         ("5", 1, None),
         ("GPU-8932f937-d72c,GPU-74dee6a9-0e66", 2, "GPU-8932f937-d72c,GPU-74dee6a9-0e66"),
         ("6,-1,7", 1, None),
+        ("4, 5", 2, "4,5"),
         ("9", 0, None),
         ("", 0, None),
     ],
@@ -67,9 +68,28 @@ def test_gpus_are_those_that_are_visible_by_their_names_there(tmp_path, monkeypa
     if visible is not None:
         from paddle.distributed.launch.context.device import Device
 
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", Ranks(2).environment("gpu")["CUDA_VISIBLE_DEVICES"])
         assert Device.parse_device().get_selected_devices(devices) == ["0", "1"], "as Paddle's launcher reads it"
         with pytest.raises(ValueError, match="'0' is not in list"):
             Device.parse_device().get_selected_devices("0,1")
+
+
+@pytest.mark.parametrize("visible", [None, "", "0", "4, 5", "GPU-8932f937-d72c"])
+def test_ranks_on_the_cpu_are_started_whatever_gpus_are_visible(monkeypatch, visible):
+    """Paddle's launcher fails if CUDA_VISIBLE_DEVICES has fewer entries than there are ranks."""
+    from paddle.distributed.launch.context.device import Device
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert visible == "4, 5" or len(Device.parse_device().get_selected_devices()) < 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", Ranks(2).environment("cpu")["CUDA_VISIBLE_DEVICES"])
+    assert Device.parse_device().get_selected_devices() == ["0", "1"]
+
+
+def test_nothing_is_said_of_gpus_where_nothing_limits_them(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert Ranks(2).environment("gpu") == Ranks(1).environment("auto") == {}
 
 
 def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatch):

@@ -136,6 +136,16 @@ def test_weights_alone_are_tried_on_questions_of_this_project_with_and_without_a
     assert config.model.hidden_size == 48 and config.optimizer.learning_rate == 1e-4
 
 
+@pytest.mark.parametrize("processes, per_pass", [("1", 8), ("2", 4), ("8", 1)])
+def test_the_questions_of_this_project_are_learned_with_one_global_batch_on_any_number_of_ranks(
+    weights, processes, per_pass
+):
+    for recipe in ("squad_small", "squad_quickstart"):
+        named = ["--config", recipe, "--from-pretrained-params", str(weights), "--num-processes", processes]
+        batch = settings(*named)[1].batch
+        assert (batch.batch_size, batch.resolved_global_batch_size(int(processes))) == (per_pass, 8)
+
+
 def test_data_of_the_users_own_never_gets_the_settings_of_the_quickstart(weights):
     _, config, _ = settings("--from-pretrained-params", str(weights), "--squad-dir", "/d/v1.1")
     assert config.optimizer.learning_rate == 4.6e-5 and config.data.max_seq_length == 384
@@ -144,7 +154,7 @@ def test_data_of_the_users_own_never_gets_the_settings_of_the_quickstart(weights
 
 
 def test_the_quickstart_starts_from_what_pre_training_left(capsys):
-    step = Path("results/quickstart/bert-quickstart/phase2/700")
+    step = Path("results/quickstart/bert-quickstart/phase2/500")
     step.mkdir(parents=True)
     (step / "manifest.json").write_text("{}")
     (step / "bert_config.json").write_text('{"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}')
@@ -179,6 +189,13 @@ def test_the_result_names_scores_and_what_to_try(weights):
     (config.stage_dir() / "summary.json").write_text('{"exact_match": 71.25, "F1": 80.5}')
     text = "\n".join(result_lines(found))
     assert "71.25" in text and "80.50" in text and "F1 of questions without" not in text
+
+
+def test_nothing_is_made_for_settings_that_are_wrong(tmp_path):
+    for wrong in (["--unpad", "sideways"], ["--epochs", "-3"], ["--max-seq-length", "4"]):
+        with pytest.raises(ValueError):
+            settings(*wrong)
+    assert not any(tmp_path.iterdir())
 
 
 def test_files_of_the_quickstart_that_cannot_be_made_are_an_error(monkeypatch):

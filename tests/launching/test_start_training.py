@@ -35,9 +35,11 @@ class FakeRunner:
     def __init__(self, code: int = 0, stopped_by: str | None = None):
         self.code, self.stopped_by, self.stop_requested = code, stopped_by, stopped_by is not None
         self.commands: list[list[str]] = []
+        self.variables: list[dict[str, str]] = []
 
-    def train(self, command, config, log_dir, log_file):
+    def train(self, command, config, log_dir, log_file, variables):
         self.commands.append(command)
+        self.variables.append(variables)
         return self.code
 
 
@@ -53,6 +55,11 @@ def launch(config, ranks, runner):
 @pytest.mark.parametrize(("code", "result"), [(75, 75), (143, 75), (247, 75), (0, 0), (74, 74), (70, 70), (3, 3)])
 def test_a_failure_after_a_request_to_stop_is_still_a_failure(tmp_path, code, result):
     assert launch(config_of(tmp_path), Ranks(1), FakeRunner(code, "SIGTERM")) == result
+
+
+def test_ranks_on_the_cpu_see_no_gpus(tmp_path, runner):
+    launch(config_of(tmp_path, device="cpu"), Ranks(2), runner)
+    assert runner.variables == [{"CUDA_VISIBLE_DEVICES": "-1,-1"}]
 
 
 @pytest.mark.parametrize("saved", [False, True])

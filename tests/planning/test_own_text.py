@@ -62,8 +62,8 @@ def test_a_few_minutes_on_a_laptop_are_the_quickstart():
     made = plan_of(text(5), LAPTOP, hours=0.12).phases
     one, two = made[1].settings, made[2].settings
     assert (one["hidden_size"], one["num_hidden_layers"], one["hidden_dropout_prob"]) == (128, 2, 0.0)
-    assert (one["vocab_size"], one["optimizer"], one["global_batch_size"]) == (4096, "Lamb", 32)
-    assert (one["learning_rate"], two["learning_rate"]) == (6e-3, 4e-3)
+    assert (one["vocab_size"], one["optimizer"], one["global_batch_size"]) == (4096, "Lamb", 64)
+    assert (one["learning_rate"], two["learning_rate"]) == (8.5e-3, 5.7e-3)  # the quickstart's own
     assert (one["max_seq_length"], two["max_seq_length"]) == (64, 128)
 
 
@@ -151,6 +151,11 @@ def test_hardly_any_text_is_refused():
 def test_updates_that_were_set_explain_the_time():
     table = as_table(choices(plan_of(text(1), LAPTOP, settings={"max_steps": 50})))
     assert "what the updates take" in table and "40 epochs" not in table
+
+
+def test_epochs_that_were_set_are_shown_beside_those_that_whole_updates_make():
+    table = as_table(choices(plan_of(text(1), LAPTOP, epochs=1.5)))
+    assert "1.5 as given, in whole updates" in table
 
 
 def test_a_script_without_spaces_is_counted_by_its_characters():

@@ -33,8 +33,7 @@ PREDICTED = [row for row in ROWS if row not in FITTED.values() and row.table is 
 # The tasks of Paddle and PyTorch in which the planner misses rows by more than 10%: (program, precision, task).
 MISSED = {
     ("Paddle, + epilogue and bins", "AMP", "SQuAD"): 0.11,
-    ("Paddle", "TF32", "phase 2"): 0.16,
-    ("PyTorch", "TF32", "phase 2"): 0.40,
+    ("PyTorch", "TF32", "phase 2"): 0.31,
     ("PyTorch", "TF32", "SQuAD"): 0.47,
     ("PyTorch", "FP32", "SQuAD"): 0.30,
 }
@@ -57,6 +56,7 @@ def test_the_constants_of_the_table_are_those_that_the_fit_finds():
     part = PARTS["A100-80GB"]
     fitted = fit(list(FITTED.values()), part)
     assert fitted.update_overhead_ms == pytest.approx(part.update_overhead_ms, rel=0.02)
+    assert fitted.node_exponent == pytest.approx(part.node_exponent, rel=0.02)
     assert fitted.efficiency.model_dump() == pytest.approx(part.efficiency.model_dump(), rel=0.01)
 
 
@@ -99,8 +99,12 @@ def test_the_readme_shows_the_plan_as_it_is():
     [("quickstart_phase1", 60.8, 393, 0.02), ("quickstart_phase2", 109, 256, 0.10)],
 )
 def test_the_quickstart_on_two_cores_is_planned_as_it_was_measured(recipe, length, measured, bound):
-    """Measured on two cores; a core's bandwidth was fitted to phase 1. Lengths are tokens/s over sequences/s."""
-    plan = make_plan(RECIPES[recipe](), parse_hardware("2xCPU-core"), mean_padded_length=length)
+    """Measured on two cores with 32 sequences an update; a core's bandwidth was fitted to phase 1.
+
+    Lengths are tokens/s over sequences/s.
+    """
+    config = derive(RECIPES[recipe](), batch_size=16, global_batch_size=32)
+    plan = make_plan(config, parse_hardware("2xCPU-core"), mean_padded_length=length)
     assert plan.sequences_per_second() == pytest.approx(measured, rel=bound)
 
 
@@ -245,6 +249,15 @@ def test_all_reduce_takes_the_slowest_way():
     assert parse_hardware("L4").all_reduce_seconds(1e9) == 0.0
 
 
+def test_an_update_takes_longer_on_several_nodes():
+    """1.4% on two: as its report says, beside the all-reduce over the network."""
+    config = RECIPES["phase1_large"]()
+    one, two = (make_plan(config, parse_hardware(f"{nodes}x8xA100-80GB")) for nodes in (1, 2))
+    assert one.update.lengthened == 1.0 and two.update.lengthened == pytest.approx(2**0.0205)
+    assert " on several nodes" not in plan_report(one, "x")
+    assert "1.4% longer on several nodes = " in plan_report(two, "x")
+
+
 # Plans
 
 
@@ -317,7 +330,7 @@ def test_more_nodes_cost_about_the_same_and_take_less_time():
         make_plan(RECIPES["phase1_large"](), parse_hardware(name), price_per_hour=30)
         for name in ("8xA100-80GB", "4x8xA100-80GB")
     )
-    assert one.seconds() / 4 < four.seconds() < one.seconds() / 3.8
+    assert one.seconds() / 4 < four.seconds() < one.seconds() / 3.7
     assert one.cost() < four.cost() < 1.05 * one.cost()
 
 

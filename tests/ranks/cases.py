@@ -9,6 +9,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -26,6 +27,7 @@ from bert.reporting.logs import Log, RunLog
 from bert.model.optimization import COUNTERS
 from bert.training.health_checks import RanksDiffer, check_ranks
 from bert.training.saving import NoCheckpoints
+from bert.training.stop_on_any_rank import SECONDS_BETWEEN_LOOKS, StopOnAnyRank
 from bert.training.trainer import Trainer
 
 NUM_UPDATES = 10
@@ -127,10 +129,14 @@ def drift(group) -> tuple[dict, dict]:
     return errors, session.parameters()
 
 
-def trainer(group) -> tuple[dict, dict]:
-    """A run that rank 1 alone is asked to stop in update 5; rank 0 logs."""
-    config = _config(group, "trainer")
+def trainer(group, as_on_gpus: bool = False) -> tuple[dict, dict]:
+    """A run that rank 1 alone is asked to stop in update 5; rank 0 logs.
+
+    as_on_gpus: the ranks look for it only now and then: every third update, as rank 0 has measured.
+    """
+    config = _config(group, "trainer_as_on_gpus", log_freq=100) if as_on_gpus else _config(group, "trainer")
     session = tiny.Session(group=group, micro_steps=2)
+    device = session.device()
     stop, saved = StopRequest(), []
 
     def batches():
@@ -142,8 +148,11 @@ def trainer(group) -> tuple[dict, dict]:
     log = RunLog(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else Log()
     checkpoints = NoCheckpoints()
     checkpoints.save = lambda step, epoch, carried: saved.append(step)
-    loop = Trainer(session.program, session.device(), config, log, stop, checkpoints=checkpoints)
-    outcome = loop.run(lambda step: batches(), 0, tiny.NUM_STEPS)
+    loop = Trainer(session.program, device, config, log, stop, checkpoints=checkpoints)
+    looks = StopOnAnyRank(stop, replace(group, device="gpu") if as_on_gpus else group, device.collective)
+    looks.measured(SECONDS_BETWEEN_LOOKS / (3.5 if group.is_main else 7.5))
+    with mock.patch("bert.training.trainer.StopOnAnyRank", lambda *_: looks):
+        outcome = loop.run(lambda step: batches(), 0, tiny.NUM_STEPS)
     return {
         "step": outcome.step,
         "saved": saved,
@@ -153,10 +162,12 @@ def trainer(group) -> tuple[dict, dict]:
     }, session.parameters()
 
 
-def _config(group, name: str):
+def _config(group, name: str, **changes):
     directory = OUTPUT / f"{name}-{group.rank}"
     directory.mkdir(parents=True, exist_ok=True)
-    return tiny.pretraining_config(directory, batch_size=GLOBAL_BATCH // group.world_size // 2, gradient_merge_steps=2)
+    return tiny.pretraining_config(
+        directory, batch_size=GLOBAL_BATCH // group.world_size // 2, gradient_merge_steps=2, **changes
+    )
 
 
 CASES = {
@@ -164,6 +175,7 @@ CASES = {
     **{name: lambda group, case=case: overflow(group, *case) for name, case in OVERFLOW_CASES.items()},
     "drift": drift,
     "trainer": trainer,
+    "trainer_as_on_gpus": lambda group: trainer(group, as_on_gpus=True),
 }
 OUTPUT = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 

@@ -1,14 +1,19 @@
 """Kernels of CPU programs: LayerNorm's gradient, oneDNN's operators, and linear products in bfloat16, by parity."""
 
+from collections import Counter
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from bert.config.training_settings import BertConfig, PrecisionSettings
 from bert.model.losses import masked_lm_loss, weighted_correct
+from bert.model.modeling import PLAIN, activation_function, linear
 from bert.runtime import cpu_bfloat16, cpu_kernels
 from bert.runtime.cpu_kernels import use_cpu_kernels
+from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import core, nn, paddle, place_of, static, unique_name
-from bert.training.devices import mixed_precision_notice
+from bert.training.devices import join_ranks, mixed_precision_notice
 from tests.support import tiny
 
 BFLOAT16 = PrecisionSettings(amp=True, amp_dtype="bfloat16")
@@ -23,6 +28,7 @@ MODEL = BertConfig(
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
 )
+NUM_LINEAR = 6 * MODEL.num_hidden_layers + 3  # layers: 3 projections, 3 dense; pooler, transform, decoder
 EPSILON = 2.0**-8  # half a unit in the last place of bfloat16, relative
 needs_onednn = pytest.mark.skipif(
     core.is_compiled_with_cuda() or not core.is_compiled_with_mkldnn(), reason="the pass is for CPU wheels with oneDNN"
@@ -72,8 +78,8 @@ def test_the_gradient_of_layer_norm_is_paddles(shape, mean):
         np.testing.assert_allclose(value, expected, rtol=0, atol=3e-6 * np.abs(expected).max())
 
 
-def losses_of(feed: dict, replaced: bool) -> list[np.ndarray]:
-    """Loss, correct predictions and the logits' gradient of a vocabulary of 1,500."""
+def losses_of(feed: dict, replaced: bool, trained: bool = True) -> list[np.ndarray]:
+    """Loss, correct predictions and, if `trained`, the logits' gradient of a vocabulary of 1,500."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         logits = static.data("logits", [-1, 1500], "float32")
@@ -82,11 +88,12 @@ def losses_of(feed: dict, replaced: bool) -> list[np.ndarray]:
         normalizer = static.data("normalizer", [1], "float32")
         computed = logits * 1.0
         loss = masked_lm_loss(computed, labels, weights, normalizer)
-        found = [loss, weighted_correct(computed, labels, weights), *static.gradients([loss], [logits])]
+        found = [loss, weighted_correct(computed, labels, weights)]
+        found += static.gradients([loss], [logits]) if trained else []
     if replaced:
         use_cpu_kernels(main)
         kinds = {operator.type for operator in main.global_block().ops}
-        assert not kinds & {"softmax_with_cross_entropy", "arg_max"}
+        assert "softmax_with_cross_entropy" not in kinds and ("arg_max" in kinds) != trained
     return static.Executor(place_of("cpu")).run(main, feed=feed, fetch_list=found)
 
 
@@ -101,6 +108,15 @@ def test_cross_entropy_over_a_vocabulary_and_its_accuracy_are_paddles(rows, spre
     for expected, value in zip(*(losses_of(feed, replaced) for replaced in (False, True)), strict=True):
         assert value.shape == expected.shape
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+
+
+@needs_onednn
+def test_a_held_out_accuracy_counts_no_tie_as_correct():
+    logits = np.zeros((3, 1500), "float32")
+    logits[1, [5, 9]] = 2.0
+    feed = {"logits": logits, "labels": np.array([4, 9, 0]), "weights": np.ones(3, "float32")}
+    feed["normalizer"] = np.ones(1, "float32")
+    assert losses_of(feed, replaced=True, trained=False)[1] == losses_of(feed, replaced=False)[1] == 1
 
 
 @needs_onednn
@@ -124,7 +140,60 @@ def test_a_training_program_has_the_fast_kernels():
     assert len(operators(session, "batch_norm_grad")) == num_norms and not operators(session, "layer_norm_grad")
     for kind in ("gelu", "gelu_grad", "layer_norm"):
         assert operators(session, kind) and all(op.attr("use_mkldnn") for op in operators(session, kind))
+    assert len(operators(session, "fused_matmul")) == NUM_LINEAR + MODEL.num_hidden_layers, "linear layers and scores"
     assert not any(op.attr("use_mkldnn") for op in operators(session, "matmul_v2")), "MKL's is faster in float32"
+
+
+def linear_layers(shape: tuple[int, ...], activation: str | None, trained: bool):
+    """Outputs and gradients of two linear layers, and how many operators of each type computed them, fast and plain."""
+    rng = np.random.RandomState(6)
+    inputs = {"x": rng.randn(*shape).astype("float32"), "weights": rng.randn(*shape[:-1], 40).astype("float32")}
+    values = {name: rng.randn(*size).astype("float32") for name, size in (("w", (shape[-1], 40)), ("b", (40,)))}
+
+    def run(replaced: bool):
+        main, startup = static.Program(), static.Program()
+        with static.program_guard(main, startup), unique_name.guard():
+            x = static.data("x", [-1] * (len(shape) - 1) + [shape[-1]], "float32")
+            x.stop_gradient = False
+            w, b = (paddle.create_parameter(list(value.shape), "float32", name=k) for k, value in values.items())
+            y = linear(x, w, b, PLAIN) if trained else paddle.matmul(x, w) + b
+            y = activation_function(activation)(y) if activation else y
+            fetched = [y]
+            if trained:
+                weights = static.data("weights", [-1] * len(shape), "float32")
+                fetched += static.gradients([(y * weights + y * weights).sum()], [x, w, b])
+        if replaced:
+            use_cpu_kernels(main)
+        executor, scope = static.Executor(place_of("cpu")), static.Scope()
+        executor.run(startup, scope=scope)
+        for name, value in values.items():
+            scope.find_var(name).get_tensor().set(value, place_of("cpu"))
+        feed = inputs if trained else {"x": inputs["x"]}
+        return executor.run(main, feed=feed, fetch_list=fetched, scope=scope), Counter(
+            op.type for op in main.global_block().ops
+        )
+
+    return run(True), run(False)
+
+
+@needs_onednn
+@pytest.mark.parametrize("shape", [(7, 33), (3, 5, 33)])
+@pytest.mark.parametrize("activation", [None, "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_bias_is_added_within_the_product(shape, activation, trained):
+    (fast, operators), (plain, _) = linear_layers(shape, activation, trained)
+    for value, expected in zip(fast, plain, strict=True):
+        assert value.shape == expected.shape
+        np.testing.assert_allclose(value, expected, rtol=0, atol=3e-6 * np.abs(expected).max())
+    assert operators["fused_matmul"] == 1 and not operators["matmul_v2"]
+    assert operators["gelu"] == (trained and activation is not None), "its gradient reads what it is applied to"
+    assert operators["fill_any_like"] >= trained and (trained or not operators["elementwise_add"])
+
+
+@needs_onednn
+def test_gradients_of_additions_of_one_shape_are_not_copied():
+    session = tiny.Session(model=MODEL)
+    assert "elementwise_add_grad" not in [op.type for op in session.program.main.global_block().ops]
 
 
 @needs_onednn
@@ -156,11 +225,8 @@ def test_linear_products_and_their_gradients_read_bfloat16_and_write_float32():
     session = tiny.Session(model=MODEL, precision=BFLOAT16)
     block = session.program.main.global_block()
     products = [op for op in operators(session, "matmul_v2") if op.attr("use_mkldnn")]
-    num_linear = (
-        4 * MODEL.num_hidden_layers + 1 + 1 + 1
-    )  # per layer (3 projections, 3 dense); pooler, transform, decoder
-    num_linear += 2 * MODEL.num_hidden_layers
-    assert len(products) == 3 * num_linear, "forward, gradient of the input, gradient of the weight"
+    products += [op for op in operators(session, "fused_matmul") if len(block.var(op.input("Y")[0]).shape) == 2]
+    assert len(products) == 3 * NUM_LINEAR, "forward, gradient of the input, gradient of the weight"
     for op in products:
         assert {block.var(op.input(name)[0]).dtype for name in ("X", "Y")} == {paddle.bfloat16}
         assert block.var(op.output("Out")[0]).dtype == paddle.float32
@@ -209,3 +275,15 @@ def test_the_notice_of_mixed_precision_says_what_is_computed():
     assert "AVX512-BF16 or AMX" in mixed_precision_notice("bfloat16", False)
     assert "--amp-dtype bfloat16" in mixed_precision_notice("float16", True)
     assert "--amp-dtype" not in mixed_precision_notice("float16", False)
+
+
+@pytest.mark.parametrize("amp", [True, False])
+def test_bfloat16_without_mixed_precision_is_not_silent(amp, caplog, monkeypatch):
+    for name in ("use_cores", "initialize"):
+        monkeypatch.setattr(f"bert.training.devices.{name}", lambda *_: 1)
+    settings = SimpleNamespace(
+        precision=PrecisionSettings(amp=amp, amp_dtype="bfloat16"),
+        hardware=SimpleNamespace(cpu_threads=1, enable_cpu_affinity="off"),
+    )
+    join_ranks(settings, Group(0, 1, "gpu"))
+    assert ("amp_dtype=bfloat16 has no effect" in caplog.text and "pass --amp" in caplog.text) == (not amp)

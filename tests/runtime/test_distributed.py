@@ -141,6 +141,13 @@ def test_a_signal_to_one_rank_stops_and_saves_all(two_ranks):
 
 
 @pytest.mark.thorough
+def test_ranks_that_look_for_a_stop_now_and_then_stop_together(two_ranks):
+    """Asked in update 5, they look after every third: as on GPUs, where rank 0's measure counts."""
+    found = results(two_ranks, "trainer_as_on_gpus")
+    assert [(rank["step"], rank["saved"]) for rank in found] == [(6, [6])] * 2
+
+
+@pytest.mark.thorough
 def test_logged_metrics_are_of_the_global_batch(two_ranks):
     """Two ranks with two micro-batches each log the loss, accuracies and counts of one large micro-batch."""
     lines = (two_ranks / "trainer-0" / "results" / "phase1" / "metrics.jsonl").read_text().splitlines()

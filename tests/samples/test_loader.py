@@ -181,10 +181,20 @@ def test_dealing_is_a_permutation_and_gives_micro_batches_like_lengths(micro_ste
     assert (padding.max(axis=1, keepdims=True) - padding).sum() <= 60 * micro_batch
 
 
-def test_ranks_have_like_work():
-    lengths = np.random.default_rng(1).integers(100, 512, 4096)
-    dealt = lengths[deal(lengths, 16, 8)].reshape(16, 8, 32)
-    work = (dealt.max(axis=2) * 32).sum(axis=0)
+@pytest.mark.parametrize(
+    ("global_batch", "micro_batch", "longest", "full"),
+    [(65_536, 256, 128, 0.8), (32_768, 64, 512, 0.2)],
+    ids=["phase 1", "phase 2"],
+)
+def test_published_updates_have_little_padding_and_ranks_like_work(global_batch, micro_batch, longest, full):
+    """On 8 GPUs; a share of the samples is `full`, as in real shards, the others have any length below."""
+    rng = np.random.default_rng(1)
+    lengths = np.where(rng.random(global_batch) < full, longest, rng.integers(longest // 8, longest, global_batch))
+    micro_steps = global_batch // micro_batch // 8
+    dealt = lengths[deal(lengths, micro_steps, 8)].reshape(micro_steps, 8, micro_batch)
+    padded = -(-dealt.max(axis=2) // 8) * 8 * micro_batch
+    assert 1 - lengths.sum() / padded.sum() < 0.015
+    work = padded.sum(axis=0)
     assert work.max() < 1.01 * work.mean()
 
 

@@ -126,12 +126,14 @@ def test_inputs_that_the_model_refuses_or_fails_at(server):
 
 @pytest.mark.thorough
 def test_a_late_answer_is_504_and_those_behind_it_are_served(tmp_path):
+    notes = tmp_path / "batches.jsonl"
     with (
-        serving(tmp_path, "encoder", "--timeout-seconds", 3, fake=True) as server,
+        serving(tmp_path, "encoder", "--timeout-seconds", 3, fake=True, FAKE_BATCHES=str(notes)) as server,
         concurrent.futures.ThreadPoolExecutor(2) as pool,
     ):
         go_on = tmp_path / "go on"
         slow = pool.submit(server.post, {"text": f"until {go_on}"})
+        wait_until(lambda: len(batches(notes)) == 1)  # the model works at it, so it is not behind the other
         behind = pool.submit(server.post, {"text": "behind"})
         assert server.get("/health").status_code == 200  # the model's work does not block the server
         for answer in (slow.result(), behind.result()):

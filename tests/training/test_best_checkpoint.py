@@ -142,6 +142,19 @@ def test_an_evaluation_that_fails_at_the_end_does_not_save_again_and_is_made_up_
     assert state.load(config.checkpoint_dir() / "4")[2].carried["held_out"]["last"] == [4, 4.0]
 
 
+def test_the_checkpoint_of_another_run_is_not_taken_for_the_own_of_that_step(tmp_path):
+    """Continued from another folder, a run saves even a step that its own folder has."""
+    other, own = settings(tmp_path, seed=2, output_dir=tmp_path / "other"), settings(tmp_path)
+    runs.run(other, 2, early_stopping=0)
+    runs.run(own, 2, early_stopping=0)
+    source = other.checkpoint_dir() / "2"
+    continued = settings(tmp_path, seed=2, from_checkpoint=source)
+    runs.run(continued, 2, evaluate=evaluate, early_stopping=0)
+    assert state.load(own.checkpoint_dir() / "2")[2].seed == 2
+    parameters, found = (state.load(folder)[0] for folder in (source, own.checkpoint_dir() / "2"))
+    assert all((parameters[name] == found[name]).all() for name in parameters)
+
+
 def test_a_checkpoint_is_amended_on_a_file_system_without_hard_links(tmp_path, monkeypatch):
     def refuse(*paths):
         raise PermissionError(1, "Operation not permitted")

@@ -22,10 +22,19 @@ def prediction_texts(task: GlueTask, labels: Sequence[str] | None, predictions: 
     return [f"{value:.6g}" for value in np.clip(predictions.astype(np.float64), low, high)]
 
 
+def prediction_header(names: Sequence[str] = ("prediction",)) -> bytes:
+    """The line of the columns' names."""
+    return ("\t".join(["index", *names]) + "\n").encode()
+
+
+def prediction_lines(indices: Sequence[str], columns: Sequence[Sequence[str]]) -> bytes:
+    """For each index, a line with one field of each column."""
+    return "".join("\t".join(fields) + "\n" for fields in zip(indices, *columns, strict=True)).encode()
+
+
 def write_predictions(
     path: Path, indices: Sequence[str], columns: Sequence[Sequence[str]], names: Sequence[str] = ("prediction",)
 ) -> None:
-    """Write a header and, for each index, a line with one field of each column; atomically."""
+    """Write the header and the lines; atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ["\t".join(fields) for fields in (("index", *names), *zip(indices, *columns, strict=True))]
-    write_atomically(path, ("\n".join(lines) + "\n").encode())
+    write_atomically(path, prediction_header(names) + prediction_lines(indices, columns))

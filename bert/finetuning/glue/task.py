@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,24 @@ from bert.finetuning import sequences, text_files
 from bert.finetuning.feature_cache import Arrays, FeatureCache, Notes, fingerprint, readable
 from bert.finetuning.glue import features as glue_features
 from bert.finetuning.glue import reading as glue_reading
+from bert.finetuning.glue import rows as glue_rows
 from bert.finetuning.glue.config import GlueConfig
 from bert.finetuning.glue.metrics import scores
-from bert.finetuning.glue.reading import LabelRule, discover_labels, find_file, read_examples
-from bert.finetuning.glue.submission import prediction_texts, write_predictions
+from bert.finetuning.glue.reading import (
+    Examples,
+    LabelRule,
+    count_examples,
+    discover_labels,
+    find_file,
+    read_examples,
+    stream_examples,
+)
+from bert.finetuning.glue.submission import prediction_header, prediction_lines, prediction_texts, write_predictions
 from bert.finetuning.glue.task_table import GlueTask, Split
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights
+from bert.finetuning.resumable_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES
+from bert.finetuning.streamed_prediction import StreamedSet, Window
 from bert.finetuning.task import FineTuning, FineTuningData, Outputs, PredictedSet
 from bert.model.objectives import SequenceClassificationObjective, SequenceRegressionObjective
 from bert.runtime.distributed import Group
@@ -79,8 +90,7 @@ def read_data(config: GlueConfig) -> FineTuningData:
         evaluation.append(_evaluated(task, name, part, alone=len(task.dev) == 1))
     prediction = []
     for name, split in task.test.items() if config.run.do_predict else ():
-        part = reader.prepare(_path(config, config.data.predict_file, split), task, split, labels)
-        prediction.append(PredictedSet(name, part.table, write=_writer(task, name, part)))
+        prediction.append(reader.stream(_path(config, config.data.predict_file, split), task, name, split, labels))
     if labels is None:
         objective: Any = SequenceRegressionObjective(config.model, config.hardware.fuse_mha)
     else:
@@ -135,19 +145,13 @@ class _Reader:
                 "max_seq_length": data.max_seq_length,
                 "max_bad_line_fraction": max_bad_line_fraction,
             },
-            code=[glue_features, glue_reading, sequences, text_files, fast_tokenizer],
+            code=[glue_features, glue_reading, glue_rows, sequences, text_files, fast_tokenizer],
         )
         arrays, notes = self._cache.get_or_build(key, lambda: self._build(path, split, rule, max_bad_line_fraction))
         for line in (*notes["warnings"], _count_line(path, notes["counts"], data.max_seq_length)):
             logger.info(line)
         targets = arrays.get("labels")
-        table = FeatureTable(
-            arrays["input_ids"],
-            arrays["offsets"],
-            arrays["first_lengths"],
-            {} if targets is None else {"labels": targets},
-            pad_id=self._config.model.pad_token_id,
-        )
+        table = self._table(arrays, {} if targets is None else {"labels": targets})
         known = notes["labels"]
         return PreparedFile(
             table,
@@ -159,9 +163,7 @@ class _Reader:
 
     def _build(self, path: Path, split: Split, rule: LabelRule, max_bad_line_fraction: float) -> tuple[Arrays, Notes]:
         examples = read_examples(path, split, rule, max_bad_line_fraction)
-        arrays, counts = glue_features.sentence_features(
-            self._tokenizer, examples.texts, self._config.data.max_seq_length
-        )
+        arrays, counts = self._features(examples)
         if examples.labels is not None:
             if rule.labels is None and rule.value_range is None:
                 rule = LabelRule(discover_labels(examples))
@@ -174,6 +176,37 @@ class _Reader:
             "counts": counts,
         }
 
+    def _features(self, examples: Examples) -> tuple[Arrays, dict[str, int]]:
+        return glue_features.sentence_features(self._tokenizer, examples.texts, self._config.data.max_seq_length)
+
+    def _table(self, arrays: Arrays, labels: dict[str, np.ndarray]) -> FeatureTable:
+        pad_id = self._config.model.pad_token_id
+        return FeatureTable(arrays["input_ids"], arrays["offsets"], arrays["first_lengths"], labels, pad_id=pad_id)
+
+    def stream(
+        self, path: Path, task: GlueTask, name: str, split: Split, labels: tuple[str, ...] | None
+    ) -> StreamedSet:
+        """A file to predict, which is checked now and read again while it is predicted."""
+        with_probability = task.name == "custom" and not task.is_regression
+
+        def windows(start: int) -> Iterator[Window]:
+            for examples in stream_examples(path, split, start, WINDOW_EXAMPLES, WINDOW_CHARACTERS):
+                arrays, counts = self._features(examples)
+                counts = {"examples": len(examples), **examples.counts, **counts}
+                render = _renderer(task, examples.indices, labels, with_probability)
+                yield Window(self._table(arrays, {}), len(examples), render, counts)
+
+        return StreamedSet(
+            name,
+            path,
+            count_examples(path, split),
+            "examples",
+            windows,
+            {f"{name}.tsv": (prediction_header(["prediction"] + ["probability"] * with_probability), b"")},
+            lambda counts: [_count_line(path, counts, self._config.data.max_seq_length)],
+            labels or (),
+        )
+
 
 def _path(config: GlueConfig, own: Path | None, split: Split) -> Path:
     if config.data.task_name == "custom":
@@ -183,7 +216,7 @@ def _path(config: GlueConfig, own: Path | None, split: Split) -> Path:
     return find_file(config.data.data_dir, split)
 
 
-def _count_line(path: Path, counts: dict[str, int], max_seq_length: int) -> str:
+def _count_line(path: Path, counts: Mapping[str, int], max_seq_length: int) -> str:
     parts = [f"{path}: {counts['examples']:,} examples, {counts['tokens'] / counts['examples']:.1f} tokens each"]
     if counts["truncated"]:
         parts.append(f"{counts['truncated']:,} cut to --max-seq-length {max_seq_length}")
@@ -226,17 +259,15 @@ def _evaluated(task: GlueTask, name: str, part: PreparedFile, *, alone: bool) ->
     return PredictedSet(name, part.table, score, write)
 
 
-def _writer(task: GlueTask, name: str, part: PreparedFile) -> Callable[[Outputs, Path], None]:
-    def write(outputs: Outputs, directory: Path) -> None:
-        columns: list[Sequence[str]] = [
-            prediction_texts(task, part.labels, predicted_values(outputs, task.is_regression))
-        ]
-        names = ["prediction"]
-        if task.name == "custom" and not task.is_regression:
+def _renderer(
+    task: GlueTask, indices: list[str], labels: tuple[str, ...] | None, with_probability: bool
+) -> Callable[[Outputs], list[bytes]]:
+    def render(outputs: Outputs) -> list[bytes]:
+        columns: list[Sequence[str]] = [prediction_texts(task, labels, predicted_values(outputs, task.is_regression))]
+        if with_probability:
             logits = outputs["logits"].astype(np.float64)
             odds = np.exp(logits - logits.max(-1, keepdims=True))
             columns.append([f"{value:.6f}" for value in odds.max(-1) / odds.sum(-1)])
-            names.append("probability")
-        write_predictions(directory / f"{name}.tsv", part.indices, columns, names)
+        return [prediction_lines(indices, columns)]
 
-    return write
+    return render

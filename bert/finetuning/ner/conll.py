@@ -4,7 +4,7 @@ One word per line with its tag in the last column, blank lines between sentences
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from bert.files import write_atomically
 from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, read_spans, split_tag, write_tags
-from bert.finetuning.text_files import DataError, decoded_text
+from bert.finetuning.text_files import DataError, text_lines
 
 DOCUMENT_START = "-DOCSTART-"
 _COLUMNS = re.compile(r"[ \t]+")  # no other white space: published words contain U+00A0 and U+0085
@@ -84,15 +84,71 @@ def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Seq
         DataError: the file is missing, not UTF-8, has no words, or has a line with another number of columns than the
             first, an invalid tag or an unknown entity type.
     """
-    lines = [line.removesuffix("\r") for line in decoded_text(path).split("\n")]
-    if lines and not lines[-1]:
-        lines.pop()
+    return _tagged_text(_Lines(path, list(_lines(path))), layout, types)
+
+
+def tagged_windows(
+    path: Path, layout: ConllFormat, most_sentences: int, most_characters: int, whole_documents: bool
+) -> Iterator[TaggedText]:
+    """The sentences of a file, some at a time; the windows' lines are those of the file.
+
+    A window ends with a sentence, so memory is bounded by the longest sentence.
+
+    Args:
+        whole_documents: windows end with a document, and memory is bounded by the longest one.
+    Raises:
+        DataError: as `read_tagged_text`, when the reading comes to the place.
+    """
+    lines: list[str] = []
+    first, first_word, num_sentences, characters = 0, None, 0, 0
+    inside, is_new_document = False, False
+    for line in _lines(path):
+        is_word, is_start = _kind(line)
+        is_new_document |= is_start
+        if is_word and not inside:
+            is_full = num_sentences >= most_sentences or characters >= most_characters
+            if is_full and (is_new_document or not whole_documents):
+                part = _Lines(path, lines, first, first_word)
+                yield _tagged_text(part, layout, None)
+                first, first_word = first + len(lines), part.first_word
+                lines, num_sentences, characters = [], 0, 0
+            num_sentences, is_new_document = num_sentences + 1, False
+        inside = is_word
+        lines.append(line)
+        characters += len(line)
+    yield _tagged_text(_Lines(path, lines, first, first_word), layout, None)
+
+
+@dataclass
+class _Lines:
+    """Lines of a file from number `first` (from 0) on; `first_word`: line and width of the file's first word."""
+
+    path: Path
+    lines: list[str]
+    first: int = 0
+    first_word: tuple[int, int] | None = None
+
+
+def _lines(path: Path) -> Iterator[str]:
+    return (line.removesuffix("\n").removesuffix("\r") for line in text_lines(path))
+
+
+def _kind(line: str) -> tuple[bool, bool]:
+    """Whether a line has a word, and whether it starts a document."""
+    stripped = line.strip(" \t")
+    is_start = stripped.startswith(DOCUMENT_START)
+    return bool(stripped) and not is_start, is_start
+
+
+def _tagged_text(part: _Lines, layout: ConllFormat, types: Sequence[str] | None) -> TaggedText:
+    path, lines = part.path, part.lines
     rows, numbers, starts, documents = _rows(path, lines)
-    width = len(rows[0])
+    part.first_word = part.first_word or (numbers[0], len(rows[0]))
+    width = part.first_word[1]
     for number, row in zip(numbers, rows, strict=True):
         if len(row) != width:
             raise DataError(
-                f"{path}:{number + 1}: {len(row)} columns, line {numbers[0] + 1} has {width} "
+                f"{path}:{part.first + number + 1}: {len(row)} columns, line {part.first_word[0] + 1} has {width} "
                 f"({lines[number][:60]!r}); every line needs the same columns, separated by spaces or tabs"
             )
     words = [row[_column(path, layout.word_column, width, "word")] for row in rows]
@@ -117,12 +173,17 @@ def write_predicted(path: Path, text: TaggedText, spans: Sequence[Span]) -> None
 
     For a tagged file, the last two columns are the input of the CoNLL scorers.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, predicted_lines(text, spans))
+
+
+def predicted_lines(text: TaggedText, spans: Sequence[Span]) -> bytes:
+    """The lines of a text with the predicted tags."""
     tags = write_tags(spans, len(text.words), text.scheme, text.sentence_offsets[:-1].tolist())
     lines = [f"{line} O" if line.startswith(DOCUMENT_START) else line for line in text.lines]
     for number, tag in zip(text.line_numbers.tolist(), tags, strict=True):
         lines[number] += ("\t" if "\t" in lines[number] else " ") + tag
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, ("\n".join(lines) + "\n").encode())
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _rows(path: Path, lines: list[str]) -> tuple[list[list[str]], list[int], list[int], list[int]]:
@@ -133,16 +194,16 @@ def _rows(path: Path, lines: list[str]) -> tuple[list[list[str]], list[int], lis
     documents: list[int] = []
     document, inside = 0, False
     for number, line in enumerate(lines):
-        stripped = line.strip(" \t")
-        if not stripped or stripped.startswith(DOCUMENT_START):
+        is_word, is_start = _kind(line)
+        if not is_word:
             inside = False
-            document += bool(stripped and rows)
+            document += is_start and bool(rows)
             continue
         if not inside:
             starts.append(len(rows))
             documents.append(document)
             inside = True
-        rows.append(_COLUMNS.split(stripped))
+        rows.append(_COLUMNS.split(line.strip(" \t")))
         numbers.append(number)
     if not rows:
         raise DataError(

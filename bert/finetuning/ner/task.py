@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,18 @@ from bert.finetuning.model_files import labels_of_the_weights
 from bert.finetuning.ner import conll, tags
 from bert.finetuning.ner import features as ner_features
 from bert.finetuning.ner.config import TaggingConfig
-from bert.finetuning.ner.conll import ConllFormat, TaggedText, read_tagged_text, write_predicted
+from bert.finetuning.ner.conll import (
+    ConllFormat,
+    TaggedText,
+    predicted_lines,
+    read_tagged_text,
+    tagged_windows,
+    write_predicted,
+)
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import OUTSIDE, Span, encode_tags, label_set, read_spans, score_spans
+from bert.finetuning.resumable_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES
+from bert.finetuning.streamed_prediction import StreamedSet, Window
 from bert.finetuning.task import FineTuning, FineTuningData, Outputs, PredictedSet
 from bert.model.objectives import TokenClassificationObjective
 from bert.runtime.distributed import Group
@@ -70,8 +79,7 @@ def read_data(config: TaggingConfig) -> FineTuningData:
         evaluation.append(PredictedSet("dev", part.table, _scorer(part, labels), _writer(part, labels)))
     if run.do_predict:
         assert data.predict_file is not None
-        part = reader.prepare(_read(data.predict_file, data.layout(tagged=False), None))
-        prediction.append(PredictedSet("predict", part.table, write=_writer(part, labels)))
+        prediction.append(reader.stream(data.predict_file, labels))
     return FineTuningData(
         TokenClassificationObjective(config.model, config.hardware.fuse_mha, num_labels=len(labels)),
         fingerprint=train.fingerprint if train else "",
@@ -121,34 +129,64 @@ class _Reader:
             code=[conll, ner_features, tags, sequences, text_files, fast_tokenizer],
         )
         arrays, counts = self._cache.get_or_build(key, lambda: self._build(text))
-        for name, what in (
-            (
-                "split_sentences",
-                f"sentences longer than --max-seq-length {data.max_seq_length} are predicted in several windows",
-            ),
-            ("cut_words", "words longer than a window are cut"),
-            ("empty_words", "words have no piece and are [UNK]"),
-        ):
-            if counts[name]:
-                logger.info(f"{text.source}: {counts[name]:,} {what}")
+        for line in _count_lines(text.source, counts, data.max_seq_length):
+            logger.info(line)
         words = arrays["word_indices"]
         token_labels = None
         if labels is not None:
             token_labels = np.where(words == NO_WORD, UNLABELLED, encode_tags(text.tags(), labels)[words])
             arrays = {**arrays, "labels": token_labels}
-        table = FeatureTable(
-            arrays["input_ids"],
-            arrays["offsets"],
-            np.diff(arrays["offsets"]),
-            {},
-            token_labels,
-            pad_id=self._config.model.pad_token_id,
-        )
+        table = self._table(arrays, token_labels)
         return PreparedText(text, table, words, fingerprint(arrays))
+
+    def stream(self, path: Path, labels: Sequence[str]) -> StreamedSet:
+        """A file to predict, which is checked now and read again while it is predicted."""
+        data = self._config.data
+
+        def texts() -> Iterator[TaggedText]:
+            layout = data.layout(tagged=False)
+            return tagged_windows(path, layout, WINDOW_EXAMPLES, WINDOW_CHARACTERS, data.document_context)
+
+        def windows(start: int) -> Iterator[Window]:
+            done = 0
+            for text in texts():
+                done += (count := len(text.sentence_offsets) - 1)
+                if done > start:
+                    arrays, counts = self._build(text)
+                    part = PreparedText(text, self._table(arrays), arrays["word_indices"], "")
+                    yield Window(part.table, count, _renderer(part, labels), counts)
+
+        sizes = [(len(text.words), len(text.sentence_offsets) - 1) for text in texts()]
+        words, sentences = (sum(column) for column in zip(*sizes, strict=True))
+        logger.info(f"{path}: {words:,} words in {sentences:,} sentences")
+        return StreamedSet(
+            "predict",
+            path,
+            sentences,
+            "sentences",
+            windows,
+            {f"{path.stem}_predictions.conll": (b"", b"")},
+            lambda counts: _count_lines(path, counts, data.max_seq_length),
+            labels,
+        )
+
+    def _table(self, arrays: Arrays, token_labels: np.ndarray | None = None) -> FeatureTable:
+        ids, offsets, pad_id = arrays["input_ids"], arrays["offsets"], self._config.model.pad_token_id
+        return FeatureTable(ids, offsets, np.diff(offsets), {}, token_labels, pad_id=pad_id)
 
     def _build(self, text: TaggedText) -> tuple[Arrays, Notes]:
         data = self._config.data
         return token_features(self._tokenizer, text, data.max_seq_length, data.document_context, data.window_overlap)
+
+
+def _count_lines(path: Path, counts: Mapping[str, int], max_seq_length: int) -> list[str]:
+    """Lines for the log: what did not fit."""
+    found = {
+        "split_sentences": f"sentences longer than --max-seq-length {max_seq_length} are predicted in several windows",
+        "cut_words": "words longer than a window are cut",
+        "empty_words": "words have no piece and are [UNK]",
+    }
+    return [f"{path}: {counts[name]:,} {what}" for name, what in found.items() if counts.get(name)]
 
 
 def predicted_spans(part: PreparedText, labels: Sequence[str], outputs: Outputs) -> list[Span]:
@@ -188,6 +226,10 @@ def _writer(part: PreparedText, labels: Sequence[str]) -> Callable[[Outputs, Pat
         )
 
     return write
+
+
+def _renderer(part: PreparedText, labels: Sequence[str]) -> Callable[[Outputs], list[bytes]]:
+    return lambda outputs: [predicted_lines(part.text, predicted_spans(part, labels, outputs))]
 
 
 def _types(labels: Sequence[str]) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) ->
         ValueError: names the file, the entry, the rule and the remedy.
     """
     content = _load(Path(path))
-    reader = _Reader(str(path), version_2, labelled)
+    reader = SquadReader(str(path), version_2, labelled)
     articles = reader.member(content, "data", list, ())
     for number, article in enumerate(articles):
         where: tuple[Any, ...] = ("data", number)
@@ -101,7 +101,7 @@ def _load(path: Path) -> Any:
     if not text.strip():
         raise ValueError(f"{path} is empty; download or copy it again")
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=no_number)
     except json.JSONDecodeError as error:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
         reason = f"line {error.lineno}, column {error.colno}: {error.msg}"
@@ -116,7 +116,8 @@ def _load(path: Path) -> Any:
         raise ValueError(f"{path}: {error}; correct that place, or copy the file again") from error
 
 
-def _no_number(name: str) -> NoReturn:
+def no_number(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python's reader takes."""
     raise ValueError(f"{name} is not a number of JSON")
 
 
@@ -124,8 +125,8 @@ def _not_text(text: str) -> bool:
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
-class _Reader:
-    """Checks entries and collects what they hold. `where` is the path of an entry, formatted only for errors."""
+class SquadReader:
+    """Checks entries and collects what they hold, for `read_squad`. `where` is the path of an entry, for errors."""
 
     def __init__(self, source: str, version_2: bool, labelled: bool) -> None:
         self.contexts: list[str] = []

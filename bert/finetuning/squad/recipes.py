@@ -58,6 +58,7 @@ def squad_quickstart() -> Recipe:
     return {
         **squad(),
         "batch_size": 8,
+        "global_batch_size": 8,
         "epochs": 20.0,
         "learning_rate": 3e-4,
         "warmup_proportion": 0.1,

@@ -2,7 +2,10 @@
 
 import json
 import logging
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,13 +14,16 @@ from bert.files import write_atomically
 from bert.finetuning import feature_cache, text_files
 from bert.finetuning.feature_cache import FeatureCache
 from bert.finetuning.loader import FeatureTable
+from bert.finetuning.resumable_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.squad import examples as squad_examples
 from bert.finetuning.squad import features as squad_features
 from bert.finetuning.squad.config import SquadConfig, reader_settings
 from bert.finetuning.squad.examples import SquadExamples, read_squad
 from bert.finetuning.squad.features import FeatureCounts, SquadFeatures, build_features
 from bert.finetuning.squad.metrics import answers_of, best_thresholds, score_squad_1, score_squad_2
-from bert.finetuning.squad.predictions import Predictions, n_best_as_json, predict
+from bert.finetuning.squad.predictions import AnswerSettings, Predictions, n_best_as_json, predict
+from bert.finetuning.squad.streaming import count_questions, stream_questions
+from bert.finetuning.streamed_prediction import StreamedSet, Window
 from bert.finetuning.task import FineTuning, FineTuningData, Outputs, PredictedSet
 from bert.model.objectives import QuestionAnsweringObjective
 from bert.runtime.distributed import Group
@@ -52,16 +58,13 @@ def read_data(config: SquadConfig) -> FineTuningData:
         fingerprint = feature_cache.fingerprint(vars(features))  # not the key: that follows the program's text
         for line in describe(data.train_file, counts):
             logger.info(line)
-    sets = []
-    if run.do_eval or run.do_predict:
-        sets = [_predicted_set(config, vocabulary, cache)]
     return FineTuningData(
         QuestionAnsweringObjective(config.model, config.hardware.fuse_mha),
         fingerprint,
         "eval_f1",
         train,
-        evaluation=sets if run.do_eval else [],
-        prediction=[] if run.do_eval else sets,
+        evaluation=[_evaluated_set(config, vocabulary, cache)] if run.do_eval else [],
+        prediction=[_streamed_set(config, vocabulary)] if run.do_predict and not run.do_eval else [],
         texts={
             READER_FILE: reader_settings(data),
             **usage_texts(Usage("squad", data.max_seq_length), data.do_lower_case),
@@ -128,10 +131,10 @@ def describe(path: Path, counts: FeatureCounts) -> list[str]:
     return lines
 
 
-def _predicted_set(config: SquadConfig, vocabulary: Vocabulary, cache: FeatureCache) -> PredictedSet:
+def _evaluated_set(config: SquadConfig, vocabulary: Vocabulary, cache: FeatureCache) -> PredictedSet:
     data = config.data
     assert data.predict_file is not None
-    examples = read_squad(data.predict_file, version_2=data.version_2_with_negative, labelled=config.run.do_eval)
+    examples = read_squad(data.predict_file, version_2=data.version_2_with_negative)
     features, counts = _features(config, data.predict_file, vocabulary, cache, False, examples)
     for line in describe(data.predict_file, counts):
         logger.info(line)
@@ -139,18 +142,7 @@ def _predicted_set(config: SquadConfig, vocabulary: Vocabulary, cache: FeatureCa
 
     def predictions(outputs: Outputs) -> Predictions:
         if not latest or latest[0][0] is not outputs:  # scores and files are made of the same outputs
-            latest[:] = [
-                (
-                    outputs,
-                    predict(
-                        examples,
-                        features,
-                        flat(outputs["start_logits"], features),
-                        flat(outputs["end_logits"], features),
-                        data.answers(),
-                    ),
-                )
-            ]
+            latest[:] = [(outputs, _predictions(examples, features, outputs, data.answers()))]
         return latest[0][1]
 
     def write(outputs: Outputs, directory: Path) -> None:
@@ -159,8 +151,49 @@ def _predicted_set(config: SquadConfig, vocabulary: Vocabulary, cache: FeatureCa
     def score(outputs: Outputs) -> dict[str, float]:
         return scores(examples, predictions(outputs), data.version_2_with_negative)
 
-    table = table_of(features, vocabulary, labelled=False)
-    return PredictedSet(data.predict_file.name, table, score if config.run.do_eval else None, write)
+    return PredictedSet(data.predict_file.name, table_of(features, vocabulary, labelled=False), score, write)
+
+
+def _streamed_set(config: SquadConfig, vocabulary: Vocabulary) -> StreamedSet:
+    """The file to predict, which is checked now and read again while it is predicted."""
+    data, path = config.data, config.data.predict_file
+    assert path is not None
+    version_2 = data.version_2_with_negative
+
+    def windows(start: int) -> Iterator[Window]:
+        for examples in stream_questions(path, version_2, start, WINDOW_EXAMPLES, WINDOW_CHARACTERS):
+            features, counts = build_features(examples, vocabulary, data.windows(), training=False)
+            render = partial(_render, examples, features, data.answers(), start > 0)
+            yield Window(table_of(features, vocabulary, labelled=False), len(examples), render, vars(counts))
+            start += len(examples)
+
+    number = count_questions(path, version_2)
+    logger.info(f"{path}: {number:,} questions")
+    return StreamedSet(
+        path.name,
+        path,
+        number,
+        "questions",
+        windows,
+        dict.fromkeys(prediction_files(version_2), (b"{\n", b"\n}\n")),
+        lambda counts: describe(path, FeatureCounts(**counts)),
+    )
+
+
+def _predictions(
+    examples: SquadExamples, features: SquadFeatures, outputs: Outputs, settings: AnswerSettings
+) -> Predictions:
+    start, end = (flat(outputs[name], features) for name in ("start_logits", "end_logits"))
+    return predict(examples, features, start, end, settings)
+
+
+def _render(
+    examples: SquadExamples, features: SquadFeatures, settings: AnswerSettings, continues: bool, outputs: Outputs
+) -> list[bytes]:
+    """What these questions add to each file."""
+    found = _predictions(examples, features, outputs, settings)
+    contents = prediction_contents(found, settings.version_2)
+    return [(b",\n" if continues else b"") + _json(content)[2:-3] for content in contents]
 
 
 def flat(logits: np.ndarray, features: SquadFeatures) -> np.ndarray:
@@ -179,11 +212,23 @@ def scores(examples: SquadExamples, predictions: Predictions, version_2: bool) -
     return {f"eval_{name}": value for name, value in found.items()}
 
 
+def prediction_files(version_2: bool) -> list[str]:
+    return ["predictions.json", "nbest_predictions.json", *["null_odds.json"] * version_2]
+
+
+def prediction_contents(predictions: Predictions, version_2: bool) -> list[dict[str, Any]]:
+    """The content of each of `prediction_files`."""
+    return [predictions.answers, n_best_as_json(predictions), *[predictions.null_odds] * version_2]
+
+
 def write_predictions(predictions: Predictions, directory: Path, version_2: bool) -> None:
     """predictions.json, nbest_predictions.json and, in version 2, null_odds.json, each written atomically."""
     directory.mkdir(parents=True, exist_ok=True)
-    contents = {"predictions.json": predictions.answers, "nbest_predictions.json": n_best_as_json(predictions)}
-    if version_2:
-        contents["null_odds.json"] = predictions.null_odds
-    for name, content in contents.items():
-        write_atomically(directory / name, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+    contents = prediction_contents(predictions, version_2)
+    for name, content in zip(prediction_files(version_2), contents, strict=True):
+        write_atomically(directory / name, _json(content))
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    """A line "{", the members, a line "}"."""
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()

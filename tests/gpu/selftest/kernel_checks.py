@@ -8,7 +8,7 @@ from typing import Any
 from bert import REPOSITORY
 from bert.config.architecture import BUILT_IN_MODELS
 from tests.gpu.cases import all_cases, distinct
-from tests.gpu.recipe_records import record_of
+from tests.gpu.recipe_records import COMBINATIONS, record_of
 from tests.gpu.selftest.checks import Bench, Check, Failed, Verdict, json_in
 from tests.gpu.selftest.machine import Machine
 
@@ -19,7 +19,7 @@ FUSED_KERNELS = ("linear", "dropout_add", "attention")
 def kernel_checks() -> list[Check]:
     found = [
         Check("doctor", "is the machine fit to train", doctor, {"gpu": 30, "cpu": 15}),
-        Check("kernels", "a kernel for every operator of the programs", kernels, {"gpu": 400, "cpu": 15}),
+        Check("kernels", "a kernel for every operator of the programs", kernels, {"gpu": 520, "cpu": 15}),
     ]
     for dtype in ("float16", "bfloat16"):
         for unpad in (False, True):
@@ -66,7 +66,7 @@ def kernels(bench: Bench) -> Verdict:
         return judge_kernels({"quickstart": json_in(output)}, [])
     missing: dict[str, Any] = {}
     different = []
-    for name in dict.fromkeys(distinct(all_cases()).values()):
+    for name in (*dict.fromkeys(distinct(all_cases()).values()), COMBINATIONS):
         command = [sys.executable, str(REPOSITORY / "tests/gpu/recipe_records.py"), "--build", name]
         output = bench.run(command, TIMEOUT_SECONDS, CUDA_VISIBLE_DEVICES="")
         facts = json_in(output)

@@ -118,10 +118,10 @@ def train(
         log_dir, settings = folder / f"log{number}", folder / f"settings{number}.yaml"
         log_dir.mkdir(parents=True)
         settings.write_text(text)
-        ranks = Ranks(num_ranks)
-        devices = ranks.devices(bench.machine.device)
+        ranks, device = Ranks(num_ranks), bench.machine.device
+        command = training_command(SCRIPT, settings, ranks, ranks.devices(device), log_dir, name)
         try:
-            bench.run(training_command(SCRIPT, settings, ranks, devices, log_dir, name), timeout_seconds)
+            bench.run(command, timeout_seconds, **ranks.environment(device))
         except Failed as error:
             said = _said(log_dir) or error.output
             errors = [line for line in said.splitlines() if line.startswith("error: ")]

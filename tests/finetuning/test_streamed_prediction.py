@@ -1,0 +1,340 @@
+"""Files of any size are predicted a window at a time: same bytes, each result once, in little memory."""
+
+import json
+import os
+import signal
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import run_glue
+import run_ner
+import run_squad
+from bert.exit_codes import INTERRUPTED
+from bert.finetuning import resumable_files
+from bert.finetuning.glue import task as glue
+from bert.finetuning.glue.reading import count_examples, stream_examples
+from bert.finetuning.glue.task_table import Split
+from bert.finetuning.ner import task as ner
+from bert.finetuning.ner.conll import ConllFormat, read_tagged_text, tagged_windows
+from bert.finetuning.resumable_files import ResumableFiles
+from bert.finetuning.squad import streaming as squad_streaming
+from bert.finetuning.squad import task as squad
+from bert.finetuning.squad.examples import read_squad
+from bert.finetuning.squad.streaming import count_questions, stream_questions
+from bert.runtime.paddle_api import static
+from tests.inference.models import model
+
+SENTENCES = [" ".join(f"word{(7 * row + place) % 20}" for place in range(1 + row % 5)) for row in range(41)]
+TABLE = Split((), ("sentence",))
+
+
+def sentence_file(folder: Path, number: int = 41) -> Path:
+    path = folder / "sentences.tsv"
+    path.write_text("sentence\n" + "".join(f"{SENTENCES[row % 41]}\n" for row in range(number)))
+    return path
+
+
+def question_file(folder: Path, num_articles: int = 5) -> Path:
+    """Each article has three paragraphs, the second without a question."""
+    articles = [
+        {
+            "title": "t",
+            "paragraphs": [
+                {
+                    "context": f"word{article % 20} word3 ünd word{paragraph}. " * 3,
+                    "qas": [
+                        {"id": f"{article}-{paragraph}-{number}", "question": f"word{number} ?"}
+                        for number in range(3 * (paragraph != 1))
+                    ],
+                }
+                for paragraph in range(3)
+            ],
+        }
+        for article in range(num_articles)
+    ]
+    path = folder / "questions.json"
+    path.write_text(json.dumps({"version": {"a": [1, "2"]}, "data": articles, "more": 12}, ensure_ascii=False))
+    return path
+
+
+def word_file(folder: Path, number: int = 41) -> Path:
+    """Sentences in documents of nine, some with two blank lines behind them."""
+    lines = ["-DOCSTART-", ""]
+    for row in range(number):
+        lines += [*SENTENCES[row % 41].split(), *[""] * (1 + row % 2), *["-DOCSTART- -X-", ""] * (row % 9 == 8)]
+    path = folder / "words.conll"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+TASKS = {
+    "glue": (run_glue, glue, "sequence-classification", sentence_file, ["--task-name", "custom"]),
+    "ner": (run_ner, ner, "token-classification", word_file, []),
+    "squad": (run_squad, squad, "question-answering", question_file, ["--max-query-length", "4", "--doc-stride", "3"]),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return {head: model(folder / head, head) for _, _, head, *_ in TASKS.values()}
+
+
+def predict(name: str, models: dict[str, Path], source: Path, output: Path, *flags: str) -> int:
+    command, _, head, _, more = TASKS[name]
+    words = ["--do-predict", "--predict-file", source, "--from-pretrained-params", models[head], "--output-dir", output]
+    words += ["--device", "cpu", "--report-file", output / "report.json", "--max-seq-length", "12", "--no-visualdl"]
+    with static.scope_guard(static.Scope()):
+        return command.main([*map(str, words), *more, *flags])
+
+
+def results(output: Path) -> dict[str, bytes]:
+    """The files of results, finished or not."""
+    return {path.name: path.read_bytes() for path in output.rglob("*") if "predictions" in path.name}
+
+
+class Stopping:
+    """Stands in for a task's rendering: SIGTERM arrives when the results of the given window are made."""
+
+    def __init__(self, window: int, render) -> None:
+        self._window, self._render, self.seen = window, render, 0
+
+    def __call__(self, *arguments):
+        self.seen += 1
+        if self.seen == self._window:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("it went on")
+        return self._render(*arguments)
+
+
+# The function of each task that makes the results of a window.
+RENDERERS = {"glue": "prediction_lines", "ner": "predicted_lines", "squad": "_predictions"}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", TASKS)
+def test_windows_and_interruptions_leave_the_bytes_as_they_are(name, models, tmp_path, monkeypatch, capsys):
+    _, task, _, make, _ = TASKS[name]
+    source = make(tmp_path)
+    assert predict(name, models, source, tmp_path / "whole") == 0
+    whole = results(tmp_path / "whole")
+    assert whole and all(whole.values())
+    monkeypatch.setattr(task, "WINDOW_EXAMPLES", 9)
+    for window in (2, 1, 3):  # stops where it stopped before too; later windows than the last one are not stopped
+        with monkeypatch.context() as broken:
+            broken.setattr(task, RENDERERS[name], Stopping(window, getattr(task, RENDERERS[name])))
+            with pytest.raises(SystemExit) as ended:
+                predict(name, models, source, tmp_path / "parts")
+        assert ended.value.code == INTERRUPTED
+        assert {Path(name).suffix for name in results(tmp_path / "parts")} == {".partial", ".json"}
+    capsys.readouterr()
+    assert predict(name, models, source, tmp_path / "parts") == 0
+    assert "continuing after 27 " in capsys.readouterr().out
+    assert results(tmp_path / "parts") == whole
+
+
+@pytest.mark.thorough
+def test_partial_results_of_other_weights_are_kept_and_refused(models, tmp_path, monkeypatch, capsys):
+    source = sentence_file(tmp_path)
+    monkeypatch.setattr(glue, "WINDOW_EXAMPLES", 9)
+    with monkeypatch.context() as broken, pytest.raises(SystemExit):
+        broken.setattr(glue, "prediction_lines", Stopping(2, glue.prediction_lines))
+        predict("glue", models, source, tmp_path / "out")
+    kept = results(tmp_path / "out")
+    changed = {"classifier.bias": np.ones(3, "float32")}
+    others = {"sequence-classification": model(tmp_path / "other", "sequence-classification", **changed)}
+    with pytest.raises(SystemExit):
+        predict("glue", others, source, tmp_path / "out")
+    assert "results of another command" in capsys.readouterr().err and results(tmp_path / "out") == kept
+    with pytest.raises(SystemExit):
+        predict("glue", models, source, tmp_path / "out", "--max-seq-length", "10")
+    with pytest.raises(SystemExit):  # the weights are the same
+        predict("glue", models, source, tmp_path / "out", "--layer-norm-eps", "0.001")
+    assert capsys.readouterr().err.count("results of another command") == 2
+    assert predict("glue", models, source, tmp_path / "out", "--predict-batch-size", "3") == 0  # the same results
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_file_that_is_damaged_at_its_end_is_refused_before_anything_is_predicted(name, models, tmp_path, capsys):
+    path = TASKS[name][3](tmp_path)
+    damage = {"glue": "one\ttwo\n", "ner": "\nword one two\n", "squad": "]"}[name]
+    with open(path, "a") as file:
+        file.write(damage)
+    with pytest.raises(SystemExit):
+        predict(name, models, path, tmp_path / "out")
+    assert str(path) in capsys.readouterr().err and not results(tmp_path / "out")
+
+
+# ---- readers: the same as in memory, in bounded memory -------------------------------------------------------------
+
+
+def test_streamed_sentences_are_those_of_the_file(tmp_path):
+    path = sentence_file(tmp_path)
+    assert count_examples(path, TABLE) == 41
+    for start in (0, 9, 40, 41):
+        windows = list(stream_examples(path, TABLE, start, 9, 1 << 20))
+        assert [text for window in windows for text in window.texts[0]] == SENTENCES[start:]
+        assert [index for window in windows for index in window.indices] == [str(row) for row in range(start, 41)]
+    assert max(len(window) for window in stream_examples(path, TABLE, 0, 99, 40)) < 6  # bounded in characters too
+
+
+@pytest.mark.parametrize("whole_documents", [False, True])
+def test_streamed_words_are_those_of_the_file(tmp_path, whole_documents):
+    path, layout = word_file(tmp_path), ConllFormat(tagged=False)
+    whole, windows = read_tagged_text(path, layout), list(tagged_windows(path, layout, 4, 1 << 20, whole_documents))
+    assert [word for text in windows for word in text.words] == whole.words
+    assert [line for text in windows for line in text.lines] == whole.lines
+    sizes = [len(text.sentence_offsets) - 1 for text in windows]
+    assert sizes == ([9, 9, 9, 9, 5] if whole_documents else [4] * 10 + [1])
+
+
+def test_streamed_questions_are_those_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(squad_streaming, "_CHUNK", 7)
+    path = question_file(tmp_path)
+    whole = read_squad(path, labelled=False)
+    assert count_questions(path, False) == len(whole) == 30
+    for start, most in ((0, 4), (0, 30), (7, 4), (29, 1), (30, 1)):
+        found = [
+            (question.id, question.text, examples.contexts[question.context])
+            for examples in stream_questions(path, False, start, most, 1 << 20)
+            for question in examples.questions
+        ]
+        assert found == [(q.id, q.text, whole.contexts[q.context]) for q in whole.questions[start:]]
+    assert max(len(part.contexts) for part in stream_questions(path, False, 0, 99, 60)) == 1
+
+
+def test_numbers_are_read_whole_wherever_a_part_of_the_file_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(squad_streaming, "_CHUNK", 1)
+    article = json.dumps({"paragraphs": [{"context": "a", "qas": [{"id": "1", "question": "b"}]}]})
+    path = tmp_path / "questions.json"
+    path.write_text(f'{{"version": 1.5, "data": [{article}], "m": 1e+2, "n": -12.5E-3}}')
+    assert count_questions(path, False) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "1", "question": "b"}]}]}]',
+            "seems to be truncated",
+        ),
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "1"}]}]}]}',
+            r"paragraphs\[0\].qas\[0\] has no 'qu",
+        ),
+        ('{"data": [{"paragraphs": 3}]}', "is 3 and must be a list"),
+        ('{"data": [{"question": "a"}]}', "SQuAD nests data"),
+        ('{"data": [], }', "line 1, column 14"),
+        ('{"version": 1}', "has no 'data'"),
+        ('{"data": []}', "holds no question"),
+        (
+            '{"data": [], "data": [{"paragraphs": [{"context": "a", "qas": [{"id": "1", "question": "b"}]}]}]}',
+            "questions.json: an object has 2 members 'data' and must have one",
+        ),
+        ("[1, 2", "truncated"),
+        ("<html>", "web page"),
+        ('{"data": [{"paragraphs": [{"context": NaN, "qas": []}]}]}', "NaN is not a number"),
+        ('{"data": ' + "[" * 100_000, "nested too deeply|truncated"),
+        ("", "is empty"),
+    ],
+)
+def test_a_file_that_cannot_be_streamed_is_refused_as_by_the_reader_in_memory(tmp_path, text, message):
+    path = tmp_path / "questions.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        count_questions(path, False)
+
+
+def test_an_id_that_comes_twice_in_a_file_is_found_though_ids_are_not_kept(tmp_path):
+    path = question_file(tmp_path)
+    path.write_text(path.read_text().replace('"4-2-1"', '"0-0-1"'))
+    with pytest.raises(ValueError, match=r"data\[4\].paragraphs\[2\].qas\[1\].id is '0-0-1', as that of data\[0\]"):
+        count_questions(path, False)
+
+
+def peak_of(windows: Iterator) -> int:
+    """Bytes allocated at most while the windows are read, one after the other."""
+    tracemalloc.start()
+    try:
+        for _ in windows:
+            pass
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+READERS = {
+    "sentences": (sentence_file, lambda path: stream_examples(path, TABLE, 0, 50, 1 << 20)),
+    "words": (word_file, lambda path: tagged_windows(path, ConllFormat(tagged=False), 50, 1 << 20, False)),
+    "questions": (question_file, lambda path: stream_questions(path, False, 0, 50, 1 << 20)),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_memory_does_not_grow_with_the_file(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert.finetuning.text_files._BLOCK", 1 << 13)
+    monkeypatch.setattr(squad_streaming, "_CHUNK", 1 << 12)
+    make, read = READERS[name]
+    peaks = []
+    for number in (300, 3000):
+        path = make(tmp_path, number)
+        peaks.append(peak_of(read(path)))
+    assert peaks[1] < 1.5 * peaks[0], peaks  # ten times the lines
+
+
+# ---- the files -----------------------------------------------------------------------------------------------------
+
+
+def test_several_files_continue_together(tmp_path):
+    targets = [tmp_path / "a", tmp_path / "b"]
+    with pytest.raises(KeyboardInterrupt), ResumableFiles(targets, "key", "--output") as partial:
+        for number, file in enumerate(partial.files):
+            file.write(b"12" * (number + 1))
+        partial.save({"done": 2})
+        partial.files[0].write(b"lost")
+        raise KeyboardInterrupt
+    assert not any(target.exists() for target in targets)
+    with ResumableFiles(targets, "key", "--output") as partial:
+        assert partial.state == {"done": 2}
+        for file in partial.files:
+            file.write(b"3")
+    assert [target.read_bytes() for target in targets] == [b"123", b"12123"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_results_that_another_process_finishes_meanwhile_are_left_alone(tmp_path, monkeypatch):
+    target, partial = tmp_path / "a", tmp_path / "a.partial"
+    partial.write_bytes(b"whole")
+    monkeypatch.setattr(resumable_files, "lock", lambda file: partial.rename(target))
+    with pytest.raises(ValueError, match="another process writes"), ResumableFiles([target], "key", "--output"):
+        pass
+    assert target.read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"key": "key", "sizes": [1], "state": {}}', '{"sizes": 3}'])
+def test_a_damaged_state_starts_anew(tmp_path, damage):
+    targets = [tmp_path / "a", tmp_path / "b"]
+    (tmp_path / "a.partial").write_bytes(b"old")
+    (tmp_path / "a.partial.json").write_text(damage)
+    with ResumableFiles(targets, "key", "--output") as partial:
+        assert partial.state is None
+        partial.files[0].write(b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_the_state_is_saved_now_and_then_and_when_the_block_is_left(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(resumable_files.time, "monotonic", lambda: clock[0])
+    with pytest.raises(KeyboardInterrupt), ResumableFiles([tmp_path / "a"], "key", "--output") as partial:
+        for step in range(1, 9):
+            clock[0] += 1.0
+            partial.save({"step": step})
+            saved = (tmp_path / "a.partial.json").exists()
+            assert saved == (step >= 5)
+        assert json.loads((tmp_path / "a.partial.json").read_text())["state"] == {"step": 5}
+        raise KeyboardInterrupt
+    assert json.loads((tmp_path / "a.partial.json").read_text())["state"] == {"step": 8}
