@@ -78,6 +78,8 @@ class TextPlan:
 
     def segmenter(self) -> str | None:
         """What finds the words that masks cover whole; None: masks cover single tokens."""
+        if self.wishes.settings.get("whole_word_masking") is False:
+            return None
         wanted = self.machine.segmenter if self.text.is_chinese else ""
         chosen = wanted if self.wishes.segmenter is None else self.wishes.segmenter
         return chosen if chosen not in ("", "none") else None

@@ -54,7 +54,8 @@ def _text_choices(plan: TextPlan) -> list[Choice]:
         share = f"{wishes.setting(1, 'masked_lm_ratio', rules.MASKED_SHARE):.0%} of the tokens"
         why = "neighbours would give single characters away" if segmenter else "no words are known"
         value = f"{share}, whole words that {segmenter} finds" if segmenter else f"{share}, single characters"
-        found.append(Choice("masks", value, _why(wishes.segmenter, why), "--word-segmenter"))
+        given = wishes.settings.get("whole_word_masking", wishes.segmenter)
+        found.append(Choice("masks", value, _why(given, why), "--word-segmenter, --whole-word-masking"))
     return found
 
 
@@ -205,7 +206,8 @@ def warnings(plan: TextPlan) -> list[str]:
             f"about {_short(plan.tokens)} tokens are little text to learn a language from: add text, or continue a "
             "published model (--from-pretrained-params)"
         )
-    if plan.text.is_chinese and not plan.machine.segmenter and plan.wishes.segmenter is None:
+    wants_words = plan.wishes.segmenter is None and plan.wishes.settings.get("whole_word_masking", True)
+    if plan.text.is_chinese and not plan.machine.segmenter and wants_words:
         found.append(
             "the text is Chinese, and jieba, which finds its words, is not installed, so masks cover single "
             "characters, which their neighbours give away: pip install -r requirements-chinese.txt, and start anew"

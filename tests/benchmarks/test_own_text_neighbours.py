@@ -20,6 +20,8 @@ def test_the_neighbours_of_a_plan_differ_from_it_in_one_thing():
         "rate / 2": ("quickstart", {**same, "learning_rate": 6e-3 / 2}),
         "vocabulary x 2": ("quickstart", {**same, "learning_rate": 6e-3, "vocab_size": 8192}),
         "vocabulary / 2": ("quickstart", {**same, "learning_rate": 6e-3, "vocab_size": 2048}),
+        "batch / 2": ("quickstart", {**same, "global_batch_size": 16, "learning_rate": 4.2e-3}),
+        "beta2 0.98": ("quickstart", {**same, "learning_rate": 6e-3, "beta2": 0.98}),
     }
 
 

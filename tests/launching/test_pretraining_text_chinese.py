@@ -76,10 +76,19 @@ def test_static_masks_are_made_of_whole_words_with_the_shards(planned):
     assert all("--whole-word-masking" in line and "--word-segmenter jieba" in line for line in shards)
 
 
-@pytest.mark.parametrize("machine, words", [(WITHOUT, []), (WITH_JIEBA, ["--word-segmenter", "none"])])
+@pytest.mark.parametrize(
+    "machine, words",
+    [
+        (WITHOUT, []),
+        (WITH_JIEBA, ["--word-segmenter", "none"]),
+        (WITH_JIEBA, ["--no-whole-word-masking"]),
+        (WITH_JIEBA, ["--no-whole-word-masking", "--masking", "static"]),
+    ],
+)
 def test_without_a_segmenter_masks_cover_single_characters(planned, machine, words):
     plan, data, commands = planned(machine, *words)
-    assert not data.whole_word_masking and not any("--word-segmenter" in line for line in commands)
+    assert not data.whole_word_masking
+    assert not any("--word-segmenter" in line or "--whole-word-masking" in line for line in commands)
     assert "single characters" in as_table(choices(plan))
     hints = [line for line in warnings(plan) if "jieba" in line]
     assert len(hints) == (not words) and all("pip install -r requirements-chinese.txt" in line for line in hints)
