@@ -55,6 +55,7 @@ class PaddedSequences(Layout):
 
     def __init__(self, attention_mask, kernels: FusedKernels) -> None:
         self.heads_first = not kernels.attention
+        self._attention_mask = attention_mask
         self._score_bias = attention_bias(attention_mask, kernels)
 
     def attend(self, query, key, value, dropout_prob: float, training: bool):
@@ -69,6 +70,11 @@ class PaddedSequences(Layout):
     def first_tokens(self, hidden):
         """[b, s, hidden] -> [b, hidden]."""
         return hidden[:, 0]
+
+    def first_rows(self):
+        """int64 [b], indices of the first tokens into b * s."""
+        ones = paddle.ones_like(self._attention_mask[:, 0])
+        return (paddle.cumsum(ones) - 1) * paddle.shape(self._attention_mask)[1].astype("int64")
 
     def padded(self, values):
         """[b, s, ...], as it is."""
@@ -91,7 +97,11 @@ class PackedSequences(Layout):
     def first_tokens(self, hidden):
         """[T, hidden] -> [b, hidden]."""
         # A gather's gradient cannot take the output of oneDNN's LayerNorm, whose memory is freed by then.
-        return paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), self._feed["first_tokens"])
+        return paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), self.first_rows())
+
+    def first_rows(self):
+        """int64 [b], indices of the first tokens into T."""
+        return self._feed["first_tokens"]
 
     def padded(self, values):
         """[T, n] -> [b, s, n]; what stands at padding is of any token."""

@@ -20,6 +20,8 @@ from bert.runtime.paddle_api import core, paddle, static
 
 Shape = tuple[int, ...]  # -1: known when the program runs
 
+_WANTED = ("next_sentence_labels", "masked_lm_positions")  # inputs with one element for each token that is wanted
+
 
 @dataclass(frozen=True)
 class MaskPool:
@@ -38,13 +40,14 @@ class MaskPool:
 
     def size(self, feed: Mapping[str, np.ndarray]) -> int:
         """At least the number of elements that a program with this feed drops out; attention's are exact."""
-        tokens = feed["input_ids"].size
+        tokens = max(feed["input_ids"].size, sum(feed[name].size for name in _WANTED if name in feed))
         groups = [array.shape for name, array in feed.items() if name == "attention_mask" or name.startswith("group_")]
         pairs = sum(rows * length**2 for rows, length in groups)  # of a query and a key
         elements = 0.0
         for shape in self.places:
             unknown = shape.count(-1)
-            # [b, heads, s, s], a place for each group, or one of [b, s, hidden], [tokens, hidden] and [b, hidden].
+            # [b, heads, s, s], a place for each group, or one of [b, s, hidden], [tokens, hidden] and [b, hidden]; in
+            # the last layer for the tokens that are wanted.
             repeats = pairs / len(groups) if unknown == 3 else tokens
             elements += repeats * prod(size for size in shape if size != -1)
         return round(elements)

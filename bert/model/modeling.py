@@ -172,9 +172,20 @@ class BertLayer(nn.Layer):
         self.activation = activation_function(config.hidden_act)
         self.dropout_prob, self._kernels = config.hidden_dropout_prob, kernels
 
-    def forward(self, hidden, sequences):
-        """[b, s, hidden] or [T, hidden], in the layout of `sequences` -> the same shape."""
-        attended = self.attention_output(self.attention(hidden, sequences))
+    def forward(self, hidden, sequences, rows=None):
+        """One layer's hidden states.
+
+        Args:
+            hidden: [b, s, hidden] or [T, hidden], in the layout of `sequences`.
+            rows: int64 [n], flat indices of the tokens that are wanted; None: all.
+        Returns:
+            [n, hidden]; without `rows` the shape of `hidden`.
+        """
+        context = self.attention(hidden, sequences)
+        if rows is not None:
+            # A gather's gradient cannot take the output of oneDNN's LayerNorm, whose memory is freed by then.
+            context, hidden = (paddle.gather(part.reshape([-1, part.shape[-1]]), rows) for part in (context, hidden))
+        attended = self.attention_output(context)
         hidden = self.attention_norm(self._residual(attended, hidden))
         expanded = self.output(self.activation(self.intermediate(hidden)))
         return self.output_norm(self._residual(expanded, hidden))
@@ -215,11 +226,40 @@ class BertModel(nn.Layer):
             (last_hidden_state [b, s, hidden] or [T, hidden], pooler_output [b, hidden] or None)
         """
         sequences = self.layout(sequences)
+        hidden = self.encoder[-1](self._before_last(input_ids, token_type_ids, sequences), sequences)
+        return hidden, self._pooled(sequences.first_tokens(hidden)) if self.pooler is not None else None
+
+    def at(self, input_ids, token_type_ids, sequences, positions=None):
+        """The hidden states of some tokens, and the pooled first ones.
+
+        The last layer does nothing for other tokens after its attention. In pre-training that spares three fifths of
+        its work, in the classification of texts nearly three quarters.
+
+        Args:
+            input_ids, token_type_ids, sequences: as `forward` has them.
+            positions: int64 [n], flat indices into b * s, or into T if packed; None: none.
+        Returns:
+            (float [n, hidden] or None, pooler_output [b, hidden] or None)
+        """
+        sequences = self.layout(sequences)
+        firsts = sequences.first_rows() if self.pooler is not None else None
+        wanted = [rows for rows in (firsts, positions) if rows is not None]
+        before = self._before_last(input_ids, token_type_ids, sequences)
+        hidden = self.encoder[-1](before, sequences, paddle.concat(wanted) if len(wanted) > 1 else wanted[0])
+        if firsts is None:
+            return hidden, None
+        number = paddle.shape(firsts)[0]
+        return None if positions is None else hidden[number:], self._pooled(hidden[:number])
+
+    def _before_last(self, input_ids, token_type_ids, sequences):
+        """What the last layer reads."""
         hidden = self.embeddings(input_ids, token_type_ids, sequences.position_ids)
-        for layer in self.encoder:
+        for layer in self.encoder[:-1]:
             hidden = layer(hidden, sequences)
-        pooled = paddle.tanh(self.pooler(sequences.first_tokens(hidden))) if self.pooler is not None else None
-        return hidden, pooled
+        return hidden
+
+    def _pooled(self, first):
+        return paddle.tanh(self.pooler(first))
 
     def layout(self, sequences):
         """`sequences` if it is a layout, or the layout of an attention mask."""
@@ -261,8 +301,7 @@ class BertForPretraining(nn.Layer):
         Returns:
             (float [n, padded_vocab_size], float [b, 2]); None for the second without next-sentence prediction.
         """
-        hidden, pooled = self.bert(input_ids, token_type_ids, sequences)
-        masked = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), masked_lm_positions)  # [n, hidden]
+        masked, pooled = self.bert.at(input_ids, token_type_ids, sequences, masked_lm_positions)
         transformed = self.transform_norm(self.activation(self.transform(masked)))
         table = self.bert.embeddings.word_embeddings.weight
         logits = linear(transformed, table, self.decoder_bias, self._kernels, transpose_weight=True)
@@ -295,7 +334,7 @@ class BertForSequenceClassification(nn.Layer):
 
     def forward(self, input_ids, token_type_ids, sequences):
         """Inputs as `BertModel` has them -> float [b, num_labels]."""
-        _, pooled = self.bert(input_ids, token_type_ids, sequences)
+        _, pooled = self.bert.at(input_ids, token_type_ids, sequences)
         return self.classifier(F.dropout(pooled, self.dropout_prob, training=self.training))
 
 

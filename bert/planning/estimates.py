@@ -14,6 +14,8 @@ def forward_flops_per_sequence(model: BertConfig, sequence_length: int, num_pred
 
     Per layer and token: 8 H^2 for queries, keys, values and output, 4 H I for the feed-forward block, 4 S H for the
     scores and the weighted sum. Then the pooler at one position, and the masked-LM head at the masked positions only.
+    What the program spares in the last layer (`BertModel.at`) is counted: these are the model's operations, by which
+    programs are compared.
     """
     hidden, length = model.hidden_size, sequence_length
     per_token = 8 * hidden**2 + 4 * hidden * model.intermediate_size + 4 * length * hidden

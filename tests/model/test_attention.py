@@ -8,7 +8,8 @@ import pytest
 from bert.config.architecture import FusedKernels
 from bert.model import objectives
 from bert.model.attention import gather_gradients_of_gathers
-from bert.runtime.paddle_api import place_of, static, unique_name, write_variable
+from bert.model.modeling import BertModel
+from bert.runtime.paddle_api import paddle, place_of, static, unique_name, write_variable
 from bert.samples.packing import pack
 from tests.support import tiny
 
@@ -99,6 +100,39 @@ def test_losses_outputs_and_gradients_are_those_of_the_padded_program(kind):
                 )
             difference = np.abs(found[key] - value)[real].max()
             assert difference <= 1e-5 * max(np.abs(value[real]).max(), 0.01), (name, key)
+
+
+def _at(self, input_ids, token_type_ids, sequences, positions=None):
+    """`BertModel.at` of the last layer's states of all tokens."""
+    hidden, pooled = self(input_ids, token_type_ids, sequences)
+    return None if positions is None else paddle.gather(hidden.flatten(0, -2), positions), pooled
+
+
+@pytest.mark.parametrize("unpad", [False, True])
+@pytest.mark.parametrize("kind", ["PretrainingObjective", "MaskedLMObjective", "SequenceClassificationObjective"])
+def test_the_last_layer_computes_what_is_read_and_all_gradients_are_the_same(monkeypatch, kind, unpad):
+    padded = getattr(objectives, kind)(tiny.MODEL)
+    objective = dataclasses.replace(padded, kernels=FusedKernels(unpad=unpad))
+    some = Gradients(objective)
+    monkeypatch.setattr(BertModel, "at", _at)
+    everywhere = Gradients(objective)
+    weight = f"bert.encoder.layer.{tiny.MODEL.num_hidden_layers - 1}.output.dense.weight"
+    for gradients in (some, everywhere):
+        (product,) = (
+            op
+            for op in gradients.main.global_block().ops
+            if weight in op.input_arg_names and op.type.startswith("matmul") and "grad" not in op.type
+        )
+        gradients.found["rows"] = gradients.main.global_block().var(product.output("Out")[0])
+    for name, lengths in LENGTHS.items():
+        feed = batch(padded, lengths)
+        expected, found = everywhere(feed), some(feed)
+        wanted = len(feed.get("masked_lm_positions", [])) + (kind != "MaskedLMObjective") * len(lengths)
+        assert len(found.pop("rows")) == wanted
+        assert expected.pop("rows").flatten().size // tiny.MODEL.hidden_size >= sum(lengths)
+        for key, value in expected.items():
+            difference = np.abs(found[key] - value).max()
+            assert difference <= 1e-5 * max(np.abs(value).max(), 0.01), (name, key)
 
 
 def test_no_gradient_adds_rows_in_attention():
