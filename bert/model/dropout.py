@@ -39,15 +39,17 @@ class MaskPool:
     _memory: list[np.ndarray] = field(default_factory=lambda: [np.empty(0, np.uint8)], repr=False, compare=False)
 
     def size(self, feed: Mapping[str, np.ndarray]) -> int:
-        """At least the number of elements that a program with this feed drops out; attention's are exact."""
+        """At least the number of elements that a program with this feed drops out.
+
+        Too many are counted for the last layer, as if all of its tokens were wanted; attention's are exact.
+        """
         tokens = max(feed["input_ids"].size, sum(feed[name].size for name in _WANTED if name in feed))
         groups = [array.shape for name, array in feed.items() if name == "attention_mask" or name.startswith("group_")]
         pairs = sum(rows * length**2 for rows, length in groups)  # of a query and a key
         elements = 0.0
         for shape in self.places:
             unknown = shape.count(-1)
-            # [b, heads, s, s], a place for each group, or one of [b, s, hidden], [tokens, hidden] and [b, hidden]; in
-            # the last layer for the tokens that are wanted.
+            # [b, heads, s, s], a place for each group, or one of [b, s, hidden], [tokens, hidden] and [b, hidden].
             repeats = pairs / len(groups) if unknown == 3 else tokens
             elements += repeats * prod(size for size in shape if size != -1)
         return round(elements)

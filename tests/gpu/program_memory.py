@@ -78,9 +78,16 @@ def _complete(operator, block, values: dict[str, list[int]]) -> None:
         if variable is None or dtype_of(variable) is None or -1 not in variable.shape or _is_shape_only(name, operator):
             continue
         shape = list(variable.shape)
-        if operator.type == "slice" and operator.input("EndsTensorList"):
-            for axis, end in zip(operator.attr("axes"), operator.input("EndsTensorList"), strict=True):
-                shape[axis] = values[end][0]
+        if operator.type == "slice":
+            given = shape_of(operator.input("Input")[0])
+            for place, axis in enumerate(operator.attr("axes")):
+                start, end = (
+                    values[operator.input(f"{side}TensorList")[place]][0]
+                    if operator.input(f"{side}TensorList")
+                    else operator.attr(side.lower())[place]
+                    for side in ("Starts", "Ends")
+                )
+                shape[axis] = len(range(given[axis])[start:end])
         elif operator.type == "reshape2" and shape.count(-1) == 1:
             known = math.prod(size for size in shape if size != -1)
             shape[shape.index(-1)] = math.prod(shape_of(operator.input("X")[0])) // known
