@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.own_text_neighbours --text FOLDER --minutes 10 --output-dir D --seeds 1 2 3
 
-The neighbours: the model one size up and down, the rate and the vocabulary times 2 and divided by 2, half the batch with
-the rate that belongs to it, and the other of two values of beta2. Every training is phase 1 on one core and gets so many updates as MINUTES of processor time allow, so other work on the machine does not
-matter. D/results.jsonl keeps what is finished; a second start goes on. The last lines printed are a table of means over
-the seeds.
+The neighbours: the model one size up and down, the rate and the vocabulary times 2 and divided by 2, half the batch
+with the rate that belongs to it, and the other of two values of beta2. Every training is phase 1 on one core and gets
+so many updates as MINUTES of processor time allow, so other work on the machine does not matter. D/results.jsonl keeps
+what is finished; a second start goes on. The last lines printed are a table of means over the seeds.
 
 Losses of different vocabularies are made comparable as nats per character: loss x tokens per character of the held-out
 text.
