@@ -145,7 +145,8 @@ def commands(
     for phase, config in configs.items():
         for part, num_shards, duplicates in (("train", NUM_SHARDS, plan.duplicate_factor), ("held_out", 1, 1)):
             sink = shards(request, phase, part)
-            masks_words = plan.segmenter() is not None and config.data.masking == "static"
+            is_static = config.data.masking == "static"
+            segmenter = plan.segmenter() if plan.wants_whole_words(phase) or not is_static else None
             command = preprocessing_command(
                 config,
                 text=text / part / "source",
@@ -156,8 +157,8 @@ def commands(
                 duplicate_factor=duplicates,
                 bin_size=bin_size(plan, phase) if part == "train" else None,
                 language=_language(request, plan),
-                word_segmenter=plan.segmenter(),
-                whole_word_masking=True if masks_words else None,
+                word_segmenter=segmenter,
+                whole_word_masking=True if segmenter and is_static else None,
                 no_lowercase=None if request.lowercase else True,
             )
             title = f"making the shards of phase {phase}, {part.replace('_', ' ')}"

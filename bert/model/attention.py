@@ -73,8 +73,8 @@ class PaddedSequences(Layout):
 
     def first_rows(self):
         """int64 [b], indices of the first tokens into b * s."""
-        ones = paddle.ones_like(self._attention_mask[:, 0])
-        return (paddle.cumsum(ones) - 1) * paddle.shape(self._attention_mask)[1].astype("int64")
+        rows = paddle.cumsum(paddle.ones_like(self._attention_mask), axis=0) - 1  # of one axis, a GPU's host would wait
+        return rows.sum(axis=1)
 
     def padded(self, values):
         """[b, s, ...], as it is."""

@@ -82,7 +82,7 @@ def activation_bytes_per_sequence(
     2 H + A S of them; then logits with their softmax in float32.
 
     Fitted to the programs of the GPU recipes (tests/gpu/golden records what each keeps). With FlashAttention nothing of
-    length x length is kept.
+    length x length is kept. The last layer is counted in full, though pre-training keeps less of it (`BertModel.at`).
     """
     width = _FLOAT16 if precision.amp else _FLOAT32
     scores = 0 if fuse_attention else model.num_attention_heads * sequence_length

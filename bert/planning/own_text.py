@@ -78,11 +78,13 @@ class TextPlan:
 
     def segmenter(self) -> str | None:
         """What finds the words that masks cover whole; None: masks cover single tokens."""
-        if self.wishes.settings.get("whole_word_masking") is False:
-            return None
         wanted = self.machine.segmenter if self.text.is_chinese else ""
         chosen = wanted if self.wishes.segmenter is None else self.wishes.segmenter
         return chosen if chosen not in ("", "none") else None
+
+    def wants_whole_words(self, phase: int) -> bool:
+        """Whether the masks of a phase cover whole words if a segmenter finds them."""
+        return bool(self.wishes.setting(phase, "whole_word_masking", True))
 
     def held_out_masked_tokens(self) -> float:
         """Predictions that the held-out loss is a mean of, in the first phase."""

@@ -50,13 +50,20 @@ def _text_choices(plan: TextPlan) -> list[Choice]:
         why = _why(wishes.setting(1, "vocab_size"), f"for {_short(text.learnable_words())} words and this model")
         found.append(Choice("vocabulary", tokens, why, "--vocab-size"))
     if text.is_chinese or plan.segmenter():
-        segmenter = plan.segmenter()
-        share = f"{wishes.setting(1, 'masked_lm_ratio', rules.MASKED_SHARE):.0%} of the tokens"
-        why = "neighbours would give single characters away" if segmenter else "no words are known"
-        value = f"{share}, whole words that {segmenter} finds" if segmenter else f"{share}, single characters"
-        given = wishes.settings.get("whole_word_masking", wishes.segmenter)
-        found.append(Choice("masks", value, _why(given, why), "--word-segmenter, --whole-word-masking"))
+        found.append(Choice("masks", *_masks(plan), "--word-segmenter, --whole-word-masking"))
     return found
+
+
+def _masks(plan: TextPlan) -> tuple[str, str]:
+    wishes, segmenter = plan.wishes, plan.segmenter()
+    share = f"{wishes.setting(1, 'masked_lm_ratio', rules.MASKED_SHARE):.0%} of the tokens"
+    phases = [phase for phase in plan.phases if plan.wants_whole_words(phase)] if segmenter else []
+    if not phases:
+        why = "no words are known" if segmenter is None and wishes.segmenter is None else _GIVEN
+        return f"{share}, single characters", why
+    part = "" if len(phases) == len(plan.phases) else f" in phase {phases[0]}"
+    why = _why(wishes.segmenter, "neighbours would give single characters away")
+    return f"{share}, whole words{part} that {segmenter} finds", _GIVEN if part else why
 
 
 def _machine_choices(plan: TextPlan) -> list[Choice]:
@@ -206,7 +213,7 @@ def warnings(plan: TextPlan) -> list[str]:
             f"about {_short(plan.tokens)} tokens are little text to learn a language from: add text, or continue a "
             "published model (--from-pretrained-params)"
         )
-    wants_words = plan.wishes.segmenter is None and plan.wishes.settings.get("whole_word_masking", True)
+    wants_words = plan.wishes.segmenter is None and any(map(plan.wants_whole_words, plan.phases))
     if plan.text.is_chinese and not plan.machine.segmenter and wants_words:
         found.append(
             "the text is Chinese, and jieba, which finds its words, is not installed, so masks cover single "

@@ -10,7 +10,7 @@ import pytest
 from bert import REPOSITORY
 from bert.runtime.paddle_api import paddle, static
 from tests.gpu.program_memory import bound_shapes, tensor_bytes, walk
-from tests.gpu.program_record import differences, dump, record, run_lengths
+from tests.gpu.program_record import differences, dump, record, run_lengths, waits_for_device
 from tests.support import tiny
 
 BATCH, LENGTH, MASKED = 13, 7, 29
@@ -135,3 +135,11 @@ def test_a_change_shows_as_a_short_diff_by_section():
 )
 def test_repeated_patterns_are_counted(labels, expected):
     assert run_lengths(labels.split()) == expected
+
+
+def test_a_sum_along_the_only_axis_makes_the_host_wait():
+    with static.program_guard(static.Program(), static.Program()):
+        for shape, waits in (([7], True), ([7, 2], False)):
+            result = paddle.cumsum(static.data(f"x{len(shape)}", shape, "int64"), axis=0)
+            block = result.block
+            assert waits_for_device(block.ops[-1], block) == waits

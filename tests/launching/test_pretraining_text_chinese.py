@@ -81,7 +81,6 @@ def test_static_masks_are_made_of_whole_words_with_the_shards(planned):
     [
         (WITHOUT, []),
         (WITH_JIEBA, ["--word-segmenter", "none"]),
-        (WITH_JIEBA, ["--no-whole-word-masking"]),
         (WITH_JIEBA, ["--no-whole-word-masking", "--masking", "static"]),
     ],
 )
@@ -92,6 +91,20 @@ def test_without_a_segmenter_masks_cover_single_characters(planned, machine, wor
     assert "single characters" in as_table(choices(plan))
     hints = [line for line in warnings(plan) if "jieba" in line]
     assert len(hints) == (not words) and all("pip install -r requirements-chinese.txt" in line for line in hints)
+
+
+def test_a_phase_may_mask_single_characters(planned):
+    plan, data, commands = planned(WITH_JIEBA, "--phase1-no-whole-word-masking")
+    assert not data.whole_word_masking and "whole words in phase 2 that jieba finds" in as_table(choices(plan))
+    assert sum("--word-segmenter jieba" in line for line in commands) == 4  # as before: the words are in the shards
+    plan, _, commands = planned(WITH_JIEBA, "--phase1-no-whole-word-masking", "--masking", "static")
+    assert ["--whole-word-masking" in line for line in commands if "preprocess" in line] == [False] * 2 + [True] * 2
+
+
+def test_without_jieba_whole_words_cannot_be_had(planned):
+    plan, *_ = planned(WITHOUT, "--whole-word-masking")
+    (row,) = (row for row in choices(plan) if row.name == "masks")
+    assert "single characters" in row.value and row.reason == "no words are known"
 
 
 def test_english_text_is_as_before(planned):

@@ -150,3 +150,10 @@ def test_runs_of_dropped_elements_are_as_long_as_by_chance():
     for length in range(1, 9):
         expected = len(lengths) * 0.5**length
         assert abs((lengths == length).sum() - expected) < 5 * np.sqrt(expected), length
+
+
+def test_masks_suffice_where_more_tokens_are_wanted_than_there_are():
+    """Masked positions are padded to a multiple of 8, also for one token."""
+    feed = {"input_ids": np.ones(1), "group_0": np.ones((1, 1)), "masked_lm_positions": np.zeros(8)}
+    assert MaskPool("masks", 0.1, [(-1, 32)]).size(feed) >= 8 * 32
+    assert MaskPool("masks", 0.1, [(-1, 32)]).size(feed | {"next_sentence_labels": np.ones(1)}) >= 9 * 32
