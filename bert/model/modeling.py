@@ -259,6 +259,7 @@ class BertModel(nn.Layer):
         return hidden
 
     def _pooled(self, first):
+        assert self.pooler is not None
         return paddle.tanh(self.pooler(first))
 
     def layout(self, sequences):
