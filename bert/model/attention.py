@@ -36,6 +36,17 @@ def dot_product_attention(query, key, value, score_bias, dropout_prob: float, tr
     return paddle.matmul(probabilities, value)
 
 
+def gather_tokens(hidden, rows):
+    """The hidden states [n, hidden] of some tokens.
+
+    Args:
+        hidden: [b, s, hidden] or [T, hidden].
+        rows: int64 [n], flat indices into b * s or T.
+    """
+    # A gather's gradient cannot take the output of oneDNN's LayerNorm, whose memory is freed by then; a reshape's can.
+    return paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), rows)
+
+
 class Layout:
     """How the tokens of a micro-batch are laid out."""
 
@@ -96,8 +107,7 @@ class PackedSequences(Layout):
 
     def first_tokens(self, hidden):
         """[T, hidden] -> [b, hidden]."""
-        # A gather's gradient cannot take the output of oneDNN's LayerNorm, whose memory is freed by then.
-        return paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), self.first_rows())
+        return gather_tokens(hidden, self.first_rows())
 
     def first_rows(self):
         """int64 [b], indices of the first tokens into T."""

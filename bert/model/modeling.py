@@ -7,7 +7,7 @@ layers are [in, out], as in Paddle.
 
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
-from bert.model.attention import Layout, PaddedSequences
+from bert.model.attention import Layout, PaddedSequences, gather_tokens
 from bert.runtime.paddle_api import core, nn, paddle, truncated_normal
 
 F = nn.functional
@@ -183,8 +183,7 @@ class BertLayer(nn.Layer):
         """
         context = self.attention(hidden, sequences)
         if rows is not None:
-            # A gather's gradient cannot take the output of oneDNN's LayerNorm, whose memory is freed by then.
-            context, hidden = (paddle.gather(part.reshape([-1, part.shape[-1]]), rows) for part in (context, hidden))
+            context, hidden = gather_tokens(context, rows), gather_tokens(hidden, rows)
         attended = self.attention_output(context)
         hidden = self.attention_norm(self._residual(attended, hidden))
         expanded = self.output(self.activation(self.intermediate(hidden)))

@@ -92,7 +92,6 @@ MOST_MICRO_BATCH = {"cpu": 32, "gpu": 512}
 WARMUP = 0.1  # anchor: the quickstart
 WARMUP_LARGE_BATCH, WARMUP_OF_LARGE_BATCHES = 8_192, 0.2843  # anchor: the published recipe (65,536 sequences)
 MOST_RATE = 1e-2  # whatever the batch
-SMALL_BETA2 = 0.98  # of the models without a published recipe; anchor: the quickstart
 PHASE_2_RATE = 2 / 3  # of phase 1's; anchor: the quickstart, and 4e-3 after 6e-3 in the published recipe
 
 # Continued pre-training: AdamW with 1e-4 at 256 sequences (Gururangan et al., 2020, task-adaptive), by the root of the
