@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import CheckpointError, VerifiedCheckpoint
 from bert.model.optimization import COUNTERS
 from bert.runtime.paddle_api import read_variable, write_variable
+from bert.tokenization.vocabulary import vocabulary_content
 from program import TrainingProgram
 
 logger = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ def _write(
             save_file(arrays, directory / name, metadata={"format": "pd"})
         for path in directory.glob("*.safetensors"):
             path.chmod(0o644)  # safetensors makes them readable to their owner only
-        shutil.copyfile(vocab_file, directory / VOCABULARY_FILE)
+        (directory / VOCABULARY_FILE).write_bytes(vocabulary_content(vocab_file))
         for name, text in texts.items():
             (directory / name).write_text(text)
 

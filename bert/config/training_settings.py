@@ -302,30 +302,5 @@ def derive(config: AnyConfig, **changes: Any) -> AnyConfig:
     return type(config)(**sections)
 
 
-def check_vocabulary_file(vocab_file: Path, model: BertConfig) -> None:
-    """Refuse a vocabulary that is missing or does not fit the model.
-
-    Raises:
-        ValueError: with the path, the rule and the remedy.
-    """
-    if not vocab_file.is_file():
-        raise ValueError(
-            f"vocab_file={vocab_file} must be an existing vocabulary; pass --vocab-file{unset_variable(vocab_file)}"
-        )
-    tokens, pad = vocab_file.read_bytes().splitlines(), model.pad_token_id
-    if tokens[pad : pad + 1] != [b"[PAD]"]:
-        raise ValueError(
-            f"vocab_file={vocab_file} must have [PAD] in line {pad + 1}, as pad_token_id={pad} says; "
-            "pass --pad-token-id, or the vocabulary of this model"
-        )
-    most = model.padded_vocab_size()
-    if len(tokens) > most:
-        raise ValueError(
-            f"vocab_file={vocab_file} has {len(tokens)} tokens and must have at most {most}, that is "
-            f"vocab_size={model.vocab_size} rounded up to a multiple of 8; pass the vocabulary of "
-            "this model, or --vocab-size"
-        )
-
-
 def unset_variable(path: Path) -> str:
     return f" (the environment variable in {path} is not set)" if "$" in str(path) else ""

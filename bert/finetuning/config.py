@@ -18,12 +18,12 @@ from bert.config.training_settings import (
     RunSettings,
     Settings,
     TrainingConfig,
-    check_vocabulary_file,
     derive,
 )
 from bert.conversion.downloading import resolve
 from bert.conversion.model_description import read_description
 from bert.finetuning.model_files import description_file, implied_by_weights, named_weights
+from bert.tokenization.vocabulary_check import check_vocabulary_file
 
 
 class TaskDataSettings(Settings):
@@ -31,7 +31,7 @@ class TaskDataSettings(Settings):
 
     group: ClassVar[str] = "data"
 
-    vocab_file: Path = Field(description="WordPiece vocabulary; by default the one beside the weights")
+    vocab_file: Path = Field(description="WordPiece vocabulary (vocab.txt or tokenizer.json); by default the one beside the weights")
     do_lower_case: bool = Field(True, description="lower-case and strip accents, for uncased vocabularies")
     max_seq_length: int = Field(128, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
     sequence_length_multiple: int = Field(

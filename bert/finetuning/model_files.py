@@ -13,7 +13,9 @@ from bert.conversion.locating import VOCABULARY_FILE
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
 from bert.conversion.model_usage import have_capitals, stated_lower_case
 from bert.conversion.raw_tensors import ConversionError
+from bert.tokenization.vocabulary import vocabulary_content
 
+VOCABULARY_FILES = (VOCABULARY_FILE, "tokenizer.json")  # transformers 5 writes only the second
 logger = logging.getLogger(__name__)
 
 
@@ -58,9 +60,10 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
         found |= read_description(description).config.model_dump()
         if "bert_model" not in values:  # the default name means other sizes
             found["bert_model"] = _name_of(folder)
-    if (folder / VOCABULARY_FILE).is_file():
-        found["vocab_file"] = folder / VOCABULARY_FILE
-    return found | _lower_case(folder, Path(values.get("vocab_file") or folder / VOCABULARY_FILE))
+    beside = next((folder / name for name in VOCABULARY_FILES if (folder / name).is_file()), None)
+    if beside is not None:
+        found["vocab_file"] = beside
+    return found | _lower_case(folder, Path(values.get("vocab_file") or beside or folder / VOCABULARY_FILE))
 
 
 def _folder_of(weights: Path) -> Path:
@@ -84,7 +87,7 @@ def _lower_case(folder: Path, vocab_file: Path) -> dict[str, Any]:
 
 def _lines(vocab_file: Path) -> list[str]:
     try:
-        return vocab_file.expanduser().read_text(encoding="utf-8").split("\n")
+        return vocabulary_content(vocab_file.expanduser()).decode().split("\n")
     except (OSError, ValueError):
         return []  # `check_vocabulary_file` reports it
 

@@ -4,7 +4,6 @@ A task reads its files into a `FineTuningData`: tables of features, and function
 """
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from bert.model.objectives import Objective
 from bert.reporting.figures import metrics_line
 from bert.runtime.distributed import Group
 from bert.samples.global_batches import GlobalBatch
+from bert.tokenization.vocabulary import vocabulary_content
 from bert.training.initialization import load_weights_to_use
 from bert.training.task import Session, Task
 from program import build_prediction_program
@@ -212,5 +212,5 @@ def _with_lasting_vocabulary(config: FineTuningConfig, is_main: bool) -> FineTun
         return config
     if is_main and source.resolve() != lasting.resolve():
         lasting.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, lasting)
+        lasting.write_bytes(vocabulary_content(source))
     return derive(config, vocab_file=lasting)

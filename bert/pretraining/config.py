@@ -6,15 +6,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from bert.config.flags import ValueFlags
-from bert.config.training_settings import (
-    InitializationSettings,
-    RunSettings,
-    TrainingConfig,
-    check_vocabulary_file,
-    unset_variable,
-)
+from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig, unset_variable
 from bert.conversion.downloading import resolve
 from bert.samples.settings import LoaderSettings
+from bert.tokenization.vocabulary_check import check_vocabulary_file
 
 
 class DataSettings(LoaderSettings):

@@ -1,4 +1,4 @@
-"""BERT's vocabulary file: one token per line, checked when it is read."""
+"""BERT's vocabulary file: one token per line, checked when it is read; or a tokenizer.json of Hugging Face's."""
 
 from __future__ import annotations
 
@@ -53,13 +53,15 @@ class Vocabulary:
 
     @classmethod
     def from_file(cls, path: str | Path) -> Vocabulary:
-        """Read vocab.txt: UTF-8, one token per line.
+        """Read vocab.txt: UTF-8, one token per line; or a tokenizer.json (any name that ends in .json).
 
         Raises:
             FileNotFoundError: no such file.
             ValueError: blank line, CR LF, white space in a token, duplicate, not UTF-8 (each with its line number),
                 or a special token missing.
         """
+        if _is_json(path):
+            return cls.from_tokenizer_json(path)
         lines = Path(path).read_bytes().split(b"\n")
         if lines and not lines[-1]:
             lines.pop()
@@ -146,6 +148,22 @@ class Vocabulary:
                 "words are needed: train a vocabulary with data.train_vocabulary"
             )
         return np.array(ids, np.int64)
+
+
+def vocabulary_content(path: str | Path) -> bytes:
+    """A vocabulary file as a vocab.txt: its own bytes, or those made from a tokenizer.json.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a tokenizer.json that `Vocabulary.from_tokenizer_json` refuses.
+    """
+    if _is_json(path):
+        return Vocabulary.from_tokenizer_json(path).file_content()
+    return Path(path).read_bytes()
+
+
+def _is_json(path: str | Path) -> bool:
+    return Path(path).suffix == ".json"
 
 
 def _check_token(token: str, line: int, source: str) -> None:

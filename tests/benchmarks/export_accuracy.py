@@ -45,6 +45,7 @@ EXPORTS: dict[str, tuple[str, ...]] = {
     "ONNX, float16": ("onnx", "fp16"),
     "ONNX, INT8": ("onnx", "int8"),
     "ONNX, INT8, `*.output.dense` in float32": ("onnx", "int8", "--keep-float", "*.output.dense"),
+    "ONNX, INT8, the first three layers in float32": ("onnx", "int8", "--keep-float", "bert.encoder.layer.[012].*"),
     "ONNX, INT8, calibrated": ("onnx", "int8", "--calibration"),
     "ONNX, INT8, calibrated, `*.output.dense` in float32": (
         "onnx",

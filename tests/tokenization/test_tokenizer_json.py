@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary import Vocabulary, vocabulary_content
 from tests.support.corpora import vocabulary
 
 IDS = {token: place for place, token in enumerate(vocabulary().tokens)}
@@ -11,8 +11,9 @@ IDS = {token: place for place, token in enumerate(vocabulary().tokens)}
 def test_the_vocabulary_in_a_tokenizer_json_is_that_of_the_file(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": IDS}}))
     (tmp_path / "vocab.txt").write_bytes(vocabulary().file_content())
-    read = Vocabulary.from_tokenizer_json(tmp_path / "tokenizer.json")
-    assert read.tokens == Vocabulary.from_file(tmp_path / "vocab.txt").tokens
+    files = tmp_path / "tokenizer.json", tmp_path / "vocab.txt"
+    assert Vocabulary.from_file(files[0]).tokens == Vocabulary.from_file(files[1]).tokens
+    assert vocabulary_content(files[0]) == vocabulary_content(files[1]) == vocabulary().file_content()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import run_convert
 import run_glue
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
@@ -440,6 +441,19 @@ def test_a_vocabulary_with_capitals_is_of_a_cased_model_unless_its_tokenizer_say
     (tmp_path / "bert_config.json").write_text(tiny.MODEL.to_json())
     config = settings(tmp_path, tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-train")
     assert config.data.do_lower_case is lowers
+
+
+def test_a_tokenizer_json_is_vocabulary_enough(weights, files, tmp_path):
+    """transformers 5 saves no vocab.txt; what is trained from its folder has one."""
+    run_convert.main(["--from", str(weights), "--to", str(tmp_path / "hf"), "--to-format", "hf"])
+    (tmp_path / "hf/vocab.txt").unlink()
+    steps = []
+    for source in (weights, tmp_path / "hf"):
+        words = ["--task-name", "SST-2", "--data-dir", files, *TRAINING, "--epochs", 0.1, "--output-dir"]
+        assert run(tmp_path, *words, tmp_path / source.name / "out", "--from-pretrained-params", source) == 0
+        steps.append(next((tmp_path / source.name / "out").glob("*/glue-sst-2")) / "2")
+    tiny.assert_identical(*map(checkpoint.load_parameters, steps))
+    assert (steps[1] / "vocab.txt").read_bytes() == (weights / "vocab.txt").read_bytes()
 
 
 def test_classes_of_other_libraries_weights_are_known_in_any_case(weights, tmp_path):
