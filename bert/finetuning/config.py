@@ -31,7 +31,9 @@ class TaskDataSettings(Settings):
 
     group: ClassVar[str] = "data"
 
-    vocab_file: Path = Field(description="WordPiece vocabulary (vocab.txt or tokenizer.json); by default the one beside the weights")
+    vocab_file: Path = Field(
+        description="WordPiece vocabulary (vocab.txt or tokenizer.json); by default the one beside the weights"
+    )
     do_lower_case: bool = Field(True, description="lower-case and strip accents, for uncased vocabularies")
     max_seq_length: int = Field(128, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
     sequence_length_multiple: int = Field(
