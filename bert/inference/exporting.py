@@ -121,6 +121,10 @@ def _check(request: ExportRequest) -> None:
         raise ValueError("--keep-float and --reduce-range are for --format onnx and triton; omit them")
     if to_format == "paddle-inference" and precision == "int8" and request.calibration is None:
         raise ValueError("--precision int8 of paddle-inference needs typical texts: --calibration FILE")
+    if to_format == "paddle-inference" and precision == "int8":
+        from bert.inference.sessions import require_quantizer  # loads Paddle
+
+        require_quantizer()
     if to_format not in _SERVED and (request.sample or request.tolerance is not None):
         raise ValueError(f"--sample and --tolerance: {to_format} is not checked by a sample; omit them")
     if request.tolerance is not None and not 0 < request.tolerance < np.inf:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert.inference.serving import CALIBRATION_FILE, INPUTS, ONNX_FILE, PREFIX
-from bert.runtime.paddle_api import core, paddle
+from bert.runtime.paddle_api import IS_PADDLE_3, core, paddle
 
 Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
 _SHAPES_KEPT = 16  # sizes of a batch whose oneDNN kernels are kept; each has its own
@@ -18,7 +18,7 @@ def open_session(folder: Path, description: Mapping[str, Any], cpu_threads: int)
     """A function from feed to outputs, in the order of the description.
 
     Raises:
-        ValueError: a file is missing, or the onnxruntime package is.
+        ValueError: a file is missing, or the onnxruntime package is; INT8 of Paddle under Paddle 3.
     """
     is_onnx = description.get("format") == "onnx"
     int8 = not is_onnx and description.get("precision") == "int8"
@@ -41,6 +41,7 @@ def _paddle_session(files: list[str], description: Mapping[str, Any], cpu_thread
     if description.get("precision") == "bfloat16":
         config.enable_mkldnn_bfloat16()
     if description.get("precision") == "int8":
+        require_quantizer()
         _calibrate(config, files[2])
     predictor = paddle.inference.create_predictor(config)
 
@@ -51,6 +52,19 @@ def _paddle_session(files: list[str], description: Mapping[str, Any], cpu_thread
         return [predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()]
 
     return run
+
+
+def require_quantizer() -> None:
+    """Refuse Paddle 3, which has no quantiser for CPUs.
+
+    Raises:
+        ValueError: with what to do.
+    """
+    if IS_PADDLE_3:
+        raise ValueError(
+            f"INT8 of paddle-inference needs the quantiser of Paddle 2.6, and this is {paddle.__version__}; export "
+            "with --format onnx --precision int8, or use an environment with Paddle 2.6"
+        )
 
 
 def _calibrate(config: Any, file: str) -> None:

@@ -15,6 +15,7 @@ from bert.doctor import facts as machine_facts
 from bert.doctor import requirements as environment
 from bert.doctor.checks import FAILURE, OK, WARNING, examine, runs_on
 from bert.doctor.facts import Facts, Gpu, ask_paddle, collect
+from bert.runtime.paddle_api import IS_PADDLE_3
 
 GIB = 2**30
 CPU_BUILD = {"version": "2.6.2", "cuda": None, "gpus": 0, "nccl": None, "product": 64.0**3, "decompresses": True}
@@ -211,7 +212,8 @@ def test_gpus_are_what_the_driver_lists(tmp_path, monkeypatch):
     monkeypatch.setattr(machine_facts, "ask_paddle", lambda python: (CPU_BUILD, ""))
     facts = collect(tmp_path)
     assert facts.gpus == (Gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "525.105.17"),)
-    assert facts.requirements_file == "requirements-gpu.txt"
+    wanted = "requirements-paddle3-gpu.txt" if IS_PADDLE_3 else "requirements-gpu.txt"
+    assert facts.requirements_file == wanted
     assert {"packages", "GPU"} <= {finding.name for finding in doctor.examine(facts) if finding.level != OK}
 
 

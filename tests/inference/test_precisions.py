@@ -8,11 +8,12 @@ import pytest
 
 import run_export
 from bert.config.architecture import BertConfig
-from bert.inference import onnx_graph
+from bert.inference import onnx_graph, sessions
 from bert.inference.export_check import TOLERANCES
 from bert.inference.loading import load_model
 from bert.inference.predictor import Predictor
 from bert.inference.samples import random_sample, read_texts
+from bert.runtime.paddle_api import IS_PADDLE_3
 from tests.inference.models import model
 
 LINES = "".join(f"word{i % 20} word{i % 7}\tword{i % 11} word{i % 3} word{i % 5}\n" for i in range(40))
@@ -57,6 +58,8 @@ KINDS = [
 )
 def test_every_precision_is_checked_and_loads(folder, tmp_path, task, kind):
     to_format, precision, more = kind
+    if IS_PADDLE_3 and kind == KINDS[-1]:
+        pytest.skip("Paddle 3 has no quantiser")
     texts = folder / "texts.tsv"
     words = [word for flag in more for word in (flag, texts)]
     served = export(
@@ -71,6 +74,21 @@ def test_every_precision_is_checked_and_loads(folder, tmp_path, task, kind):
     largest = max(float(np.abs(wanted[name] - found[name]).max()) for name in wanted)
     assert (largest < 1e-5) == (precision == "float32"), "the precision is really another one"
     assert (task == "encoder") == (check["same_decision"] is None)
+
+
+def test_int8_of_paddle_is_refused_under_paddle_3(folder, tmp_path, monkeypatch, capsys):
+    texts = folder / "texts.tsv"
+    words = ["--format", "paddle-inference", "--precision", "int8", "--calibration", texts]
+    if not IS_PADDLE_3:
+        export(folder, "encoder", tmp_path / "x", *words)
+    monkeypatch.setattr(sessions, "IS_PADDLE_3", True)
+    if not IS_PADDLE_3:
+        with pytest.raises(ValueError, match="needs the quantiser of Paddle 2.6, and this is"):
+            Predictor(tmp_path / "x")
+    command = ["--checkpoint", folder / "encoder", "--to", tmp_path / "y", *words]
+    with pytest.raises(SystemExit):
+        run_export.main([str(word) for word in command])
+    assert "--format onnx --precision int8" in capsys.readouterr().err and not (tmp_path / "y").exists()
 
 
 def folder_of_float32(folder, task, tmp_path):
