@@ -61,7 +61,15 @@ def batches_of(table: FeatureTable, order: np.ndarray, size: int) -> Batches:
 
 
 def prepare(checkpoint: Path, folder: Path, calibration: Path) -> None:
-    """The exports of the checkpoint, and its copy for transformers."""
+    """The exports of the checkpoint, and its copy for transformers.
+
+    Raises:
+        ValueError: the folder holds those of another checkpoint.
+    """
+    mark = folder / "checkpoint.txt"
+    if mark.exists() and (other := mark.read_text()) != str(checkpoint):
+        raise ValueError(f"{folder} holds the exports of {other}; remove it, or pass another --folder")
+    mark.write_text(str(checkpoint))
     common = ["--checkpoint", str(checkpoint), "--tolerance", "10", "--sample", str(calibration)]
     for name in EXPORTS.values():
         to_format, precision = name.rsplit("-", 1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.inference import BASE, behind, check, figures, measure, precision_of, table
+from tests.benchmarks.inference_cases import prepare
 from tests.benchmarks.inference_worker import read_cases, serve, write_cases
 
 
@@ -41,6 +42,12 @@ def test_a_process_runs_the_batches_of_an_order_and_saves_outputs(tmp_path, monk
     assert seen == [3, 8, 3, 8, 3]
     with np.load(tmp_path / "o.npz") as arrays:
         assert [len(arrays[name]) for name in arrays.files] == [8, 3]
+
+
+def test_the_exports_of_another_model_are_not_measured(tmp_path):
+    (tmp_path / "checkpoint.txt").write_text("/other/model")
+    with pytest.raises(ValueError, match="holds the exports of /other/model; remove it"):
+        prepare(Path("/mine/model"), tmp_path, tmp_path)
 
 
 class Process:
