@@ -71,7 +71,7 @@ def cases(folder: Path) -> dict[str, Case]:
     for part in ("train", "held_out"):
         joined(folder / f"{part}-answerable.json", folder / f"{part}-joined.json")
     squad = {"batch_size": 8, "learning_rate": 1e-4, "warmup_proportion": 0.1, "epochs": 5.0, "max_seq_length": 128}
-    long = squad | {"batch_size": 16, "epochs": 4.0, "max_seq_length": LENGTH}
+    long = squad | {"batch_size": 16, "epochs": 2.0, "max_seq_length": LENGTH}
     glue = {"batch_size": 16, "learning_rate": 5e-5, "warmup_proportion": 0.1, "epochs": 6.0, "max_seq_length": 64}
     answers, accuracy = ("eval_f1", 1.0), ("eval_accuracy", 100.0)
     files = {part: folder / f"{part}-answerable.json" for part in ("train", "held_out")}

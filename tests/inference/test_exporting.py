@@ -17,7 +17,8 @@ from bert.inference.predictor import Predictor
 from tests.conversion import test_parity
 from tests.conversion.test_parity import INPUTS, compare, random_feed
 from tests.conversion.test_round_trips import TASKS
-from tests.inference.models import model
+from tests.inference.models import feed_of, model
+from tests.support import foreign
 
 checkpoints, expected = test_parity.checkpoints, test_parity.expected  # fixtures
 SERVED = [task for task in TASKS if task != "pretraining"]
@@ -43,6 +44,15 @@ def test_onnx_gives_the_same_outputs(checkpoints, expected, tmp_path, task, reco
     record_property("trials", INPUTS)
     exported, feed = export(checkpoints[task], tmp_path / "x", "onnx"), random_feed()
     compare(Predictor(exported).run(feed), expected[task], feed["attention_mask"])
+
+
+@pytest.mark.parametrize("task", ["token-classification", "encoder"])
+def test_paddle_inference_takes_texts_of_any_length(checkpoints, tmp_path, task):
+    """It computes on lengths that are multiples of 8, or the longest that the model has."""
+    ours, onnx = (Predictor(export(checkpoints[task], tmp_path / kind, kind)) for kind in ("paddle-inference", "onnx"))
+    for length in range(1, foreign.POSITIONS + 1):
+        feed = feed_of(list(range(5, 5 + length)), list(range(6, 6 + length)))
+        compare(ours.run(feed), onnx.run(feed), feed["attention_mask"])
 
 
 def test_a_pretrained_model_is_served_as_its_encoder(checkpoints, tmp_path, capsys):
