@@ -286,3 +286,9 @@ def test_without_its_packages_the_server_says_what_to_install(monkeypatch, capsy
     assert ended.value.code == 2 and err.count("\n") == 1
     assert "the server needs no-such-package, not installed here; " in err
     assert "pip install -r requirements-serve.txt" in err
+
+
+def test_an_answer_s_body_does_not_wait_until_the_client_confirms_its_head():
+    with command_line.listen("127.0.0.1", 0) as door, socket.create_connection(door.getsockname()):
+        with door.accept()[0] as connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
