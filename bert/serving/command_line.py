@@ -113,7 +113,7 @@ def listen(host: str, port: int) -> socket.socket:
             f"--host {host} --port {port} cannot be listened on ({reason}); choose another port or address"
         ) from None
     door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-    # Otherwise the body of an answer waits 40 ms until the client confirms the head: asyncio sets this for its own only.
+    # Otherwise the body of an answer waits up to 40 ms for the client to confirm the head; asyncio sets it for its own.
     door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return door
 
