@@ -60,10 +60,21 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
         found |= read_description(description).config.model_dump()
         if "bert_model" not in values:  # the default name means other sizes
             found["bert_model"] = _name_of(folder)
-    beside = next((folder / name for name in VOCABULARY_FILES if (folder / name).is_file()), None)
+    beside = next((folder / name for name in VOCABULARY_FILES if _is_vocabulary(folder / name)), None)
     if beside is not None:
         found["vocab_file"] = beside
     return found | _lower_case(folder, Path(values.get("vocab_file") or beside or folder / VOCABULARY_FILE))
+
+
+def _is_vocabulary(path: Path) -> bool:
+    """Whether a file is there; a tokenizer.json must be one of WordPiece."""
+    if path.name == VOCABULARY_FILE or not path.is_file():
+        return path.is_file()
+    try:
+        return bool(vocabulary_content(path))
+    except ValueError as error:
+        logger.info("not used: %s", error)
+        return False
 
 
 def _folder_of(weights: Path) -> Path:

@@ -119,12 +119,12 @@ def _check(request: ExportRequest) -> None:
         raise ValueError("--calibration, --keep-float and --reduce-range are for INT8; add --precision int8")
     if to_format not in ("onnx", "triton") and (request.keep_float or request.reduce_range):
         raise ValueError("--keep-float and --reduce-range are for --format onnx and triton; omit them")
-    if to_format == "paddle-inference" and precision == "int8" and request.calibration is None:
-        raise ValueError("--precision int8 of paddle-inference needs typical texts: --calibration FILE")
     if to_format == "paddle-inference" and precision == "int8":
         from bert.inference.sessions import require_quantizer  # loads Paddle
 
         require_quantizer()
+        if request.calibration is None:
+            raise ValueError("--precision int8 of paddle-inference needs typical texts: --calibration FILE")
     if to_format not in _SERVED and (request.sample or request.tolerance is not None):
         raise ValueError(f"--sample and --tolerance: {to_format} is not checked by a sample; omit them")
     if request.tolerance is not None and not 0 < request.tolerance < np.inf:

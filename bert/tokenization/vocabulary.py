@@ -90,6 +90,7 @@ class Vocabulary:
                 raise TypeError(f"it is {model['type']}")
             tokens = sorted(by_token, key=by_token.__getitem__)
             ids = [by_token[token] for token in tokens]
+            "".join(tokens).encode()  # half of a surrogate pair is no text
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
                 f"{path} is not a WordPiece tokenizer ({type(error).__name__}: {error}); pass a vocab.txt"
@@ -163,7 +164,7 @@ def vocabulary_content(path: str | Path) -> bytes:
 
 
 def _is_json(path: str | Path) -> bool:
-    return Path(path).suffix == ".json"
+    return Path(path).suffix.lower() == ".json"
 
 
 def _check_token(token: str, line: int, source: str) -> None:

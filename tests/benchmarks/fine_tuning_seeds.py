@@ -5,8 +5,8 @@
 Ours is run_squad.py and run_glue.py on one core, as users start them; the other one is fine_tuning_torch.py. Both have
 the same encoder, rate, batch, epochs and warm-up, and their last weights are scored by our entry points. `paragraphs`
 joins two paragraphs of the project's questions to one, so that several windows are needed as in SQuAD; there we also
-train with windows that start as far apart as transformers', whose stride is the overlap. F/results.jsonl keeps what is
-finished; a second start goes on.
+train with windows that start as far apart as transformers', whose stride is the overlap. All are scored with the same
+windows. F/results.jsonl keeps what is finished; a second start goes on.
 """
 
 import argparse
@@ -119,16 +119,22 @@ def flags(settings: dict[str, Any]) -> list[str]:
     return [word for name, value in settings.items() for word in ("--" + name.replace("_", "-"), str(value))]
 
 
-def score(case: Case, output: Path, weights: Path, *further: str) -> float:
-    """Run our entry point; per cent, of the last weights."""
+def run_entry(case: Case, output: Path, weights: Path, settings: dict[str, Any], *further: str) -> None:
+    """Run our entry point on one core."""
     squad = case.script == "run_squad.py"
     parts = ("--train-file", "--predict-file") if squad else ("--train-file", "--eval-file")
     words = ["--config", case.recipe, "--from-pretrained-params", weights, "--output-dir", output, "--device", "cpu"]
-    words += [parts[0], case.train, parts[1], case.held_out, "--cpu-threads", 1, "--do-eval", "--eval-freq", NEVER]
+    words += [parts[0], case.train, parts[1], case.held_out, "--cpu-threads", 1, "--eval-freq", NEVER]
     if squad:
         words.append("--no-version-2-with-negative")
-    run([sys.executable, case.script, *words, *further])
-    (summary,) = output.rglob("summary.json")
+    run([sys.executable, case.script, *words, *flags(settings), *further])
+
+
+def score(case: Case, folder: Path, weights: Path) -> float:
+    """Per cent, of weights whichever windows they were trained with."""
+    settings = {"max_seq_length": case.shared["max_seq_length"]} | ({"doc_stride": STRIDE} if case.strides[0] else {})
+    run_entry(case, folder / "scored", weights, settings, "--no-do-train", "--do-eval")
+    (summary,) = (folder / "scored").rglob("summary.json")
     name, factor = case.metric
     return json.loads(summary.read_text())[name] * factor
 
@@ -137,7 +143,8 @@ def ours(case: Case, folder: Path, encoder: Path, seed: int, stride: int) -> flo
     settings = case.shared | {"global_batch_size": case.shared["batch_size"], "seed": seed}
     if stride:
         settings["doc_stride"] = stride
-    return score(case, folder, encoder, "--do-train", *flags(settings))
+    run_entry(case, folder / "trained", encoder, settings, "--do-train", "--no-do-eval")
+    return score(case, folder, folder / "trained")
 
 
 def theirs(case: Case, folder: Path, encoder: Path, seed: int, python: Path) -> float:
@@ -148,10 +155,7 @@ def theirs(case: Case, folder: Path, encoder: Path, seed: int, python: Path) -> 
     task |= {"encoder": str(encoder), "output": str(folder / "model")}
     (folder / "task.json").write_text(json.dumps(task))
     run([python, "-m", "tests.benchmarks.fine_tuning_torch", folder / "task.json"], HF_HUB_OFFLINE="1")
-    shared = {"max_seq_length": case.shared["max_seq_length"], "seed": seed}
-    if case.strides[0]:
-        shared["doc_stride"] = STRIDE
-    return score(case, folder / "scored", folder / "model", "--no-do-train", *flags(shared))
+    return score(case, folder, folder / "model")
 
 
 def trainings(case: Case, seeds: int, torch: bool) -> Iterator[tuple[str, int, int]]:
@@ -187,6 +191,9 @@ def main(argv: list[str] | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "results.jsonl"
     results = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    encoder = str(arguments.encoder.resolve())
+    if others := {row["encoder"] for row in results} - {encoder}:
+        raise ValueError(f"{file} has results of {', '.join(others)}, not of {encoder}; pass another --folder")
     known = cases(folder)
     for case in (known[name] for name in arguments.sets):
         for who, seed, stride in trainings(case, arguments.seeds, arguments.torch_python is not None):
@@ -199,7 +206,7 @@ def main(argv: list[str] | None = None) -> None:
             else:
                 found = ours(case, place, arguments.encoder.resolve(), seed, stride)
             shutil.rmtree(place)
-            results.append({"set": case.name, "who": who, "seed": seed, "score": found})
+            results.append({"set": case.name, "who": who, "seed": seed, "score": found, "encoder": encoder})
             print(json.dumps(results[-1]), flush=True)
             write_atomically(file, "".join(json.dumps(row) + "\n" for row in results).encode())
     print(table(results))

@@ -66,10 +66,10 @@ def train(task: dict[str, Any]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(task["encoder"])
     if task["labels"]:
         names = dict(enumerate(task["labels"]))
-        network = BertForSequenceClassification.from_pretrained(task["encoder"], id2label=names)
+        network = BertForSequenceClassification.from_pretrained(task["encoder"], id2label=names, dtype=torch.float32)
         examples = texts(tokenizer, task)
     else:
-        network = BertForQuestionAnswering.from_pretrained(task["encoder"])
+        network = BertForQuestionAnswering.from_pretrained(task["encoder"], dtype=torch.float32)
         examples = windows(tokenizer, task)
 
     named = list(network.named_parameters())
@@ -80,7 +80,7 @@ def train(task: dict[str, Any]) -> None:
     ]
     optimizer = torch.optim.AdamW(groups, lr=task["learning_rate"], eps=1e-6)
     size = task["batch_size"]
-    steps = int(task["epochs"] * len(examples) / size)
+    steps = -(-int(task["epochs"] * len(examples)) // size)
     warmup = max(1, int(task["warmup_proportion"] * steps))
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))

@@ -67,7 +67,8 @@ def prepare(checkpoint: Path, folder: Path, calibration: Path) -> None:
         ValueError: the folder holds those of another checkpoint.
     """
     mark = folder / "checkpoint.txt"
-    if mark.exists() and (other := mark.read_text()) != str(checkpoint):
+    other = mark.read_text() if mark.exists() else "another model" if (folder / "model").exists() else None
+    if other not in (None, str(checkpoint)):
         raise ValueError(f"{folder} holds the exports of {other}; remove it, or pass another --folder")
     mark.write_text(str(checkpoint))
     common = ["--checkpoint", str(checkpoint), "--tolerance", "10", "--sample", str(calibration)]

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.benchmarks import fine_tuning_seeds
 from tests.benchmarks.fine_tuning_seeds import JOINED, LENGTH, STRIDE, cases, main, rows_of, table
 
@@ -39,6 +41,8 @@ def test_what_is_finished_is_not_trained_again(tmp_path, monkeypatch, capsys):
     main([*words, "3"])
     assert trained == [("sentiment", seed, 0) for seed in (1, 2, 3)]
     assert len((tmp_path / "f/results.jsonl").read_text().splitlines()) == 3
+    with pytest.raises(ValueError, match="has results of .*; pass another --folder"):
+        main([*words, "3", "--encoder", str(tmp_path / "other")])
     assert "| sentiment | ours | 52.0 | 1.0 | 51.0, 52.0, 53.0 |" in capsys.readouterr().out
 
 

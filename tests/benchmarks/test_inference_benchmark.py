@@ -48,6 +48,10 @@ def test_the_exports_of_another_model_are_not_measured(tmp_path):
     (tmp_path / "checkpoint.txt").write_text("/other/model")
     with pytest.raises(ValueError, match="holds the exports of /other/model; remove it"):
         prepare(Path("/mine/model"), tmp_path, tmp_path)
+    (tmp_path / "checkpoint.txt").unlink()
+    (tmp_path / "model").mkdir()
+    with pytest.raises(ValueError, match="holds the exports of another model"):
+        prepare(Path("/mine/model"), tmp_path, tmp_path)
 
 
 class Process:

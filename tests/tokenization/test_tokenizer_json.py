@@ -25,6 +25,10 @@ def test_the_vocabulary_in_a_tokenizer_json_is_that_of_the_file(tmp_path):
         (json.dumps({"model": {"vocab": ["a", "b"]}}), "is not a WordPiece tokenizer"),
         (json.dumps({"model": {"vocab": {**IDS, "extra": 500}}}), "do not run from 0 without gaps"),
         (json.dumps({"model": {"vocab": {"a": 0, "b": "c"}}}), "is not a WordPiece tokenizer"),
+        (
+            json.dumps({"model": {"vocab": {**IDS, "\ud800": len(IDS)}}}),
+            "is not a WordPiece tokenizer .UnicodeEncodeError",
+        ),
         (json.dumps({"model": {"vocab": {"a": 0}}}), r"none of its 1 lines .* is \[PAD\]"),
     ],
 )

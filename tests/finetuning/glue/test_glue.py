@@ -13,7 +13,7 @@ from bert.conversion.model_usage import Usage
 from bert.finetuning.glue.config import ENTRY
 from bert.finetuning.glue.task import read_data
 from bert.finetuning.glue.task_table import TASKS
-from bert.finetuning.model_files import labels_beside, labels_of_the_weights
+from bert.finetuning.model_files import implied_by_weights, labels_beside, labels_of_the_weights
 from bert.inference.loading import load_model
 from bert.runtime.paddle_api import static
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
@@ -441,6 +441,12 @@ def test_a_vocabulary_with_capitals_is_of_a_cased_model_unless_its_tokenizer_say
     (tmp_path / "bert_config.json").write_text(tiny.MODEL.to_json())
     config = settings(tmp_path, tmp_path, "--task-name", "SST-2", "--data-dir", tmp_path, "--do-train")
     assert config.data.do_lower_case is lowers
+
+
+def test_a_tokenizer_json_of_another_kind_is_not_the_vocabulary(tmp_path):
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}')
+    (tmp_path / "bert_config.json").write_text(tiny.MODEL.to_json())
+    assert "vocab_file" not in implied_by_weights({"from_pretrained_params": str(tmp_path)})
 
 
 def test_a_tokenizer_json_is_vocabulary_enough(weights, files, tmp_path):
