@@ -50,7 +50,7 @@ def source_parser(program: str, description: str, *, source: str, source_help: s
     parser.add_argument(
         "--config-file", type=Path, help="the model's bert_config.json or config.json, if none is beside the weights"
     )
-    parser.add_argument("--vocab-file", type=Path, help="the vocab.txt, if none is beside the weights")
+    parser.add_argument("--vocab-file", type=Path, help="vocab.txt or tokenizer.json, if none is beside the weights")
     parser.add_argument(
         "--do-lower-case",
         action=argparse.BooleanOptionalAction,

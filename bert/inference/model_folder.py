@@ -127,7 +127,7 @@ def _usable(task: str) -> str:
 def _tokens(folder: Path, vocab_file: Path | None, do_lower_case: bool | None) -> Tokens:
     tokens = find_tokens(folder, vocab_file, do_lower_case, [])
     if tokens is None:
-        raise ConversionError(f"{folder} has no vocab.txt beside the weights; pass --vocab-file (vocab_file=)")
+        raise ConversionError(f"{folder} has no vocab.txt or tokenizer.json; pass --vocab-file (vocab_file=)")
     return tokens
 
 

@@ -15,7 +15,7 @@ from bert.tokenization.vocabulary_check import check_vocabulary_file
 class DataSettings(LoaderSettings):
     input_dir: Path = Field(description="folder of training shards")
     eval_dir: Path | None = Field(None, description="folder of held-out shards; none: no held-out evaluation")
-    vocab_file: Path = Field(description="WordPiece vocabulary the shards were made with, one token a line")
+    vocab_file: Path = Field(description="WordPiece vocabulary the shards were made with (vocab.txt)")
 
 
 _PHASE_FLAGS = {1: ("--phase1", "train phase 1, short sequences"), 2: ("--phase2", "train phase 2, long sequences")}

@@ -71,7 +71,7 @@ def _parser() -> Parser:
     add("--max-seq-length", type=int, metavar="N", help="longest sequence in tokens (default: that of the training)")
     add("--device", choices=("auto", "cpu", "gpu"), default="auto", help="default: a GPU if there is one")
     add("--cpu-threads", type=int, default=0, metavar="N", help="default: one for each core")
-    add("--vocab-file", metavar="FILE", help="the vocab.txt, if none is beside the weights")
+    add("--vocab-file", metavar="FILE", help="vocab.txt or tokenizer.json, if none is beside the weights")
     add(
         "--do-lower-case",
         action=argparse.BooleanOptionalAction,
