@@ -13,9 +13,8 @@ from bert.conversion.locating import VOCABULARY_FILE
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
 from bert.conversion.model_usage import have_capitals, stated_lower_case
 from bert.conversion.raw_tensors import ConversionError
-from bert.tokenization.vocabulary import vocabulary_content
+from bert.tokenization.vocabulary import Vocabulary, vocabulary_content
 
-VOCABULARY_FILES = (VOCABULARY_FILE, "tokenizer.json")  # transformers 5 writes only the second
 logger = logging.getLogger(__name__)
 
 
@@ -60,21 +59,23 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
         found |= read_description(description).config.model_dump()
         if "bert_model" not in values:  # the default name means other sizes
             found["bert_model"] = _name_of(folder)
-    beside = next((folder / name for name in VOCABULARY_FILES if _is_vocabulary(folder / name)), None)
-    if beside is not None:
+    if (beside := _vocabulary_beside(folder)) is not None:
         found["vocab_file"] = beside
     return found | _lower_case(folder, Path(values.get("vocab_file") or beside or folder / VOCABULARY_FILE))
 
 
-def _is_vocabulary(path: Path) -> bool:
-    """Whether a file is there; a tokenizer.json must be one of WordPiece."""
-    if path.name == VOCABULARY_FILE or not path.is_file():
-        return path.is_file()
+def _vocabulary_beside(folder: Path) -> Path | None:
+    """vocab.txt, or the tokenizer.json that transformers 5 writes instead, if it is one of WordPiece."""
+    if (file := folder / VOCABULARY_FILE).is_file():
+        return file
     try:
-        return bool(vocabulary_content(path))
+        Vocabulary.from_tokenizer_json(file := folder / "tokenizer.json")
+        return file
+    except FileNotFoundError:
+        return None
     except ValueError as error:
         logger.info("not used: %s", error)
-        return False
+        return None
 
 
 def _folder_of(weights: Path) -> Path:

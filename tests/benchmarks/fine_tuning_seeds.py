@@ -23,6 +23,7 @@ import numpy as np
 
 from bert import REPOSITORY
 from bert.files import write_atomically
+from bert.finetuning.squad.examples import read_squad
 from data.examples import sample_questions
 from tests.benchmarks.quiet_commands import run
 
@@ -76,11 +77,11 @@ def cases(folder: Path) -> dict[str, Case]:
     answers, accuracy = ("eval_f1", 1.0), ("eval_accuracy", 100.0)
     files = {part: folder / f"{part}-answerable.json" for part in ("train", "held_out")}
     longer = {part: folder / f"{part}-joined.json" for part in ("train", "held_out")}
+    both = {"metric": answers, "recipe": "squad_small", "script": "run_squad.py"}
     found = [
-        Case("questions", **files, metric=answers, shared=squad, recipe="squad_small", script="run_squad.py"),
-        Case("paragraphs", **longer, metric=answers, shared=long, recipe="squad_small", script="run_squad.py"),
+        Case("questions", **files, shared=squad, **both),
+        Case("paragraphs", **longer, shared=long, **both, strides=(STRIDE, transformers_stride(longer["train"]))),
     ]
-    found[1] = dataclasses.replace(found[1], strides=(STRIDE, transformers_stride(longer["train"])))
     for name, source in (("sentiment", "sentiment"), ("pairs", "paraphrases")):
         examples = REPOSITORY / "data/examples" / source
         parts = {part: examples / f"{part}.tsv" for part in ("train", "held_out")}
@@ -91,8 +92,7 @@ def cases(folder: Path) -> dict[str, Case]:
 def transformers_stride(file: Path) -> int:
     """Tokens between the starts of windows that share STRIDE tokens, with a question of mean length (1.2 tokens a
     word)."""
-    document = json.loads(file.read_text())
-    words = [len(q["question"].split()) for a in document["data"] for p in a["paragraphs"] for q in p["qas"]]
+    words = [len(question.text.split()) for question in read_squad(file).questions]
     return LENGTH - 3 - round(1.2 * float(np.mean(words))) - STRIDE
 
 
@@ -102,16 +102,15 @@ def rows_of(case: Case) -> list[dict[str, Any]]:
         header, *lines = (line.split("\t") for line in case.train.read_text().splitlines())
         names = {"sentence": "text", "sentence1": "text", "sentence2": "text_pair", "label": "label"}
         return [{names[key]: value for key, value in zip(header, line, strict=True) if key in names} for line in lines]
+    examples = read_squad(case.train)
     return [
         {
-            "question": question["question"],
-            "context": paragraph["context"],
-            "answer": question["answers"][0]["text"] if question["answers"] else None,
-            "start": question["answers"][0]["answer_start"] if question["answers"] else 0,
+            "question": question.text,
+            "context": examples.contexts[question.context],
+            "answer": question.answers[0].text,
+            "start": question.answers[0].start,
         }
-        for article in json.loads(case.train.read_text())["data"]
-        for paragraph in article["paragraphs"]
-        for question in paragraph["qas"]
+        for question in examples.questions
     ]
 
 

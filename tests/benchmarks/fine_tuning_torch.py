@@ -29,18 +29,17 @@ def windows(tokenizer: Any, task: dict[str, Any]) -> list[dict[str, Any]]:
     )
     examples = []
     for window, row in enumerate(encoded["overflow_to_sample_mapping"]):
-        start = end = 0
-        if (text := rows[row]["answer"]) is not None:
-            first, last = rows[row]["start"], rows[row]["start"] + len(text)
-            part = encoded.sequence_ids(window)
-            covers = [
-                index
-                for index, (begin, stop) in enumerate(encoded["offset_mapping"][window])
-                if part[index] == 1 and begin < last and stop > first
-            ]
-            inside = [encoded["offset_mapping"][window][index] for index in covers]
-            if inside and inside[0][0] <= first and inside[-1][1] >= last:
-                start, end = covers[0], covers[-1]
+        first = rows[row]["start"]
+        last = first + len(rows[row]["answer"])
+        part = encoded.sequence_ids(window)
+        covers = [
+            index
+            for index, (begin, stop) in enumerate(encoded["offset_mapping"][window])
+            if part[index] == 1 and begin < last and stop > first
+        ]
+        inside = [encoded["offset_mapping"][window][index] for index in covers]
+        whole = inside and inside[0][0] <= first and inside[-1][1] >= last
+        start, end = (covers[0], covers[-1]) if whole else (0, 0)
         examples.append(
             {name: encoded[name][window] for name in ("input_ids", "token_type_ids", "attention_mask")}
             | {"start_positions": start, "end_positions": end}
