@@ -15,7 +15,7 @@ from bert.command_errors import discard_output
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.config.training_settings import derive
 from bert.files import require_writable
-from bert.launching import pretraining_quickstart, pretraining_report, pretraining_text_arguments
+from bert.launching import pretraining_evening, pretraining_quickstart, pretraining_report, pretraining_text_arguments
 from bert.launching.preparation import prepare_shards
 from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
 from bert.launching.previous_run import is_done, kept_start, refuse_other_run
@@ -31,10 +31,14 @@ SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear l
 
 
 def main(argv: Sequence[str]) -> int:
-    if pretraining_text_arguments.has_text(argv):
+    started = _start_of_the_command()
+    is_evening = pretraining_evening.is_evening(argv)
+    if is_evening or pretraining_text_arguments.has_text(argv):
         from bert.launching import pretraining_text  # reads text and weights, which needs more packages
 
-        return pretraining_text.main(argv, _train, _start_of_the_command())
+        with usage_errors():
+            words = pretraining_evening.own_text_words(argv) if is_evening else argv
+        return pretraining_text.main(words, _train, started, argv)
     with usage_errors():
         plan = parse_launch_arguments(argv)
         if plan.show_config or plan.dry_run:

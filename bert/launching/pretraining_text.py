@@ -28,16 +28,19 @@ from bert.planning.own_text_model import candidates
 from data.text.readers import Reading
 
 
-def main(argv: Sequence[str], train: Train, started: float | None = None) -> int:
+def main(
+    argv: Sequence[str], train: Train, started: float | None = None, typed_words: Sequence[str] | None = None
+) -> int:
     """Plan, and unless only the plan was asked for, run.
 
     Args:
         train: starts the ranks of a phase; its exit code.
         started: time of the start of the command, from which its hours count; None: now.
+        typed_words: the command line that a recipe made `argv` of; None: it is `argv`.
     """
     started = time.time() if started is None else started
     with usage_errors():
-        request = read_text_arguments(argv)
+        request = read_text_arguments(argv, typed_words)
         if request.show_config or request.dry_run:
             _planned(request)
             return 0

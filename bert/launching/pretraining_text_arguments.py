@@ -52,7 +52,7 @@ class TextRequest:
         tokens: the vocabulary that is given, by a file or by pre-trained weights; None: it will be trained.
         import_options: of data.import_text.
         language: None: by the text.
-        words: the command line.
+        words: the command line as it was typed.
     """
 
     text: tuple[Path, ...]
@@ -100,9 +100,11 @@ def has_text(argv: Sequence[str]) -> bool:
     return any(word == "--text" or word.startswith("--text=") for word in argv)
 
 
-def read_text_arguments(argv: Sequence[str]) -> TextRequest:
+def read_text_arguments(argv: Sequence[str], typed_words: Sequence[str] | None = None) -> TextRequest:
     """What a command line with --text asks for.
 
+    Args:
+        typed_words: the command line that a recipe made `argv` of; None: it is `argv`.
     Raises:
         ValueError: flags that contradict --text or each other; values, weights or a vocabulary that are wrong.
     """
@@ -160,7 +162,7 @@ def read_text_arguments(argv: Sequence[str]) -> TextRequest:
         create_logfile=launcher.get("create_logfile", "false") == "true",
         dry_run=launcher.get("dry_run", False),
         show_config=launcher.get("show_config", False),
-        words=tuple(argv),
+        words=tuple(argv if typed_words is None else typed_words),
     )
 
 

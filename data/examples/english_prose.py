@@ -72,7 +72,7 @@ def prose_of(docstring: str) -> list[str]:
     found = []
     code_follows = False
     for lines in _paragraphs(inspect.cleandoc(docstring.replace("\x00", ""))):
-        indented = lines[0][0].isspace()
+        indented = lines[0][:1].isspace()  # an empty bullet has no character
         is_code = code_follows and indented
         code_follows = is_code or lines[-1].rstrip().endswith("::")
         if is_code or any(_DOCTEST.match(line) or _RULE.match(line) or _FIELD.match(line) for line in lines):

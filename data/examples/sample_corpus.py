@@ -27,7 +27,7 @@ from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
 from data.examples.english_prose import is_prose, prose_of
 
-_SKIPPED_FOLDERS = frozenset(
+SKIPPED_FOLDERS = frozenset(
     "__pycache__ test tests testing _tests site-packages idle_test lib2to3 node_modules pydoc_data".split()
 )
 _MAX_SOURCE_BYTES = 1_000_000
@@ -56,7 +56,7 @@ def source_files(roots: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     """(module name, file) of all Python sources below the roots, tests left out; sorted."""
     for root in roots:
         for folder, folders, files in os.walk(root):
-            folders[:] = sorted(name for name in folders if name not in _SKIPPED_FOLDERS)
+            folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
             for name in sorted(files):
                 path = Path(folder, name)
                 if name.endswith(".py") and path.stat().st_size <= _MAX_SOURCE_BYTES:

@@ -2,66 +2,35 @@
 
     python -m tests.benchmarks.documentation_corpus --output-dir D --megabytes 64 [--roots DIR ...]
 
-Docstrings of Python packages (as data.examples.sample_corpus reads them), man pages, plain-text and Markdown
-documentation; duplicate paragraphs are dropped. Where there is less of it than asked for, the documents are repeated,
-each with its paragraphs in another order; D/report.json says how much is of which kind and how much is repeated. The
-text is for measurements only, so unlike in data.examples.sample_corpus it is not
-cleaned of lists and names of functions.
+The files of data.examples.machine_documentation; duplicate paragraphs are dropped. Where there is less of it than
+asked for, the documents are repeated, each with its paragraphs in another order; D/report.json says how much is of
+which kind and how much is repeated. The text is for measurements only, so unlike there it is not cleaned of lists and
+names of functions.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
 import json
 import re
-import sysconfig
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from bert.command_errors import command
 from bert.files import write_atomically
-from data.examples.sample_corpus import docstrings_of
+from data.examples.machine_documentation import default_roots, documentation_files, texts_of
 
-_SYSTEM_ROOTS = ("/usr/share/doc", "/usr/share/man", "/usr/share/perl", "/usr/lib/python3")
-_MAX_FILE_BYTES = 4_000_000
 _MIN_PARAGRAPH_CHARACTERS = 60
 _MIN_LETTERS = 0.6  # less of them is a table, or code
 _MIN_DOCUMENT_CHARACTERS = 300
 _NUM_FILES = 16
-_TEXT_SUFFIXES = frozenset((".md", ".rst", ".txt", ".text", ".pod"))
-_MAN_PAGE = re.compile(r".*\.[1-9][a-z]*(?:\.gz)?")
-_ROFF_FONT = re.compile(r"\\f(?:[A-Z]|\([A-Z]{2}|\[\w*\])|\\[&/,|^]|\\s[-+]?\d+")
-_ROFF_TEXT = re.compile(r"\.(?:B|I|R|BR|BI|IR|RB|RI|IB|SM|Nm|Ar|Fl|Xr)\s+(.*)")
-
-
-def kind_of(path: Path) -> str | None:
-    """What sort of text a file holds, None if it is not read."""
-    if path.suffix == ".py":
-        return "docstrings"
-    if "man" in path.parts and _MAN_PAGE.fullmatch(path.name):
-        return "man pages"
-    name = path.name.removesuffix(".gz")
-    if Path(name).suffix.lower() in _TEXT_SUFFIXES or name in ("METADATA", "README", "NEWS"):
-        return "documentation"
-    return None
 
 
 def paragraphs_of(path: Path, kind: str) -> list[str]:
     """The paragraphs of a file, each on one line; [] if it cannot be read."""
-    try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError):
-        return []
-    if kind == "docstrings":
-        texts = docstrings_of(data)
-    else:
-        texts = [data.decode("utf-8", errors="ignore")]
-    if kind == "man pages":
-        texts = [_without_roff(text) for text in texts]
-    found = [" ".join(paragraph.split()) for text in texts for paragraph in re.split(r"\n\s*\n", text)]
+    found = [" ".join(paragraph.split()) for text in texts_of(path, kind) for paragraph in re.split(r"\n\s*\n", text)]
     return [
         paragraph
         for paragraph in found
@@ -70,40 +39,25 @@ def paragraphs_of(path: Path, kind: str) -> list[str]:
     ]
 
 
-def _without_roff(text: str) -> str:
-    """A man page's text: requests that carry words give them, others separate paragraphs."""
-    lines = []
-    for line in text.splitlines():
-        if line.startswith((".", "'")):
-            match = _ROFF_TEXT.fullmatch(line)
-            line = match.group(1).replace('"', "") if match else ""
-        lines.append(_ROFF_FONT.sub("", line).replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\"))
-    return "\n".join(lines)
-
-
 def find_documents(roots: list[Path], max_bytes: float, counts: Counter) -> Iterator[list[str]]:
     """Documents, i.e. files, as lists of paragraphs that did not occur before; up to max_bytes in all."""
     seen: set[bytes] = set()
     total = 0
-    for root in roots:
-        for path in sorted(root.rglob("*")):
-            kind = kind_of(path)
-            if kind is None or not path.is_file() or path.is_symlink() or path.stat().st_size > _MAX_FILE_BYTES:
-                continue
-            kept = []
-            for paragraph in paragraphs_of(path, kind):
-                digest = hashlib.sha256(paragraph.lower().encode()).digest()[:12]
-                if digest not in seen:
-                    seen.add(digest)
-                    kept.append(paragraph)
-            size = sum(len(paragraph.encode()) + 1 for paragraph in kept)
-            if size < _MIN_DOCUMENT_CHARACTERS:
-                continue
-            counts[kind] += size
-            total += size
-            yield kept
-            if total >= max_bytes:
-                return
+    for path, kind in documentation_files(roots):
+        kept = []
+        for paragraph in paragraphs_of(path, kind):
+            digest = hashlib.sha256(paragraph.lower().encode()).digest()[:12]
+            if digest not in seen:
+                seen.add(digest)
+                kept.append(paragraph)
+        size = sum(len(paragraph.encode()) + 1 for paragraph in kept)
+        if size < _MIN_DOCUMENT_CHARACTERS:
+            continue
+        counts[kind] += size
+        total += size
+        yield kept
+        if total >= max_bytes:
+            return
 
 
 def build(output: Path, megabytes: float, roots: list[Path]) -> dict:
@@ -147,13 +101,6 @@ def _lines(documents: list[list[str]], max_bytes: float) -> list[str]:
         lines.append(" ".join((f"doc-{len(lines)}", *document[middle:], *document[:middle])) + "\n")
         size += len(lines[-1].encode())
     return lines
-
-
-def default_roots() -> list[Path]:
-    """Folders with documentation: this interpreter's and the system's."""
-    paths = sysconfig.get_paths()
-    folders = (paths["purelib"], paths["platlib"], paths["stdlib"], *_SYSTEM_ROOTS)
-    return [path for path in map(Path, dict.fromkeys(folders)) if path.is_dir()]
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,0 +1,15 @@
+"""The recipe of an evening on two CPU cores: the flags of a training on own text (`--text`), phase by phase.
+
+How long it takes and what it learned: the README of pre-training.
+"""
+
+from pathlib import Path
+
+NAME = "evening"
+OUTPUT_DIR = Path("results/evening")
+HOURS = "4"  # with --text FOLDER, where the plan chooses everything else
+
+# On the documentation of this machine: the same model and updates everywhere, so that results can be compared.
+MODEL = "mini"
+FLAGS = {"vocab_size": "8192", "global_batch_size": "64"}
+PHASE_FLAGS = {1: {"max_steps": "8500"}, 2: {"max_steps": "800"}}
