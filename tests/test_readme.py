@@ -209,6 +209,8 @@ def test_own_text_in_one_command(clone):
     line = command("bash scripts/run_pretraining.sh --text mine/raw --hours 2")
     plan = run(line.replace("bert-base-uncased", "results/mine") + " --dry-run", clone)
     assert plan.returncode == 0 and "the weights given" in plan.stdout, plan.stderr
+    plan = run(command("bash scripts/run_pretraining.sh --config evening") + " --dry-run", clone)
+    assert plan.returncode == 0 and "documentation" in plan.stdout and "mini: 4 layers" in plan.stdout, plan.stderr
     line = command("bash scripts/benchmark_own_text.sh")
     compared = run(line.replace("--minutes 5", "--minutes 0.1") + " --only 'rate x 2'", clone, timeout=900)
     assert compared.returncode == 0 and "| rate x 2 |" in compared.stdout, compared.stderr[-3000:]

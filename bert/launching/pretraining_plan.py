@@ -33,7 +33,7 @@ from bert.launching.ranks import Ranks, num_gpus, quickstart_processes, read_ran
 from bert.planning.flags import PlanRequest, add_plan_flags, take_plan_request
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
-from bert.pretraining.recipes import PRESETS, RECIPES
+from bert.pretraining.recipes import PRESETS, RECIPES, evening
 
 BIN_SIZES = ("none", "32", "64", "128", "256", "512")
 
@@ -186,7 +186,8 @@ def _preset_settings(name: str, only: int | None, per_phase: Mapping[int, dict[s
 
 def _settings_of_one_phase(name: str, common: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     if name and name not in RECIPES and not Path(name).is_file():
-        close = suggest(name, [*PRESETS, *RECIPES], f"the presets are {', '.join(PRESETS)}")
+        presets = [*PRESETS, evening.NAME]
+        close = suggest(name, [*presets, *RECIPES], f"the presets are {', '.join(presets)}")
         raise ValueError(f"config={name} must be a preset, a recipe or a YAML file; {close}")
     layer = {"config": name} if name else {}
     return {resolve_config(merged(layer, common, alternatives=ENTRY.alternatives), ENTRY).run.phase: layer}
@@ -251,7 +252,7 @@ def launcher_parser() -> LauncherParser:
         prog="run_pretraining.sh",
         usage="%(prog)s [--text FOLDER | 32 positional arguments | --config NAME | --phase1 | --phase2] [flags]",
         description="Pre-train BERT: on your own text, both phases of a preset, or one phase. Without arguments: the "
-        "quickstart." + _wrapped("Presets of both phases", PRESETS) + _wrapped("Recipes of one phase", RECIPES),
+        "quickstart." + _wrapped("Presets of both phases", [*PRESETS, evening.NAME]) + _wrapped("Recipes of one phase", RECIPES),
         epilog="Further flags are those of `python run_pretraining.py --help`; --phase1-NAME VALUE sets a flag in\n"
         f"phase 1 only, --phase2-NAME in phase 2.\n\n{positional_help(POSITIONAL)}",
     )

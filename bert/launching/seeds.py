@@ -22,11 +22,11 @@ from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.help_parser import HelpParser
 from bert.launching.process_runner import Runner
 from bert.launching.squad import PRESETS as SQUAD_PRESETS
-from bert.pretraining.recipes import PRESETS
+from bert.pretraining.recipes import PRESETS, evening
 from bert.reporting.figures import metric_form, spoken_duration
 
 _RECIPES = {  # by task; a name that several tasks have belongs to the first of them
-    "pretraining": tuple(PRESETS),
+    "pretraining": (*PRESETS, evening.NAME),
     "squad": (*SQUAD_PRESETS, *SQUAD.recipes),
     "glue": tuple(GLUE.recipes),
     "ner": tuple(NER.recipes),
