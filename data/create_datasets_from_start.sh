@@ -107,7 +107,6 @@ preprocess() { # SINK LENGTH MAX_PREDICTIONS [MORE FLAGS]
     --num-shards "${num_shards}" --sample-ratio "${sample_ratio}" --duplicate-factor "${duplicate_factor}"
     --seed "${seed}" --local-n-workers "${num_workers}" --masking "${masking}" --wikipedia "${wikipedia}/source")
   [[ "${masking}" != static ]] || flags+=(--max-predictions-per-seq "${predictions}")
-  [[ "${vocab_file}" != *-cased-vocab.txt ]] || flags+=(--no-lowercase)
   [[ ! -d "${books}/source" ]] || flags+=(--books "${books}/source")
   run data.preprocess_bert_pretrain "${flags[@]}" "${@:4}"
 }

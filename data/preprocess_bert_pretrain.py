@@ -29,7 +29,7 @@ from bert.samples.manifest import (
     shard_totals,
     write_manifest,
 )
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary import Vocabulary, have_capitals
 from data.preprocessing.borrowed_documents import write_sources
 from data.preprocessing.pairs import PairSettings
 from data.preprocessing.pipeline import (
@@ -189,7 +189,11 @@ def _parser() -> HelpParser:
         )
     parser.add_argument("--sink", required=True, metavar="DIR", help="where the shards go")
     parser.add_argument("--vocab-file", required=True)
-    parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="uncased vocabulary")
+    parser.add_argument(
+        "--lowercase",
+        action=argparse.BooleanOptionalAction,
+        help="lower-case the text (default: unless the vocabulary has capitals)",
+    )
     parser.add_argument("--language", default="en", help="of the sentence splitter")
     parser.add_argument("--target-seq-length", type=int, default=128)
     parser.add_argument(
@@ -258,6 +262,8 @@ def job_of(arguments: argparse.Namespace) -> Job:
         )
     if short_seq_prob is None:
         short_seq_prob = 0.0 if arguments.objective == "mlm" else 0.1
+    vocabulary = Vocabulary.from_file(arguments.vocab_file)
+    lowercase = arguments.lowercase if arguments.lowercase is not None else not have_capitals(vocabulary.tokens)
     pairs = PairSettings(arguments.target_seq_length, short_seq_prob, arguments.duplicate_factor, arguments.seed)
     settings = SampleSettings(
         pairs,
@@ -268,12 +274,11 @@ def job_of(arguments: argparse.Namespace) -> Job:
         arguments.masked_lm_ratio,
         arguments.max_predictions_per_seq,
         arguments.sample_ratio,
-        arguments.lowercase,
+        lowercase,
         arguments.language,
         arguments.word_segmenter,
         arguments.objective,
     )
-    vocabulary = Vocabulary.from_file(arguments.vocab_file)
     return Job(
         settings,
         os.path.abspath(arguments.vocab_file),

@@ -61,6 +61,9 @@ class Parser(HelpParser):
         raise ValueError(f"{message}; see --help")
 
 
+_BOOLEANS = {"0": "false", "no": "false", "off": "false", "1": "true", "yes": "true", "on": "true"}
+
+
 class Boolean(argparse.Action):
     """`--flag`, `--flag VALUE`, `--no-flag`."""
 
@@ -68,7 +71,8 @@ class Boolean(argparse.Action):
         negated = option_string is not None and option_string.startswith("--no-")
         if negated and values is not None:
             raise ValueError(f"{option_string}={values} takes no value; drop {values}")
-        setattr(namespace, self.dest, "false" if negated else "true" if values is None else values)
+        given = "true" if values is None else values.lower()  # which may be another value of a switch
+        setattr(namespace, self.dest, "false" if negated else _BOOLEANS.get(given, given))
 
 
 class Formatter(argparse.HelpFormatter):

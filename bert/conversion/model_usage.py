@@ -7,14 +7,13 @@ labels.json               classes, read by `model_description`
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bert.conversion.model_description import LABELS_FILE
 from bert.conversion.raw_tensors import ConversionError, read_json
-from bert.tokenization.vocabulary import SPECIAL_TOKENS
 
 TASK_FILE = "task.json"
 TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
@@ -93,12 +92,6 @@ def stated_lower_case(folder: Path) -> bool | None:
     )
     stated = (_value(folder, pattern, keys) for pattern, keys in places)
     return next((value for value in stated if isinstance(value, bool)), None)
-
-
-def have_capitals(tokens: Iterable[str]) -> bool:
-    """Whether a word of a vocabulary has an ASCII capital: its text is not lower-cased, if nothing states it."""
-    words = (token for token in tokens if token not in SPECIAL_TOKENS and not token.startswith("["))
-    return any("A" <= letter <= "Z" for token in words for letter in token)
 
 
 def _value(folder: Path, pattern: str, keys: tuple[str, ...]) -> Any:

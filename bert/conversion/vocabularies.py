@@ -7,10 +7,10 @@ from pathlib import Path
 from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
-from bert.conversion.model_usage import have_capitals, stated_lower_case
+from bert.conversion.model_usage import stated_lower_case
 from bert.conversion.raw_tensors import ConversionError, regular_file, write_json
 from bert.tokenization.fast_tokenizer import reference_tokenizer
-from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, have_capitals
 
 _LARGEST_TOKENIZER = 256 << 20
 

@@ -50,7 +50,6 @@ except Exception:
     facts["nccl"] = None
 print("FACTS " + json.dumps(facts))
 """
-_GPU_SECONDS = 60.0  # for nvidia-smi, which takes seconds where its daemon does not run
 
 
 @dataclass(frozen=True)
@@ -180,12 +179,9 @@ def has_package(package: str) -> bool:
 
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs that the driver lists; empty without a driver, or where it does not answer."""
-    query = ["--query-gpu=name,compute_cap,memory.total,driver_version", "--format=csv,noheader,nounits"]
-    try:  # a broken driver may not answer at all
-        listed = _output_of(["nvidia-smi", *query], _GPU_SECONDS)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    rows = [[cell.strip() for cell in line.split(",")] for line in listed.stdout.splitlines()]
+    query = "--query-gpu=name,compute_cap,memory.total,driver_version"
+    listed = topology.nvidia_smi(query, "--format=csv,noheader,nounits")
+    rows = [[cell.strip() for cell in line.split(",")] for line in listed]
     return tuple(
         Gpu(row[0], row[1], int(row[2]) if row[2].isdecimal() else 0, row[3])
         for row in rows

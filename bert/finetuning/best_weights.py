@@ -55,9 +55,7 @@ class BestWeights:
                 config.vocabulary_file(),
                 texts,
             )
-            for other in checkpoint_files.list_steps(self._parent):
-                if other != step:
-                    checkpoint_files.remove_step(self._parent, other)
+            checkpoint_files.prune(self._parent, 1)  # newer ones were set aside
         except (OSError, ValueError) as error:
             raise SaveFailed(
                 f"the best weights, those of step {step}, could not be kept ({error}); earlier ones and "

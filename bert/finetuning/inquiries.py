@@ -3,8 +3,6 @@
 import importlib
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ from bert.planning.hardware import Hardware, load_parts
 from bert.planning.planner import UpdateTime, update_time
 from bert.reporting.logs import duration
 from bert.reporting.progress import megabytes
+from bert.runtime.topology import nvidia_smi
 
 WORLD_SIZE = "PADDLE_TRAINERS_NUM"  # environment variable of Paddle's launcher
 
@@ -137,11 +136,7 @@ def mean_padded_length(lengths: np.ndarray, config: FineTuningConfig) -> float:
 
 def this_machines_part() -> str | None:
     """The planner's name of this machine's GPU, None for one that it does not know; CPU-core without a GPU."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
+    listed = nvidia_smi("--list-gpus")
+    if not listed:
         return "CPU-core"
-    listed = subprocess.run([command, "--list-gpus"], capture_output=True, text=True, check=False)
-    if listed.returncode or not listed.stdout:
-        return "CPU-core"
-    first = listed.stdout.splitlines()[0]
-    return next((name for name in load_parts() if re.search(rf"\b{name.split('-')[0]}\b", first)), None)
+    return next((name for name in load_parts() if re.search(rf"\b{name.split('-')[0]}\b", listed[0])), None)

@@ -11,9 +11,9 @@ from bert.config.training_settings import InitializationSettings
 from bert.conversion.downloading import published_model, resolve
 from bert.conversion.locating import VOCABULARY_FILE
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
-from bert.conversion.model_usage import have_capitals, stated_lower_case
+from bert.conversion.model_usage import stated_lower_case
 from bert.conversion.raw_tensors import ConversionError
-from bert.tokenization.vocabulary import Vocabulary, vocabulary_content
+from bert.tokenization.vocabulary import Vocabulary, have_capitals, vocabulary_content
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,8 @@
 """Reads the arguments of scripts/run_*.sh: positional tables, the flags that all launchers have, and their values."""
 
 import argparse
+import contextlib
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -47,6 +49,11 @@ class LauncherParser(Parser):
     def names(self) -> list[str]:
         """All flags, to suggest one for a misspelt one."""
         return [flag for action in self._actions for flag in action.option_strings]
+
+
+def notices_aside(words: Sequence[str]) -> contextlib.AbstractContextManager[Any]:
+    """A context whose output goes to standard error if the words ask for --show-config, which prints YAML alone."""
+    return contextlib.redirect_stdout(sys.stderr if "--show-config" in words else sys.stdout)
 
 
 def split_positional(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -13,7 +13,7 @@ from bert.config.command_line import EntryPoint, dump_yaml, settings_or_answers,
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.finetuning.inquiries import WORLD_SIZE
 from bert.interpreter import runnable
-from bert.launching.arguments import LauncherParser
+from bert.launching.arguments import LauncherParser, notices_aside
 from bert.launching.previous_run import read_json
 from bert.launching.process_runner import Runner, repository_environment
 from bert.launching.ranks import Ranks, num_gpus, read_ranks
@@ -43,7 +43,7 @@ def finetune(
     result_lines: Callable[[FineTuningPlan], list[str]],
 ) -> int:
     """Plan, train on all ranks, show the results; returns the exit code."""
-    with usage_errors():
+    with usage_errors(), notices_aside(words):
         plan = plan_of(words)
     if "show_config" in plan.launcher:
         print(dump_yaml(plan.config), end="")

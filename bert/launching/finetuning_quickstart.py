@@ -3,6 +3,7 @@
 import atexit
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -125,6 +126,7 @@ def _random_settings(data_dir: Path, lines: Iterable[str], vocab_size: int) -> d
 
 def run_module(module: str, **options: Any) -> None:
     """Run a command of data/; ValueError if it fails, after its own error."""
-    done = subprocess.run(module_command(module, **options), check=False, env=repository_environment())
+    output = sys.stderr if sys.stdout is sys.stderr else None  # arguments.notices_aside
+    done = subprocess.run(module_command(module, **options), check=False, env=repository_environment(), stdout=output)
     if done.returncode:
         raise ValueError(f"python -m {module} ended with exit code {done.returncode}; the reason is above")

@@ -16,6 +16,7 @@ from bert.config.command_line import dump_yaml, usage_errors
 from bert.config.training_settings import derive
 from bert.files import require_writable
 from bert.launching import pretraining_evening, pretraining_quickstart, pretraining_report, pretraining_text_arguments
+from bert.launching.arguments import notices_aside
 from bert.launching.preparation import prepare_shards
 from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
 from bert.launching.previous_run import is_done, kept_start, refuse_other_run
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     if is_evening or pretraining_text_arguments.has_text(argv):
         from bert.launching import pretraining_text  # reads text and weights, which needs more packages
 
-        with usage_errors():
+        with usage_errors(), notices_aside(argv):
             words = pretraining_evening.own_text_words(argv) if is_evening else argv
         return pretraining_text.main(words, _train, started, argv)
     with usage_errors():

@@ -252,7 +252,9 @@ def launcher_parser() -> LauncherParser:
         prog="run_pretraining.sh",
         usage="%(prog)s [--text FOLDER | 32 positional arguments | --config NAME | --phase1 | --phase2] [flags]",
         description="Pre-train BERT: on your own text, both phases of a preset, or one phase. Without arguments: the "
-        "quickstart." + _wrapped("Presets of both phases", [*PRESETS, evening.NAME]) + _wrapped("Recipes of one phase", RECIPES),
+        "quickstart."
+        + _wrapped("Presets of both phases", [*PRESETS, evening.NAME])
+        + _wrapped("Recipes of one phase", RECIPES),
         epilog="Further flags are those of `python run_pretraining.py --help`; --phase1-NAME VALUE sets a flag in\n"
         f"phase 1 only, --phase2-NAME in phase 2.\n\n{positional_help(POSITIONAL)}",
     )

@@ -15,6 +15,7 @@ from bert.config.command_line import dump_yaml, usage_errors
 from bert.files import only_writer, require_writable
 from bert.interpreter import runnable
 from bert.launching import pretraining_text_data
+from bert.launching.arguments import notices_aside
 from bert.launching.pretraining_text_arguments import TextRequest, read_text_arguments
 from bert.launching.pretraining_text_facts import machine_facts, text_facts
 from bert.launching.pretraining_text_record import TextRecord, as_first_asked, new_record, read_record
@@ -65,7 +66,8 @@ def _only_writer(output_dir: Path) -> Iterator[None]:
 
 def _planned(request: TextRequest) -> tuple[TextRecord, TextPlan]:
     """The plan, shown and checked against the run that the output folder has."""
-    record, plan = plan_of(request)
+    with notices_aside(request.words):
+        record, plan = plan_of(request)
     configs = {phase: phase_config(request, plan, record, phase) for phase in plan.phases}
     if request.show_config:
         print("\n".join(dump_yaml(config) for config in configs.values()))

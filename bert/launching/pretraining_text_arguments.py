@@ -27,6 +27,9 @@ from bert.planning.own_text_rules import MODEL_NAMES, MODELS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.tokenization.vocabulary import Vocabulary
+from data.preprocessing.settings import check_language
+from data.text.encodings import check_encoding
+from data.text.readers import SEPARATORS
 from data.text.word_boundaries import SEGMENTERS, version_of
 
 _OF_THE_DATA = ("input_dir", "eval_dir")
@@ -75,6 +78,16 @@ class TextRequest:
 
     def longer(self, hours: float) -> str:
         """The command line that trains twice as long; hours: that were planned or used."""
+        of_phases = {
+            f"phase{phase}-max-steps": str(2 * self.wishes.phase_settings[phase]["max_steps"])
+            for phase in self.wishes.phase_settings
+            if any(word.partition("=")[0] == f"--phase{phase}-max-steps" for word in self.words)
+        }
+        if of_phases:
+            words: Sequence[str] = self.words
+            for flag, value in of_phases.items():
+                words = _replaced(words, flag, value)
+            return f"bash scripts/run_pretraining.sh {shlex.join(words)}"
         if self.wishes.epochs is not None:
             flag, value = "epochs", f"{2 * self.wishes.epochs:g}"
         elif (steps := self.wishes.settings.get("max_steps")) is not None:
@@ -119,8 +132,14 @@ def read_text_arguments(argv: Sequence[str], typed_words: Sequence[str] | None =
     common, phases = split_phases(rest, parser.names())
     _refuse_contradictions(launcher, common, phases)
     model, only_phase_1 = _model(launcher, common), common.pop("phase", None) is not None
+    if "" in launcher["text"]:
+        raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
     text = tuple(Path(path) for path in launcher["text"])
     output_dir = Path(common.pop("output_dir", None) or _output_dir(text[0]))
+    _refuse_output_in_text(output_dir, text)
+    check_encoding(launcher.get("encoding", "auto"))
+    one_of("document_separator", launcher.get("document_separator", SEPARATORS[0]), SEPARATORS)
+    check_language(launcher.get("lang", "en"))
     weights_path = common.pop("from_pretrained_params", None)
     vocab_file = common.pop("vocab_file", None)
     tokens, weights = _tokens(weights_path, vocab_file)
@@ -286,6 +305,17 @@ def _fraction(text: str | None) -> float | None:
     if number is not None and number > 0.5:
         raise ValueError(f"held_out_fraction={text} must be at most 0.5, to leave text to train on; lower it")
     return number
+
+
+def _refuse_output_in_text(output_dir: Path, text: Iterable[Path]) -> None:
+    """Refuse results inside of the text, which would be read as text at the next start."""
+    place = output_dir.resolve()
+    for path in text:
+        if path.is_dir() and path.resolve() in (place, *place.parents):
+            raise ValueError(
+                f"output_dir={output_dir} lies in --text {path}, whose files are all read; pass --output-dir with a "
+                "folder outside of it"
+            )
 
 
 def _output_dir(text: Path) -> Path:

@@ -159,6 +159,7 @@ def commands(
                 language=_language(request, plan),
                 word_segmenter=segmenter,
                 whole_word_masking=True if segmenter and is_static else None,
+                lowercase=True if request.lowercase and request.tokens is not None else None,
                 no_lowercase=None if request.lowercase else True,
             )
             title = f"making the shards of phase {phase}, {part.replace('_', ' ')}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from bert.doctor.facts import gpus, has_package
+from bert.launching.ranks import num_gpus
 from bert.planning.own_text_facts import MachineFacts, TextFacts
 from bert.runtime import topology
 from data.text.encodings import NotTextError
@@ -108,6 +109,8 @@ def machine_facts(output_dir: Path) -> MachineFacts:
     cards, note = gpus(), ""
     if cards and not has_package("paddlepaddle-gpu"):
         cards, note = (), f" that Paddle can use: {len(cards)} GPUs are idle without requirements-gpu.txt"
+    if len(cards) > (visible := num_gpus()):
+        cards, note = cards[:visible], "" if visible else " that CUDA_VISIBLE_DEVICES leaves visible"
     return MachineFacts(
         cores=cores,
         memory_bytes=min(memory, topology.memory_limit() or memory),

@@ -87,6 +87,10 @@ class TextRun:
             for phase in self._plan.phases:
                 if code := self._phase(phase):
                     return code
+                config = self._with_steps(phase)
+                if config.run.steps_this_run and not is_done(config):
+                    print(f"phase {phase} has steps left; the same command continues", flush=True)
+                    return 0
             self._report(was_done)
             return 0
         finally:

@@ -1,7 +1,10 @@
 """Measures the candidates of a plan for own text: the training's own programs, for a second or two each."""
 
+import contextlib
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,7 +15,7 @@ from bert import REPOSITORY
 from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import write_atomically
 from bert.launching.previous_run import read_json
-from bert.launching.process_runner import repository_environment
+from bert.launching.process_runner import ranks_of, repository_environment
 from bert.launching.ranks import Ranks
 from bert.planning import own_text_rules as rules
 from bert.planning.estimates import training_flops_per_sequence
@@ -70,24 +73,40 @@ def _measure(configs: Mapping[str, str], candidate: Candidate) -> dict[str, floa
         # The folder of the probe has modules of common names.
         variables = {"PYTHONSAFEPATH": "1", **ranks.environment(candidate.device)}
         launcher = [sys.executable, "-m", "paddle.distributed.launch", "--log_level", "CRITICAL"]
-        done = subprocess.run(
-            [*launcher, "--log_dir", f"{folder}/log", *on, str(_PROBE), str(target), *map(str, files.values())],
-            env=repository_environment() | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
+        command = [*launcher, "--log_dir", f"{folder}/log", *on, str(_PROBE), str(target), *map(str, files.values())]
+        code, output = _run(command, repository_environment() | variables)
         speeds = read_json(target)
-        if not speeds:
-            last = (done.stdout.strip().splitlines() or ["it wrote nothing"])[-1]
+        if not speeds and code is None:
             raise ValueError(
-                f"measuring the speed of this machine ended with exit code {done.returncode}: {last}; "
+                f"the model {candidate.name} is too slow here to be measured in {_TIMEOUT_SECONDS:.0f} s; pass a "
+                "smaller --config"
+            )
+        if not speeds:
+            last = (output.strip().splitlines() or ["it wrote nothing"])[-1]
+            raise ValueError(
+                f"measuring the speed of this machine ended with exit code {code}: {last}; "
                 "`python -m bert.doctor` examines the machine"
             )
         found = {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}
         return {**found, _START_SECONDS: speeds[_START_SECONDS]}
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int | None, str]:
+    """Exit code and output of Paddle's launcher; None, and its ranks ended, if it takes longer than the limit."""
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+            return process.returncode, output
+        except subprocess.TimeoutExpired:
+            ranks = ranks_of(process)
+            process.kill()
+            process.wait()
+            for rank in ranks:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(rank, signal.SIGKILL)
+            return None, ""
 
 
 def expected_start(cache_file: Path) -> float:

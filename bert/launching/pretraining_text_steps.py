@@ -29,10 +29,10 @@ def steps_of_new_phase(
     Args:
         start_seconds: of the ranks, as this machine has them now.
         stopped_early: the phase before; the time that it left is not for this one, which would overfit too.
-    Raises:
-        ValueError: the first phase has no time left.
         sample_ratio: samples that the text really gave, as a share of the estimate of the plan.
         speed: sequences per second, as an earlier phase corrects the measured ones.
+    Raises:
+        ValueError: the first phase has no time left.
     """
     made = plan.phases[phase]
     if (given := plan.wishes.setting(phase, "max_steps")) is not None:
@@ -109,9 +109,16 @@ def extended_steps(
         asked: by the new start.
         done: updates that the phase has made, at this rate.
         samples: of one pass over the text, in this phase.
+    Raises:
+        ValueError: fewer updates than it has made.
     """
     before = record.steps[phase]
     if (given := asked.setting(phase, "max_steps")) is not None:
+        if given < done:
+            raise ValueError(
+                f"max_steps={given} must be at least the {done:,} updates that phase {phase} has made (more extends "
+                "it); for a shorter training pass another --output-dir"
+            )
         return given
     if asked.hours is not None and asked.hours != record.hours:
         least = before if asked.hours > (record.hours or 0) else max(1, done)

@@ -30,7 +30,8 @@ class Runner:
         self._process: subprocess.Popen[bytes] | None = None
         self._reason_file: Path | None = None  # of a training
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-            signal.signal(number, self._on_signal)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+                signal.signal(number, self._on_signal)
 
     @property
     def stop_requested(self) -> bool:
@@ -113,11 +114,14 @@ class Runner:
         return code if code >= 0 else 128 - code
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if not self.stop_requested:
+        is_first = not self.stop_requested
+        if is_first:
             self.stopped_by = _NAMES.get(signal.Signals(number), signal.Signals(number).name)
-            saving = "saving, then " if self._reason_file else ""
-            print(f"\n{self.stopped_by}: {saving}stopping ...", file=sys.stderr, flush=True)
         self._pass_on()
+        if is_first:
+            saving = "saving, then " if self._reason_file else ""
+            with contextlib.suppress(OSError):  # the terminal is gone
+                print(f"\n{self.stopped_by}: {saving}stopping ...", file=sys.stderr, flush=True)
 
     def _pass_on(self) -> None:
         """Signal the ranks themselves if there are any: paddle.distributed.launch would kill them after 30 seconds."""
@@ -138,7 +142,7 @@ def _ignore_usr1() -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
-def ranks_of(process: "subprocess.Popen[bytes]") -> list[int]:
+def ranks_of(process: "subprocess.Popen[Any]") -> list[int]:
     """Process ids of the ranks that paddle.distributed.launch started; none if the command is something else."""
     if "paddle.distributed.launch" not in process.args:  # type: ignore[operator]
         return []

@@ -1,14 +1,12 @@
 """The ranks of a run: how many on how many nodes, on which GPUs, and the command of Paddle's launcher for them."""
 
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bert.launching.arguments import whole_number
-from bert.runtime.topology import allowed_processors, cpu_quota, visible_devices
+from bert.runtime.topology import allowed_processors, cpu_quota, nvidia_smi, visible_devices
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,7 @@ def read_ranks(flags: Mapping[str, str], num_processes: int, num_nodes: int = 1)
 
 def num_gpus() -> int:
     """GPUs that the driver lists and CUDA_VISIBLE_DEVICES leaves visible; 0 without a driver."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return 0
-    listed = subprocess.run([command, "--list-gpus"], capture_output=True, text=True, check=False)
-    count = len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
+    count = len(nvidia_smi("--list-gpus"))
     visible = visible_devices()
     if visible is None:
         return count

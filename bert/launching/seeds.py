@@ -20,6 +20,7 @@ from bert.finetuning.glue.config import ENTRY as GLUE
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.help_parser import HelpParser
+from bert.launching.previous_run import read_json
 from bert.launching.process_runner import Runner
 from bert.launching.squad import PRESETS as SQUAD_PRESETS
 from bert.pretraining.recipes import PRESETS, evening
@@ -105,7 +106,7 @@ def _metrics(folder: Path) -> dict[str, float]:
     """`STAGE METRIC` -> value, of the summaries of all stages of a run."""
     found = {}
     for file in sorted(folder.glob("*/summary.json")):
-        summary = json.loads(file.read_text())
+        summary = read_json(file)
         for name, value in summary.items():
             is_metric = name.startswith("eval_") and not name.endswith(("_total", "_sequences", "thresh"))
             if isinstance(value, (int, float)) and (is_metric or name in _MEASURED):
@@ -118,10 +119,10 @@ def _read_record(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     file = folder / _RECORD
     if not file.exists():
         return {**settings, "exit_codes": {}, "seconds": {}}
-    record = json.loads(file.read_text())
-    if other := [name for name, value in settings.items() if record[name] != value]:
+    record = {"exit_codes": {}, "seconds": {}, **read_json(file)}
+    if other := [name for name, value in settings.items() if record.get(name) != value]:
         raise ValueError(
-            f"{folder}: holds seeds of another command ({other[0]}: {record[other[0]]}, now {settings[other[0]]}); "
+            f"{folder}: holds seeds of another command ({other[0]}: {record.get(other[0])}, now {settings[other[0]]}); "
             "give another --output-dir, or remove it"
         )
     return record

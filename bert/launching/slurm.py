@@ -162,6 +162,8 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Check everything once, and make the shards that are missing (PREPROCESS)."""
     with usage_errors():
         plan = parse_launch_arguments(argv)
+        if plan.show_config or plan.dry_run or plan.planning is not None:
+            return 0  # the next step answers
         when = one_of("PREPROCESS", environment.get("PREPROCESS") or "auto", ("auto", "only", "never"))
         note_progress(plan, environment)
     if when == "never":

@@ -94,8 +94,10 @@ def plan(words: Sequence[str]) -> FineTuningPlan:
         launcher.setdefault("num_gpus", "8")
     else:
         defaults = {"config": name or "squad"}
-    defaults |= _files_and_modes(launcher, flags)
-    return make_plan(ENTRY, launcher, defaults, flags)
+    implied = _files_and_modes(launcher, flags)
+    if name is not None and Path(name).is_file() and "mode" not in launcher:  # which says itself what to do
+        implied = {key: value for key, value in implied.items() if key not in MODES["train_eval"]}
+    return make_plan(ENTRY, launcher, defaults | implied, flags)
 
 
 def _positional_settings(values: dict[str, str]) -> dict[str, Any]:
@@ -123,7 +125,7 @@ def _files_and_modes(launcher: Mapping[str, str], flags: Mapping[str, Any]) -> d
     some_are_given = any(flags.get(name, "false") != "false" for name in MODES["train_eval"])
     if "mode" in launcher or not some_are_given:
         mode = one_of("mode", launcher.get("mode", "train_eval"), MODES)
-        settings |= dict.fromkeys(MODES[mode], True)
+        settings |= {name: name in MODES[mode] for name in MODES["train_eval"]}
     if "squad_dir" in launcher:
         folder = launcher["squad_dir"]
         version_2 = "2.0" in Path(folder).name

@@ -24,7 +24,14 @@ def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
     """
     command = [sys.executable, "-m", "bert.launching", task, *flags_of(settings)]
     output = subprocess.PIPE if is_silent else _own(sys.stdout)
-    process = subprocess.Popen(command, env=installed_environment(), stdout=output, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        env=installed_environment(),
+        stdout=output,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",  # whatever the locale of this process
+        errors="replace",
+    )
     errors: list[str] = []
     copies = [(process.stderr, sys.stderr), (process.stdout, None if is_silent else sys.stdout)]
     readers = [

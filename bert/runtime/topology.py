@@ -5,7 +5,6 @@ other architectures), every processor counts as one core on a single node.
 """
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path("/")
+_GPU_SECONDS = 60.0  # for nvidia-smi, which takes seconds where its daemon does not run
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,25 @@ def visible_devices() -> list[str] | None:
     return None if text is None or text == "all" else [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
+def nvidia_smi(*arguments: str) -> list[str]:
+    """The lines that it answers with; none without a driver, or where it fails or does not answer."""
+    command = ["nvidia-smi", *arguments]
+    try:  # a broken driver may not answer at all
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
 def gpu_local_processors(visible: Sequence[str] | None = None, root: Path = ROOT) -> list[list[int]]:
     """The processors near each GPU, in the driver's order; empty without GPUs or without that information.
 
     Args:
         visible: only these GPUs in this order, by number or UUID (or the beginning of one).
     """
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return []
-    query = [command, "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader"]
-    listed = subprocess.run(query, capture_output=True, text=True, check=False)
-    rows = [line.replace(" ", "").split(",") for line in listed.stdout.splitlines() if line.strip()]
-    if listed.returncode != 0 or any(len(row) != 3 for row in rows):
+    listed = nvidia_smi("--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader")
+    rows = [line.replace(" ", "").split(",") for line in listed if line.strip()]
+    if any(len(row) != 3 for row in rows):
         return []
     if visible is not None:
         chosen = [[row for row in rows if row[0] == entry or _is_uuid(entry, row[1])] for entry in visible]

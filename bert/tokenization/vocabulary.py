@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -182,3 +183,9 @@ def _check_token(token: str, line: int, source: str) -> None:
             f"{source}:{line}: {token!r} contains white space; WordPiece tokens have none: one token per "
             "line, without counts or columns"
         )
+
+
+def have_capitals(tokens: Iterable[str]) -> bool:
+    """Whether a word of a vocabulary has an ASCII capital: its text is not lower-cased, if nothing states it."""
+    words = (token for token in tokens if token not in SPECIAL_TOKENS and not token.startswith("["))
+    return any("A" <= letter <= "Z" for token in words for letter in token)

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sysconfig
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -54,7 +55,7 @@ def texts_of(path: Path, kind: str) -> list[str]:
     """The texts in a file, with their line breaks; [] if it cannot be read."""
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return []
     if kind == "docstrings":
         return docstrings_of(data)

@@ -12,6 +12,15 @@ OBJECTIVES = ("mlm_nsp", "mlm")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 
 
+def check_language(language: str) -> None:
+    """Raises ValueError unless it is written like a code of ISO 639."""
+    if not _LANGUAGE.fullmatch(language):
+        raise ValueError(
+            f"language={language!r} must be a code of ISO 639 in small letters, as 'en' or 'de', "
+            "which selects the rules for sentences (general rules if it has none)"
+        )
+
+
 @dataclass(frozen=True)
 class SampleSettings:
     """Settings of preprocessing: with the source and the vocabulary they decide every sample.
@@ -42,11 +51,7 @@ class SampleSettings:
                 f"bin_size={self.bin_size} must lie between 1 and target_seq_length="
                 f"{self.pairs.target_seq_length}; 64 is usual for 512"
             )
-        if not _LANGUAGE.fullmatch(self.language):
-            raise ValueError(
-                f"language={self.language!r} must be a code of ISO 639 in small letters, as 'en' or 'de', "
-                "which selects the rules for sentences (general rules if it has none)"
-            )
+        check_language(self.language)
         if self.objective not in OBJECTIVES:
             raise ValueError(f"objective={self.objective!r} must be one of {', '.join(OBJECTIVES)}")
         if self.masking not in ("static", "dynamic"):

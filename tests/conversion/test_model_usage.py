@@ -5,8 +5,9 @@ import json
 import pytest
 
 import run_convert
-from bert.conversion.model_usage import Usage, have_capitals, read_usage, stated_lower_case, usage_texts
+from bert.conversion.model_usage import Usage, read_usage, stated_lower_case, usage_texts
 from bert.finetuning.model_files import implied_by_weights
+from bert.tokenization.vocabulary import have_capitals
 from tests.conversion.test_round_trips import TASKS, native
 
 

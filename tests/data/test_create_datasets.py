@@ -121,7 +121,7 @@ def test_the_flags_are_those_of_the_recipes(tmp_path):
     _, _, error = run(tmp_path / "my; data", "--dry-run", "--vocabulary", "bert-base-cased")
     phase1, phase2 = [line for line in error.splitlines() if "preprocess" in line]
     assert "pretrain/phase1/unbinned/parquet --vocab-file" in phase1 and "--target-seq-length 128" in phase1
-    assert "--max-predictions-per-seq 20" in phase1 and "--no-lowercase" in phase1 and "--bin-size" not in phase1
+    assert "--max-predictions-per-seq 20" in phase1 and "--bin-size" not in phase1
     assert "pretrain/phase2/bin_size_64/parquet" in phase2 and "--bin-size 64" in phase2
     assert "--target-seq-length 512" in phase2 and "--max-predictions-per-seq 80" in phase2
 

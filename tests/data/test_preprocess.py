@@ -82,6 +82,19 @@ def rows(folder: Path) -> list[dict]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("capital", "flags", "lowercase"),
+    [(None, [], True), ("Paris", [], False), ("Paris", ["--lowercase"], True), (None, ["--no-lowercase"], False)],
+)
+def test_the_vocabulary_decides_the_case_unless_a_flag_does(corpus, tmp_path, capital, flags, lowercase):
+    tokens = (corpus / "vocab.txt").read_text()
+    (tmp_path / "vocab.txt").write_text(tokens + (f"{capital}\n" if capital else ""))
+    words = ["--text", str(corpus / "text"), "--sink", str(tmp_path / "sink"), "--target-seq-length", "64"]
+    words += ["--vocab-file", str(tmp_path / "vocab.txt"), *flags]
+    job = preprocess_bert_pretrain.job_of(preprocess_bert_pretrain._parser().parse_args(words))
+    assert job.settings.lowercase is lowercase
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "flags",

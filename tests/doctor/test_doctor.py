@@ -223,7 +223,7 @@ def test_a_driver_that_does_not_say_what_its_gpus_are_is_no_gpu(script, tmp_path
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(machine_facts, "_GPU_SECONDS", 0.5)
+    monkeypatch.setattr(machine_facts.topology, "_GPU_SECONDS", 0.5)
     assert machine_facts.gpus() == ()
 
 

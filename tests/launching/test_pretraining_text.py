@@ -115,6 +115,14 @@ def test_a_dry_run_shows_the_plan_and_makes_nothing(workplace, capsys):
     assert "60 files" in shown and not (workplace.folder / "out").exists() and not workplace.trained
 
 
+def test_the_settings_are_shown_as_yaml_alone(workplace, capsys):
+    import yaml
+
+    assert workplace.start("--hours", "1", "--show-config") == 0
+    shown = capsys.readouterr()
+    assert list(yaml.safe_load(shown.out.split("\n\n")[0])) and "reading" not in shown.out and "reading" in shown.err
+
+
 def test_the_settings_of_the_plan_can_be_shown(workplace, capsys):
     assert workplace.start("--hours", "0.5", "--show-config", "--learning-rate", "1e-3") == 0
     shown = capsys.readouterr().out
@@ -199,6 +207,25 @@ def test_a_finished_run_is_extended_in_its_last_phase(workplace, first, more, ca
     assert len(workplace.trained) == 3 and phase == 2 and steps > before[2]
     assert "Already done" not in capsys.readouterr().out
     assert workplace.start(*more) == 0 and len(workplace.trained) == 3
+
+
+def test_fewer_updates_than_were_made_are_refused_and_forgotten(workplace, capsys):
+    assert workplace.start("--max-steps", "40") == 0
+    with pytest.raises(SystemExit) as ended:
+        workplace.start("--max-steps", "20")
+    assert ended.value.code == 2
+    assert "max_steps=20 must be at least the 40 updates that phase 2 has made" in capsys.readouterr().err
+    assert workplace.record()["steps"] == {"1": 40, "2": 40}
+    assert workplace.start("--max-steps", "90") == 0 and workplace.trained[-1][:2] == (2, 90)
+
+
+def test_phase_2_waits_for_the_end_of_phase_1(workplace, capsys):
+    words = ("--max-steps", "40", "--steps-this-run", "25")
+    assert workplace.start(*words) == 0
+    assert [phase for phase, *_ in workplace.trained] == [1]
+    assert "phase 1 has steps left; the same command continues" in capsys.readouterr().out
+    assert workplace.start(*words) == 0
+    assert [phase for phase, *_ in workplace.trained] == [1, 1, 2]
 
 
 def test_more_hours_extend_a_finished_run(workplace):
@@ -416,6 +443,11 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
         (["--text", "t", "--learning-rate", "fast"], "learning_rate"),
         (["--text", "t", "--held-out-fraction", "0.9"], "held_out_fraction=0.9 must be at most 0.5"),
         (["--text", "t", "--lerning-rate", "1"], "did you mean --learning-rate"),
+        (["--text", ""], "names no file or folder"),
+        (["--text", "."], r"output_dir=.* lies in --text \., whose files are all read; pass --output-dir"),
+        (["--text", "t", "--encoding", "utf9"], "encoding='utf9' is not known to Python"),
+        (["--text", "t", "--document-separator", "paragraph"], "document_separator=paragraph must be one of"),
+        (["--text", "t", "--lang", "EN"], "language='EN' must be a code"),
     ],
 )
 def test_contradictions_are_refused_with_the_rule_and_the_remedy(words, message):
@@ -442,6 +474,9 @@ def test_the_suggestion_to_train_longer_keeps_the_other_words():
     request = read_text_arguments(["--text", "my text", "--hours", "2", "--seed", "3"])
     assert request.longer(2.0) == "bash scripts/run_pretraining.sh --text 'my text' --seed 3 --hours 4"
     assert request.longer(2.0).count("--hours") == 1
+    request = read_text_arguments(["--text", "t", "--phase1-max-steps", "40", "--phase2-max-steps=20"])
+    longer = "bash scripts/run_pretraining.sh --text t --phase1-max-steps 80 --phase2-max-steps 40"
+    assert request.longer(2.0) == longer
 
 
 # ---- facts and data ----
@@ -462,6 +497,22 @@ def test_much_text_is_estimated_from_a_part(tmp_path, monkeypatch):
     monkeypatch.setattr("bert.launching.pretraining_text_facts.MOST_READ_BYTES", 100_000)
     facts = text_facts([tmp_path], Reading())
     assert facts.is_estimate and facts.words == pytest.approx(200_000, rel=0.01) and facts.documents == 200
+
+
+@pytest.mark.parametrize(("visible", "gpus"), [(None, 2), ("1", 1), ("", 0)])
+def test_only_visible_gpus_are_planned_for(tmp_path, monkeypatch, visible, gpus):
+    program = tmp_path / "nvidia-smi"
+    answer = "A100, 8.0, 81920, 550\\nA100, 8.0, 81920, 550"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --list-gpus ] && printf "GPU 0\\nGPU 1\\n" || printf "{answer}\\n"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr("bert.launching.pretraining_text_facts.has_package", lambda name: True)
+    found = machine_facts(tmp_path)
+    assert found.gpus == gpus and found.gpu_name == ("A100" if gpus else "")
+    assert ("CUDA_VISIBLE_DEVICES" in found.note) is (gpus == 0)
 
 
 def test_facts_of_this_machine(tmp_path):

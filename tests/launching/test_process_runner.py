@@ -51,6 +51,27 @@ def test_a_signal_before_training_stops_too(runner):
     assert runner.run([sys.executable, "-c", "1/0"]) == INTERRUPTED
 
 
+HANGS_UP = """
+import os, signal, sys
+from bert.launching.process_runner import Runner
+if sys.argv[1] == "nohup":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+runner = Runner()
+signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGHUP))
+signal.setitimer(signal.ITIMER_REAL, 0.5)
+sys.stderr = open("/dev/full", "w", buffering=1)  # a terminal that is gone refuses what is written too
+code = runner.run([sys.executable, "-c", "import time; time.sleep(1.5)"])
+print(code, runner.stopped_by)
+"""
+
+
+@pytest.mark.parametrize(("mode", "result"), [("terminal", "143 SIGHUP"), ("nohup", "0 None")])
+def test_a_terminal_that_is_closed_stops_the_run_unless_nohup_was_asked_for(mode, result):
+    command = [sys.executable, "-c", HANGS_UP, mode]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.strip() == result, done.stderr
+
+
 @pytest.mark.parametrize("code", [0, 2, 75])
 def test_the_lines_of_this_start_are_shown_once_and_the_launchers_are_kept(runner, tmp_path, capfdbinary, code):
     (tmp_path / "workerlog.0").write_text("a line of an earlier start\nerror: of an earlier start\n")

@@ -194,6 +194,8 @@ def test_shards_are_asked_for_once_on_the_first_node(tmp_path, monkeypatch, caps
     words = ["--config", "base", "--num-nodes", "2", "--master", "127.0.0.1:9", "--num-gpus", "8"]
     assert slurm.prepare(words, {"SLURM_JOB_ID": "1"}) == 0
     assert made == [(1, True), (2, True)]
+    for question in (["--dry-run"], ["--show-config"], ["--plan", "--hardware", "2x8xA100-80GB"]):
+        assert slurm.prepare([*words, *question], {"SLURM_JOB_ID": "1"}) == 0  # the training command answers
     assert slurm.prepare(words, {"SLURM_JOB_ID": "2", "PREPROCESS": "never"}) == 0
     assert len(made) == 2
     with pytest.raises(SystemExit) as stopped:

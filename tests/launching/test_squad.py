@@ -1,5 +1,6 @@
 """What is typed after `run_squad.sh` and the settings it stands for."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -144,6 +145,26 @@ def test_the_questions_of_this_project_are_learned_with_one_global_batch_on_any_
         named = ["--config", recipe, "--from-pretrained-params", str(weights), "--num-processes", processes]
         batch = settings(*named)[1].batch
         assert (batch.batch_size, batch.resolved_global_batch_size(int(processes))) == (per_pass, 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "modes"),
+    [
+        ([], (False, False, True)),
+        (["--do-train"], (True, False, True)),
+        (["--do-train", "False"], (False, False, True)),
+        (["--mode", "eval"], (False, True, True)),
+    ],
+)
+def test_a_file_of_settings_says_itself_what_to_do(words, modes, weights, tmp_path):
+    questions = tmp_path / "questions.json"
+    questions.write_text(json.dumps({"version": "1.1", "data": []}))
+    file = tmp_path / "settings.yaml"
+    lines = {"do_train": "false", "do_eval": "false", "do_predict": "true", "from_pretrained_params": weights}
+    lines |= {"predict_file": questions, "train_file": questions}
+    file.write_text("".join(f"{name}: {value}\n" for name, value in lines.items()))
+    run = plan(["--config", str(file), *words]).config.run
+    assert (run.do_train, run.do_eval, run.do_predict) == modes
 
 
 def test_data_of_the_users_own_never_gets_the_settings_of_the_quickstart(weights):
