@@ -52,7 +52,7 @@ PACKAGES = {
 
 
 # Of these, what only training and preprocessing need: the server runs without (requirements-inference.txt).
-TRAINING_ONLY = {"h5py", "sentencex", "visualdl", "pandas", "matplotlib", "sklearn", "scipy", "datasketch"}
+TRAINING_ONLY = {"h5py", "sentencex", "visualdl", "pandas", "matplotlib", "sklearn", "scipy", "datasketch", "rich"}
 
 
 class Command(NamedTuple):
@@ -103,16 +103,20 @@ def installed_command() -> str:
     return os.environ.get(INSTALLED_COMMAND) or _beside_python("bert-on-paddle")
 
 
+def repository_environment() -> dict[str, str]:
+    """This process's environment, with our code on PYTHONPATH so that `python -m data...` works anywhere."""
+    paths = [str(CODE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 def installed_environment(called: Path | None = None) -> dict[str, str]:
     """The environment of a process that runs our commands for a program with its own modules in its own folder.
 
     Args:
         called: the console command as it was called; None: the one beside this interpreter.
     """
-    paths = [str(CODE), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
+        **repository_environment(),
         "PYTHONSAFEPATH": "1",
         "PYTHONUTF8": os.environ.get("PYTHONUTF8", "1"),
         INSTALLED_COMMAND: _beside_python("bert-on-paddle") if called is None else _as_typed(called),

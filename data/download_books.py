@@ -25,12 +25,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from bert.command_errors import command
-from bert.files import only_writer, shown, write_atomically
+from bert.files import only_writer, read_json, shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.fetching.download import digests_of, fetch
-from data.fetching.transfer import PATIENT, DownloadError, Patience, Remote
+from data.fetching.transfer import DownloadError, Remote
 from data.text.compression import COMPRESSIONS, read_chunks
 from data.text.encodings import NotTextError, decoded
 from data.text.folder_files import files_below
@@ -91,12 +91,12 @@ def _file_name(url: str) -> str:
     return f"{hashlib.sha256(url.encode()).hexdigest()[:6]}-{last}"
 
 
-def download_books(books: list[Book], folder: Path, patience: Patience = PATIENT) -> tuple[list[Path], list[str]]:
+def download_books(books: list[Book], folder: Path) -> tuple[list[Path], list[str]]:
     """(downloaded files, error messages of the others)."""
     files, failures = [], []
     for book in progress("books", len(books), "files", books):
         try:
-            files.append(fetch(book.remote, folder / book.name, patience).path)
+            files.append(fetch(book.remote, folder / book.name).path)
         except DownloadError as error:
             failures.append(str(error).splitlines()[1].strip() if "\n" in str(error) else str(error))
     return files, failures
@@ -167,11 +167,8 @@ def write_books(
 
 
 def _finished(output: Path, settings: dict) -> dict | None:
-    try:
-        report = json.loads((output / REPORT_NAME).read_bytes())
-    except (OSError, ValueError):
-        return None
-    return report if isinstance(report, dict) and report.get("settings") == settings else None
+    report = read_json(output / REPORT_NAME)
+    return report if report.get("settings") == settings else None
 
 
 def _text_of(path: Path, language: str, counts: Counter) -> str:

@@ -19,7 +19,7 @@ from bert.help_parser import HelpParser
 from data.fetching.archives import extract_zip
 from data.fetching.download import fetch
 from data.fetching.places import one_at_a_time
-from data.fetching.transfer import PATIENT, Patience, Remote
+from data.fetching.transfer import Remote
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/"
 _MRPC_ADDRESS = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
@@ -47,7 +47,7 @@ def is_there(folder: Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
-def download_task(task: str, final: Path, mirrors: list[str] | None = None, patience: Patience = PATIENT) -> Path:
+def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> Path:
     """Fill the folder `final` from verified files, unless it is there; several processes may do so at once.
 
     Args:
@@ -58,17 +58,17 @@ def download_task(task: str, final: Path, mirrors: list[str] | None = None, pati
     if not is_there(final):
         with one_at_a_time(final.parent / "archives", task):
             if not is_there(final):
-                _make(task, final, mirrors, patience)
+                _make(task, final, mirrors)
     return final
 
 
-def _make(task: str, final: Path, mirrors: list[str] | None, patience: Patience) -> None:
+def _make(task: str, final: Path, mirrors: list[str] | None) -> None:
     archives = final.parent / "archives"
     files = []
     for name, (sha256, num_bytes) in TASKS[task].items():
         bases = mirrors or [_MRPC_ADDRESS if name.startswith("msr_") else _ADDRESS]
         remote = Remote(tuple(f"{base.rstrip('/')}/{name}" for base in bases), f"sha256:{sha256}", num_bytes)
-        files.append(fetch(remote, archives / name, patience).path)
+        files.append(fetch(remote, archives / name).path)
     work = Path(tempfile.mkdtemp(prefix=f".{task}.", dir=final.parent))
     try:
         prepared = work / "task"

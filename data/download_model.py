@@ -22,10 +22,9 @@ from bert.reporting.progress import megabytes
 from data.fetching.model_cache import LISTING_FILE, fetch_model, model_folder, read_listing
 from data.fetching.model_listing import CONFIGS, Listing
 from data.fetching.published_models import PINS_FILE, ModelName, Pin, known_names, parse_name, pin_of, write_pin
-from data.fetching.transfer import PATIENT, Patience
 
 
-def download_model(text: str, output_dir: Path | None = None, patience: Patience = PATIENT) -> tuple[Listing, Path]:
+def download_model(text: str, output_dir: Path | None = None) -> tuple[Listing, Path]:
     """The files of a model and their folder.
 
     Raises:
@@ -37,12 +36,12 @@ def download_model(text: str, output_dir: Path | None = None, patience: Patience
         hint = f"did you mean {' or '.join(close)}?" if close else "for example bert-base-uncased; see --help"
         raise ValueError(f"{text!r} is not the name of a published model; {hint}")
     if output_dir is None:
-        return fetch_model(model, patience=patience), model_folder(model)
+        return fetch_model(model), model_folder(model)
     _check_folder(model, output_dir)
     with only_writer(output_dir):
         if not (output_dir / LISTING_FILE).exists():
             _copy_from_cache(model_folder(model), output_dir)
-        return fetch_model(model, folder=output_dir, patience=patience), output_dir
+        return fetch_model(model, folder=output_dir), output_dir
 
 
 def _check_folder(model: ModelName, folder: Path) -> None:

@@ -14,7 +14,7 @@ from bert.command_errors import command
 from bert.help_parser import HelpParser
 from bert.tokenization.vocabulary import Vocabulary
 from data.fetching.download import fetch
-from data.fetching.transfer import PATIENT, Patience, Remote
+from data.fetching.transfer import Remote
 
 _UNCASED = ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508)
 _CASED = ("eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02", 213_450)
@@ -33,14 +33,12 @@ _ADDRESSES = (
 )
 
 
-def download_vocabulary(
-    name: str, folder: Path, mirrors: list[str] | None = None, patience: Patience = PATIENT
-) -> Path:
+def download_vocabulary(name: str, folder: Path, mirrors: list[str] | None = None) -> Path:
     """The verified vocabulary as folder/NAME-vocab.txt; mirrors are folders that hold files of that name."""
     sha256, num_bytes = VOCABULARIES[name]
     patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in mirrors or []] or _ADDRESSES
     remote = Remote(tuple(pattern.replace("{name}", name) for pattern in patterns), f"sha256:{sha256}", num_bytes)
-    return fetch(remote, folder / f"{name}-vocab.txt", patience).path
+    return fetch(remote, folder / f"{name}-vocab.txt").path
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.files import lock, sha256_of_file, sync, write_atomically
+from bert.files import lock, read_json, sha256_of_file, sync, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -167,23 +167,15 @@ def write_best(parent: Path, step: int, facts: dict[str, Any]) -> None:
 
 def best_step(parent: Path) -> int | None:
     """The step that best.json names, if its checkpoint is there."""
-    step = _read_best(parent).get("step")
+    step = read_json(parent / BEST).get("step")
     return step if isinstance(step, int) and step_directory(parent, step).is_dir() else None
 
 
 def final_step(parent: Path) -> int | None:
     """The step whose weights are the result of a run: the newest, or the best if early stopping is on."""
     steps = list_steps(parent)
-    best = best_step(parent) if _read_best(parent).get("is_final") else None
+    best = best_step(parent) if read_json(parent / BEST).get("is_final") else None
     return best if best is not None else steps[-1] if steps else None
-
-
-def _read_best(parent: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((parent / BEST).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def remove_step(parent: Path, step: int) -> None:

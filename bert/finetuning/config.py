@@ -5,7 +5,7 @@ A task subclasses `FineTuningConfig` with a `data` section that subclasses `Task
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -28,8 +28,6 @@ from bert.tokenization.vocabulary_check import check_vocabulary_file
 
 class TaskDataSettings(Settings):
     """Settings of tokenisation, cache and batches. Tasks add their files."""
-
-    group: ClassVar[str] = "data"
 
     vocab_file: Path = Field(
         description="WordPiece vocabulary (vocab.txt or tokenizer.json); by default the one beside the weights"

@@ -12,8 +12,8 @@ from typing import Any
 from bert.checkpoints.directories import weights_folder
 from bert.config.command_line import EntryPoint, resolve_config
 from bert.files import require_writable
-from bert.interpreter import runnable
-from bert.launching.process_runner import module_command, repository_environment
+from bert.interpreter import repository_environment, runnable
+from bert.launching.process_runner import module_command
 from bert.launching.ranks import quickstart_processes
 from bert.pretraining.recipes.quickstart import QUICKSTART_DIR
 

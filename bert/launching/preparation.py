@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert.files import read_json
 from bert.launching.pretraining_plan import LaunchPlan
-from bert.launching.previous_run import read_json
 from bert.launching.process_runner import module_command
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME, is_unfinished

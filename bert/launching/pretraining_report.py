@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bert.files import read_json
 from bert.interpreter import runnable
 from bert.launching.pretraining_plan import LaunchPlan
-from bert.launching.previous_run import read_json
 from bert.reporting.curves import curves_command
 from bert.reporting.figures import spoken_duration
 from bert.reporting.report_reading import RunRecord, read_run

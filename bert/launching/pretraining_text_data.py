@@ -174,7 +174,7 @@ def bin_size(plan: TextPlan, phase: int) -> int | None:
     return length // 4 if phase == 2 and samples >= 4 * _LEAST_SAMPLES_IN_A_BIN * batch else None
 
 
-def check_samples(request: TextRequest, config: PretrainingConfig, world_size: int) -> Manifest:
+def check_samples(config: PretrainingConfig, world_size: int) -> Manifest:
     """The manifest of the training shards; refuses fewer samples than one update takes.
 
     Raises:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert.files import write_atomically
-from bert.launching.previous_run import read_json
+from bert.files import read_json, write_atomically
 from bert.planning.own_text import Speeds
 from bert.planning.own_text_facts import MachineFacts, TextFacts, Wishes
 

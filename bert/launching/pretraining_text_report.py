@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert.launching.previous_run import read_json
+from bert.files import read_json
 from bert.launching.process_runner import Runner
 from bert.planning.own_text import TextPlan
 from bert.pretraining.config import PretrainingConfig

@@ -11,6 +11,7 @@ import yaml
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import resolve_config
 from bert.config.training_settings import derive
+from bert.files import read_json
 from bert.launching import pretraining_report, pretraining_text_data, pretraining_text_report
 from bert.launching.phase_flags import errors_of_phase
 from bert.launching.pretraining_plan import LaunchPlan, Preparation
@@ -18,7 +19,7 @@ from bert.launching.pretraining_text_arguments import TextRequest
 from bert.launching.pretraining_text_record import TextRecord
 from bert.launching.pretraining_text_speed import expected_start
 from bert.launching.pretraining_text_steps import extended_steps, speed_after, steps_in_time_left, steps_of_new_phase
-from bert.launching.previous_run import has_checkpoint, is_done, kept_start, read_json, settings_asked_for
+from bert.launching.previous_run import has_checkpoint, is_done, kept_start, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import explain_exit
@@ -112,7 +113,7 @@ class TextRun:
         if code:
             return explain_exit(code, configs[1], self._runner)
         for config in self._configs().values():
-            pretraining_text_data.check_samples(self._request, config, self._plan.candidate.ranks)
+            pretraining_text_data.check_samples(config, self._plan.candidate.ranks)
         return 0
 
     # ---- the number of updates ---------------------------------------------------------------------------------------

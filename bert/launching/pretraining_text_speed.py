@@ -13,9 +13,9 @@ from pathlib import Path
 
 from bert import REPOSITORY
 from bert.config.command_line import dump_yaml, resolve_config
-from bert.files import write_atomically
-from bert.launching.previous_run import read_json
-from bert.launching.process_runner import ranks_of, repository_environment
+from bert.files import read_json, write_atomically
+from bert.interpreter import repository_environment
+from bert.launching.process_runner import ranks_of
 from bert.launching.ranks import Ranks
 from bert.planning import own_text_rules as rules
 from bert.planning.estimates import training_flops_per_sequence

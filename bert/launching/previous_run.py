@@ -1,6 +1,5 @@
 """Examines the earlier run in the output folder: whether it is another run, is finished, or can be resumed."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import yaml
 from bert.checkpoints.directories import final_step, list_steps
 from bert.config.flags import flat_fields
 from bert.config.training_settings import AnyConfig, TrainingConfig, derive
+from bert.files import read_json
 
 # A run may be resumed with other values of these settings: they do not decide what is learned from which samples.
 # `check_continues` checks that global batch, seed and data equal those of the checkpoint when it is loaded.
@@ -125,12 +125,3 @@ def continued(config: AnyConfig) -> AnyConfig | None:
 def trains(config: TrainingConfig) -> bool:
     """Whether the run trains, as pre-training always does."""
     return getattr(config.run, "do_train", True)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is none."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
 
-from bert import REPOSITORY
 from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import INTERRUPTED, OK
+from bert.interpreter import repository_environment
 from bert.launching.progress_bar import Display, PhaseProgress
 from bert.launching.worker_output import LAUNCHER_LOG, WorkerOutput
 from bert.reporting.logs import QUIET_STEPS
@@ -163,12 +163,6 @@ def end_orphans_of(ranks: Sequence[int]) -> None:
         if not Path(f"/proc/{pid}").exists():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
-
-
-def repository_environment() -> dict[str, str]:
-    """This process's environment, with the repository on PYTHONPATH so that `python -m data...` works anywhere."""
-    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def module_command(module: str, **options: Any) -> list[str]:

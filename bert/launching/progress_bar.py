@@ -8,16 +8,16 @@ from typing import IO, Any
 from tqdm import tqdm
 
 from bert.command_errors import discard_output
-from bert.launching.previous_run import read_json
+from bert.files import read_json
 from bert.reporting.logs import Sink
 
 
 class PhaseProgress(threading.Thread):
     """Draws progress.json, which rank 0 replaces about once a second, until `close`; before the first, the seconds."""
 
-    def __init__(self, stage_dir: Path, title: str, interval_seconds: float = 0.5):
+    def __init__(self, stage_dir: Path, title: str):
         super().__init__(daemon=True)
-        self._file, self._title, self._interval = stage_dir / "progress.json", title, interval_seconds
+        self._file, self._title = stage_dir / "progress.json", title
         self._closing = threading.Event()
         self._bar: Any = None
         self._waiting: Any = tqdm(
@@ -27,7 +27,7 @@ class PhaseProgress(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        while not self._closing.wait(self._interval):
+        while not self._closing.wait(0.5):
             self._draw()
 
     def write(self, line: str) -> None:

@@ -15,12 +15,11 @@ from typing import Any
 
 from bert.config.command_line import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
-from bert.files import require_writable, write_atomically
+from bert.files import read_json, require_writable, write_atomically
 from bert.finetuning.glue.config import ENTRY as GLUE
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.help_parser import HelpParser
-from bert.launching.previous_run import read_json
 from bert.launching.process_runner import Runner
 from bert.launching.squad import PRESETS as SQUAD_PRESETS
 from bert.pretraining.recipes import PRESETS, evening

@@ -15,11 +15,12 @@ from typing import NamedTuple
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED
+from bert.files import read_json
 from bert.launching.arguments import PRECISIONS, one_of
 from bert.launching.pretraining import main as pretraining
 from bert.launching.pretraining import prepare_data
 from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
-from bert.launching.previous_run import is_done, read_json
+from bert.launching.previous_run import is_done
 from bert.launching.process_runner import Runner
 from bert.samples.manifest import UNFINISHED_NAME
 

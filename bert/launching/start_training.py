@@ -9,9 +9,9 @@ from pathlib import Path
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
-from bert.files import only_writer, require_writable, write_atomically
+from bert.files import only_writer, read_json, require_writable, write_atomically
 from bert.finetuning.config import FineTuningConfig
-from bert.launching.previous_run import continued, read_json, refuse_other_run, settings_asked_for, trains
+from bert.launching.previous_run import continued, refuse_other_run, settings_asked_for, trains
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks, num_gpus, training_command
 from bert.launching.rendezvous import launcher_addresses, wait_for_master, without_proxy

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bert.exit_codes import Failure
-from bert.interpreter import CODE
+from bert.interpreter import repository_environment
 from bert.serving.protocol import Description, Outcome
 from bert.serving.settings import ModelSettings
 
@@ -86,12 +86,11 @@ class ModelWorker:
                 logger.error("the model process %s; it is started again", self._how_it_ended())
 
     async def _start(self) -> Description:
-        paths = [os.environ.get("PYTHONPATH")]
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(CODE), *filter(None, paths)])},
+            env=repository_environment(),
             start_new_session=True,  # Ctrl-C is for the server, which lets the model finish
             limit=_LONGEST_LINE,
         )

@@ -6,15 +6,14 @@ or the process breaks nothing here. The ranks then exchange what they found: a k
 
 import json
 import logging
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from bert import REPOSITORY
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import TrainingConfig
+from bert.interpreter import repository_environment
 from bert.runtime.distributed import Group, exchange_texts
 
 logger = logging.getLogger(__name__)
@@ -80,11 +79,9 @@ def self_test_in_a_process(config: TrainingConfig, automatic: Sequence[str], for
 def _answer(request: str) -> tuple[Findings, str]:
     """What the process finds, or why it finds nothing."""
     command = [sys.executable, "-m", "bert.training.kernel_self_test", request]
-    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+            command, env=repository_environment(), capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
         )
         if done.returncode == 0:
             return dict(json.loads(done.stdout.splitlines()[-1])), ""

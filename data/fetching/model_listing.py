@@ -57,10 +57,6 @@ class Listing:
     files: dict[str, ListedFile]
     texts: dict[str, str] = field(default_factory=dict)
 
-    def weights(self) -> list[str]:
-        """The names of the files of weights that are used, an index first."""
-        return [name for name in self.files if is_weights(name)]
-
     def small_files(self) -> list[str]:
         return [name for name in self.files if not is_weights(name)]
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
-from bert.files import lock, sync, write_atomically
+from bert.files import lock, read_json, sync, write_atomically
 from bert.reporting.progress import megabytes, progress
 
 _CHUNK_BYTES = 1 << 18
@@ -66,7 +66,6 @@ class Remote:
         checksum: "sha256:..." (or sha1, md5; git-sha1 is git's hash of the content), None if nobody published one.
         num_bytes: its size, if known.
         max_bytes: a larger answer is refused.
-        is_page: the file is an HTML page; otherwise HTML is refused, as some servers send it instead of an error.
         token: sent as a bearer token to the addresses, and not to other hosts that they redirect to.
     """
 
@@ -74,7 +73,6 @@ class Remote:
     checksum: str | None = None
     num_bytes: int | None = None
     max_bytes: int = 1 << 40
-    is_page: bool = False
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -136,11 +134,7 @@ class Partial:
 
     def state(self) -> dict[str, Any]:
         """{"url", "validator", "total"}, or {} if nothing is known."""
-        try:
-            content = json.loads(self._state_path.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return content if isinstance(content, dict) else {}
+        return read_json(self._state_path)
 
     def begin(self, url: str, validator: str | None, total: int | None, have: int) -> None:
         """Resume after `have` bytes of the file at url."""
@@ -204,7 +198,7 @@ def _attempt(session: requests.Session, url: str, remote: Remote, partial: Parti
     if remote.token:
         headers["Authorization"] = f"Bearer {remote.token}"
     with session.get(url, headers=headers, stream=True, timeout=patience.timeout_seconds) as response:
-        _check_status(response, url, remote, partial)
+        _check_status(response, url)
         have, total = _extent(response, remote, partial)
         if have is None:
             return
@@ -228,7 +222,7 @@ def _condition(url: str, remote: Remote, partial: Partial) -> dict[str, str]:
     return {"Range": f"bytes={have}-", **({"If-Range": strong} if strong else {})}
 
 
-def _check_status(response: requests.Response, url: str, remote: Remote, partial: Partial) -> None:
+def _check_status(response: requests.Response, url: str) -> None:
     if urlsplit(url).scheme == "https" and urlsplit(response.url).scheme != "https":
         raise Refused(f"redirected from https to {response.url}, which anyone on the network can change")
     status = response.status_code
@@ -239,7 +233,7 @@ def _check_status(response: requests.Response, url: str, remote: Remote, partial
     if status == 416:
         return
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if kind in ("text/html", "application/xhtml+xml") and not remote.is_page:
+    if kind in ("text/html", "application/xhtml+xml"):  # some servers send one instead of an error
         raise Refused("the server sent an HTML page instead of the file (a notice or a login, say)")
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     packed = encoding in ("gzip", "x-gzip") and urlsplit(url).path.endswith(".gz")  # the file is a gzip file

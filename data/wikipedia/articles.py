@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from bert.files import sha256_of, write_atomically
+from bert.files import read_json, sha256_of, write_atomically
 from bert.reporting.progress import progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.preprocessing.workers import run_ordered
@@ -193,11 +193,8 @@ def _report(job: Extraction, counts: Counter, files: list[WrittenFile]) -> dict:
 
 
 def _read_report(path: Path) -> dict | None:
-    try:
-        report = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return report if isinstance(report, dict) and isinstance(report.get("files"), dict) else None
+    report = read_json(path)
+    return report if isinstance(report.get("files"), dict) else None
 
 
 def _is_whole(job: Extraction, report: dict) -> bool:

@@ -7,7 +7,6 @@ import pytest
 
 from data import download_books
 from data.download_books import read_list
-from data.fetching.transfer import Patience
 from data.text.gutenberg import book_of
 from tests.support.commands import refused
 from tests.support.faulty_server import Served, serving
@@ -33,7 +32,6 @@ OLDEST = f"**Welcome**\n{LICENCE}*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(download_books, "PATIENT", Patience(attempts=2, sleep=lambda _: None))
 
 
 def one_line(text: str) -> str:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bert import REPOSITORY
+from bert import REPOSITORY, interpreter
 from bert.finetuning.squad.recipes import RECIPES
-from bert.launching import process_runner as runner
 from bert.launching.squad import main, plan, result_lines
 
 
@@ -220,7 +219,7 @@ def test_nothing_is_made_for_settings_that_are_wrong(tmp_path):
 
 
 def test_files_of_the_quickstart_that_cannot_be_made_are_an_error(monkeypatch):
-    monkeypatch.setattr(runner, "REPOSITORY", Path("/nowhere"))
+    monkeypatch.setattr(interpreter, "CODE", Path("/nowhere"))
     monkeypatch.setenv("PYTHONPATH", "")
     with pytest.raises(ValueError, match="python -m data.examples.sample_questions ended with exit code 1"):
         settings()

@@ -104,9 +104,6 @@ class SpanScores:
     precision: float
     recall: float
     f1: float
-    num_gold: int
-    num_predicted: int
-    num_correct: int
     by_type: "dict[str, SpanScores]"
 
 
@@ -127,7 +124,7 @@ def _ratios(num_gold: int, num_predicted: int, num_correct: int, by_type: dict[s
     precision = num_correct / num_predicted if num_predicted else 0.0
     recall = num_correct / num_gold if num_gold else 0.0
     f1 = 2 * precision * recall / (precision + recall) if num_correct else 0.0
-    return SpanScores(precision, recall, f1, num_gold, num_predicted, num_correct, by_type)
+    return SpanScores(precision, recall, f1, by_type)
 
 
 def label_set(types: Iterable[str]) -> tuple[str, ...]:

@@ -122,6 +122,8 @@ def describe(path: Path, counts: FeatureCounts) -> list[str]:
         f"{path}: {counts.questions:,} questions in {counts.windows:,} windows, {counts.long_paragraph:,} "
         f"questions with a paragraph of several windows, {counts.truncated_questions:,} questions truncated"
     ]
+    if counts.windows_without_answer:
+        lines.append(f"{path}: {counts.windows_without_answer:,} windows do not contain the answer: they teach [CLS]")
     if counts.skipped():
         reasons = ("misplaced_answer", "answer_without_token", "empty_paragraph", "empty_question")
         named = ", ".join(

@@ -10,6 +10,7 @@ from bert.finetuning import feature_cache
 from bert.finetuning.squad import features as squad_features
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.features import SquadFeatures, WindowSettings, build_features, max_context
+from bert.finetuning.squad.task import describe
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.offsets import OffsetTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -130,6 +131,7 @@ def test_long_paragraphs_are_read_in_windows_by_hand(tmp_path):
     ]
     assert [answer(features, row) for row in range(5)] == ["[CLS]", "long river", "[CLS]", "[CLS]", "[CLS]"]
     assert counts.windows_without_answer == 4 and counts.long_paragraph == 1
+    assert "4 windows do not contain the answer" in "\n".join(describe(file, counts))
     # "a" (token 3) has 1 token on its smaller side in the first window and 0 in the second; "long" (4) 0 and 1.
     best = max_context(features)
     kept = [int(best[features.offsets[row] : features.offsets[row + 1]].sum()) for row in range(5)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from bert.launching.process_runner import repository_environment
+from bert.interpreter import repository_environment
 from tests.gpu.selftest.machine import Machine
 
 TAIL_LINES = 40
