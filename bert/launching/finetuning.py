@@ -37,12 +37,22 @@ class FineTuningPlan(NamedTuple):
     ranks: Ranks
 
 
+def evaluation_scores(summary: dict[str, Any]) -> list[Row]:
+    """All metrics of the evaluation."""
+    names = [name for name, value in summary.items() if name.startswith("eval_") and isinstance(value, float)]
+    return [(name.removeprefix("eval_").replace("_", " "), name, metric_form(name, summary)) for name in names]
+
+
 def finetune(
     words: Sequence[str],
     plan_of: Callable[[Sequence[str]], FineTuningPlan],
-    result_lines: Callable[[FineTuningPlan], list[str]],
+    scores_of: Callable[[dict[str, Any]], list[Row]] = evaluation_scores,
 ) -> int:
-    """Plan, train on all ranks, show the results; returns the exit code."""
+    """Plan, train on all ranks, show the results; returns the exit code.
+
+    Args:
+        scores_of: the rows of the table of results that summary.json has scores for.
+    """
     with usage_errors(), notices_aside(words):
         plan = plan_of(words)
     if "show_config" in plan.launcher:
@@ -52,7 +62,7 @@ def finetune(
         return _dry_run(plan)
     code = launch(REPOSITORY / plan.entry.script, plan.config, plan.ranks, Runner())
     if code == 0:
-        print(runnable("\n".join(result_lines(plan))))
+        print(runnable("\n".join(result_lines(plan, scores_of))))
     return code
 
 
@@ -104,12 +114,6 @@ def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], lis
     if (model := trained_model(config)) is not None:
         lines.append(f"Use the model:  python run_predict.py {shlex.quote(str(model))}")
     return lines
-
-
-def evaluation_scores(summary: Mapping[str, Any]) -> list[Row]:
-    """All metrics of the evaluation."""
-    names = [name for name, value in summary.items() if name.startswith("eval_") and isinstance(value, float)]
-    return [(name.removeprefix("eval_").replace("_", " "), name, metric_form(name, summary)) for name in names]
 
 
 def trained_model(config: FineTuningConfig) -> Path | None:

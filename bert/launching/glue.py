@@ -11,9 +11,9 @@ from typing import Any
 from bert.config.command_line import parse_flags
 from bert.finetuning.glue.config import ENTRY
 from bert.finetuning.glue.task_table import find_task
-from bert.launching import finetuning, ner
+from bert.launching import ner
 from bert.launching.arguments import LauncherParser, split_positional
-from bert.launching.finetuning import FineTuningPlan, finetuning_parser, make_plan
+from bert.launching.finetuning import FineTuningPlan, finetune, finetuning_parser, make_plan
 from bert.launching.finetuning_quickstart import recipe_settings
 
 QUICKSTART = "quickstart_sentiment"
@@ -21,7 +21,7 @@ POSITIONAL = ("task", "data_dir", "checkpoint")
 
 
 def main(words: Sequence[str]) -> int:
-    return finetuning.finetune(words, plan, result_lines)
+    return finetune(words, plan)
 
 
 def plan(words: Sequence[str]) -> FineTuningPlan:
@@ -67,10 +67,6 @@ def _recipe_of(flags: Mapping[str, Any]) -> str | None:
 def _is_of_entities(path: Path) -> bool:
     """Whether a settings file is one that run_ner.py wrote."""
     return path.is_file() and "tag_column:" in path.read_text(encoding="utf-8", errors="replace")
-
-
-def result_lines(plan: FineTuningPlan) -> list[str]:
-    return finetuning.result_lines(plan, finetuning.evaluation_scores)
 
 
 def _parser() -> LauncherParser:

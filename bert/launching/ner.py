@@ -8,16 +8,15 @@ from typing import Any
 
 from bert.config.command_line import parse_flags
 from bert.finetuning.ner.config import ENTRY
-from bert.launching import finetuning
 from bert.launching.arguments import LauncherParser, split_positional
-from bert.launching.finetuning import FineTuningPlan, finetuning_parser, make_plan
+from bert.launching.finetuning import FineTuningPlan, finetune, finetuning_parser, make_plan
 from bert.launching.finetuning_quickstart import recipe_settings
 
 QUICKSTART = "quickstart_entities"
 
 
 def main(words: Sequence[str]) -> int:
-    return finetuning.finetune(words, plan, result_lines)
+    return finetune(words, plan)
 
 
 def plan(words: Sequence[str]) -> FineTuningPlan:
@@ -36,10 +35,6 @@ def plan_of(launcher: dict[str, Any], words: Sequence[str], launcher_flags: Iter
     has_files = flags.keys() & {"train_file", "eval_file", "predict_file"}
     recipe = launcher.get("config", None if has_files else QUICKSTART)
     return make_plan(ENTRY, launcher, recipe_settings(recipe, ENTRY, launcher, flags), flags)
-
-
-def result_lines(plan: FineTuningPlan) -> list[str]:
-    return finetuning.result_lines(plan, finetuning.evaluation_scores)
 
 
 def _parser() -> LauncherParser:

@@ -12,7 +12,6 @@ from typing import Any
 from bert.config.command_line import parse_flags
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY
-from bert.launching import finetuning
 from bert.launching.arguments import (
     PRECISIONS,
     LauncherParser,
@@ -21,7 +20,7 @@ from bert.launching.arguments import (
     read_positional,
     split_positional,
 )
-from bert.launching.finetuning import FineTuningPlan, Row, finetuning_parser, make_plan
+from bert.launching.finetuning import FineTuningPlan, Row, finetune, finetuning_parser, make_plan
 from bert.launching.finetuning_quickstart import check_flags, data_dir, quickstart_settings, run_module
 from bert.launching.ranks import num_gpus, quickstart_processes
 
@@ -69,7 +68,7 @@ _LAUNCHER_FLAGS = ("num_gpus", "squad_dir", "mode")
 
 
 def main(words: Sequence[str]) -> int:
-    return finetuning.finetune(words, plan, result_lines)
+    return finetune(words, plan, lambda summary: SCORES)
 
 
 def plan(words: Sequence[str]) -> FineTuningPlan:
@@ -157,10 +156,6 @@ def _paragraphs(train_file: Path) -> list[str]:
     content = json.loads(train_file.read_text(encoding="utf-8"))
     texts = [paragraph["context"] for article in content["data"] for paragraph in article["paragraphs"]]
     return [f"paragraph-{number} {text}" for number, text in enumerate(texts)]
-
-
-def result_lines(plan: FineTuningPlan) -> list[str]:
-    return finetuning.result_lines(plan, lambda summary: SCORES)
 
 
 def _parser() -> LauncherParser:

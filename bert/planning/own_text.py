@@ -229,7 +229,7 @@ def _with_phases(plan: TextPlan, speeds: Speeds) -> TextPlan:
 
 
 def _phase(plan: TextPlan, phase: int, batch: int, seconds: float, speed: float) -> PhasePlan:
-    wishes, usual = plan.wishes, 1_000 if plan.candidate.device == "cpu" else 2_048
+    wishes, usual = plan.wishes, rules.EVALUATED_SEQUENCES[plan.candidate.device]
     held_out = plan.samples(phase) * plan.held_out_fraction / (1 - plan.held_out_fraction)
     evaluated = min(wishes.setting(phase, "eval_samples", usual), max(1, int(held_out)))
     made = PhasePlan(phase, 1, batch, seconds, speed, evaluated, num_evaluations(seconds, evaluated, speed), {})
@@ -283,7 +283,7 @@ def _settings(candidate: Candidate, phase: int, batch: int, epochs: float, wishe
         "optimizer": optimizer,
         "learning_rate": learning_rate(candidate, optimizer, phase, batch, wishes),
         "warmup_proportion": rules.WARMUP_OF_LARGE_BATCHES if batch >= rules.WARMUP_LARGE_BATCH else rules.WARMUP,
-        "eval_samples": 1_000 if candidate.device == "cpu" else 2_048,
+        "eval_samples": rules.EVALUATED_SEQUENCES[candidate.device],
         "early_stopping": rules.EARLY_STOPPING,
         "early_stopping_from": rules.EARLY_STOPPING_FROM,
         "device": candidate.device,

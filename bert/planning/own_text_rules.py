@@ -129,6 +129,7 @@ IMPORT_BYTES_PER_SECOND = 8e6
 VOCABULARY_BYTES_PER_SECOND = 3e6
 SHARD_BYTES_PER_SECOND = 8e6  # of text, one process
 EVALUATIONS = 20  # of each phase
+EVALUATED_SEQUENCES = {"cpu": 1_000, "gpu": 2_048}  # in each, if the text has so many
 # Evaluations without a lower held-out loss that end a phase, and the share of the updates before which none counts. On
 # 90 kB the loss of phase 2 rose with the rate after the first evaluation and fell below it from a quarter on.
 EARLY_STOPPING, EARLY_STOPPING_FROM = 5, 0.25

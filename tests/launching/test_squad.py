@@ -8,7 +8,8 @@ import pytest
 
 from bert import REPOSITORY, interpreter
 from bert.finetuning.squad.recipes import RECIPES
-from bert.launching.squad import main, plan, result_lines
+from bert.launching.finetuning import result_lines
+from bert.launching.squad import SCORES, main, plan
 
 
 @pytest.fixture(autouse=True)
@@ -207,7 +208,7 @@ def test_the_result_names_scores_and_what_to_try(weights):
     config = found.config
     config.stage_dir().mkdir(parents=True)
     (config.stage_dir() / "summary.json").write_text('{"exact_match": 71.25, "F1": 80.5}')
-    text = "\n".join(result_lines(found))
+    text = "\n".join(result_lines(found, lambda summary: SCORES))
     assert "71.25" in text and "80.50" in text and "F1 of questions without" not in text
 
 
