@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert.planning import own_text_rules as rules
+from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.own_text_facts import MachineFacts, TextFacts, Wishes
 from bert.planning.own_text_model import Candidate, layer_parameters, predictions_of, text_tokens
 
@@ -299,8 +300,11 @@ def _whole_words(plan: TextPlan, phase: int) -> dict[str, bool]:
 
 
 def probe_settings(candidate: Candidate, phase: int) -> dict[str, Any]:
-    """The settings with which the speed is measured: one micro-batch for each update, at most 16 or 64 sequences."""
-    most = min(candidate.most_sequences[phase], 16 if candidate.device == "cpu" else 64)
+    """The settings with which the speed is measured: one micro-batch for each update, as large as takes a second."""
+    length = candidate.lengths[phase]
+    flops = training_flops_per_sequence(candidate.model, length, predictions_of(length))
+    usual = 64 if candidate.device == "gpu" else 32 if 32 * flops < rules.FLOPS_OF_A_SECOND else 16
+    most = min(candidate.most_sequences[phase], usual)
     settings = _settings(candidate, phase, most * candidate.ranks, 0.0, Wishes())
     return {**settings, "batch_size": most, "optimizer": "Lamb"}
 

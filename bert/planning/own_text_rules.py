@@ -119,6 +119,7 @@ FRAMEWORK_BYTES = {"cpu": 0.6e9, "gpu": 2.0e9}
 ACTIVATION_COPIES = {"cpu": 2.1, "gpu": 1.1}
 USABLE_MEMORY = 0.85  # share of what is free
 MOST_RANKS_ON_CPU = 16
+FLOPS_OF_A_SECOND = 0.2e12  # of a core
 
 # Seconds beside the updates, for the estimates of the plan; the steps are set from the time that is really left.
 START_SECONDS = 12.0  # of the ranks of a phase: Paddle, the program, the first batch

@@ -7,7 +7,7 @@ import pytest
 from bert.config.architecture import BertConfig
 from bert.planning import own_text_rules as rules
 from bert.planning.estimates import training_flops_per_sequence
-from bert.planning.own_text import make_plan
+from bert.planning.own_text import make_plan, probe_settings
 from bert.planning.own_text_choices import as_table, choices, warnings
 from bert.planning.own_text_facts import MachineFacts, TextFacts, Weights, Wishes
 from bert.planning.own_text_model import candidates, predictions_of, rank_bytes, usable_bytes
@@ -216,3 +216,13 @@ def test_a_few_epochs_over_little_text_are_as_many_as_asked_for(epochs):
     """They may take less than a second."""
     plan = plan_of(text(0.3), LAPTOP, epochs=epochs)
     assert plan.epochs == pytest.approx(epochs, rel=0.1) and all(made.steps >= 1 for made in plan.phases.values())
+
+
+def test_the_speed_is_measured_with_micro_batches_of_the_training_unless_they_take_long():
+    found = {
+        candidate.name: probe_settings(candidate, 1)["batch_size"]
+        for machine in (SERVER, EIGHT_GPUS)
+        for candidate in candidates(text(2500), machine, Wishes())
+        if machine is SERVER or candidate.name == "base"
+    }
+    assert found == {"quickstart": 32, "mini": 32, "small": 16, "base": 64, "large": 16}
