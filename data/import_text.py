@@ -36,6 +36,7 @@ from data.text.lddl_writer import (
     check_language,
     fresh_folder,
     publish,
+    shuffle_documents,
     utf8,
 )
 from data.text.pieces import Piece, Reading
@@ -138,6 +139,8 @@ def _divided(
     for writer in writers.values():
         writer.close()
     (work / "all").rmdir()
+    for file in writers["train"].files:
+        shuffle_documents(work / "train" / f"{file.name}{PART_SUFFIX}")
     return {part: writer.files for part, writer in writers.items()}
 
 

@@ -6,6 +6,7 @@ leaves nothing that looks like a corpus.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -89,6 +90,21 @@ class SourceWriter:
         name = Path(self._file.name).name.removesuffix(PART_SUFFIX)
         self.files.append(WrittenFile(name, self._documents, self._bytes))
         self._file, self._documents, self._bytes = None, 0, 0
+
+
+def shuffle_documents(path: Path) -> None:
+    """Put a file's documents into the order of the hash of their text, so that neighbours have nothing in common.
+
+    A training reads shards that are cut from neighbouring documents one after the other. A file much larger than
+    MAX_FILE_BYTES, whose last document is so long, stays as it is.
+    """
+    if path.stat().st_size > 2 * MAX_FILE_BYTES:
+        return
+    lines = path.read_bytes().split(b"\n")[:-1]
+    lines.sort(key=lambda line: hashlib.sha256(line.partition(b" ")[2]).digest())
+    with open(path, "wb") as file:
+        file.writelines(line + b"\n" for line in lines)
+    sync(path)
 
 
 def publish(prepared: Path, final: Path) -> None:

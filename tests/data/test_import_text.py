@@ -478,6 +478,21 @@ def test_nearly_all_pairs_at_the_threshold_are_found(tmp_path, threshold):
     assert alike > 40 and found >= 0.95 * alike, (alike, found)
 
 
+def test_training_documents_are_in_an_order_of_their_own(tmp_path):
+    """Shards are cut from neighbouring documents, so neighbours should not be of one folder or one date."""
+    found = []
+    for name, step in (("a", 1), ("b", -1)):
+        folder = tmp_path / name
+        folder.mkdir()
+        for number, text in enumerate([f"Text {place} of them all." for place in range(200)][::step]):
+            (folder / f"{number:03}.txt").write_text(text)
+        run(tmp_path / f"out-{name}", "--input", folder, "--held-out-fraction", "0.1")
+        found.append(list(documents(tmp_path / f"out-{name}" / "train").values()))
+    assert found[0] == found[1] and len(found[0]) > 150
+    places = np.array([int(text.split()[1]) for text in found[0]])
+    assert abs(np.corrcoef(places, np.arange(len(places)))[0, 1]) < 0.2
+
+
 def test_the_held_out_part_has_its_own_folder(tmp_path):
     rng = random.Random(4)
     texts = [sentence(rng, 10) for _ in range(400)]
