@@ -132,7 +132,10 @@ def build(
             if max_megabytes is not None and sizes.total() >= max_megabytes * 1e6:
                 break
     if not lines:
-        raise ValueError(f"found no documentation below {', '.join(map(str, roots))}; pass --text FOLDER with your own")
+        raise ValueError(
+            f"found no documentation below {', '.join(map(str, roots))}; to train on your own text pass --text FOLDER "
+            "to scripts/run_pretraining.sh"
+        )
     report = {"documents": len(lines), "bytes": sizes.total(), "bytes by kind": dict(sizes), "counts": dict(counts)}
     write_atomically(output / "report.json", (json.dumps(report, indent=1) + "\n").encode())
     write_atomically(output / FILE_NAME, "".join(lines).encode())
