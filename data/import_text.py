@@ -11,6 +11,7 @@ killed run leaves no text: start it again.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterator
@@ -29,14 +30,15 @@ from data.text.held_out import PARTS, divide, plan_division
 from data.text.import_report import MAX_EXAMPLES, REPORT_NAME, print_report, report_of
 from data.text.inputs import FORMATS, Findings, Input, list_inputs, total_bytes
 from data.text.lddl_writer import (
+    MAX_FILE_BYTES,
     PART_SUFFIX,
+    ShuffledWriter,
     SourceWriter,
     WrittenFile,
     check_free,
     check_language,
     fresh_folder,
     publish,
-    shuffle_documents,
     utf8,
 )
 from data.text.pieces import Piece, Reading
@@ -132,16 +134,15 @@ def _divided(
     """Divide the files of work/all between work/train and work/held_out."""
     paths = [work / "all" / f"{file.name}{PART_SUFFIX}" for file in files]
     total = findings.counts["bytes of text"]
-    writers = {part: SourceWriter(work / part) for part in PARTS}
+    num_files = math.ceil(total * (1 - settings.held_out_fraction) / MAX_FILE_BYTES)
+    train, held_out = ShuffledWriter(work / "train", max(1, num_files)), SourceWriter(work / "held_out")
     with progress("held-out part", 2 * total) as meter:
         division = plan_division(paths, total, settings.held_out_fraction, meter.update)
-        divide(paths, division, writers, meter.update)
-    for writer in writers.values():
-        writer.close()
+        divide(paths, division, dict(zip(PARTS, (train, held_out), strict=True)), meter.update)
+    train.close()
+    held_out.close()
     (work / "all").rmdir()
-    for file in writers["train"].files:
-        shuffle_documents(work / "train" / f"{file.name}{PART_SUFFIX}")
-    return {part: writer.files for part, writer in writers.items()}
+    return dict(zip(PARTS, (train.files, held_out.files), strict=True))
 
 
 def _begun_report(output: Path, settings: ImportSettings, inputs: list[Input]) -> dict | None:

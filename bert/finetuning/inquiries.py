@@ -1,9 +1,8 @@
 """What the fine-tuning commands answer instead of running: `--plan`, and `--dry-run` with the data and this machine."""
 
 import importlib
-import os
 import re
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,36 +11,18 @@ from bert.config.entry_point import Inquiry
 from bert.config.training_settings import derive
 from bert.finetuning.config import FineTuningConfig, with_global_batch, with_steps
 from bert.finetuning.loader import FeatureTable
-from bert.planning.estimates import checkpoint_bytes, memory_per_rank
+from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
+from bert.planning.estimates import checkpoint_bytes
 from bert.planning.flags import PlanRequest, add_plan_flags, planned, take_plan_request
 from bert.planning.hardware import Hardware, load_parts
 from bert.planning.planner import UpdateTime, update_time
 from bert.reporting.logs import duration
-from bert.reporting.progress import megabytes
 from bert.runtime.topology import nvidia_smi
-
-WORLD_SIZE = "PADDLE_TRAINERS_NUM"  # environment variable of Paddle's launcher
-
-
-def add_flag(group: Any) -> None:
-    group.add_argument("--dry-run", action="store_true", help="print the plan (data, updates, time, memory) and stop")
-
-
-def take_flag(flags: MutableMapping[str, Any]) -> bool | None:
-    return flags.pop("dry_run", None)
-
-
-def answer(configs: Sequence[FineTuningConfig], _: bool) -> str:
-    """The plan of a run on the ranks that the environment describes."""
-    return "\n\n".join(dry_run_report(config, int(os.environ.get(WORLD_SIZE, "1"))) for config in configs)
 
 
 def answer_plan(configs: Sequence[FineTuningConfig], request: PlanRequest) -> str:
     """The planner's answer; the global batch is divided over the devices as the launcher does it."""
     return planned([with_global_batch(config, request.hardware.world_size()) for config in configs], request)
-
-
-INQUIRIES = (Inquiry(add_plan_flags, take_plan_request, answer_plan), Inquiry(add_flag, take_flag, answer))
 
 
 def dry_run_report(config: FineTuningConfig, world_size: int) -> str:
@@ -67,42 +48,31 @@ def dry_run_report(config: FineTuningConfig, world_size: int) -> str:
     if config.run.do_train:
         rows |= _training_rows(config, world_size, found.train if found else None, found.evaluation if found else ())
     rows["output"] = f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs, predictions)"
-    return "\n".join(f"{name:<11}{text}" for name, text in rows.items() if text)
+    return report_text(rows)
+
+
+DRY_RUN = dry_run_inquiry(dry_run_report)
+INQUIRIES = (Inquiry(add_plan_flags, take_plan_request, answer_plan), DRY_RUN)
 
 
 def _training_rows(
     config: FineTuningConfig, world_size: int, train: FeatureTable | None, evaluation: Sequence[Any]
 ) -> dict[str, str]:
-    run, optimizer = config.run, config.optimizer
-    micro_steps = config.batch.gradient_accumulation_steps(world_size)
-    rows = {
-        "batch": f"{config.batch.batch_size} x {micro_steps} micro-steps x {world_size} ranks = "
-        f"{config.batch.resolved_global_batch_size(world_size):,} sequences an update",
-        "optimizer": f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {optimizer.warmup_proportion:.0%} "
-        f"of the updates, then decay of power {optimizer.lr_decay_power:g}",
-        "precision": f"mixed {config.precision.amp_dtype}" if config.precision.amp else "float32",
-    }
+    steps: dict[str, str] = {}
     if train is not None:
         config = with_steps(config, len(train), world_size)
         epochs = config.run.max_steps * config.batch.resolved_global_batch_size(world_size) / len(train)
-        rows["steps"] = f"{config.run.max_steps:,} updates, {epochs:.3g} epochs"
-        rows["time"] = _time(config, world_size, train, sum(len(part.table) for part in evaluation))
-    elif config.run.max_steps > 0:
-        rows["steps"] = f"{run.max_steps:,} updates"
+        steps["steps"] = f"{config.run.max_steps:,} updates, {epochs:.3g} epochs"
+        steps["time"] = _time(config, world_size, train, sum(len(part.table) for part in evaluation))
     else:
-        rows["steps"] = f"{run.epochs:g} epochs"
-    memory, checkpoint = memory_per_rank(config, world_size), checkpoint_bytes(config.model)
-    rows["memory"] = (
-        f"about {megabytes(memory.total())} a rank: parameters {megabytes(memory.parameters)}, gradients "
-        f"{megabytes(memory.gradients)}, optimizer {megabytes(memory.optimizer)}, activations "
-        f"{megabytes(memory.activations)}"
-    )
-    rows["disk"] = (
-        f"{megabytes(checkpoint)} a checkpoint every {run.num_steps_per_checkpoint} updates, {run.keep_checkpoints} "
-        f"kept{' and the best weights' if run.keep_best else ''}: "
-        f"{megabytes(checkpoint * (run.keep_checkpoints + 1) + checkpoint // 3)} at most"
-    )
-    return rows
+        known = config.run.max_steps > 0
+        steps["steps"] = f"{config.run.max_steps:,} updates" if known else f"{config.run.epochs:g} epochs"
+    best = "the best weights" if config.run.keep_best else ""
+    return {
+        **update_rows(config, world_size),
+        **steps,
+        **size_rows(config, world_size, best, checkpoint_bytes(config.model) // 3),
+    }
 
 
 def _time(config: FineTuningConfig, world_size: int, train: FeatureTable, num_evaluated: int) -> str:

@@ -12,12 +12,12 @@ from bert import REPOSITORY
 from bert.config.command_line import EntryPoint, dump_yaml, settings_or_answers, usage_errors
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
-from bert.finetuning.inquiries import WORLD_SIZE
 from bert.interpreter import repository_environment, runnable
 from bert.launching.arguments import LauncherParser, notices_aside
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks, num_gpus, read_ranks
 from bert.launching.start_training import launch
+from bert.planning.dry_run import WORLD_SIZE
 from bert.reporting.curves import curves_command
 from bert.reporting.figures import metric_form
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from data.text.lddl_writer import SourceWriter
+from data.text.lddl_writer import ShuffledWriter, SourceWriter
 from data.text.sentence_starts import last_sentence_start, last_start
 
 PARTS = ("train", "held_out")
@@ -29,6 +29,8 @@ _WINDOW_BYTES = 16 << 10  # in which a sentence's start is searched
 _TOLERANCE = 0.05  # of the held-out bytes; a unit that misses them by less is not cut
 _KEY_BITS = 20
 _READ_BYTES = 1 << 20
+
+Writers = Mapping[str, SourceWriter | ShuffledWriter]  # by part
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def plan_division(
 
 
 def divide(
-    files: Sequence[Path], division: Division, writers: dict[str, SourceWriter], advance: Callable[[int], object]
+    files: Sequence[Path], division: Division, writers: Writers, advance: Callable[[int], object]
 ) -> dict[str, int]:
     """Write each piece to the writer of its part, deleting the files that are done; returns the bytes of each part.
 
@@ -108,7 +110,7 @@ def divide(
 class _Pieces:
     """Writes a document's neighbouring pieces of one part as one document: id, id#2, id#3 ..."""
 
-    def __init__(self, writers: dict[str, SourceWriter]) -> None:
+    def __init__(self, writers: Writers) -> None:
         self._writers = writers
         self._part: str | None = None
         self._id, self._number = b"", 0

@@ -18,6 +18,7 @@ from bert.files import sync
 
 MAX_FILE_BYTES = 64 << 20
 PART_SUFFIX = ".part"
+_MOST_HELD, _LEAST_HELD = 32 << 20, 4 << 10  # bytes of all files and of one that ShuffledWriter has not written yet
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
 
 
@@ -92,18 +93,62 @@ class SourceWriter:
         self._file, self._documents, self._bytes = None, 0, 0
 
 
-def shuffle_documents(path: Path) -> None:
-    """Put a file's documents into the order of the hash of their text, so that neighbours have nothing in common.
+class ShuffledWriter:
+    """Writes documents in an order that has nothing to do with the one they come in: that of a hash of their text.
 
-    A training reads shards that are cut from neighbouring documents one after the other. A file much larger than
-    MAX_FILE_BYTES, whose last document is so long, stays as it is.
+    A training reads shards that are cut from neighbouring documents one after the other. So the hash of how a document
+    begins chooses one of `num_files` files, and each file is then put into the order of the hashes of its texts; one
+    much larger than MAX_FILE_BYTES, which holds a document that is, keeps its order.
     """
-    if path.stat().st_size > 2 * MAX_FILE_BYTES:
-        return
-    lines = path.read_bytes().split(b"\n")[:-1]
-    lines.sort(key=lambda line: hashlib.sha256(line.partition(b" ")[2]).digest())
-    with open(path, "wb") as file:
-        file.writelines(line + b"\n" for line in lines)
+
+    def __init__(self, folder: Path, num_files: int) -> None:
+        self._folder = folder
+        self._held = [bytearray() for _ in range(num_files)]
+        self._most_held = max(_LEAST_HELD, _MOST_HELD // num_files)
+        self._documents = [0] * num_files
+        self._id, self._number = b"", 0
+        self.files: list[WrittenFile] = []
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, line: bytes, is_start: bool = True, is_end: bool = True) -> None:
+        """Write a document in parts, the first of which is its id, the second how it begins."""
+        if is_start:
+            self._id = line
+            return
+        if self._id:
+            self._number = int.from_bytes(hashlib.sha256(line).digest()[-8:], "big") % len(self._held)
+            self._documents[self._number] += 1
+        held = self._held[self._number]
+        held += self._id + line
+        self._id = b""
+        if len(held) >= self._most_held:
+            self._append(self._number)
+
+    def close(self) -> None:
+        """Finish and sort all files; those without a document are left out."""
+        for number, documents in enumerate(self._documents):
+            if documents:
+                self._append(number)
+                path, name = self._path(number), f"{len(self.files)}.txt"
+                _sort_documents(path)
+                path.rename(self._folder / f"{name}{PART_SUFFIX}")
+                self.files.append(WrittenFile(name, documents, (self._folder / f"{name}{PART_SUFFIX}").stat().st_size))
+
+    def _append(self, number: int) -> None:
+        with open(self._path(number), "ab") as file:  # closed again: there may be more files than can be open at once
+            file.write(self._held[number])
+        self._held[number].clear()
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.unsorted"
+
+
+def _sort_documents(path: Path) -> None:
+    if path.stat().st_size <= 2 * MAX_FILE_BYTES:
+        lines = path.read_bytes().split(b"\n")[:-1]
+        lines.sort(key=lambda line: hashlib.sha256(line.partition(b" ")[2]).digest())
+        with open(path, "wb") as file:
+            file.writelines(line + b"\n" for line in lines)
     sync(path)
 
 

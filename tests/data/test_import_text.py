@@ -493,6 +493,30 @@ def test_training_documents_are_in_an_order_of_their_own(tmp_path):
     assert abs(np.corrcoef(places, np.arange(len(places)))[0, 1]) < 0.2
 
 
+def test_training_documents_of_all_files_are_mixed(tmp_path, monkeypatch):
+    """Text of more than one file: each file has documents of all folders, each document once and whole."""
+    texts = [f"Text {place} of them all. " + "It goes on for a while. " * (place % 40) for place in range(600)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    found = []
+    for held in (32 << 20, 100):  # bytes; as few as these are written many times
+        monkeypatch.setattr(import_text, "MAX_FILE_BYTES", 50_000)
+        monkeypatch.setattr(source_files, "_LEAST_HELD", held)
+        monkeypatch.setattr(source_files, "_MOST_HELD", held)
+        output = tmp_path / f"out-{held}"
+        report = run(output, "--input", tmp_path / "in.jsonl", "--held-out-fraction", "0.05")
+        folder = output / "train/source/en"
+        written = {path.name: path.read_text().splitlines() for path in folder.iterdir()}
+        assert report["parts"]["train"]["files"] == len(written)
+        assert report["parts"]["train"]["bytes"] == sum(path.stat().st_size for path in folder.iterdir())
+        found.append(written)
+        for some in written.values():
+            places = [int(line.split()[2]) for line in some]
+            assert len(places) > 20 and min(places) < 200 and max(places) > 400
+    assert found[0] == found[1] and len(found[0]) >= 5
+    everything = {**documents(output / "train"), **documents(output / "held_out")}
+    assert sorted(" ".join(everything.values()).split()) == sorted(" ".join(texts).split())
+
+
 def test_the_held_out_part_has_its_own_folder(tmp_path):
     rng = random.Random(4)
     texts = [sentence(rng, 10) for _ in range(400)]

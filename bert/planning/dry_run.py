@@ -1,0 +1,73 @@
+"""`--dry-run` of every entry point: the plan of a run from its settings."""
+
+import os
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any, TypeVar
+
+from bert.config.entry_point import Inquiry
+from bert.config.training_settings import PrecisionSettings, TrainingConfig
+from bert.planning.estimates import checkpoint_bytes, memory_per_rank
+from bert.reporting.progress import megabytes
+
+WORLD_SIZE = "PADDLE_TRAINERS_NUM"  # environment variable of Paddle's launcher
+
+Config = TypeVar("Config", bound=TrainingConfig)
+
+
+def dry_run_inquiry(report: Callable[[Config, int], str]) -> Inquiry:
+    """The flag --dry-run; `report` gets each configuration and the number of ranks that the environment tells."""
+
+    def answer(configs: Sequence[Config], _: bool) -> str:
+        return "\n\n".join(report(config, int(os.environ.get(WORLD_SIZE, "1"))) for config in configs)
+
+    return Inquiry(_add_flag, _take_flag, answer)
+
+
+def _add_flag(group: Any) -> None:
+    group.add_argument("--dry-run", action="store_true", help="print the plan (data, updates, memory, disk) and stop")
+
+
+def _take_flag(flags: MutableMapping[str, Any]) -> bool | None:
+    return flags.pop("dry_run", None)
+
+
+def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
+    """What an update does: its batch, optimizer and precision."""
+    optimizer, micro_steps = config.optimizer, config.batch.gradient_accumulation_steps(world_size)
+    known = config.run.max_steps > 0
+    warmup = f"{config.warmup_steps():,} steps" if known else f"{optimizer.warmup_proportion:.1%} of the steps"
+    return {
+        "batch": f"{config.batch.batch_size} x {micro_steps} micro-steps x {world_size} ranks = "
+        f"{config.batch.resolved_global_batch_size(world_size):,} sequences an update",
+        "optimizer": f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {warmup} of warm-up, "
+        f"then decay of power {optimizer.lr_decay_power:g}",
+        "precision": _precision(config.precision),
+    }
+
+
+def size_rows(config: TrainingConfig, world_size: int, best: str, best_bytes: int) -> dict[str, str]:
+    """Memory of a rank, and what checkpoints take; `best` says what else is kept ("" for nothing) in `best_bytes`."""
+    memory, checkpoint = memory_per_rank(config, world_size), checkpoint_bytes(config.model)
+    most = checkpoint * (config.run.keep_checkpoints + 1) + (best_bytes if best else 0)
+    return {
+        "memory": f"about {megabytes(memory.total())} a rank: parameters {megabytes(memory.parameters)}, gradients "
+        f"{megabytes(memory.gradients)}, optimizer {megabytes(memory.optimizer)}, activations "
+        f"{megabytes(memory.activations)}",
+        "disk": f"{megabytes(checkpoint)} a checkpoint every {config.run.num_steps_per_checkpoint} updates, "
+        f"{config.run.keep_checkpoints} kept{best and ' and ' + best}: {megabytes(most)} at most",
+    }
+
+
+def report_text(rows: Mapping[str, str]) -> str:
+    """The rows as text; empty ones are left out."""
+    return "\n".join(f"{name:<11}{text}" for name, text in rows.items() if text)
+
+
+def _precision(precision: PrecisionSettings) -> str:
+    if not precision.amp:
+        return "float32 with TF32 matrix products" if precision.tf32 else "float32"
+    level = "O2" if precision.use_pure_fp16 else "O1"
+    if precision.amp_dtype == "bfloat16":
+        return f"mixed bfloat16 ({level})"
+    kind = "dynamic" if precision.use_dynamic_loss_scaling else "constant"
+    return f"mixed float16 ({level}), {kind} loss scale from {precision.scale_loss:,.0f}"
