@@ -83,21 +83,26 @@ def checksum_of_file(path: str | Path) -> str:
         return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
-def lock(file: BinaryIO | TextIO | int, wait_seconds: float = 0.0) -> None:
+def lock(file: BinaryIO | TextIO | int, wait_seconds: float = 0.0) -> bool:
     """Take the exclusive lock of an open file or folder; the kernel releases it when the file is closed or the process
     and its children have ended, however they end.
 
+    Returns:
+        False if the file system has no locks, as Lustre without `flock`, or none for folders, as NFS.
+
     Raises:
         BlockingIOError: another process still holds the lock after `wait_seconds` (math.inf: wait without a limit).
-        OSError: the file system has no locks.
     """
     deadline = time.monotonic() + wait_seconds
     while True:
         try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise
+        except OSError:
+            return False
         time.sleep(0.1)
 
 
@@ -121,8 +126,6 @@ def only_writer(folder: Path) -> Iterator[None]:
             raise ValueError(
                 f"{shown(folder)}: another run is writing to it; wait until it ends, or give this one another folder"
             ) from error
-        except OSError:
-            pass
         yield
     finally:
         with suppress(OSError):

@@ -78,14 +78,14 @@ while (($#)); do
 done
 
 [[ -n "${BERT_PREP_WORKING_DIR:-}" ]] || stop "BERT_PREP_WORKING_DIR is not set; name the folder for the data"
-mkdir -p -- "${BERT_PREP_WORKING_DIR}"
-work="$(realpath -- "${BERT_PREP_WORKING_DIR}")"
+${dry_run} || mkdir -p -- "${BERT_PREP_WORKING_DIR}"
+work="$(realpath --canonicalize-missing -- "${BERT_PREP_WORKING_DIR}")"
 wikipedia="${work}/wikipedia" books="${work}/books"
 [[ -n "${vocab_file}" ]] || vocab_file="${work}/vocab/${vocabulary}-vocab.txt"
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/setup.sh"
-find_python requirements-base.txt
+${dry_run} || find_python requirements-base.txt
 cd "${REPOSITORY}"
 
 wanted() {
@@ -101,9 +101,13 @@ run() {
   ${dry_run} || "${PYTHON}" -m "$@"
 }
 
+# The code of the language of a Wikipedia, whose sentences are English in simple, Chinese in zh_classical.
+sentences="${language%%[-_]*}"
+[[ "${language}" != simple ]] || sentences=en
+
 preprocess() { # SINK LENGTH MAX_PREDICTIONS [MORE FLAGS]
   local sink="$1" length="$2" predictions="$3"
-  local flags=(--sink "${sink}" --vocab-file "${vocab_file}" --target-seq-length "${length}" --language "${language}"
+  local flags=(--sink "${sink}" --vocab-file "${vocab_file}" --target-seq-length "${length}" --language "${sentences}"
     --num-shards "${num_shards}" --sample-ratio "${sample_ratio}" --duplicate-factor "${duplicate_factor}"
     --seed "${seed}" --local-n-workers "${num_workers}" --masking "${masking}" --wikipedia "${wikipedia}/source")
   [[ "${masking}" != static ]] || flags+=(--max-predictions-per-seq "${predictions}")

@@ -29,7 +29,7 @@ from bert.samples.manifest import (
     shard_totals,
     write_manifest,
 )
-from bert.tokenization.vocabulary import Vocabulary, have_capitals
+from bert.tokenization.vocabulary import Vocabulary, is_cased
 from data.preprocessing.borrowed_documents import write_sources
 from data.preprocessing.pairs import PairSettings
 from data.preprocessing.pipeline import (
@@ -192,7 +192,7 @@ def _parser() -> HelpParser:
     parser.add_argument(
         "--lowercase",
         action=argparse.BooleanOptionalAction,
-        help="lower-case the text (default: unless the vocabulary has capitals)",
+        help="lower-case the text (default: unless the vocabulary has capitals or accents)",
     )
     parser.add_argument("--language", default="en", help="of the sentence splitter")
     parser.add_argument("--target-seq-length", type=int, default=128)
@@ -263,7 +263,7 @@ def job_of(arguments: argparse.Namespace) -> Job:
     if short_seq_prob is None:
         short_seq_prob = 0.0 if arguments.objective == "mlm" else 0.1
     vocabulary = Vocabulary.from_file(arguments.vocab_file)
-    lowercase = arguments.lowercase if arguments.lowercase is not None else not have_capitals(vocabulary.tokens)
+    lowercase = arguments.lowercase if arguments.lowercase is not None else not is_cased(vocabulary.tokens)
     pairs = PairSettings(arguments.target_seq_length, short_seq_prob, arguments.duplicate_factor, arguments.seed)
     settings = SampleSettings(
         pairs,

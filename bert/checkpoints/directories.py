@@ -308,7 +308,8 @@ def run_lock(parent: Path) -> Iterator[None]:
     parent.mkdir(parents=True, exist_ok=True)
     with open(parent / _LOCK, "a+") as file:
         try:
-            lock(file)
+            if not lock(file):
+                logger.warning(f"{parent}: its file system has no locks, so a second run on it would not be noticed")
         except BlockingIOError:
             file.seek(0)
             raise CheckpointError(

@@ -10,7 +10,7 @@ from tokenizers.processors import BertProcessing
 from bert.conversion.model_usage import stated_lower_case
 from bert.conversion.raw_tensors import ConversionError, regular_file, write_json
 from bert.tokenization.fast_tokenizer import reference_tokenizer
-from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, have_capitals
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, is_cased
 
 _LARGEST_TOKENIZER = 256 << 20
 
@@ -48,10 +48,10 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
     if lowercase is None:
         lowercase = stated_lower_case(folder)
     if lowercase is None:
-        lowercase = not have_capitals(vocabulary.tokens)
-        kind = "has no" if lowercase else "has"
+        lowercase = not is_cased(vocabulary.tokens)
+        kind = "lower-case" if lowercase else "cased"
         notes.append(
-            f"do_lower_case={str(lowercase).lower()}: inferred, because the vocabulary {kind} capitals; "
+            f"do_lower_case={str(lowercase).lower()}: inferred, because the vocabulary looks {kind}; "
             "override it with --do-lower-case or --no-do-lower-case"
         )
     return Tokens(vocabulary, lowercase)

@@ -16,7 +16,6 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
 
 from bert import REPOSITORY
 from bert.doctor import requirements as environment
@@ -229,7 +228,7 @@ def _output(folder: Path) -> dict:
             with open(path, "w") as file:
                 file.write("x")
                 os.fsync(file.fileno())
-                locks = _locks(file)
+                locks = lock(file)
             path.rename(Path(inside) / "renamed")
     except OSError as error:
         problem = str(error)
@@ -242,14 +241,6 @@ def _output(folder: Path) -> dict:
         "output_file_system": _file_system(existing),
         "output_locks": locks,
     }
-
-
-def _locks(file: TextIO) -> bool:
-    try:
-        lock(file)
-    except OSError:
-        return False
-    return True
 
 
 def _file_system(folder: Path) -> str:

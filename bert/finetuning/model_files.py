@@ -13,7 +13,7 @@ from bert.conversion.locating import VOCABULARY_FILE
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
 from bert.conversion.model_usage import stated_lower_case
 from bert.conversion.raw_tensors import ConversionError
-from bert.tokenization.vocabulary import Vocabulary, have_capitals, vocabulary_content
+from bert.tokenization.vocabulary import Vocabulary, is_cased, vocabulary_content
 
 logger = logging.getLogger(__name__)
 
@@ -90,9 +90,9 @@ def _name_of(folder: Path) -> str:
 
 
 def _lower_case(folder: Path, vocab_file: Path) -> dict[str, Any]:
-    """do_lower_case as the files beside the weights state it; without them, False if the vocabulary has capitals."""
+    """do_lower_case as the files beside the weights state it; without them, False if the vocabulary is cased."""
     value = stated_lower_case(folder)
-    if value is None and have_capitals(_lines(vocab_file)):
+    if value is None and is_cased(_lines(vocab_file)):
         value = False
     return {} if value is None else {"do_lower_case": value}
 

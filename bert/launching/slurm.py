@@ -166,6 +166,8 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         if plan.show_config or plan.dry_run or plan.planning is not None:
             return 0  # the next step answers
         when = one_of("PREPROCESS", environment.get("PREPROCESS") or "auto", ("auto", "only", "never"))
+        if when != "only":
+            _check_gpus(plan)
         note_progress(plan, environment)
     if when == "never":
         return 0
@@ -174,6 +176,14 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         if not is_done(config) and (code := prepare_data(plan, config, runner, only_this_node=True)):
             return INTERRUPTED if runner.stop_requested else code
     return 0
+
+
+def _check_gpus(plan: LaunchPlan) -> None:
+    """ValueError if this node has too few GPUs, before shards are made and not after."""
+    try:
+        plan.ranks.devices(plan.device())
+    except ValueError as error:
+        raise ValueError(f"{error}; where Slurm manages GPUs, ask for them: sbatch --gpus-per-node 8 ...") from None
 
 
 def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:
@@ -189,8 +199,8 @@ def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:
     if idle >= MAX_RUNS_WITHOUT_PROGRESS:
         record_file.unlink()
         raise ValueError(
-            f"{idle} runs of job {job} in a row saved no checkpoint; raise --time, or lower SAVE_STEPS or "
-            "the lead of --signal, and submit again"
+            f"{idle} runs of job {job} in a row saved no checkpoint and made no shards; raise --time, or lower "
+            "SAVE_STEPS or the lead of --signal, and submit again"
         )
     record_file.parent.mkdir(parents=True, exist_ok=True)
     record_file.write_text(json.dumps({"state": state, "runs_without_progress": idle}) + "\n", encoding="utf-8")
@@ -200,13 +210,9 @@ def _state(plan: LaunchPlan) -> list[list[str]]:
     """The checkpoints of each phase and the number of its shard files, which change if a run makes progress."""
     folders = []
     for config in plan.phases:
-        num_parts = sum(
-            1
-            for folder in (config.data.input_dir, config.data.input_dir / UNFINISHED_NAME)
-            if folder.is_dir()
-            for _ in folder.iterdir()
-        )
-        folders.append([*map(str, list_steps(config.checkpoint_dir())), f"{num_parts} files of shards"])
+        shards = config.data.input_dir
+        made = [*shards.glob("*"), *(shards / UNFINISHED_NAME).rglob("*")]
+        folders.append([*map(str, list_steps(config.checkpoint_dir())), f"{len(made)} files of shards"])
     return folders
 
 

@@ -78,14 +78,14 @@ def layer_parameters(model: BertConfig) -> int:
 def vocabulary_size(text: TextFacts, rule: rules.ModelRule, wishes: Wishes) -> int:
     """Tokens of the vocabulary: those of the file or flag that was given, otherwise by the words of the text.
 
-    Every character is a token at the beginning and inside of words, so a script of many characters needs more.
+    Characters are tokens, at the beginning of words and inside of them; Chinese ones are words, and thousands.
     """
     if wishes.vocab_tokens or wishes.setting(1, "vocab_size"):
         return wishes.vocab_tokens or wishes.setting(1, "vocab_size")
     by_words = [tokens for least, tokens in rules.VOCABULARY_BY_WORDS if text.learnable_words() >= least][-1]
-    characters = 2 * min(text.distinct_characters, 1000)  # more are [UNK]; data.train_vocabulary
+    least = max(4 * min(text.distinct_characters, 1000), 0 if text.has_spaces() else 1.3 * text.distinct_characters)
     sizes = [tokens for _, tokens in rules.VOCABULARY_BY_WORDS]
-    for_characters = next((size for size in sizes if size >= 2 * characters), sizes[-1])
+    for_characters = next((size for size in sizes if size >= least), sizes[-1])
     return max(min(by_words, rule.most_tokens), for_characters)
 
 

@@ -185,7 +185,17 @@ def _check_token(token: str, line: int, source: str) -> None:
         )
 
 
-def have_capitals(tokens: Iterable[str]) -> bool:
-    """Whether a word of a vocabulary has an ASCII capital: its text is not lower-cased, if nothing states it."""
-    words = (token for token in tokens if token not in SPECIAL_TOKENS and not token.startswith("["))
-    return any("A" <= letter <= "Z" for token in words for letter in token)
+def is_cased(tokens: Iterable[str]) -> bool:
+    """Whether a vocabulary is of text that was not lower-cased, as far as its words tell.
+
+    Some word has an ASCII capital; or lower-casing, which also strips accents and takes Korean syllables apart, would
+    change one word in a thousand: then they would never be found.
+    """
+    from tokenizers.normalizers import BertNormalizer
+
+    words = [token for token in tokens if token not in SPECIAL_TOKENS and not token.startswith("[")]
+    if any("A" <= letter <= "Z" for token in words for letter in token):
+        return True
+    lower = BertNormalizer(lowercase=True, clean_text=False, handle_chinese_chars=False)
+    never_found = sum(lower.normalize_str(token) != token for token in words if not token.isascii())
+    return never_found > len(words) / 1000

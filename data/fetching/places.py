@@ -65,14 +65,13 @@ def _locked(lock_file: Path, what: str) -> TextIO:
         except FileNotFoundError:  # another process has just removed the folder
             continue
         try:
-            lock(file)
+            if not lock(file):
+                return file
         except BlockingIOError:
             if not told:
                 print(f"waiting for another process that is fetching {what} to {lock_file.parent}", file=sys.stderr)
                 told = True
             lock(file, math.inf)
-        except OSError:
-            return file
         with suppress(FileNotFoundError):
             if os.path.samestat(os.stat(lock_file), os.fstat(file.fileno())):
                 return file

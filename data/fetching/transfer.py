@@ -120,7 +120,7 @@ class Partial:
         self.file: BinaryIO = open(self.path, "a+b")
         try:
             lock(self.file)
-        except OSError as error:
+        except BlockingIOError as error:
             self.file.close()
             raise DownloadError(f"{self.path}: another process is downloading this file; wait for it") from error
         return self

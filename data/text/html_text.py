@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 
 _DROPPED = frozenset("head script style noscript template svg nav select button".split())
+_OF_HEAD = frozenset("html head title base link meta script style noscript template".split())
+_CONTENT = frozenset("main article h1".split())  # what ends navigation whose end tag is missing
 _INLINE = frozenset("a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup".split())
 
 
@@ -31,9 +33,9 @@ class _Parser(HTMLParser):
         return text
 
     def handle_starttag(self, tag: str, _: object) -> None:
-        if tag == "body":  # </head> may be omitted
+        if self._dropped and self._ends(tag):
             self._dropped.clear()
-        elif tag in _DROPPED:
+        if tag in _DROPPED:
             self._dropped.append(tag)
         self._break(tag)
 
@@ -49,6 +51,12 @@ class _Parser(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self._dropped:
             self._text.append(data)
+
+    def _ends(self, tag: str) -> bool:
+        """Whether an element begins that the open ones cannot hold: an end tag is missing, or was omitted."""
+        in_head = self._dropped[-1] == "head" and tag not in _OF_HEAD
+        in_navigation = self._dropped[0] in ("nav", "select", "button") and tag in _CONTENT
+        return tag == "body" or in_head or in_navigation
 
     def _break(self, tag: str) -> None:
         if tag not in _INLINE:

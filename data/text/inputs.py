@@ -172,8 +172,8 @@ def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
         return "is a build file by its name; if it is text, name it *.txt"
     else:
         found = "txt"
-    if found == "parquet":
-        compression = ""  # parquet is compressed internally
+    if found == "parquet" and compression:
+        return "is compressed parquet; unpack it"
     for ending in (compression, bare.suffix if suffix in _FORMAT_OF else ""):
         name = name[: len(name) - len(ending)]
     return Input(path, shown(name), found, compression, named)

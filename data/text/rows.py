@@ -89,27 +89,67 @@ def table_pieces(source: Input, chunks: Iterator[str], reading: Reading, finding
     Raises:
         NoTextFieldError: there is no such column.
     """
-    rows = ((line or "") + "\n" for line in whole_lines(chunks))
-    head = next(rows, "")
-    delimiter, columns = _header(head, source.kind, reading)
+    lines = _Lines((line or "") + "\n" for line in whole_lines(chunks))
+    delimiter, columns = _header(next(lines, ""), source.kind, reading)
     text, given_id = columns.index(reading.text_field), columns.index(reading.id_field) if reading.id_field else None
-    csv.field_size_limit(MAX_ROW_CHARACTERS)
-    reader = csv.reader(rows, delimiter=delimiter)
-    number = 0
-    while True:
-        number += 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            findings.bad_row(source.path, number, f"is not a row of {source.kind} ({error})")
-            continue
+    for number, row in enumerate(_table_rows(lines, delimiter, len(columns), findings), start=1):
+        if any(row[len(columns) :]):
+            if text != len(columns) - 1:
+                found = f"has {len(row)} fields, the first row {len(columns)}; quote a text with {delimiter!r} in it"
+                findings.bad_row(source.path, number, found)
+                continue
+            row[text:] = [delimiter.join(row[text:])]
+            findings.counts["rows whose unquoted text has the delimiter"] += 1
         if not row:
             continue
         value = row[text] if text < len(row) else None
         identifier = row[given_id] if given_id is not None and given_id < len(row) else None
         yield from _row_pieces(source, number, value, identifier, reading, findings)
+
+
+class _Lines:
+    """The lines of a table, of which some can be given back."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+        self._given_back: list[str] = []  # the next one last
+        self.taken: list[str] = []
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        self.taken.append(self._given_back.pop() if self._given_back else next(self._lines))
+        return self.taken[-1]
+
+    def take_back(self) -> str:
+        """Give back all lines that were taken but the first -> the first."""
+        first, *rest = self.taken
+        self._given_back += reversed(rest)
+        return first
+
+
+def _table_rows(lines: _Lines, delimiter: str, num_columns: int, findings: Findings) -> Iterator[list[str]]:
+    """The rows; a quotation mark that stands at the beginning of a field and quotes nothing is a part of the text.
+
+    It seems to quote the lines up to the next mark. So a row is read as it stands if that mark does not end a field,
+    or if a row of several lines has another number of fields than the first.
+    """
+    csv.field_size_limit(MAX_ROW_CHARACTERS)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        lines.taken.clear()
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            row = []
+        misread = len(row) < num_columns or any(row[num_columns:])
+        if (not row and lines.taken != ["\n"]) or (len(lines.taken) > 1 and misread):
+            row = lines.take_back().rstrip("\n").split(delimiter)
+            findings.counts["rows with a quotation mark that quotes nothing"] += 1
+        yield row
 
 
 def _header(line: str, kind: str, reading: Reading) -> tuple[str, list[str]]:

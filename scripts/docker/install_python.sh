@@ -26,6 +26,7 @@ supported_python() {
   return 1
 }
 
+apt-get update
 packages=(ca-certificates)
 python="$(supported_python)" || python=""
 if [[ -z "${python}" ]]; then
@@ -33,14 +34,19 @@ if [[ -z "${python}" ]]; then
     echo "error: this image's $(python3 --version) must be 3.11 or 3.12; take a newer image, or PADDLE=gpu" >&2
     exit 2
   fi
-  packages+=(python3.11 python3.11-venv)
-  python=python3.11
+  for python in python3.11 python3.12 ""; do # Ubuntu 24.04 has 3.12, Debian 12 has 3.11
+    if [[ -n "${python}" && -n "$(apt-cache show "${python}" 2>/dev/null)" ]]; then break; fi
+  done
+  if [[ -z "${python}" ]]; then
+    echo "error: this image offers neither python3.11 nor python3.12; name another one with BERT_BASE" >&2
+    exit 2
+  fi
+  packages+=("${python}" "${python}-venv")
 elif ! "${python}" -c 'import ensurepip' 2>/dev/null; then
   packages+=("$("${python}" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')")
 fi
 if [[ "${paddle}" == c* ]]; then packages+=(libgomp1); fi # Paddle's wheel needs it
 
-apt-get update
 apt-get install --yes --no-install-recommends "${packages[@]}"
 rm -rf /var/lib/apt/lists/*
 

@@ -1,5 +1,7 @@
 """A checkpoint directory is whole or absent, whatever happens while it is written; damage is never read as data."""
 
+import errno
+import fcntl
 import json
 import os
 import random
@@ -27,6 +29,9 @@ from bert.checkpoints.directories import (
     verify,
     write_checkpoint,
 )
+from bert.files import only_writer
+from data.fetching.places import one_at_a_time
+from data.fetching.transfer import Partial
 
 CONTENTS = {"bert.safetensors": bytes(range(256)) * 4, "bert_progress.json": b'{"step": 5}', "vocab.txt": b"[PAD]\n"}
 
@@ -426,6 +431,18 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(tmp_path):
         holder.wait()
     with run_lock(tmp_path):
         assert str(os.getpid()) in (tmp_path / ".lock").read_text()
+
+
+def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
+    def no_locks(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))  # Lustre mounted without `flock`
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with run_lock(tmp_path):
+        assert (tmp_path / ".lock").is_file()
+    assert f"{tmp_path}: its file system has no locks" in caplog.text
+    with Partial(tmp_path / "model") as partial, only_writer(tmp_path), one_at_a_time(tmp_path, "a model"):
+        assert partial.size() == 0
 
 
 def test_the_lock_is_free_after_the_run(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import run_convert
 from bert.conversion.model_usage import Usage, read_usage, stated_lower_case, usage_texts
 from bert.finetuning.model_files import implied_by_weights
-from bert.tokenization.vocabulary import have_capitals
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, is_cased
 from tests.conversion.test_round_trips import TASKS, native
 
 
@@ -74,4 +74,22 @@ def test_fine_tuning_and_conversion_infer_one_case(tmp_path, words, stated):
     assert implied.get("do_lower_case", True) is lowercase
     assert run_convert.main(["--from", str(source), "--to", str(tmp_path / "x"), "--to-format", "native"]) == 0
     assert stated_lower_case(tmp_path / "x") is lowercase
-    assert have_capitals(["[CLS]", "[unused1]", "[Odd]", words]) is (words == "Word")
+    assert is_cased(["[CLS]", "[unused1]", "[Odd]", words]) is (words == "Word")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cased"),
+    [
+        ("the ##s 7", False),
+        ("the ##S 7", True),
+        ("\u4e2d ##\u4e2d \u56fd \u00b5m", False),  # Chinese, as in bert-base-chinese
+        ("\ud55c\uad6d\uc5b4 ##\uc5b4 seoul", True),  # Korean syllables, which lower-casing takes apart
+        ("\u1112\u1161\u11ab ##\u1100 seoul", False),
+        ("\u0939\u093f\u0928\u094d\u0926\u0940 2", True),  # Hindi with its vowel signs
+        ("\u0939\u0928\u0926 2", False),
+        ("na\u00efve", True),
+        (" ".join(f"w{number}" for number in range(2000)) + " na\u00efve", False),  # one oddity is no case
+    ],
+)
+def test_the_case_of_a_vocabulary_shows_in_any_script(tokens, cased):
+    assert is_cased([*SPECIAL_TOKENS, "[Odd]", *tokens.split()]) is cased

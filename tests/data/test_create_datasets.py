@@ -124,6 +124,10 @@ def test_the_flags_are_those_of_the_recipes(tmp_path):
     assert "--max-predictions-per-seq 20" in phase1 and "--bin-size" not in phase1
     assert "pretrain/phase2/bin_size_64/parquet" in phase2 and "--bin-size 64" in phase2
     assert "--target-seq-length 512" in phase2 and "--max-predictions-per-seq 80" in phase2
+    assert not (tmp_path / "my; data").exists()
+    for wikipedia, sentences in (("simple", "en"), ("zh_classical", "zh"), ("de", "de"), ("be-tarask", "be")):
+        error = run(tmp_path / "x", "--dry-run", "--lang", wikipedia)[2]
+        assert f"--lang {wikipedia} " in error and error.count(f"--language {sentences} ") == 2
 
 
 @pytest.fixture(scope="module")

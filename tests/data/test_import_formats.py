@@ -138,6 +138,39 @@ def test_ids_of_a_table_are_kept(tmp_path):
     assert report["problems"] == [f"{tmp_path}/a.csv:2: field 'body' holds no text"]
 
 
+QUOTES = "rows with a quotation mark that quotes nothing"
+DELIMITERS = "rows whose unquoted text has the delimiter"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "texts", "counts"),
+    [
+        ("a.csv", "text\nA, b, c.\n\nPlain.\n", ["A, b, c.", "Plain."], {DELIMITERS: 1}),
+        ("a.csv", 'id,text\n1,"A ""b"",\nc"\n2,D,\n', ['A "b", c', "D"], {}),
+        ("a.csv", "text,n\nA, b,1\nC,2,,\n", ["C"], {"bad rows": 1}),
+        ("a.csv", 'text\n"two\n\nlines",\n"open, to\nthe end\n', ["two lines", '"open, to', "the end"], None),
+        ("a.csv", 'text\n"one" two\n"an ""apt"" one"\n', ['"one" two', 'an "apt" one'], {QUOTES: 1}),
+        ("a.tsv", 't\ttext\n"Quiet\tA.\nb\tB.\n"c" x\tC.\nd\t"D\td"\n', ["A.", "B.", "C.", "D d"], {QUOTES: 2}),
+        ("a.tsv", 'text\tt\n"A.\t1\nB.\t2\n"C.\t3\n', ['"A.', "B.", '"C.'], {QUOTES: 2}),
+    ],
+)
+def test_a_table_with_loose_marks_loses_no_text(tmp_path, name, content, texts, counts):
+    (tmp_path / name).write_text(content)
+    report = run(tmp_path)
+    assert list(documents(tmp_path).values()) == texts
+    found = {key: report["counts"][key] for key in (QUOTES, DELIMITERS, "bad rows") if key in report["counts"]}
+    assert counts is None or found == counts
+    if "bad rows" in found:
+        assert "a.csv:1: has 3 fields, the first row 2; quote a text with ',' in it" in report["problems"][0]
+
+
+def test_compressed_parquet_is_left_out_by_name(tmp_path):
+    (tmp_path / "a.txt").write_text("Some text.")
+    (tmp_path / "b.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
+    report = run(tmp_path)
+    assert report["left out"] == [f"{tmp_path}/b.parquet.gz: is compressed parquet; unpack it"]
+
+
 @pytest.mark.parametrize(
     ("html", "text"),
     [
@@ -147,6 +180,10 @@ def test_ids_of_a_table_are_kept(tmp_path):
         ("<nav><ul><li>menu</ul></nav><table><tr><td>1<td>2</table>", "1 2"),
         ("a < b and <unknown>c</unknown>", "a < b and c"),
         ("<svg><text>x</text></svg></svg></p>end", "end"),
+        ("<!doctype html><head><meta charset=utf-8><title>t</title><p>Without end of head.", "Without end of head."),
+        ("<head><noscript><style>a</style></noscript><title>t</title><link rel=x></head>one", "one"),
+        ("<nav><a>Menu</a><button>x<main><p>The text.", "The text."),
+        ("<template><article>no</article></template><nav><p>no</p></nav>yes", "yes"),
     ],
 )
 def test_html_loses_its_markup_wherever_the_pieces_are_cut(html, text):

@@ -63,3 +63,36 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_training(corpus,
     monkeypatch.setattr(train_vocabulary.os, "access", lambda *_: False)
     with refused("Permission denied; change the permissions"):
         train_vocabulary.main([*command, str(corpus / "new/vocab.txt")])
+
+
+def ideographs(folder, number: int) -> list[str]:
+    """A source folder with Zipf's law over that many ideographs -> its documents."""
+    rng = random.Random(3)
+    characters = [chr(0x4E00 + place) for place in range(number)]
+    weights = [1 / (place + 10) for place in range(number)]
+    texts = ["".join(rng.choices(characters, weights, k=2000)) for _ in range(60)]
+    (folder / "source/zh").mkdir(parents=True)
+    (folder / "source/zh/0.txt").write_text("".join(f"{name} {text}\n" for name, text in enumerate(texts)))
+    return texts
+
+
+@pytest.mark.parametrize(("size", "unknown"), [(21_128, 0.0011), (2048, 0.2)])
+def test_thousands_of_characters_get_into_a_vocabulary_with_room(tmp_path, capsys, size, unknown):
+    texts = ideographs(tmp_path, 4000)
+    train(tmp_path, size)
+    known = set(Vocabulary.from_file(tmp_path / "vocab.txt").tokens)
+    share = sum(character not in known for text in texts for character in text) / sum(map(len, texts))
+    assert 0 < share < unknown and len(known) <= size
+    assert f"rare characters, {share:.2%} of the text, are [UNK] in this vocabulary" in capsys.readouterr().err
+
+
+def test_rare_characters_do_not_crowd_out_words(tmp_path, capsys):
+    rng = random.Random(4)
+    words = " ".join("".join(rng.choices("abcdef", k=5)) for _ in range(300_000))
+    rare = " ".join(chr(0x4E00 + place) for place in range(2000))
+    (tmp_path / "source/en").mkdir(parents=True)
+    (tmp_path / "source/en/0.txt").write_text(f"a {words}\nb {rare}\n")
+    train(tmp_path, 4000)
+    tokens = Vocabulary.from_file(tmp_path / "vocab.txt").tokens
+    assert sum(len(token) == 1 for token in tokens) == 1000
+    assert "1,006 rare characters, 0.07% of the text" in capsys.readouterr().err

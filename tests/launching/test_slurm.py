@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.launching import slurm
+from bert.launching import ranks, slurm
 from bert.launching.pretraining_plan import parse_launch_arguments
 
 
@@ -160,7 +160,7 @@ def test_three_runs_without_progress_are_the_last(tmp_path):
     job, found = {"SLURM_JOB_ID": "17"}, tiny_plan(tmp_path)
     for _ in range(3):
         slurm.note_progress(found, job)
-    with pytest.raises(ValueError, match="3 runs of job 17 in a row saved no checkpoint; raise --time"):
+    with pytest.raises(ValueError, match="3 runs of job 17 in a row saved no checkpoint and made no shards; raise"):
         slurm.note_progress(found, job)
     slurm.note_progress(found, job)  # submitted anew by a user who knows better
 
@@ -171,6 +171,7 @@ def test_three_runs_without_progress_are_the_last(tmp_path):
         "out/bert-base-uncased/phase1/40",
         "out/bert-base-uncased/phase2/3",
         "shards/.unfinished/7",
+        "shards/.unfinished/0123abcd/block-7",
         "shards/shard-0.parquet",
     ],
 )
@@ -191,6 +192,7 @@ def test_shards_are_asked_for_once_on_the_first_node(tmp_path, monkeypatch, caps
         lambda plan, config, runner, only_this_node: made.append((config.run.phase, only_this_node)) or 0,
     )
     monkeypatch.setattr(slurm, "Runner", lambda: None)
+    monkeypatch.setattr(ranks, "num_gpus", lambda: 8)
     words = ["--config", "base", "--num-nodes", "2", "--master", "127.0.0.1:9", "--num-gpus", "8"]
     assert slurm.prepare(words, {"SLURM_JOB_ID": "1"}) == 0
     assert made == [(1, True), (2, True)]
@@ -202,3 +204,12 @@ def test_shards_are_asked_for_once_on_the_first_node(tmp_path, monkeypatch, caps
         slurm.prepare(words, {"SLURM_JOB_ID": "2", "PREPROCESS": "sometimes"})
     assert stopped.value.code == 2
     assert "PREPROCESS=sometimes must be one of auto, only, never" in capsys.readouterr().err
+
+
+def test_a_job_without_its_gpus_ends_before_shards_are_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(slurm, "prepare_data", lambda *_, **__: pytest.fail("made shards"))
+    monkeypatch.setattr(ranks, "num_gpus", lambda: 0)
+    with pytest.raises(SystemExit):
+        slurm.prepare(["--config", "base", "--num-gpus", "8", "--output-dir", str(tmp_path)], {"SLURM_JOB_ID": "1"})
+    assert "num_gpus=8 must be at most the 0 GPUs" in (said := capsys.readouterr().err)
+    assert "where Slurm manages GPUs, ask for them: sbatch --gpus-per-node 8" in said
