@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import yaml
+
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.files import only_writer, require_writable
 from bert.interpreter import runnable
@@ -23,8 +25,9 @@ from bert.launching.pretraining_text_run import TextRun, Train, list_steps_of, p
 from bert.launching.pretraining_text_speed import measure_speeds
 from bert.launching.previous_run import refuse_other_run
 from bert.launching.process_runner import Runner
-from bert.planning.own_text import TextPlan, duration, make_plan
+from bert.planning.own_text import TextPlan, duration, make_plan, on_devices
 from bert.planning.own_text_choices import as_table, choices, warnings
+from bert.planning.own_text_facts import MachineFacts
 from bert.planning.own_text_model import candidates
 from data.text.readers import Reading
 
@@ -80,7 +83,8 @@ def _planned(request: TextRequest) -> tuple[TextRecord, TextPlan]:
 
 
 def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
-    """The plan, made anew until there is a checkpoint; from then on of the facts that were recorded.
+    """The plan, made anew until there is a checkpoint; from then on of the facts that were recorded, on the devices
+    that there are now.
 
     Raises:
         ValueError: no text, hours that are too short, a batch that does not fit, another model than the run's.
@@ -92,9 +96,7 @@ def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
                 f"config={request.wishes.model} differs from {before.model} of the run in {request.output_dir}; pass "
                 "another --output-dir, or delete that one"
             )
-        wishes = as_first_asked(request.wishes, before)
-        found = candidates(before.text, before.machine, wishes)
-        plan = make_plan(before.text, before.machine, wishes, found, before.speeds)
+        plan = _begun_plan(request, before)
         data = pretraining_text_data.data_facts(request, plan)
         if note := pretraining_text_data.note_of_changes(before.data, data, request.output_dir):
             print(f"warning: {note}", flush=True)
@@ -117,6 +119,26 @@ def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
     record = new_record(request.output_dir, text, machine, speeds, request.wishes, before)
     record.data = pretraining_text_data.data_facts(request, plan)
     return record, plan
+
+
+def _begun_plan(request: TextRequest, before: TextRecord) -> TextPlan:
+    """The plan of a run that has a checkpoint."""
+    wishes = as_first_asked(request.wishes, before)
+    settings = {name: value for name, value in wishes.settings.items() if name != "device"}
+    first = dataclasses.replace(wishes, num_processes=None, settings=settings)
+    found = candidates(before.text, before.machine, first)
+    plan = make_plan(before.text, before.machine, first, found, before.speeds)
+    machine = machine_facts(request.output_dir)
+    if _devices(machine) == _devices(before.machine):
+        machine = before.machine  # with the memory that was free then
+    (here,) = candidates(before.text, machine, dataclasses.replace(wishes, model=plan.candidate.name))
+    files = {phase: request.output_dir / f"phase{phase}.yaml" for phase in plan.phases}
+    begun = {phase: yaml.safe_load(file.read_text(encoding="utf-8")) for phase, file in files.items() if file.exists()}
+    return on_devices(plan, wishes, machine, here, begun)
+
+
+def _devices(machine: MachineFacts) -> tuple[int, int, str]:
+    return machine.cores, machine.gpus, machine.gpu_name
 
 
 def _show(request: TextRequest, plan: TextPlan, record: TextRecord) -> None:

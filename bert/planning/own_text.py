@@ -127,6 +127,39 @@ def make_plan(
     return plan
 
 
+def on_devices(
+    plan: TextPlan, wishes: Wishes, machine: MachineFacts, here: Candidate, begun: Mapping[int, Mapping[str, Any]]
+) -> TextPlan:
+    """The plan of a run that was begun, perhaps elsewhere, on the devices that it has now.
+
+    What decides the result stays: model, batches, rates, updates. Without a wish the ranks are so many as divide the
+    batches.
+
+    Args:
+        here: the plan's model as it would be trained on `machine`.
+        begun: the settings of the phases that have begun, by their flat names.
+    """
+    batches = {
+        phase: begun.get(phase, {}).get("global_batch_size") or made.global_batch for phase, made in plan.phases.items()
+    }
+    if wishes.num_processes is None:
+        ranks = next(
+            number for number in range(here.ranks, 0, -1) if not any(batch % number for batch in batches.values())
+        )
+        here = dataclasses.replace(here, ranks=ranks)
+    candidate = dataclasses.replace(
+        plan.candidate, device=here.device, ranks=here.ranks, threads=here.threads, most_sequences=here.most_sequences
+    )
+    phases = {}
+    for phase, made in plan.phases.items():
+        kept = {name: value for name, value in begun.get(phase, {}).items() if name in made.settings}
+        settings = made.settings | kept | _device_settings(candidate, phase, batches[phase], wishes)
+        settings |= {name: made.settings[name] for name in step_settings(1, 1)}
+        phases[phase] = dataclasses.replace(made, global_batch=batches[phase], settings=settings)
+    machine = dataclasses.replace(machine, segmenter=plan.machine.segmenter)
+    return dataclasses.replace(plan, wishes=wishes, machine=machine, candidate=candidate, phases=phases)
+
+
 def preparation_seconds(text: TextFacts, machine: MachineFacts, duplicates: int, num_phases: int) -> float:
     """Estimated time of import, vocabulary and the shards of all phases."""
     made = text.num_bytes * duplicates * num_phases
@@ -269,17 +302,13 @@ def _settings(candidate: Candidate, phase: int, batch: int, epochs: float, wishe
         rate = rule.dropout if rule.dropout is not None else dropout(epochs)
         model |= {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
     optimizer = wishes.setting(phase, "optimizer") or ("Lamb" if rule is not None else "AdamW")
-    share = batch // candidate.ranks
-    fits = max(1, min(candidate.most_sequences[phase], share))
-    micro = wishes.setting(phase, "batch_size") or next(size for size in range(fits, 0, -1) if share % size == 0)
     return {
         **model,
+        **_device_settings(candidate, phase, batch, wishes),
         "bert_model": rule.built_in if rule is not None else "bert-continued",
         "max_seq_length": length,
         "max_predictions_per_seq": predictions_of(length),
         "masking": "dynamic",
-        "num_workers": 0 if candidate.device == "cpu" else 4,
-        "batch_size": micro,
         "global_batch_size": batch,
         "optimizer": optimizer,
         "learning_rate": learning_rate(candidate, optimizer, phase, batch, wishes),
@@ -287,9 +316,20 @@ def _settings(candidate: Candidate, phase: int, batch: int, epochs: float, wishe
         "eval_samples": rules.EVALUATED_SEQUENCES[candidate.device],
         "early_stopping": rules.EARLY_STOPPING,
         "early_stopping_from": rules.EARLY_STOPPING_FROM,
+        "amp": candidate.precision.amp,
+    }
+
+
+def _device_settings(candidate: Candidate, phase: int, batch: int, wishes: Wishes) -> dict[str, Any]:
+    """The settings that depend on devices and ranks, and do not decide what is learned."""
+    share = max(1, batch // candidate.ranks)
+    fits = max(1, min(candidate.most_sequences[phase], share))
+    micro = wishes.setting(phase, "batch_size") or next(size for size in range(fits, 0, -1) if share % size == 0)
+    return {
+        "batch_size": micro,
         "device": candidate.device,
         "cpu_threads": candidate.threads,
-        "amp": candidate.precision.amp,
+        "num_workers": 0 if candidate.device == "cpu" else 4,
     }
 
 

@@ -1,6 +1,7 @@
 """`run_pretraining.sh --text`, from arguments to results. Training, data and the measurement are stand-ins here; the
 last test runs the real ones."""
 
+import dataclasses
 import json
 import re
 import signal
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bert import REPOSITORY
 from bert.launching import pretraining_text, pretraining_text_data, pretraining_text_record
@@ -28,6 +30,10 @@ from data.text.pieces import Reading
 
 SENTENCE = "The committee read the report twice before anybody asked where the figures came from. "
 LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
+
+
+def gpus(number: int) -> MachineFacts:
+    return MachineFacts(16, 60 * 10**9, 10**12, number, "RTX 3090", 24 << 30)
 
 
 class Workplace:
@@ -183,6 +189,38 @@ def test_stopped_and_started_again_it_continues_with_the_same_steps(workplace, c
     (_, first, *_), (_, second, *_), (phase, *_) = workplace.trained
     assert first == second and phase == 2
     assert "Phase 1 is at update" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words", "ranks"),
+    [
+        (LAPTOP, gpus(1), [], 1),
+        (LAPTOP, dataclasses.replace(LAPTOP, cores=8), [], 8),
+        (LAPTOP, LAPTOP, ["--num-processes", "1"], 1),
+        (dataclasses.replace(LAPTOP, cores=12), gpus(8), ["--device", "cpu", "--num-processes", "2"], 2),
+        (gpus(1), gpus(8), ["--num-gpus", "8"], 8),
+        (gpus(1), gpus(8), [], 8),
+        (gpus(6), gpus(4), [], 4),
+        (gpus(6), LAPTOP, [], 2),
+    ],
+)
+def test_a_run_continues_on_another_machine(workplace, monkeypatch, capsys, first, second, words, ranks):
+    """Only devices, ranks and micro-batches change, of the phase that has begun and of the next."""
+    monkeypatch.setattr(pretraining_text, "machine_facts", lambda output_dir: first)
+    workplace.stops = [75]
+    assert workplace.start("--epochs", "4") == 75
+    begun = yaml.safe_load((workplace.folder / "out/phase1.yaml").read_text())
+    monkeypatch.setattr(pretraining_text, "machine_facts", lambda output_dir: second)
+    capsys.readouterr()
+    assert workplace.start("--epochs", "4", *words) == 0
+    one, two = (yaml.safe_load((workplace.folder / f"out/phase{phase}.yaml").read_text()) for phase in (1, 2))
+    changed = {name for name in one if one[name] != begun.get(name)}
+    assert changed <= {"batch_size", "device", "cpu_threads", "num_workers"}
+    device = "gpu" if second.gpus and "cpu" not in words else "cpu"
+    assert one["device"] == two["device"] == device and one["amp"] == begun["amp"]
+    for settings in (one, two):
+        assert settings["global_batch_size"] % (settings["batch_size"] * ranks) == 0
+    assert re.search(rf"\n(ranks|GPUs|devices?) .*\b{ranks}\b", shown := capsys.readouterr().out), shown
 
 
 def test_the_time_of_a_killed_start_counts_until_its_last_sign_of_life(workplace):
