@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.config.command_line import parse_flags
-from bert.finetuning.glue.config import ENTRY
+from bert.finetuning.glue.config import ENTRY, OWN_FILES
 from bert.finetuning.glue.task_table import find_task
 from bert.launching import ner
 from bert.launching.arguments import LauncherParser, split_positional
@@ -56,9 +56,12 @@ def _positional_settings(positional: Sequence[str], recipe: str | None) -> dict[
 
 
 def _recipe_of(flags: Mapping[str, Any]) -> str | None:
-    """Without --config: the recipe of a task that is named without saying what to do; the quickstart without a task."""
+    """Without --config: the recipe of a task that is named without saying what to do; the quickstart without a task.
+
+    Data without a task never get the quickstart, which would train on the sentences of this project first.
+    """
     if "task_name" not in flags:
-        return QUICKSTART
+        return None if flags.keys() & {*OWN_FILES, "data_dir"} else QUICKSTART
     name = str(flags["task_name"]).lower()
     says_what_to_do = any(flags.get(mode, "false") != "false" for mode in ("do_train", "do_eval", "do_predict"))
     return name if name in ENTRY.recipes and not says_what_to_do else None
@@ -74,7 +77,8 @@ def _parser() -> LauncherParser:
         prog="run_glue.sh",
         usage="%(prog)s [TASK DATA_DIR CHECKPOINT | --config NAME | --task-name TASK --download] [flags]",
         description="Fine-tune BERT on a task of GLUE, on sentences of your own, or to find entities, and score it.\n"
-        "Without arguments: the quickstart, on sentences of this project.\n\n"
+        "Files without --task-name are your own (custom). Without arguments: the quickstart, on sentences of this "
+        "project.\n\n"
         f"Recipes of --config: {', '.join([*ENTRY.recipes, *ner.ENTRY.recipes])}.",
         epilog="Further flags are those of `python run_glue.py --help` (of run_ner.py with its recipes). The same "
         "command resumes a stopped run.",

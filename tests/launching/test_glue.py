@@ -50,6 +50,18 @@ def test_a_task_alone_is_trained_by_its_recipe_on_data_to_be_fetched(weights, mo
     assert config.run.do_predict and not config.run.do_train  # as it says
 
 
+def test_files_without_a_task_are_the_users_own_and_never_get_the_quickstart(weights):
+    named = ["--from-pretrained-params", str(weights), "--device", "cpu"]
+    for mode in ("predict", "eval", "train"):
+        config = plan([*named, f"--do-{mode}", f"--{mode}-file", "mine.tsv"]).config
+        assert config.data.task_name == "custom" and config.run.epochs == 2
+        assert config.run.do_train == (mode == "train") and config.data.train_file in (None, Path("mine.tsv"))
+    with pytest.raises(ValueError, match="nothing to do"):
+        plan([*named, "--train-file", "mine.tsv"])
+    with pytest.raises(ValueError, match="task_name"):
+        plan([*named, "--data-dir", "/data", "--do-predict"])
+
+
 @pytest.mark.parametrize("processes, per_pass", [(1, 32), (2, 16), (4, 8), (32, 1)])
 def test_the_global_batch_is_the_same_on_any_number_of_ranks(weights, processes, per_pass):
     _, _, config, _ = plan(["RTE", "/data", str(weights), "--device", "cpu", "--num-processes", str(processes)])

@@ -16,9 +16,11 @@ from bert.finetuning.inquiries import INQUIRIES
 from data.download_glue import download_task
 from data.fetching.places import data_folder, mirrors
 
+OWN_FILES = ("train_file", "eval_file", "predict_file")  # of task_name=custom
+
 
 class GlueDataSettings(TaskDataSettings):
-    task_name: str = Field(description=f"{', '.join(TASKS)}; or custom, for your own files")
+    task_name: str = Field(description=f"{', '.join(TASKS)}; or custom, for your own files, which imply it")
     data_dir: Path | None = Field(None, description="folder of a GLUE task's files, train.tsv, dev.tsv ...")
     download: bool = Field(
         False,
@@ -47,7 +49,7 @@ class GlueDataSettings(TaskDataSettings):
 
     @model_validator(mode="after")
     def _files_of_the_task(self) -> "GlueDataSettings":
-        files = {name: getattr(self, name) for name in ("train_file", "eval_file", "predict_file")}
+        files = {name: getattr(self, name) for name in OWN_FILES}
         if self.task_name == "custom":
             if self.data_dir is not None:
                 raise ValueError(
@@ -115,7 +117,7 @@ class GlueConfig(FineTuningConfig):
                 f"task_name={data.task_name} needs data_dir; pass --data-dir, the folder of its files, or --download "
                 "to fetch them"
             )
-        for name in ("data_dir", "train_file", "eval_file", "predict_file"):
+        for name in ("data_dir", *OWN_FILES):
             path = getattr(data, name)
             if path is not None and not (path.is_dir() if name == "data_dir" else path.is_file()):
                 kind, fetch = ("folder", ", or pass --download to fetch it") if name == "data_dir" else ("file", "")
@@ -124,8 +126,10 @@ class GlueConfig(FineTuningConfig):
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings implied by the weights, and where --download keeps the files of a task."""
+    """Settings implied by the weights, the task of the user's own files, and where --download keeps those of GLUE."""
     found = implied_settings(values)
+    if values.keys() & set(OWN_FILES):
+        found["task_name"] = "custom"
     task = str(values.get("task_name", "custom"))
     if str(values.get("download", "false")).lower() == "true" and task.lower() != "custom":
         found["data_dir"] = data_folder() / "glue" / find_task(task).name
