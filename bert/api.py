@@ -74,9 +74,6 @@ def evaluate(model: str | Path, data: str | Path, **settings: Any) -> dict[str, 
 
         return held_out_metrics(folder, Path(data), **settings)
     task, flags = _data_flags(name, Path(data))
-    if task == "glue" and flags["task_name"] == "custom" and usage.text_columns:
-        columns = dict(zip(("text_column", "text_pair_column"), usage.text_columns, strict=False))
-        flags |= {**columns, "regression": usage.regression or None}
     with tempfile.TemporaryDirectory() as output_dir:
         fixed = {"from_pretrained_params": folder, "do_eval": True, "cache_dir": "none", "output_dir": output_dir}
         fixed["report_file"] = Path(output_dir) / "report.json"

@@ -75,6 +75,11 @@ class Boolean(argparse.Action):
         setattr(namespace, self.dest, "false" if negated else _BOOLEANS.get(given, given))
 
 
+def is_on(values: Mapping[str, Any], name: str) -> bool:
+    """Whether a boolean setting is true among flat settings, which are flags' strings or YAML's values."""
+    return str(values.get(name, "false")).lower() == "true"
+
+
 class Formatter(argparse.HelpFormatter):
     """Long lines, and no placeholder after a boolean flag, whose value is rarely given, but the values of a switch."""
 

@@ -1,6 +1,6 @@
 """How a model is used: the small files beside its weights that name its task, length, columns and case.
 
-task.json                 our tasks: name, longest sequence in training, columns of the texts
+task.json                 our tasks: name, longest sequence in training, columns of the texts, context of sentences
 tokenizer_config.json     do_lower_case, as Hugging Face's
 question_answering.json   windows and answers, of our fine-tuning for questions
 labels.json               classes, read by `model_description`
@@ -30,12 +30,14 @@ class Usage:
         max_seq_length: longest sequence in training, in tokens; None if it is not known.
         text_columns: names of the columns (or keys) of the text, or of both texts of a pair; empty if not known.
         regression: the one output is a number.
+        document_context: of a tagger: it reads each sentence with its neighbours in the document.
     """
 
     name: str | None = None
     max_seq_length: int | None = None
     text_columns: tuple[str, ...] = ()
     regression: bool = False
+    document_context: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"

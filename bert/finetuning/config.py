@@ -33,7 +33,11 @@ class TaskDataSettings(Settings):
         description="WordPiece vocabulary (vocab.txt or tokenizer.json); by default the one beside the weights"
     )
     do_lower_case: bool = Field(True, description="lower-case and strip accents, for uncased vocabularies")
-    max_seq_length: int = Field(128, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
+    max_seq_length: int = Field(
+        128,
+        ge=8,
+        description="longest sequence, in tokens with [CLS] and [SEP]; without --do-train as the weights were trained",
+    )
     sequence_length_multiple: int = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
     )

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from bert.checkpoints.directories import weights_folder
+from bert.config.flags import is_on
 from bert.config.training_settings import InitializationSettings
 from bert.conversion.downloading import published_model, resolve
 from bert.conversion.locating import VOCABULARY_FILE
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
-from bert.conversion.model_usage import stated_lower_case
+from bert.conversion.model_usage import Usage, read_usage, stated_lower_case
 from bert.conversion.raw_tensors import ConversionError
 from bert.tokenization.vocabulary import Vocabulary, is_cased, vocabulary_content
 
@@ -62,6 +63,20 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     if (beside := _vocabulary_beside(folder)) is not None:
         found["vocab_file"] = beside
     return found | _lower_case(folder, Path(values.get("vocab_file") or beside or folder / VOCABULARY_FILE))
+
+
+def usage_in_training(values: Mapping[str, Any], *tasks: str) -> Usage:
+    """How weights that are used without training were trained, as the files beside them say.
+
+    Args:
+        values: flat settings.
+        tasks: names of tasks that fit; older checkpoints do not name theirs.
+    Returns:
+        An empty one when training, without weights, and for weights of another task.
+    """
+    path = None if is_on(values, "do_train") else named_weights(values)
+    usage = Usage() if path is None else read_usage(_folder_of(path))
+    return usage if usage.name in (None, *tasks) else Usage()
 
 
 def _vocabulary_beside(folder: Path) -> Path | None:

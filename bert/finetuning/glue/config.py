@@ -7,12 +7,14 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.command_line import EntryPoint
+from bert.config.flags import is_on
 from bert.config.training_settings import unset_variable
 from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings
 from bert.finetuning.glue.reading import MAX_BAD_LINE_FRACTION
 from bert.finetuning.glue.recipes import GLUE_RECIPES
-from bert.finetuning.glue.task_table import TASKS, GlueTask, custom_task, find_task
+from bert.finetuning.glue.task_table import TASK_NAMES, TASKS, GlueTask, custom_task, find_task
 from bert.finetuning.inquiries import INQUIRIES
+from bert.finetuning.model_files import usage_in_training
 from data.download_glue import download_task
 from data.fetching.places import data_folder, mirrors
 
@@ -127,12 +129,23 @@ class GlueConfig(FineTuningConfig):
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings implied by the weights, the task of the user's own files, and where --download keeps those of GLUE."""
-    found = implied_settings(values)
+    found = implied_settings(values) | _left_by_training(values)
     if values.keys() & set(OWN_FILES):
         found["task_name"] = "custom"
     task = str(values.get("task_name", "custom"))
-    if str(values.get("download", "false")).lower() == "true" and task.lower() != "custom":
+    if is_on(values, "download") and task.lower() != "custom":
         found["data_dir"] = data_folder() / "glue" / find_task(task).name
+    return found
+
+
+def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The length, columns and kind of label that weights used without training were trained with."""
+    usage = usage_in_training(values, *TASK_NAMES)
+    found: dict[str, Any] = {} if usage.max_seq_length is None else {"max_seq_length": usage.max_seq_length}
+    if str(values.get("task_name", "custom")).lower() == "custom":
+        found["regression"] = usage.regression
+        if usage.name == "custom":
+            found |= zip(("text_column", "text_pair_column"), usage.text_columns, strict=False)
     return found
 
 

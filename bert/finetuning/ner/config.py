@@ -1,13 +1,15 @@
 """The settings of run_ner.py: files of tagged words, their columns and tag scheme, and windows."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from bert.config.command_line import EntryPoint
 from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings
 from bert.finetuning.inquiries import INQUIRIES
+from bert.finetuning.model_files import usage_in_training
 from bert.finetuning.ner.conll import ConllFormat
 from bert.finetuning.ner.recipes import NER_RECIPES
 
@@ -59,12 +61,21 @@ class TaggingConfig(FineTuningConfig):
         super().check_files()
 
 
+def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings implied by the weights; without training, also the length and the context of their training."""
+    found = implied_settings(values)
+    usage = usage_in_training(values, "ner")
+    if usage.max_seq_length is not None:
+        found["max_seq_length"] = usage.max_seq_length
+    return found | {"document_context": usage.document_context}
+
+
 ENTRY = EntryPoint(
     script="run_ner.py",
     config_class=TaggingConfig,
     recipes=NER_RECIPES,
     inquiries=INQUIRIES,
-    implied=implied_settings,
+    implied=_implied,
     usage="[--config RECIPE] --from-pretrained-params WEIGHTS --do-train --train-file FILE --do-eval --eval-file FILE",
     description="Fine-tune BERT to find named entities, or other spans of words.",
 )

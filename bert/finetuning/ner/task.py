@@ -87,7 +87,9 @@ def read_data(config: TaggingConfig) -> FineTuningData:
         train=train.table if train else None,
         evaluation=evaluation,
         prediction=prediction,
-        texts=usage_texts(Usage("ner", data.max_seq_length), data.do_lower_case, labels),
+        texts=usage_texts(
+            Usage("ner", data.max_seq_length, document_context=data.document_context), data.do_lower_case, labels
+        ),
     )
 
 

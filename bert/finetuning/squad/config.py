@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from bert.config.command_line import EntryPoint
+from bert.config.flags import is_on
 from bert.config.training_settings import unset_variable
 from bert.conversion.model_usage import READER_FILE
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_settings
@@ -108,10 +109,10 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     found = implied_settings(values) | _left_by_training(values)
     if "max_position_embeddings" in found:
         found.setdefault("max_seq_length", min(384, found["max_position_embeddings"]))
-    if str(values.get("interactive", "false")).lower() == "true":
+    if is_on(values, "interactive"):
         found["do_predict"] = True
-    if str(values.get("download", "false")).lower() == "true" and not values.keys() & {"train_file", "predict_file"}:
-        version = "2.0" if str(values.get("version_2_with_negative", "false")).lower() == "true" else "1.1"
+    if is_on(values, "download") and not values.keys() & {"train_file", "predict_file"}:
+        version = "2.0" if is_on(values, "version_2_with_negative") else "1.1"
         folder = data_folder() / "squad" / f"v{version}"
         found |= {"train_file": folder / f"train-v{version}.json", "predict_file": folder / f"dev-v{version}.json"}
     return found

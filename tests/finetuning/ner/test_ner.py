@@ -115,8 +115,6 @@ def test_words_without_tags_are_tagged_by_a_trained_model(trained, tmp_path):
             "--predict-file",
             tmp_path / "words.txt",
             "--do-predict",
-            "--max-seq-length",
-            24,
             "--from-pretrained-params",
             trained / "out",
             "--output-dir",
@@ -126,6 +124,7 @@ def test_words_without_tags_are_tagged_by_a_trained_model(trained, tmp_path):
     )
     lines = (tmp_path / "out/ner/words_predictions.conll").read_text().splitlines()
     assert lines == ["wa1 O", "wb5 B-LOC", "", "wc2 O"]
+    assert "max_seq_length: 24\n" in (tmp_path / "out/ner/config.yaml").read_text()
 
 
 def test_a_long_sentence_is_told_and_wholly_predicted(trained, capsys, tmp_path):
