@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.config.command_line import parse_flags
+from bert.config.flags import is_on
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY
 from bert.launching.arguments import (
@@ -96,7 +97,10 @@ def plan(words: Sequence[str]) -> FineTuningPlan:
     implied = _files_and_modes(launcher, flags)
     if name is not None and Path(name).is_file() and "mode" not in launcher:  # which says itself what to do
         implied = {key: value for key, value in implied.items() if key not in MODES["train_eval"]}
-    return make_plan(ENTRY, launcher, defaults | implied, flags)
+    defaults |= implied
+    if name is None and not is_on({**defaults, **flags}, "do_train"):
+        defaults.pop("config")  # its windows would replace those that the training left beside the weights
+    return make_plan(ENTRY, launcher, defaults, flags)
 
 
 def _positional_settings(values: dict[str, str]) -> dict[str, Any]:

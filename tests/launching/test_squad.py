@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY, interpreter
+from bert.conversion.model_usage import READER_FILE
+from bert.finetuning.squad.features import WindowSettings
+from bert.finetuning.squad.predictions import AnswerSettings
 from bert.finetuning.squad.recipes import RECIPES
 from bert.launching.finetuning import result_lines
 from bert.launching.squad import SCORES, main, plan
@@ -172,6 +175,19 @@ def test_data_of_the_users_own_never_gets_the_settings_of_the_quickstart(weights
     assert config.optimizer.learning_rate == 4.6e-5 and config.data.max_seq_length == 384
     _, config, _ = settings("--from-pretrained-params", str(weights), "--predict-file", "f.json", "--do-predict")
     assert config.data.max_seq_length == 384 and not config.run.do_train
+
+
+def test_without_training_windows_and_answers_are_those_of_the_training_of_the_weights(weights):
+    kept = {"windows": vars(WindowSettings(99, 33, 22, True)), "answers": vars(AnswerSettings(7, 11, True, 0.5))}
+    (weights / READER_FILE).write_text(json.dumps(kept))
+    named = ["--from-pretrained-params", str(weights), "--predict-file", "f.json"]
+    positional = [str(weights), *"-" * 10, "prediction", "--squad-dir", "/d/v2.0"]
+    for words in (["--mode", "eval", *named], ["--do-predict", *named], positional):
+        data = settings(*words)[1].data
+        assert vars(data.windows()) == kept["windows"] and vars(data.answers()) == kept["answers"]
+    assert settings("--config", "squad", "--mode", "eval", *named)[1].data.max_seq_length == 384
+    assert settings("--do-predict", "--doc-stride", "5", *named)[1].data.doc_stride == 5
+    assert settings("--do-train", "--train-file", "g.json", *named)[1].data.max_seq_length == 384
 
 
 def test_the_quickstart_starts_from_what_pre_training_left(capsys):
