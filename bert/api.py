@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bert.checkpoints.directories import weights_folder
 from bert.conversion.downloading import resolve
 from bert.conversion.model_usage import READER_FILE, read_usage
+from bert.finetuning.glue.task_table import task_name
 from bert.launching.subprocesses import run_task
 from bert.samples.manifest import MANIFEST_NAME
 
@@ -73,7 +74,7 @@ def evaluate(model: str | Path, data: str | Path, **settings: Any) -> dict[str, 
         from bert.inference.held_out import held_out_metrics  # loads Paddle
 
         return held_out_metrics(folder, Path(data), **settings)
-    task, flags = _data_flags(name, Path(data))
+    task, flags = _data_flags(name if name in TASKS else task_name(name), Path(data))
     with tempfile.TemporaryDirectory() as output_dir:
         fixed = {"from_pretrained_params": folder, "do_eval": True, "cache_dir": "none", "output_dir": output_dir}
         fixed["report_file"] = Path(output_dir) / "report.json"
@@ -172,7 +173,8 @@ def _data_flags(name: str, data: Path) -> tuple[str, dict[str, Any]]:
 
 def _summary(output_dir: Path, task: str, settings: dict[str, Any]) -> dict[str, Any]:
     """summary.json of the run that ended last; of pre-training, that of all phases."""
-    stage = f"glue-{str(settings.get('task_name') or '*').lower()}" if task == "glue" else task
+    named = settings.get("task_name")
+    stage = f"glue-{task_name(named).lower() if named else '*'}" if task == "glue" else task
     files = [output_dir / "summary.json"] if task == "pretraining" else list(output_dir.glob(f"{stage}/summary.json"))
     newest = max((file for file in files if file.is_file()), key=lambda file: file.stat().st_mtime, default=None)
     return {} if newest is None else json.loads(newest.read_text(encoding="utf-8"))

@@ -1,6 +1,8 @@
 """The public functions that need no process of their own; tests/test_package.py has those of the installed package."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +29,15 @@ def test_a_published_model_is_evaluated_by_its_name(offline):
 def test_a_name_that_is_neither_a_path_nor_known_is_refused(offline):
     with pytest.raises(ValueError, match="bert-base-uncasd does not exist; did you mean .*bert-base-uncased"):
         api.evaluate("results/bert-base-uncasd", "x")
+
+
+@pytest.mark.parametrize("spelling", ["SST-2", "sst2", "SST_2"])
+def test_a_task_of_glue_has_its_metrics_in_any_spelling(offline, monkeypatch, spelling):
+    def leave_a_summary(task, *, output_dir, **settings):
+        (stage := Path(output_dir) / "glue-sst-2").mkdir(parents=True)
+        (stage / "summary.json").write_text(json.dumps({"eval_accuracy": 0.75}))
+
+    monkeypatch.setattr(api, "run_task", leave_a_summary)
+    (offline / "model").mkdir()
+    assert api.evaluate(offline / "model", offline, task_name=spelling) == {"accuracy": 0.75}
+    assert api.train("glue", output_dir=offline / "out", task_name=spelling)["eval_accuracy"] == 0.75

@@ -10,7 +10,7 @@ from typing import Any
 
 from bert.config.command_line import parse_flags
 from bert.finetuning.glue.config import ENTRY, OWN_FILES
-from bert.finetuning.glue.task_table import find_task
+from bert.finetuning.glue.task_table import task_name
 from bert.launching import ner
 from bert.launching.arguments import LauncherParser, split_positional
 from bert.launching.finetuning import FineTuningPlan, finetune, finetuning_parser, make_plan
@@ -50,7 +50,7 @@ def _positional_settings(positional: Sequence[str], recipe: str | None) -> dict[
             f"{' '.join(POSITIONAL)}; or use flags (--help)"
         )
     task, data_dir, checkpoint = positional
-    name = find_task(task).name
+    name = task_name(task)
     settings: dict[str, Any] = {"task_name": name, "data_dir": data_dir, "from_pretrained_params": checkpoint}
     return settings | ({"config": name.lower()} if name.lower() in ENTRY.recipes else {"do_predict": True})
 
@@ -62,7 +62,7 @@ def _recipe_of(flags: Mapping[str, Any]) -> str | None:
     """
     if "task_name" not in flags:
         return None if flags.keys() & {*OWN_FILES, "data_dir"} else QUICKSTART
-    name = str(flags["task_name"]).lower()
+    name = task_name(str(flags["task_name"])).lower()
     says_what_to_do = any(flags.get(mode, "false") != "false" for mode in ("do_train", "do_eval", "do_predict"))
     return name if name in ENTRY.recipes and not says_what_to_do else None
 

@@ -46,6 +46,8 @@ def test_a_task_alone_is_trained_by_its_recipe_on_data_to_be_fetched(weights, mo
     words = ["--task-name", "mrpc", "--from-pretrained-params", str(weights), "--device", "cpu"]
     config = plan([*words, "--download"]).config
     assert config.data.data_dir == Path("/d/download/glue/MRPC") and config.run.do_train and config.run.epochs == 5
+    for spelling in ("MRPC", "m_r-pc"):
+        assert plan(["--task-name", spelling, *words[2:], "--data-dir", "/data"]).config.run.epochs == 5
     config = plan([*words, "--do-predict", "--data-dir", "/data"]).config
     assert config.run.do_predict and not config.run.do_train  # as it says
 

@@ -12,7 +12,7 @@ from bert.config.training_settings import unset_variable
 from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings
 from bert.finetuning.glue.reading import MAX_BAD_LINE_FRACTION
 from bert.finetuning.glue.recipes import GLUE_RECIPES
-from bert.finetuning.glue.task_table import TASK_NAMES, TASKS, GlueTask, custom_task, find_task
+from bert.finetuning.glue.task_table import TASK_NAMES, TASKS, GlueTask, custom_task, find_task, task_name
 from bert.finetuning.inquiries import INQUIRIES
 from bert.finetuning.model_files import usage_in_training
 from data.download_glue import download_task
@@ -47,7 +47,7 @@ class GlueDataSettings(TaskDataSettings):
     @field_validator("task_name")
     @classmethod
     def _known(cls, name: str) -> str:
-        return "custom" if name.lower() == "custom" else find_task(name).name
+        return task_name(name)
 
     @model_validator(mode="after")
     def _files_of_the_task(self) -> "GlueDataSettings":
@@ -132,9 +132,9 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     found = implied_settings(values) | _left_by_training(values)
     if values.keys() & set(OWN_FILES):
         found["task_name"] = "custom"
-    task = str(values.get("task_name", "custom"))
-    if is_on(values, "download") and task.lower() != "custom":
-        found["data_dir"] = data_folder() / "glue" / find_task(task).name
+    task = task_name(str(values.get("task_name", "custom")))
+    if is_on(values, "download") and task != "custom":
+        found["data_dir"] = data_folder() / "glue" / task
     return found
 
 

@@ -156,6 +156,11 @@ def find_task(name: str) -> GlueTask:
     return by_plain_name[_plain(name)]
 
 
+def task_name(spelling: str) -> str:
+    """The name of a task of GLUE in any spelling that `find_task` knows; "custom"."""
+    return "custom" if spelling.lower() == "custom" else find_task(spelling).name
+
+
 def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
