@@ -8,6 +8,7 @@ labels.json               classes, read by `model_description`
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bert.conversion.raw_tensors import ConversionError, read_json
 TASK_FILE = "task.json"
 TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 READER_FILE = "question_answering.json"
+_TOKENIZER_JSON = "tokenizer.json"
 _PROGRESS_FILES = "*_progress.json"  # of our checkpoints, with all settings of their run
 
 
@@ -94,6 +96,31 @@ def stated_lower_case(folder: Path) -> bool | None:
     )
     stated = (_value(folder, pattern, keys) for pattern, keys in places)
     return next((value for value in stated if isinstance(value, bool)), None)
+
+
+def tokenizer_warnings(folder: Path, lowercase: bool) -> list[str]:
+    """A line for each rule of Hugging Face's tokenizer beside the weights that is not followed here.
+
+    Accents are stripped where text is lower-cased, and Chinese characters are split, as in BERT's published code.
+    """
+    remedy = "strip them from the text before it is read"
+    if lowercase:
+        remedy = "to keep them, lower-case the text before it is read, and set do_lower_case=false"
+    found = []
+    for name, key, default, rule in (
+        ("strip_accents", "strip_accents", lowercase, f"lower-casing alone decides on accents here: {remedy}"),
+        ("tokenize_chinese_chars", "handle_chinese_chars", True, "Chinese characters are always split here"),
+    ):
+        value = _value(folder, TOKENIZER_FILE, (name,))
+        if value is None:
+            with suppress(ConversionError):  # only the vocabulary of the file may be needed, and not even that
+                value = _value(folder, _TOKENIZER_JSON, ("normalizer", key))
+        if isinstance(value, bool) and value != default:
+            found.append(
+                f"{name}={json.dumps(value)} of the tokenizer in {folder} is not followed and not kept; {rule}. "
+                "Words that it concerns get other tokens than in the training of the model"
+            )
+    return found
 
 
 def _value(folder: Path, pattern: str, keys: tuple[str, ...]) -> Any:

@@ -1,5 +1,6 @@
 """Reads vocabularies and tokenizer settings of all libraries, and writes them."""
 
+import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +8,12 @@ from pathlib import Path
 from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
-from bert.conversion.model_usage import stated_lower_case
+from bert.conversion.model_usage import stated_lower_case, tokenizer_warnings
 from bert.conversion.raw_tensors import ConversionError, regular_file, write_json
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, is_cased
 
+logger = logging.getLogger(__name__)
 _LARGEST_TOKENIZER = 256 << 20
 
 
@@ -54,6 +56,9 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
             f"do_lower_case={str(lowercase).lower()}: inferred, because the vocabulary looks {kind}; "
             "override it with --do-lower-case or --no-do-lower-case"
         )
+    for warning in tokenizer_warnings(folder, lowercase):
+        logger.warning(warning)
+        notes.append(f"warning: {warning}")
     return Tokens(vocabulary, lowercase)
 
 

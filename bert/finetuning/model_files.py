@@ -12,7 +12,7 @@ from bert.config.training_settings import InitializationSettings
 from bert.conversion.downloading import published_model, resolve
 from bert.conversion.locating import VOCABULARY_FILE
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
-from bert.conversion.model_usage import Usage, read_usage, stated_lower_case
+from bert.conversion.model_usage import Usage, read_usage, stated_lower_case, tokenizer_warnings
 from bert.conversion.raw_tensors import ConversionError
 from bert.tokenization.vocabulary import Vocabulary, is_cased, vocabulary_content
 
@@ -62,7 +62,10 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
             found["bert_model"] = _name_of(folder)
     if (beside := _vocabulary_beside(folder)) is not None:
         found["vocab_file"] = beside
-    return found | _lower_case(folder, Path(values.get("vocab_file") or beside or folder / VOCABULARY_FILE))
+    found |= _lower_case(folder, Path(values.get("vocab_file") or beside or folder / VOCABULARY_FILE))
+    for warning in tokenizer_warnings(folder, is_on({"do_lower_case": True, **found, **values}, "do_lower_case")):
+        logger.warning(warning)
+    return found
 
 
 def usage_in_training(values: Mapping[str, Any], *tasks: str) -> Usage:

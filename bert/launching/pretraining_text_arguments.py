@@ -14,6 +14,7 @@ from bert.config.architecture import BertConfig
 from bert.config.command_line import resolve_config, suggest
 from bert.config.flags import flat_fields, is_optional
 from bert.conversion.downloading import resolve
+from bert.conversion.model_usage import tokenizer_warnings
 from bert.conversion.reading import read_pretrained
 from bert.conversion.shapes import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens
@@ -273,7 +274,8 @@ def _tokens(weights: str | None, vocab_file: str | None) -> tuple[Tokens | None,
             missing = "config.json with the model's sizes" if pretrained.config is None else "vocab.txt"
             raise ValueError(f"from_pretrained_params={weights} must come with a {missing}; add it beside the weights")
         heads = tuple(heads_of(pretrained.parameters))
-        return tokens, Weights(Path(weights).name, pretrained.config, tokens.lowercase, heads)
+        ignored = tuple(tokenizer_warnings(pretrained.folder, tokens.lowercase))
+        return tokens, Weights(Path(weights).name, pretrained.config, tokens.lowercase, heads, ignored)
     if vocab_file is None:
         return None, None
     if not Path(vocab_file).is_file():

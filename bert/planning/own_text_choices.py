@@ -194,7 +194,7 @@ def disk_bytes(plan: TextPlan) -> float:
 
 def warnings(plan: TextPlan) -> list[str]:
     """What is wrong with the plan, each with a remedy."""
-    found = []
+    found = [] if plan.wishes.weights is None else list(plan.wishes.weights.warnings)
     if plan.epochs > 1.1 * rules.EPOCHS:
         instead = "" if plan.wishes.hours is None else " instead of --hours"
         found.append(

@@ -72,12 +72,14 @@ class Weights:
 
     Attributes:
         heads: the heads that they have.
+        warnings: what their tokenizer states that is not followed.
     """
 
     name: str
     config: BertConfig
     lowercase: bool
     heads: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

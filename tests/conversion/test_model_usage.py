@@ -1,11 +1,13 @@
 """The files beside the weights that say how a model is used: written, read, copied by conversions."""
 
 import json
+import logging
+import re
 
 import pytest
 
 import run_convert
-from bert.conversion.model_usage import Usage, read_usage, stated_lower_case, usage_texts
+from bert.conversion.model_usage import Usage, read_usage, stated_lower_case, tokenizer_warnings, usage_texts
 from bert.finetuning.model_files import implied_by_weights
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, is_cased
 from tests.conversion.test_round_trips import TASKS, native
@@ -93,3 +95,39 @@ def test_fine_tuning_and_conversion_infer_one_case(tmp_path, words, stated):
 )
 def test_the_case_of_a_vocabulary_shows_in_any_script(tokens, cased):
     assert is_cased([*SPECIAL_TOKENS, "[Odd]", *tokens.split()]) is cased
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "lowercase", "told"),
+    [
+        ("tokenizer_config.json", {"strip_accents": False}, True, "strip_accents=false of .* do_lower_case=false"),
+        ("tokenizer_config.json", {"strip_accents": True}, False, "strip_accents=true of .* strip them from the text"),
+        ("tokenizer_config.json", {"tokenize_chinese_chars": False}, True, "tokenize_chinese_chars=false of"),
+        ("tokenizer.json", {"normalizer": {"strip_accents": False}}, True, "strip_accents=false of"),
+        ("tokenizer.json", {"normalizer": {"handle_chinese_chars": False}}, False, "tokenize_chinese_chars=false of"),
+        ("tokenizer_config.json", {"strip_accents": None, "tokenize_chinese_chars": True}, True, None),
+        ("tokenizer_config.json", {"strip_accents": True}, True, None),
+        ("tokenizer_config.json", {"strip_accents": False}, False, None),
+        ("tokenizer.json", {"normalizer": None}, True, None),
+        ("tokenizer.json", [], True, None),
+    ],
+)
+def test_a_tokenizer_that_is_not_followed_is_told(tmp_path, caplog, capsys, name, content, lowercase, told):
+    source = native(tmp_path / "m", TASKS["encoder"])
+    (source / "manifest.json").unlink()
+    (source / name).write_text(json.dumps(content))
+    with caplog.at_level(logging.WARNING, "bert"):
+        implied_by_weights({"from_pretrained_params": source, "do_lower_case": str(lowercase).lower()})
+    case = "--do-lower-case" if lowercase else "--no-do-lower-case"
+    arguments = ["--from", str(source), "--to", str(tmp_path / "x"), "--to-format", "hf", case]
+    assert run_convert.main(arguments) == 0
+    found = tokenizer_warnings(source, lowercase)
+    assert len(found) == (told is not None)
+    for line in found:
+        assert re.search(told, line) and line in caplog.messages
+        assert f"warning: {line}" in capsys.readouterr().out
+
+
+def test_a_damaged_tokenizer_json_beside_a_vocabulary_is_not_read(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{")
+    assert tokenizer_warnings(tmp_path, True) == []
