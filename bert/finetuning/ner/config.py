@@ -58,7 +58,19 @@ class TaggingConfig(FineTuningConfig):
                 raise ValueError(f"{mode}=true needs {name}; pass --{name.replace('_', '-')}")
             if path is not None and not path.is_file():
                 raise ValueError(f"{name}={path} must be an existing file; check --{name.replace('_', '-')}")
+        self._check_names()
         super().check_files()
+
+    def _check_names(self) -> None:
+        """Refuse an evaluation and a prediction that would write one file: predictions are named by their source."""
+        first, second = self.data.eval_file, self.data.predict_file
+        if not (self.run.do_eval and self.run.do_predict) or first is None or second is None:
+            return
+        if first.stem == second.stem and not first.samefile(second):
+            raise ValueError(
+                f"predict_file={second} must have another name than eval_file={first}: the predictions of both would "
+                f"be {second.stem}_predictions.conll; rename one, or predict in a run with another --output-dir"
+            )
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:

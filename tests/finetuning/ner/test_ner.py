@@ -177,6 +177,20 @@ def test_what_cannot_be_done_is_refused(weights, tmp_path, capsys, words, messag
     assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
+def test_predictions_for_two_files_of_one_name_are_refused(weights, tmp_path):  # noqa: F811
+    for name in ("dev", "test"):
+        (tmp_path / name).mkdir()
+        tagged_file(tmp_path / name / "data.txt", 3, 1)
+    words = ["--do-eval", "--eval-file", str(tmp_path / "dev/data.txt"), "--do-predict", "--max-seq-length", "32"]
+    words += ["--from-pretrained-params", str(weights)]
+    message = "predict_file=.*test/data.txt must have another name than eval_file=.*dev/data.txt: .*; rename one"
+    with pytest.raises(ValueError, match=message):
+        parse_arguments(ENTRY, [*words, "--predict-file", str(tmp_path / "test/data.txt")]).check_files()
+    parse_arguments(ENTRY, [*words, "--predict-file", str(tmp_path / "dev/data.txt")]).check_files()
+    words.remove("--do-eval")
+    parse_arguments(ENTRY, [*words, "--predict-file", str(tmp_path / "test/data.txt")]).check_files()
+
+
 @pytest.mark.parametrize("name", ENTRY.recipes)
 def test_every_recipe_makes_settings(weights, tmp_path, name):  # noqa: F811
     config = parse_arguments(
