@@ -15,9 +15,10 @@ from bert.files import read_json
 MAY_DIFFER_SECTIONS = ("batch", "initialization", "hardware")
 MAY_DIFFER = frozenset(
     "async_checkpoint benchmark benchmark_steps benchmark_warmup_steps cache_dir do_eval do_predict do_train download "
-    "early_stopping early_stopping_from eval_dir eval_freq eval_samples group_by_length keep_best_checkpoint "
-    "keep_checkpoints log_freq loss_spike_action loss_spike_factor max_consecutive_skipped_steps model_prefix "
-    "num_steps_per_checkpoint num_workers output_dir overfitting_evaluations rank_check_freq report_file "
+    "early_stopping early_stopping_from eval_dir eval_freq eval_samples group_by_length index_column "
+    "keep_best_checkpoint keep_checkpoints log_freq loss_spike_action loss_spike_factor max_answer_length "
+    "max_consecutive_skipped_steps model_prefix n_best_size null_score_diff_threshold num_steps_per_checkpoint "
+    "num_workers output_dir overfitting_evaluations predict_file rank_check_freq report_file "
     "sequence_length_multiple steps_this_run vocab_file watchdog_seconds".split()
 )
 
@@ -59,7 +60,9 @@ def refuse_other_run(config: TrainingConfig) -> None:
     before = yaml.safe_load(settings_asked_for(config).read_text(encoding="utf-8")) or {}
     for section, values in config.model_dump(mode="json").items():
         for name, value in values.items():
-            if section in MAY_DIFFER_SECTIONS or name in MAY_DIFFER or before.get(name) == value:
+            if section in MAY_DIFFER_SECTIONS or before.get(name) == value:
+                continue
+            if name in MAY_DIFFER and not (name == "predict_file" and _is_scored(config)):
                 continue
             if name not in before and value == _default(config, name):  # of a version that did not have it
                 continue
@@ -69,6 +72,11 @@ def refuse_other_run(config: TrainingConfig) -> None:
                 f"{name}={value} differs from {before.get(name)} of the run in {config.run.output_dir}; "
                 "pass another --output-dir, delete that one, or repeat its settings"
             )
+
+
+def _is_scored(config: TrainingConfig) -> bool:
+    """Whether predict_file is also the evaluation set, as SQuAD's: it chooses the best weights."""
+    return getattr(config.run, "do_eval", False) and "eval_file" not in flat_fields(type(config))
 
 
 def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> bool:

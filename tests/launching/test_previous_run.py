@@ -4,11 +4,14 @@ import json
 
 import pytest
 
-from bert.config.command_line import dump_yaml
+from bert.config.command_line import dump_yaml, parse_arguments
 from bert.config.flags import flat_fields
 from bert.config.training_settings import derive
+from bert.finetuning.glue.config import ENTRY as GLUE
 from bert.finetuning.glue.config import GlueConfig
+from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.ner.config import TaggingConfig
+from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.squad.config import SquadConfig
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.previous_run import (
@@ -71,6 +74,23 @@ def test_another_run_is_refused_once_there_is_a_checkpoint(tmp_path):
     refuse_other_run(derive(config, batch_size=4, num_workers=0, cpu_threads=1, from_checkpoint="elsewhere"))
     with pytest.raises(ValueError, match="masked_lm_ratio=0.5 differs from 0.15 of the run in .*; pass another"):
         refuse_other_run(other)
+
+
+@pytest.mark.parametrize("entry", [SQUAD, GLUE, NER], ids=lambda entry: entry.script)
+def test_a_finished_training_is_followed_by_predictions(entry, tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    words = ["--vocab-file", tmp_path / "vocab.txt", "--output-dir", tmp_path, "--do-train", "--train-file", "a"]
+    config = parse_arguments(entry, list(map(str, words)))
+    settings_asked_for(config).write_text(dump_yaml(config))
+    (config.checkpoint_dir() / "7").mkdir(parents=True)
+    refuse_other_run(derive(config, do_predict=True, predict_file="b"))
+    if entry is SQUAD:
+        refuse_other_run(derive(config, n_best_size=3, max_answer_length=9, null_score_diff_threshold=0.5))
+        with pytest.raises(ValueError, match="predict_file=b differs from None"):  # it would choose the best weights
+            refuse_other_run(derive(config, do_eval=True, predict_file="b"))
+    else:
+        with pytest.raises(ValueError, match="eval_file=b differs from None"):
+            refuse_other_run(derive(config, do_eval=True, eval_file="b"))
 
 
 def test_a_run_may_be_extended_and_shortened_to_what_it_has_not_made(tmp_path):
