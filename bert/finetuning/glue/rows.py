@@ -80,11 +80,16 @@ def _csv_rows(path: Path, columns: list[Column]) -> Iterator[Row]:
             raise DataError(f"{path} is empty; download it again")
         places = [_place(path, first, column) for column in columns]
         start = reader.line_num + 1
+        blanks: list[int] = []  # lines of empty cells, unless they end the file
         for fields in reader:
-            if len(fields) == len(first):
-                yield start, [fields[place] for place in places], ""
+            if not fields and len(first) == 1:
+                blanks.append(start)
             elif fields:
-                yield start, None, f"{len(fields)} fields, the first line names {len(first)}"
+                yield from ((line, [""] * len(places), "") for line in blanks)
+                blanks = []
+                fits = len(fields) == len(first)
+                problem = "" if fits else f"{len(fields)} fields, the first line names {len(first)}"
+                yield start, [fields[place] for place in places] if fits else None, problem
             start = reader.line_num + 1
     except csv.Error as error:
         # After an open quote, lines cannot be told apart from quoted text: nothing more can be read.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert.finetuning.glue.reading import LabelRule, discover_labels, find_file, read_examples
+from bert.finetuning.glue.rows import read_rows
 from bert.finetuning.glue.task_table import TASKS, custom_task, find_task
 from bert.finetuning.text_files import DataError
 
@@ -292,6 +293,16 @@ def test_the_same_rows_are_read_from_each_format(tmp_path, suffix):
 def test_a_csv_field_may_hold_lines(tmp_path):
     examples = custom(tmp_path, "a.csv", 'first,second,kind\r\n"one\ntwo",b,x\r\nc,d,y\r\n')
     assert examples.texts == (["one\ntwo", "c"], ["b", "d"])
+
+
+def test_an_empty_line_of_a_csv_of_one_column_is_an_empty_cell(tmp_path):
+    """Every line has its prediction, as in the other formats; empty lines at the end are no cells."""
+    (path := tmp_path / "a.csv").write_text('first\none\n\n\n"t\nwo"\n""\nthree\n\n\n')
+    rows = list(read_rows(path, ["first"], True))
+    found = [(2, "one"), (3, ""), (4, ""), (5, "t\nwo"), (7, ""), (8, "three")]
+    assert rows == [(line, [text], "") for line, text in found]
+    (path := tmp_path / "b.csv").write_text("first,second\none,1\n\ntwo,2\n")
+    assert list(read_rows(path, ["first"], True)) == [(2, ["one"], ""), (4, ["two"], "")]
 
 
 def test_json_labels_may_be_numbers_or_booleans(tmp_path):
