@@ -113,7 +113,7 @@ class QuestionAnswerer(TrainedModel):
         answered = []
         for question in examples.questions:
             n_best, text = tuple(found.n_best[question.id]), found.answers[question.id]
-            best = next((candidate for candidate in n_best if candidate.text == text), n_best[0])
+            best = next(candidate for candidate in n_best if candidate.text == text)
             null_odds = found.null_odds.get(question.id)
             answered.append(AnsweredQuestion(text, best.probability, best.start, best.end, n_best, null_odds))
         return answered

@@ -34,7 +34,7 @@ class SquadDataSettings(TaskDataSettings):
         128, ge=1, description="tokens between the starts of consecutive windows of a long paragraph"
     )
     max_query_length: int = Field(64, ge=1, description="longest question, in tokens; longer ones are truncated")
-    n_best_size: int = Field(20, ge=1, description="answers listed for each question")
+    n_best_size: int = Field(20, ge=1, description="answers listed for each question; for SQuAD 2.0 at least 2")
     max_answer_length: int = Field(30, ge=1, description="longest answer, in tokens")
     version_2_with_negative: bool = Field(False, description="questions may have no answer, as in SQuAD 2.0")
     null_score_diff_threshold: float = Field(

@@ -219,8 +219,8 @@ def _null(start_logits: np.ndarray, end_logits: np.ndarray) -> Candidate:
 
 
 def _with_null(found: list[Candidate], null: Candidate, n_best_size: int) -> list[Candidate]:
-    """The candidates with no answer sorted in; it is always listed."""
-    kept = found[: max(0, n_best_size - 1)]
+    """The candidates with no answer sorted in; it and the best one are always listed: one of them is predicted."""
+    kept = found[: max(1, n_best_size - 1)]
     return sorted([*kept, null], key=lambda candidate: -candidate.score)
 
 

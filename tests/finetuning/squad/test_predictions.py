@@ -73,6 +73,18 @@ def test_no_answer_is_what_every_window_must_agree_on():
     assert found.answers["0"] == "" and found.best_answers["0"] == "long river"
 
 
+@pytest.mark.parametrize("no_answer", [0.0, 9.0])
+def test_the_predicted_answer_is_listed_even_if_only_one_is_wanted(no_answer):
+    """Its place and its probability are read from the list."""
+    examples, features, start, end = one("the nile is long")
+    start[5], end[5] = 3, 3  # [CLS] what ? [SEP] the nile
+    start[0] = end[0] = no_answer
+    found = predict(examples, features, start, end, AnswerSettings(version_2=True, n_best_size=1))
+    assert found.answers["0"] == ("" if no_answer else "nile")
+    wanted = [("nile", 4, 8), ("", 0, 0)]
+    assert [candidate[:1] + candidate[-2:] for candidate in found.n_best["0"]] == wanted[:: -1 if no_answer else 1]
+
+
 @pytest.mark.parametrize("version_2", [False, True])
 def test_a_paragraph_without_tokens_gets_an_empty_answer(version_2):
     examples, features, start, end = one(" \u200b ")
