@@ -19,6 +19,7 @@ from bert.finetuning.text_files import DataError
 
 MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable
 _NUM_SHOWN = 3
+_SEPARATORS = re.compile(r"[\t\r\n]")
 
 
 @dataclass(frozen=True)
@@ -188,10 +189,18 @@ def _usable_rows(path: Path, split: Split, rule: LabelRule, tally: _Tally) -> It
                 tally.unlabelled += 1
                 continue
             problem = rule.problem(row[label])
+        if row is not None:
+            problem = problem or _separator_problem(row[len(split.texts) :])
         if row is None or problem:
             tally.note(line, problem)
         else:
             yield row
+
+
+def _separator_problem(values: Sequence[str]) -> str:
+    """The first of a label and an index that would break a line of predictions; "" if none does."""
+    broken = next((value for value in values if _SEPARATORS.search(value)), None)
+    return "" if broken is None else f"{shown(broken)} has a tab or a line break, which predictions cannot hold"
 
 
 def _examples(

@@ -8,6 +8,7 @@
 import csv
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bert.finetuning.glue.task_table import Column
 from bert.finetuning.text_files import DataError, text_lines
 
 _MAX_SHOWN_CHARACTERS = 60
+_HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogate pair; it is no text
 Row = tuple[int, list[str] | None, str]  # line number; the wanted fields in order, or None and the problem
 
 
@@ -119,6 +121,8 @@ def _json_rows(path: Path, keys: list[str]) -> Iterator[Row]:
             yield number, None, f"no {', '.join(missing)}; its keys are {', '.join(map(shown, found))[:200]}"
         elif unfit := [key for key in keys if not isinstance(found[key], str | int | float)]:
             yield number, None, f"{unfit[0]} is {shown(json.dumps(found[unfit[0]]))}, neither text nor a number"
+        elif broken := [key for key in keys if isinstance(found[key], str) and _HALF_PAIR.search(found[key])]:
+            yield number, None, f"{broken[0]} is not text, it has half of a surrogate pair: {shown(found[broken[0]])}"
         else:
             yield number, [value if isinstance(value := found[key], str) else json.dumps(value) for key in keys], ""
 

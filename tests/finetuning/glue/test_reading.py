@@ -331,6 +331,8 @@ CUSTOM_HOSTILE = {
     "f.jsonl": ('{"first": null, "second": "b", "kind": 1}\n', ["first is 'null'"]),
     "g.jsonl": ("[" * 100_000, ["JSON"]),
     "h.jsonl": ('{"first": ' + "[" * 100_000, ["line 1: not JSON"]),
+    "i.jsonl": ('{"first": "a\\ud800", "second": "b", "kind": 1}\n', ["line 1: first is not text", "'a\\ud800'"]),
+    "j.jsonl": ('{"first": "a", "second": "b", "kind": "x\\ty"}\n', ["line 1: 'x\\ty' has a tab or a line break"]),
     "a.xlsx": ("x", ["the suffix .xlsx is not supported", ".csv"]),
     "noname": ("x", ["the suffix (none)"]),
     "k.tsv": ("first\tsecond\tkind\na\tb\t \n", ["line 2: its label is empty"]),
@@ -344,6 +346,15 @@ def test_a_hostile_file_of_the_users_own_is_refused(tmp_path, name):
         custom(tmp_path, name, content)
     for phrase in [str(tmp_path / name), *phrases]:
         assert phrase in str(error.value)
+
+
+def test_an_index_that_would_break_the_lines_of_the_predictions_is_refused(tmp_path):
+    for index, shown in (("a\tb", r"'a\\tb'"), ("a\nb", r"'a\\nb'"), ("a\r", r"'a\\r'")):
+        line = json.dumps({"first": "a\tb", "second": "b\n", "kind": "x", "id": index})
+        with pytest.raises(DataError, match=f"line 1: {shown} has a tab or a line break, which predictions"):
+            custom(tmp_path, "a.jsonl", line, index="id")
+    pair = json.dumps({"first": "\U0001f600", "second": "b", "kind": "x", "id": 7})
+    assert custom(tmp_path, "a.jsonl", pair, index="id").texts == (["\U0001f600"], ["b"])
 
 
 def test_labels_that_are_one_or_endless_are_refused(tmp_path):
