@@ -21,7 +21,7 @@ class TaggedDataSettings(TaskDataSettings):
     word_column: int = Field(0, description="column of the word, from 0; -1 is the last")
     tag_column: int = Field(-1, description="column of the tag")
     tag_scheme: Literal["iob1", "iob2", "iobes"] | None = Field(
-        None, description="tag scheme of the files; none: detected"
+        None, description="tag scheme of the files; none: detected, and IOB2 for --do-predict, which reads no tags"
     )
     document_context: bool = Field(False, description="read each sentence with its neighbours in the document")
     window_overlap: int | None = Field(

@@ -30,7 +30,7 @@ class TaggedText:
         sentence_offsets: int64 [s + 1]; sentence i is words[sentence_offsets[i]:sentence_offsets[i + 1]].
         document_of_sentence: int64 [s], ascending from 0.
         spans: the entities; None for a file without tags.
-        scheme: the tag scheme of the file.
+        scheme: the tag scheme of the file; without tags, the one to write.
         warnings: lines for the log.
     """
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert.finetuning.ner.conll import ConllFormat, read_tagged_text, write_predicted
+from bert.finetuning.ner.conll import ConllFormat, predicted_lines, read_tagged_text, tagged_windows, write_predicted
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import Span
 from bert.finetuning.text_files import DataError
@@ -210,3 +210,10 @@ def test_every_word_is_predicted_once_and_no_window_is_too_long(tmp_path, docume
         if document_context and counts["split_sentences"] == 0:
             total = sum(len(TOKENIZER.encode(word)) for word in text.words)
             assert sizes.max() >= min(length - 5, total // (1 + int(text.document_of_sentence.max())))
+
+
+@pytest.mark.parametrize(("scheme", "tag"), [(None, "B-PER"), ("iobes", "S-PER"), ("iob1", "I-PER")])
+def test_a_file_whose_tags_are_not_read_is_written_in_iob2_or_the_named_scheme(tmp_path, scheme, tag):
+    (path := tmp_path / "a.conll").write_text("Ada S-PER\nspoke O\n")
+    (text,) = tagged_windows(path, ConllFormat(scheme=scheme, tagged=False), 9, 99, False)
+    assert predicted_lines(text, [Span("PER", 0, 1)]).decode() == f"Ada S-PER {tag}\nspoke O O\n"
