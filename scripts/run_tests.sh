@@ -43,4 +43,4 @@ mypy &
 types=$!
 shellcheck --external-sources run.sub scripts/*.sh scripts/docker/*.sh scripts/configs/*.sh data/*.sh .ci/run
 wait "${types}"
-exec "${PYTHON}" -m pytest -m "${tests}" "${parallel[@]}" "$@"
+exec "${PYTHON}" -m pytest -m "${tests}" --durations 20 "${parallel[@]}" "$@"

@@ -198,7 +198,7 @@ def test_a_finished_training_is_read_again_unless_its_settings_differ(bench, mon
     assert len(ran) == 3
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # the gate runs more of it by itself
 def test_a_part_of_it_runs_on_this_cpu(tmp_path):
     """The whole way: programs, self-test of the kernels, synthetic shards, two ranks, report."""
     names = ("kernels", "fused-kernels-float16", "throughput-phase1_large", "train-pure-fp16")
