@@ -38,10 +38,14 @@ def why_not() -> str | None:
 
 
 class SlurmCluster:
-    """munged, slurmctld and `NUM_NODES` slurmd, all on this host, with their files in `folder`."""
+    """munged, slurmctld and `NUM_NODES` slurmd, all on this host, with their files in `folder`.
 
-    def __init__(self, folder: Path, *, cpus_per_node: int | None = None) -> None:
-        self.folder = folder
+    Args:
+        gpus_per_node: that Slurm manages; terminals stand for them.
+    """
+
+    def __init__(self, folder: Path, *, cpus_per_node: int | None = None, gpus_per_node: int = 0) -> None:
+        self.folder, self._gpus = folder, gpus_per_node
         self._cpus = cpus_per_node or len(os.sched_getaffinity(0))
         self._daemons: list[subprocess.Popen[bytes]] = []
         self.environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(folder / "slurm.conf")}
@@ -184,9 +188,14 @@ class SlurmCluster:
             "MinJobAge=3600",
             "JobRequeue=1",
         ]
+        gpus = f" Gres=gpu:{self._gpus}" if self._gpus else ""
+        if self._gpus:
+            devices = [f"NodeName={node} Name=gpu File=/dev/tty[1-{self._gpus}]" for node in self.nodes()]
+            (folder / "gres.conf").write_text("\n".join(devices) + "\n")
+            lines += ["GresTypes=gpu"]
         lines += [
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus} "
-            f"RealMemory={MEMORY_MIB} State=UNKNOWN"
+            f"RealMemory={MEMORY_MIB}{gpus} State=UNKNOWN"
             for node, port in zip(self.nodes(), node_ports, strict=True)
         ]
         lines += [f"PartitionName=main Nodes={','.join(self.nodes())} Default=YES MaxTime=INFINITE State=UP"]

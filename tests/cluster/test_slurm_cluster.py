@@ -14,6 +14,7 @@ import slurm_cluster
 import workplace
 from slurm_cluster import SlurmCluster
 
+from bert import REPOSITORY
 from tests.support import corpora
 
 pytestmark = [
@@ -222,3 +223,19 @@ def test_preprocessing_on_slurms_nodes_writes_the_same_bytes_as_here(cluster, tm
     assert len(files["here"]) == 4 and files["slurm"] == files["here"]
     workers = re.findall(r"JobName=dask-worker", cluster.output("scontrol", "show", "jobs"))
     assert len(workers) == 2
+
+
+@pytest.mark.parametrize("flags", [[], ["--gpus-per-node=2"]])
+def test_the_steps_have_the_gpus_that_slurm_manages(tmp_path, flags):
+    """--exclusive gives them to the job; its steps have to ask."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/bash\necho "$3: GPUs ${CUDA_VISIBLE_DEVICES:-none}"\n')
+    python.chmod(0o755)
+    variables = {"BERT_PYTHON": str(python), "OUTPUT_DIR": str(tmp_path / "out")}
+    with SlurmCluster(tmp_path / "cluster", gpus_per_node=2) as managed:
+        output = tmp_path / "job.out"
+        command = ["sbatch", "--wait", "-N2", f"--output={output}", *flags, str(REPOSITORY / "run.sub")]
+        done = managed.run(command, env=variables, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr + output.read_text()
+    seen = [line for line in output.read_text().splitlines() if re.match("(prepare|train): ", line)]
+    assert seen == ["prepare: GPUs 0,1", "train: GPUs 0,1", "train: GPUs 0,1"]
