@@ -30,6 +30,7 @@ _HEADS = {
     "qa_outputs.": "question-answering head",
     "classifier.": "classifier",
 }
+_MASTER = "master_weight"  # in the state of the optimizer: the float32 value of a parameter in half precision
 _OTHER_HEADS = tuple(f"{what}: {head}" for what in ("missing", "unknown") for head in _HEADS)
 
 
@@ -184,6 +185,15 @@ def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
         raise CheckpointError(f"{path} is not a complete safetensors file ({error})") from None
 
 
+def load_exact_parameters(source: VerifiedCheckpoint) -> dict[str, np.ndarray]:
+    """Parameters of a checkpoint of ours; those in half precision as the float32 values that its optimizer kept."""
+    parameters = load_parameters(source)
+    if all(array.dtype == np.float32 for array in parameters.values()):
+        return parameters
+    optimizer = load_parameters(_only(source.directory, "*_optimizer.safetensors"))
+    return {name: optimizer.get(f"{name}/{_MASTER}", array) for name, array in parameters.items()}
+
+
 def differences(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> list[str]:
     """Differences that keep `found` from replacing `expected`: a line for each missing, unknown or different tensor."""
     lines = [f"missing: {name} {list(expected[name].shape)}" for name in sorted(expected.keys() - found.keys())]
@@ -235,8 +245,14 @@ def initialize_from(
     source: Path | VerifiedCheckpoint,
     heads_may_differ: bool,
 ) -> None:
-    """Start from weights alone. Only heads may be missing or unknown, and only if allowed; each is logged."""
+    """Start from weights alone, of either precision. Only heads may be missing or unknown, and only if allowed; each
+    is logged."""
     current = {name: read_variable(scope, name) for name in program.parameters}
+    given = parameters
+    parameters = {
+        name: array.astype(current[name].dtype) if name in current and array.dtype.kind == "f" else array
+        for name, array in given.items()
+    }
     wrong = differences(parameters, current)
     heads = [line for line in wrong if heads_may_differ and line.startswith(_OTHER_HEADS)]
     if fatal := [line for line in wrong if line not in heads]:
@@ -247,7 +263,11 @@ def initialize_from(
         )
     for line in _heads_that_differ(heads):
         logger.info(f"{source}: {line}")
-    write_parameters(scope, place, {name: parameters[name] for name in parameters.keys() & current.keys()})
+    used = parameters.keys() & current.keys()
+    write_parameters(scope, place, {name: parameters[name] for name in used})
+    for name in used:
+        if (master := program.optimizer_state.get(f"{name}/{_MASTER}")) is not None:
+            write_variable(scope, master, given[name].astype("float32"), place)
 
 
 def _heads_that_differ(lines: list[str]) -> list[str]:

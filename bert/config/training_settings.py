@@ -81,7 +81,7 @@ class OptimizerSettings(Settings):
 
 
 class PrecisionSettings(Settings):
-    amp: bool = Field(False, description="mixed precision: matrix products in --amp-dtype, sums in float32")
+    amp: bool = Field(False, description="mixed precision: matrix products in --amp-dtype, loss and update in float32")
     amp_dtype: Literal["float16", "bfloat16"] = Field(
         "float16", description="the half-precision type of mixed precision"
     )
@@ -97,6 +97,11 @@ class PrecisionSettings(Settings):
     def _consistent(self) -> "PrecisionSettings":
         if self.use_pure_fp16 and not self.amp:
             raise ValueError("use_pure_fp16=true needs amp=true; pass --amp, or drop --use-pure-fp16")
+        if self.use_pure_fp16 and self.amp_dtype != "float16":
+            raise ValueError(
+                f"use_pure_fp16=true needs amp_dtype=float16, not {self.amp_dtype}: Paddle's tensors of that type are "
+                "not saved as weights that others read; pass --amp-dtype float16, or drop --use-pure-fp16"
+            )
         return self
 
 

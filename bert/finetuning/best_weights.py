@@ -41,7 +41,7 @@ class BestWeights:
             SaveFailed: they could not be written.
         """
         best = self._best()
-        if best is not None and metrics[self._metric] <= best[1]:
+        if best is not None and not metrics[self._metric] > best[1]:  # NaN is not better either
             return
         config, texts = self._config, {**self._texts, checkpoint.METRICS_FILE: to_json(metrics, indent=1) + "\n"}
         parameters = {name: read_variable(device.scope, name) for name in names}

@@ -91,7 +91,7 @@ class _GuardedUpdate:
         return operators
 
     def _terms_of_norm(self, params_grads) -> list:
-        """The gradients whose squares are summed: of buffers in half precision the parts, as the sum has its range."""
+        """The gradients whose squares are summed: of buffers in half precision the parts, cast one after the other."""
         whole = [gradient for _, gradient in params_grads if gradient.dtype == paddle.float32]
         half = [pair for pair in params_grads if pair[1].dtype != paddle.float32]
         return [*whole, *(gradient for _, gradient in self._parts(half))]
@@ -149,9 +149,13 @@ def load_schedule(scope, schedule: Schedule, place) -> None:
 
 def _global_norm(gradients):
     """float32 scalar: the L2 norm over all gradients together."""
-    squares = [paddle.nn.clip._squared_l2_norm(gradient) for gradient in gradients]
-    squares = [square if square.dtype == paddle.float32 else square.astype("float32") for square in squares]
-    return paddle.sqrt(paddle.add_n(squares))
+    return paddle.sqrt(paddle.add_n([_squared_norm(gradient) for gradient in gradients]))
+
+
+def _squared_norm(gradient):
+    """In float32: in half precision the square of a norm of 256 is infinite."""
+    exact = gradient if gradient.dtype == paddle.float32 else gradient.astype("float32")
+    return paddle.nn.clip._squared_l2_norm(exact)
 
 
 def _scale_in_place(gradients, factor) -> None:

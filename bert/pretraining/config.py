@@ -71,6 +71,15 @@ class PretrainingRunSettings(RunSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _stops_with_the_best(self) -> "PretrainingRunSettings":
+        if self.early_stopping and not self.keep_best_checkpoint:
+            raise ValueError(
+                f"early_stopping={self.early_stopping} ends with the best checkpoint, which keep_best_checkpoint=false "
+                "does not keep; pass --early-stopping 0, or drop --no-keep-best-checkpoint"
+            )
+        return self
+
 
 class PretrainingInitializationSettings(InitializationSettings):
     from_phase1_final_params: Path | None = Field(None, description="phase 2 starts with phase 1's weights here")

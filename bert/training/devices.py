@@ -5,6 +5,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import paddle
+
 from bert.config.training_settings import TrainingConfig
 from bert.runtime.cpu_bfloat16 import computes_bfloat16
 from bert.runtime.distributed import Collective, Group, initialize
@@ -42,6 +44,11 @@ def choose_device(config: TrainingConfig) -> str:
         raise ValueError(
             "use_pure_fp16=true on device=cpu: float16 parameters (--use-pure-fp16) need a GPU: Paddle has no CPU "
             "kernels for them; drop --use-pure-fp16"
+        )
+    if device == "cpu" and config.precision.amp and paddle.is_compiled_with_cuda():
+        raise ValueError(
+            "amp=true on device=cpu: this Paddle, made for GPUs, has no such operators on a CPU; pass --no-amp, which "
+            "computes in float32 as the CPU's Paddle does, or train on a GPU"
         )
     return device
 

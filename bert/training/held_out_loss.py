@@ -3,6 +3,7 @@
 Its state is kept in the checkpoints, so a resumed run decides as the uninterrupted one would have.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +71,7 @@ class HeldOutLoss:
     def ends_with_best(self) -> bool:
         """Whether the best weights are the run's result: early stopping is on, and the last ones are not as good."""
         if self.has_stopped:
-            return True
+            return self.best is not None
         is_worse = self.best is not None and self._last is not None and self._last[1] > self.best[1] * (1 + TOLERANCE)
         return self._patience > 0 and bool(is_worse)  # the losses may be NumPy's
 
@@ -97,17 +98,19 @@ class HeldOutLoss:
         if self.metric is None or self.metric not in metrics or (self._last and step <= self._last[0]):
             return Verdict()
         loss = metrics[self.metric]
+        if not math.isfinite(loss):
+            loss = math.inf  # worse than any other
         if step == 0:
             self.before = loss
             return Verdict()
         self._last = (step, loss)
-        if self.best is None or loss < self.best[1]:
+        if loss < (math.inf if self.best is None else self.best[1]):
             self.best, self._since_best, self._above = (step, loss), 0, 0
             return Verdict(is_best=True)
         if step < self._counts_from:
             return Verdict()
         self._since_best += 1
-        self._above = self._above + 1 if loss > self.best[1] * (1 + TOLERANCE) else 0
+        self._above = self._above + 1 if self.best and loss > self.best[1] * (1 + TOLERANCE) else 0
         return Verdict(overfits=0 < self._overfitting == self._above, stops=self.has_stopped)
 
     def overfitting(self) -> str:
@@ -128,7 +131,8 @@ class HeldOutLoss:
 
     def reason(self) -> str:
         """Why early stopping ended the run."""
-        assert self.best is not None
+        if self.best is None:
+            return f"{self._since_best} evaluations without a finite held-out loss"
         return (
             f"{self._since_best} evaluations without a held-out loss below {self.best[1]:.4f}, that of update "
             f"{self.best[0]:,}"

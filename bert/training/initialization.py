@@ -50,10 +50,12 @@ def initialize_weights(
         is_strict = getattr(settings, "from_phase1_final_params", None) is not None
         final = _final(start, config, "phase1") if is_strict else None
         path = final or checkpoint_files.weights_folder(start)
-        weights = checkpoint.load_parameters(path) if is_strict else pretrained_parameters(path, config.model)
+        weights: Mapping[str, np.ndarray]
+        if is_strict:
+            weights = checkpoint.load_exact_parameters(final) if final else checkpoint.load_parameters(path)
+        else:
+            weights = pretrained_parameters(path, config.model)
         checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_strict)
-        if program.amp_optimizer is not None:
-            program.amp_optimizer.amp_init(device.place, scope=device.scope, rewrite_master_weight=True)
         logger.info(f"starting from the weights of {path}")
         return replace(progress, carried={"started_from": str(path)})
     return progress

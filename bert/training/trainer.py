@@ -237,10 +237,11 @@ class Trainer:
         self._check_finite()
         if self._config.run.benchmark:
             return None
-        check_divergence(self._divergence, found.metrics["loss"], self._config, self._step)
         complete = self._step % self._config.run.log_freq == 0
         progress = self._spikes.observe(self._step, self._epoch, found, complete, self._log)
-        if progress is not None:
+        if progress is None:
+            check_divergence(self._divergence, found.metrics["loss"], self._config, self._step)
+        else:
             self._step, self._interrupted = progress.step, False  # a stop request is looked at again later
             self._divergence = DivergenceGuard(
                 self._program.objective.chance_loss(), progress.carried.get("divergence")

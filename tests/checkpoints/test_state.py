@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from safetensors.numpy import load_file, save_file
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
+from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.state import CheckpointError, differences, load, load_parameters
 from bert.config.training_settings import derive
+from bert.runtime.paddle_api import place_of, static
 from tests.support import runs, tiny
 
 FLOAT16 = {"amp": True, "scale_loss": 1024.0, "loss_scale_growth_interval": 4}
@@ -406,3 +409,30 @@ def test_progress_of_another_shape_is_refused_though_whole(trained, tmp_path):
 
     with pytest.raises(CheckpointError, match="does not describe a run .*seed"):
         load(checkpoint_files.write_checkpoint(tmp_path, 2, write))
+
+
+@pytest.mark.parametrize("given", ["float32", "float16"])
+def test_weights_start_a_program_in_half_precision_which_keeps_their_exact_values(tmp_path, given):
+    """O2 needs a GPU; here are its variables alone."""
+    scope, place = static.Scope(), place_of("cpu")
+    for name, dtype in (("bert.w", "float16"), ("bert.w_master", "float32"), ("bert.norm", "float32")):
+        scope.var(name).get_tensor().set(np.zeros([3], dtype), place)
+    state = {"bert.w/master_weight": "bert.w_master", "bert.w/moment1": "none"}
+    program = SimpleNamespace(parameters=("bert.w", "bert.norm"), optimizer_state=state)
+    values = np.array([1.0001, 2.0001, -3.0003], given)
+    weights = {"bert.w": values, "bert.norm": values}
+    checkpoint.initialize_from(scope, place, program, weights, tmp_path, heads_may_differ=False)
+    read = {name: checkpoint.read_variable(scope, name) for name in ("bert.w", "bert.w_master", "bert.norm")}
+    np.testing.assert_array_equal(read["bert.w"], values.astype("float16"))
+    np.testing.assert_array_equal(read["bert.w_master"], values.astype("float32"))
+    np.testing.assert_array_equal(read["bert.norm"], values.astype("float32"))
+
+
+def test_the_next_phase_starts_from_the_exact_values_of_weights_in_half_precision(tmp_path):
+    exact = np.array([1.0001, 2.0001], "float32")
+    (tmp_path / "bert_config.json").write_text("{}")
+    save_file({"w": exact.astype("float16"), "norm": exact}, tmp_path / "bert.safetensors")
+    save_file({"w/master_weight": exact, "w/moment1": exact * 0}, tmp_path / "bert_optimizer.safetensors")
+    found = checkpoint.load_exact_parameters(VerifiedCheckpoint(tmp_path, {}))
+    assert found["w"].dtype == found["norm"].dtype == np.float32
+    np.testing.assert_array_equal(found["w"], exact)

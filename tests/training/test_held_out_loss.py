@@ -100,3 +100,23 @@ def test_with_early_stopping_a_run_ends_with_its_best_unless_the_last_is_as_good
     assert held_out.carried()["ends_with_best"] == is_best
     assert json.dumps(follow([np.float32(loss) for loss in losses], early_stopping=5)[0].carried()["ends_with_best"])
     assert not follow(losses)[0].ends_with_best, "without early stopping the last is the result"
+
+
+NAN = float("nan")
+
+
+def test_a_loss_that_is_no_number_is_worse_than_any():
+    held_out, verdicts = follow([NAN, 5.0, 4.0, NAN], early_stopping=3)
+    assert [verdict.is_best for verdict in verdicts] == [False, True, True, False]
+    assert not held_out.has_stopped and held_out.best == (30, 4.0) and held_out.ends_with_best
+    resumed = HeldOutLoss("eval_loss", early_stopping=3, carried=json.loads(json.dumps(held_out.carried())))
+    assert resumed.ends_with_best and resumed.observe(50, {"eval_loss": 3.0}).is_best
+
+
+def test_a_run_of_such_losses_stops_without_a_best():
+    held_out, verdicts = follow([NAN, NAN, NAN], early_stopping=3, overfitting_evaluations=2)
+    assert [verdict.stops for verdict in verdicts] == [False, False, True]
+    assert (
+        held_out.best is None and not held_out.ends_with_best and "without a finite held-out loss" in held_out.reason()
+    )
+    assert not any(verdict.overfits for verdict in verdicts)
