@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import yaml
-
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.files import only_writer, require_writable
 from bert.interpreter import runnable
@@ -20,7 +18,14 @@ from bert.launching import pretraining_text_data
 from bert.launching.arguments import notices_aside
 from bert.launching.pretraining_text_arguments import TextRequest, read_text_arguments
 from bert.launching.pretraining_text_facts import machine_facts, text_facts
-from bert.launching.pretraining_text_record import TextRecord, as_first_asked, new_record, read_record
+from bert.launching.pretraining_text_record import (
+    TextRecord,
+    as_first_asked,
+    new_record,
+    on_first_devices,
+    read_record,
+    without_batch,
+)
 from bert.launching.pretraining_text_run import TextRun, Train, list_steps_of, phase_config, speed_file
 from bert.launching.pretraining_text_speed import measure_speeds
 from bert.launching.previous_run import refuse_other_run
@@ -122,19 +127,16 @@ def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
 
 
 def _begun_plan(request: TextRequest, before: TextRecord) -> TextPlan:
-    """The plan of a run that has a checkpoint."""
+    """The plan of a run that has a checkpoint: as it was made, on the devices of now."""
     wishes = as_first_asked(request.wishes, before)
-    settings = {name: value for name, value in wishes.settings.items() if name != "device"}
-    first = dataclasses.replace(wishes, num_processes=None, settings=settings)
+    first = on_first_devices(wishes, before)
     found = candidates(before.text, before.machine, first)
     plan = make_plan(before.text, before.machine, first, found, before.speeds)
     machine = machine_facts(request.output_dir)
     if _devices(machine) == _devices(before.machine):
         machine = before.machine  # with the memory that was free then
-    (here,) = candidates(before.text, machine, dataclasses.replace(wishes, model=plan.candidate.name))
-    files = {phase: request.output_dir / f"phase{phase}.yaml" for phase in plan.phases}
-    begun = {phase: yaml.safe_load(file.read_text(encoding="utf-8")) for phase, file in files.items() if file.exists()}
-    return on_devices(plan, wishes, machine, here, begun)
+    (here,) = candidates(before.text, machine, without_batch(wishes, plan.candidate.name))
+    return on_devices(plan, wishes, machine, here)
 
 
 def _devices(machine: MachineFacts) -> tuple[int, int, str]:

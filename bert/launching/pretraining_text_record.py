@@ -21,7 +21,8 @@ class TextRecord:
     Attributes:
         hours, epochs: that the latest start asked for.
         data: what decided the data (`pretraining_text_data.data_facts`).
-        first: what decides the plan: hours, epochs and max_steps (by phase) that the first start asked for.
+        first: what decides the plan: hours, epochs, max_steps (by phase), device and ranks that the first start asked
+            for.
         steps: of the phases whose training was started.
         seconds_used: by all starts that ended.
         begun: time of the start that is running, or that was killed; None: none is.
@@ -94,6 +95,26 @@ def as_first_asked(wishes: Wishes, record: TextRecord) -> Wishes:
     )
 
 
+def on_first_devices(wishes: Wishes, record: TextRecord) -> Wishes:
+    """The wishes with the device and the ranks that the run's first start asked for."""
+    if "num_processes" not in record.first:  # of a version that did not note them
+        return wishes
+    settings = {name: value for name, value in wishes.settings.items() if name != "device"}
+    if record.first["device"] is not None:
+        settings["device"] = record.first["device"]
+    return dataclasses.replace(wishes, num_processes=record.first["num_processes"], settings=settings)
+
+
+def without_batch(wishes: Wishes, model: str) -> Wishes:
+    """The wishes for one model without a global batch, which may not be divisible by the devices of now."""
+
+    def rest(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if name != "global_batch_size"}
+
+    phases = {phase: rest(settings) for phase, settings in wishes.phase_settings.items()}
+    return dataclasses.replace(wishes, model=model, settings=rest(wishes.settings), phase_settings=phases)
+
+
 def record_file(output_dir: Path) -> Path:
     return output_dir / "own_text.json"
 
@@ -102,7 +123,13 @@ def new_record(
     output_dir: Path, text: TextFacts, machine: MachineFacts, speeds: Speeds, wishes: Wishes, before: TextRecord | None
 ) -> TextRecord:
     """The record of a plan that was made anew; the time that was used before stays."""
-    first = {"hours": wishes.hours, "epochs": wishes.epochs, "max_steps": _max_steps(wishes)}
+    first = {
+        "hours": wishes.hours,
+        "epochs": wishes.epochs,
+        "max_steps": _max_steps(wishes),
+        "device": wishes.setting(1, "device"),
+        "num_processes": wishes.num_processes,
+    }
     record = TextRecord(
         record_file(output_dir), text, machine, speeds, wishes.hours, wishes.epochs, wishes.model, first
     )

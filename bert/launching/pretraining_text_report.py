@@ -45,9 +45,11 @@ def _stopped_early(config: PretrainingConfig) -> list[str]:
     summary = read_json(config.stage_dir() / "summary.json")
     if not summary.get("stopped_early"):
         return []
+    stopped = f"stopped early: phase {config.run.phase} after update {summary['steps']:,} of {config.run.max_steps:,}; "
+    if "best_step" not in summary:
+        return [f"{stopped}its held-out loss was never finite: lower --learning-rate, in another --output-dir"]
     return [
-        f"stopped early: phase {config.run.phase} after update {summary['steps']:,} of {config.run.max_steps:,}; its "
-        f"held-out loss was lowest after update {summary['best_step']:,}. More text would help; "
+        f"{stopped}its held-out loss was lowest after update {summary['best_step']:,}. More text would help; "
         "--early-stopping 0 goes on without"
     ]
 

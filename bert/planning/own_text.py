@@ -127,9 +127,7 @@ def make_plan(
     return plan
 
 
-def on_devices(
-    plan: TextPlan, wishes: Wishes, machine: MachineFacts, here: Candidate, begun: Mapping[int, Mapping[str, Any]]
-) -> TextPlan:
+def on_devices(plan: TextPlan, wishes: Wishes, machine: MachineFacts, here: Candidate) -> TextPlan:
     """The plan of a run that was begun, perhaps elsewhere, on the devices that it has now.
 
     What decides the result stays: model, batches, rates, updates. Without a wish the ranks are so many as divide the
@@ -137,25 +135,26 @@ def on_devices(
 
     Args:
         here: the plan's model as it would be trained on `machine`.
-        begun: the settings of the phases that have begun, by their flat names.
     """
-    batches = {
-        phase: begun.get(phase, {}).get("global_batch_size") or made.global_batch for phase, made in plan.phases.items()
-    }
+    ranks = here.ranks
     if wishes.num_processes is None:
-        ranks = next(
-            number for number in range(here.ranks, 0, -1) if not any(batch % number for batch in batches.values())
-        )
-        here = dataclasses.replace(here, ranks=ranks)
+        passes = [(made.global_batch, wishes.setting(phase, "batch_size", 1)) for phase, made in plan.phases.items()]
+        fitting = (number for number in range(ranks, 0, -1) if all(b % (number * micro) == 0 for b, micro in passes))
+        ranks = next(fitting, ranks)
+    threads = wishes.setting(1, "cpu_threads") or max(1, machine.cores // ranks)
     candidate = dataclasses.replace(
-        plan.candidate, device=here.device, ranks=here.ranks, threads=here.threads, most_sequences=here.most_sequences
+        plan.candidate,
+        device=here.device,
+        ranks=ranks,
+        threads=threads if here.device == "cpu" else 0,
+        most_sequences=here.most_sequences,
     )
-    phases = {}
-    for phase, made in plan.phases.items():
-        kept = {name: value for name, value in begun.get(phase, {}).items() if name in made.settings}
-        settings = made.settings | kept | _device_settings(candidate, phase, batches[phase], wishes)
-        settings |= {name: made.settings[name] for name in step_settings(1, 1)}
-        phases[phase] = dataclasses.replace(made, global_batch=batches[phase], settings=settings)
+    phases = {
+        phase: dataclasses.replace(
+            made, settings=made.settings | _device_settings(candidate, phase, made.global_batch, wishes)
+        )
+        for phase, made in plan.phases.items()
+    }
     machine = dataclasses.replace(machine, segmenter=plan.machine.segmenter)
     return dataclasses.replace(plan, wishes=wishes, machine=machine, candidate=candidate, phases=phases)
 

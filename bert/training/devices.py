@@ -47,8 +47,8 @@ def choose_device(config: TrainingConfig) -> str:
         )
     if device == "cpu" and config.precision.amp and paddle.is_compiled_with_cuda():
         raise ValueError(
-            "amp=true on device=cpu: this Paddle, made for GPUs, has no such operators on a CPU; pass --no-amp, which "
-            "computes in float32 as the CPU's Paddle does, or train on a GPU"
+            "amp=true on device=cpu: this Paddle, made for GPUs, has no such operators on a CPU; train on a GPU, "
+            "install requirements.txt, whose Paddle computes in float32 instead, or pass --no-amp to a new run"
         )
     return device
 

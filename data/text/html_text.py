@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 _DROPPED = frozenset("head script style noscript template svg nav select button".split())
 _OF_HEAD = frozenset("html head title base link meta script style noscript template".split())
-_CONTENT = frozenset("main article h1".split())  # what ends navigation whose end tag is missing
+_CONTENT = frozenset("main article".split())  # what ends navigation whose end tag is missing
 _INLINE = frozenset("a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup".split())
 
 

@@ -14,6 +14,7 @@ from data.text.inputs import Findings, Input
 from data.text.pieces import MAX_ROW_CHARACTERS, Piece, Reading, whole_lines
 
 _ROWS_AT_A_TIME = 16
+_MOST_GIVEN_BACK = 64 << 20  # characters of a table that were read in vain, because a quotation mark quoted nothing
 _DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
 
 
@@ -113,43 +114,71 @@ class _Lines:
     def __init__(self, lines: Iterator[str]) -> None:
         self._lines = lines
         self._given_back: list[str] = []  # the next one last
-        self.taken: list[str] = []
+        self.taken: list[str] = []  # for the row that is read
+        self.num_given_back = self._num_taken = 0  # characters
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
         self.taken.append(self._given_back.pop() if self._given_back else next(self._lines))
+        self._num_taken += len(self.taken[-1])
+        if len(self.taken) > 1 and self._num_taken > MAX_ROW_CHARACTERS:
+            raise csv.Error(f"more than {MAX_ROW_CHARACTERS} characters")
         return self.taken[-1]
 
-    def take_back(self) -> str:
-        """Give back all lines that were taken but the first -> the first."""
+    def begin_row(self) -> None:
+        self.taken.clear()
+        self._num_taken = 0
+
+    def give_back(self) -> str:
+        """Give back all lines of the row but the first -> the first."""
         first, *rest = self.taken
         self._given_back += reversed(rest)
+        self.num_given_back += self._num_taken - len(first)
         return first
 
 
 def _table_rows(lines: _Lines, delimiter: str, num_columns: int, findings: Findings) -> Iterator[list[str]]:
     """The rows; a quotation mark that stands at the beginning of a field and quotes nothing is a part of the text.
 
-    It seems to quote the lines up to the next mark. So a row is read as it stands if that mark does not end a field,
-    or if a row of several lines has another number of fields than the first.
+    It seems to quote the lines up to the next mark. So a row is read from its first line alone if that mark does not
+    end a field, or if the fields of a row of several lines are not as many as those of the first row, while those of
+    its lines are. Where too much was read in vain, marks quote nothing any more.
     """
     csv.field_size_limit(MAX_ROW_CHARACTERS)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        lines.taken.clear()
+        lines.begin_row()
         try:
-            row = next(reader)
+            tries = lines.num_given_back < _MOST_GIVEN_BACK
+            row = next(reader) if tries else next(lines).rstrip("\n").split(delimiter)
         except StopIteration:
             return
         except csv.Error:
             row = []
-        misread = len(row) < num_columns or any(row[num_columns:])
-        if (not row and lines.taken != ["\n"]) or (len(lines.taken) > 1 and misread):
-            row = lines.take_back().rstrip("\n").split(delimiter)
+        if (not row and lines.taken != ["\n"]) or _is_misread(row, lines.taken, delimiter, num_columns):
+            row = _row_of_line(lines.give_back().rstrip("\n"), delimiter, num_columns)
             findings.counts["rows with a quotation mark that quotes nothing"] += 1
         yield row
+
+
+def _is_misread(row: list[str], taken: list[str], delimiter: str, num_columns: int) -> bool:
+    if len(taken) == 1 or (len(row) >= num_columns and not any(row[num_columns:])):
+        return False
+    return len(row) > num_columns or all(line.count(delimiter) == num_columns - 1 for line in taken)
+
+
+def _row_of_line(line: str, delimiter: str, num_columns: int) -> list[str]:
+    """The fields of a line as they stand; those that its marks make if only they are as many as the columns."""
+    row = line.split(delimiter)
+    if len(row) == num_columns:
+        return row
+    try:
+        quoted = next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return row
+    return quoted if len(quoted) == num_columns else row
 
 
 def _header(line: str, kind: str, reading: Reading) -> tuple[str, list[str]]:

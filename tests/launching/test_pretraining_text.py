@@ -4,6 +4,7 @@ last test runs the real ones."""
 import dataclasses
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -202,13 +203,17 @@ def test_stopped_and_started_again_it_continues_with_the_same_steps(workplace, c
         (gpus(1), gpus(8), [], 8),
         (gpus(6), gpus(4), [], 4),
         (gpus(6), LAPTOP, [], 2),
+        (gpus(1), gpus(2), ["both", "--global-batch-size", "32", "--batch-size", "32"], 1),
+        (gpus(2), gpus(3), ["both", "--global-batch-size", "32"], 2),
+        (LAPTOP, dataclasses.replace(LAPTOP, cores=16), ["both", "--phase1-batch-size", "8"], 4),
     ],
 )
 def test_a_run_continues_on_another_machine(workplace, monkeypatch, capsys, first, second, words, ranks):
     """Only devices, ranks and micro-batches change, of the phase that has begun and of the next."""
     monkeypatch.setattr(pretraining_text, "machine_facts", lambda output_dir: first)
     workplace.stops = [75]
-    assert workplace.start("--epochs", "4") == 75
+    words, before = words[words[:1] == ["both"] :], words[1:] if words[:1] == ["both"] else []
+    assert workplace.start("--epochs", "4", *before) == 75
     begun = yaml.safe_load((workplace.folder / "out/phase1.yaml").read_text())
     monkeypatch.setattr(pretraining_text, "machine_facts", lambda output_dir: second)
     capsys.readouterr()
@@ -221,6 +226,27 @@ def test_a_run_continues_on_another_machine(workplace, monkeypatch, capsys, firs
     for settings in (one, two):
         assert settings["global_batch_size"] % (settings["batch_size"] * ranks) == 0
     assert re.search(rf"\n(ranks|GPUs|devices?) .*\b{ranks}\b", shown := capsys.readouterr().out), shown
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        (dataclasses.replace(LAPTOP, cores=12), ["--num-processes", "3"]),
+        (gpus(4), ["--num-gpus", "3"]),
+        (gpus(1), ["--device", "cpu"]),
+        (dataclasses.replace(gpus(1), gpu_bytes=1 << 29), ["--device", "cpu"]),
+    ],
+)
+def test_phase_2_is_planned_as_in_one_start(workplace, monkeypatch, machine, words):
+    monkeypatch.setattr(pretraining_text, "machine_facts", lambda output_dir: machine)
+    found = []
+    for stops in ([], [75]):
+        workplace.stops = list(stops)
+        for code in (*stops, 0):
+            assert workplace.start("--epochs", "4", *words) == code
+        found.append((workplace.folder / "out/phase2.yaml").read_text())
+        shutil.rmtree(workplace.folder / "out")
+    assert found[0] == found[1]
 
 
 def test_the_time_of_a_killed_start_counts_until_its_last_sign_of_life(workplace):

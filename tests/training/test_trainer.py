@@ -1,13 +1,278 @@
-"""The end of an interval of updates: what is looked at, in which order."""
+"""The loop: what it counts, when it saves and evaluates, how it stops."""
 
+import json
+import math
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 
+from bert.checkpoints.directories import list_steps, remove_step
+from bert.config.training_settings import derive
+from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
+from bert.reporting.logs import RunLog
+from bert.runtime.paddle_api import write_variable
 from bert.training import trainer as module
-from bert.training.health_checks import TrainingDiverged
+from bert.training.health_checks import TrainingDiverged, check_finite
+from bert.training.interruption import StopRequest
+from bert.training.interval_metrics import plausible_mfu
 from bert.training.trainer import Trainer
+from tests.support import runs, tiny
+
+
+def rows(config) -> list[dict]:
+    return [json.loads(line) for line in (config.stage_dir() / "metrics.jsonl").read_text().splitlines()]
+
+
+def logged_run(config, last_step, **options):
+    log = RunLog(config.stage_dir(), None, total_steps=config.run.max_steps, visualdl=False)
+    run = runs.run(config, last_step, log=log, **options)
+    log.close()
+    return run
+
+
+def test_it_saves_on_schedule_and_at_the_end_and_evaluates_in_between(tmp_path):
+    config = tiny.pretraining_config(
+        tmp_path, max_steps=7, num_steps_per_checkpoint=3, eval_freq=2, log_freq=2, keep_checkpoints=9
+    )
+    evaluations = iter(range(100))
+    run = logged_run(config, 7, evaluate=lambda step: {"eval_masked_lm_loss": float(next(evaluations))})
+    assert list_steps(config.checkpoint_dir()) == [3, 6, 7]
+    assert [row["step"] for row in rows(config) if "loss" in row] == [2, 3, 4, 6, 7]  # each save ends an interval
+    assert [row["step"] for row in rows(config) if "eval_masked_lm_loss" in row] == [2, 4, 6, 7]
+    assert run.outcome.finished and run.outcome.interrupted_by is None
+    assert run.outcome.metrics["eval_masked_lm_loss"] == 3.0
+    assert (run.outcome.totals.sequences, run.outcome.step) == (7 * 12, 7)
+    assert 0 < run.outcome.totals.seconds <= run.outcome.totals.total_seconds
+
+
+@pytest.mark.parametrize("fails_at", [2, 5])
+def test_an_evaluation_that_fails_loses_no_update(tmp_path, fails_at):
+    """In the middle of the training as after its last update; the same command then continues."""
+    config = tiny.pretraining_config(tmp_path, max_steps=5, eval_freq=2, log_freq=1)
+
+    def fail(step):
+        if step == fails_at:
+            raise RuntimeError("no kernel for float32")
+        return {"eval_masked_lm_loss": 1.0}
+
+    with pytest.raises(RuntimeError, match="no kernel for float32"):
+        runs.run(config, 5, evaluate=fail)
+    assert list_steps(config.checkpoint_dir())[-1] == fails_at
+    resumed = derive(config, from_checkpoint=config.run.output_dir, last_step_of_checkpoint="auto")
+    run = runs.run(resumed, 5, evaluate=lambda step: {"eval_masked_lm_loss": float(step)})
+    assert run.outcome.finished and run.outcome.metrics["eval_masked_lm_loss"] == 5.0
+    tiny.assert_identical(run.parameters, runs.run(tiny.pretraining_config(other(tmp_path), max_steps=5), 5).parameters)
+
+
+def test_the_checkpoint_of_the_last_update_is_there_before_its_evaluation(tmp_path):
+    config, found = tiny.pretraining_config(tmp_path, max_steps=3, async_checkpoint=False), []
+
+    def evaluate(step):
+        found.append(list_steps(config.checkpoint_dir()))
+        return {}
+
+    runs.run(config, 3, evaluate=evaluate)
+    assert found == [[3]]
+
+
+def other(folder):
+    (folder / "other").mkdir()
+    return folder / "other"
+
+
+def test_the_saving_schedule_counts_from_step_0_not_from_the_resumed_step(tmp_path):
+    config = tiny.pretraining_config(tmp_path, num_steps_per_checkpoint=4, keep_checkpoints=9)
+    runs.run(config, 3)
+    resumed = tiny.pretraining_config(
+        tmp_path, num_steps_per_checkpoint=4, keep_checkpoints=9, from_checkpoint=config.run.output_dir
+    )
+    run = runs.run(resumed, 9)
+    assert list_steps(config.checkpoint_dir()) == [3, 4, 8, 9]
+    assert not run.outcome.finished
+
+
+def test_a_killed_run_logs_and_counts_what_it_would_have(tmp_path):
+    """Saves at steps that are no multiples of the log interval: what was summed since the last line is not lost."""
+    settings = {"max_steps": 7, "num_steps_per_checkpoint": 3, "log_freq": 2}
+    config = tiny.pretraining_config(tmp_path, **settings)
+    whole = logged_run(config, 7)
+    expected = [(row["step"], row["loss"]) for row in rows(config)]
+    for step in (6, 7):
+        remove_step(config.checkpoint_dir(), step)
+    (config.stage_dir() / "metrics.jsonl").unlink()
+    again = logged_run(tiny.pretraining_config(tmp_path, **settings, from_checkpoint=config.run.output_dir), 7)
+    assert [(row["step"], row["loss"]) for row in rows(config)] == expected[2:]
+    assert (again.outcome.totals.sequences, again.outcome.totals.tokens) == (
+        whole.outcome.totals.sequences,
+        whole.outcome.totals.tokens,
+    )
+
+
+def test_logged_metrics_do_not_depend_on_how_often_they_are_logged(tmp_path):
+    """Means over the interval, not the last micro-step: two rows of one step average to one row of two."""
+    often, seldom = (tiny.pretraining_config(tmp_path / str(n), log_freq=n) for n in self_made(tmp_path, 1, 2))
+    logged_run(often, 2)
+    logged_run(seldom, 2)
+    (first, second), (both,) = rows(often), rows(seldom)
+    for name in ("loss", "masked_lm_loss", "next_sentence_loss", "next_sentence_accuracy"):
+        assert both[name] == pytest.approx((first[name] + second[name]) / 2, rel=1e-6)
+    for name in ("learning_rate", "gradient_norm", "skipped_steps"):
+        assert both[name] == second[name]
+
+
+def self_made(directory, *names):
+    for name in names:
+        (directory / str(name)).mkdir()
+    return names
+
+
+def test_rates_are_of_the_updates_alone_and_agree_with_each_other(tmp_path):
+    config = tiny.pretraining_config(tmp_path, max_steps=6, log_freq=6, unpad="off")
+    logged_run(config, 6)
+    (row,) = rows(config)
+    assert row["step_samples"] == 12
+    assert row["seqs_per_sec"] == pytest.approx(row["step_samples"] / row["step_cost"], rel=1e-6)
+    assert row["padded_tokens_per_sec"] == pytest.approx(row["seqs_per_sec"] * 7, rel=1e-6)
+    assert 0 < row["tokens_per_sec"] < row["padded_tokens_per_sec"]
+    assert 0 < row["mfu"] < 1
+    assert "loss_scale" not in row
+
+
+@pytest.mark.thorough
+def test_slow_evaluations_and_saves_do_not_count_as_training(tmp_path):
+    import time
+
+    config = tiny.pretraining_config(tmp_path, max_steps=4, eval_freq=1)
+    run = runs.run(config, 4, evaluate=lambda step: time.sleep(1.0) or {})
+    assert run.outcome.totals.total_seconds > run.outcome.totals.seconds + 4.0
+
+
+def test_skipped_updates_and_the_loss_scale_are_logged_and_the_loss_stays_a_number(tmp_path):
+    config = tiny.pretraining_config(tmp_path, max_steps=4, amp=True)
+    logged_run(config, 4, change=lambda step, feeds: [tiny.overflowing(f) for f in feeds] if step == 1 else feeds)
+    found = rows(config)
+    assert [row["skipped_steps"] for row in found] == [0, 1, 1, 1]
+    assert [row["loss_scale"] for row in found] == [2.0**20, 2.0**19, 2.0**19, 2.0**19]
+    assert [row["learning_rate"] for row in found][1] == found[2]["learning_rate"]
+    assert found[1]["loss"] is None  # there is none: null, which JSON has, not NaN, which it has not
+    assert all(math.isfinite(row["loss"]) for row in (found[0], found[2], found[3]))
+
+
+def test_a_stop_request_ends_the_update_saves_and_tells(tmp_path):
+    config = tiny.pretraining_config(tmp_path)
+    stop = StopRequest()
+
+    def change(step, feeds):
+        if step == 2:
+            stop.signal_name = "SIGTERM"
+        return feeds
+
+    run = runs.run(config, 20, change=change, stop=stop)
+    assert (run.outcome.step, run.outcome.interrupted_by, run.outcome.finished) == (3, "SIGTERM", False)
+    assert list_steps(config.checkpoint_dir()) == [3]
+
+
+def test_signals_set_the_flag_and_nothing_else(monkeypatch):
+    import os
+    import signal
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        stop = StopRequest().install()
+        assert not stop
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop and stop.signal_name == "SIGINT"
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_a_benchmark_saves_nothing_and_measures_after_its_warm_up(tmp_path):
+    config = tiny.pretraining_config(
+        tmp_path, benchmark=True, benchmark_warmup_steps=2, benchmark_steps=3, num_steps_per_checkpoint=1, eval_freq=1
+    )
+    run = runs.run(config, 5, evaluate=lambda step: pytest.fail("a benchmark does not evaluate"))
+    assert list_steps(config.checkpoint_dir()) == []
+    assert run.outcome.totals.sequences == 3 * 12
+
+
+@pytest.mark.thorough
+def test_dropout_is_drawn_anew_for_each_pass_and_step(tmp_path):
+    """The same batch every time, at a rate near 0: losses differ by their dropout masks alone, and repeat."""
+    options = dict(model=tiny.MODEL_WITH_DROPOUT, max_steps=4, learning_rate=1e-12)
+    (fixed,) = tiny.feeds(tiny.random_batch(0, 6))
+    losses = []
+    for seed, micro_steps in ((1, 2), (1, 2), (2, 2), (1, 1)):
+        directory = tmp_path / str(len(losses))
+        directory.mkdir()
+        config = tiny.pretraining_config(
+            directory, seed=seed, batch_size=6, gradient_merge_steps=micro_steps, **options
+        )
+        logged_run(config, 4, change=lambda step, feeds, micro_steps=micro_steps: [fixed] * micro_steps)
+        losses.append([row["loss"] for row in rows(config)])
+    assert len(set(losses[0])) == 4
+    assert losses[0] == losses[1]
+    assert not set(losses[0]) & set(losses[2]), "another seed, other masks"
+    assert not set(losses[0]) & set(losses[3]), "the second micro-batch has masks of its own, so the mean is another"
+
+
+def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
+    """However the sequences fall on batches, the held-out loss is the same."""
+    from bert.model.objectives import PretrainingObjective
+    from bert.pretraining.evaluation import evaluate_pretraining
+    from bert.runtime.distributed import Collective
+    from bert.runtime.paddle_api import static
+    from program import build_evaluation_program
+
+    session = tiny.Session()
+    evaluation = build_evaluation_program(PretrainingObjective(tiny.MODEL))
+    batch = tiny.random_batch(0, 12)
+    results = []
+    with static.scope_guard(session.scope):
+        for micro_steps in (1, 2, 4):
+            feeds = tiny.feeds(batch, micro_steps)
+            for feed in feeds:  # a loader of held-out data normalises each batch by its own masked tokens
+                feed["masked_lm_normalizer"] = np.maximum(feed["masked_lm_weights"].sum(keepdims=True), 1.0)
+            results.append(
+                evaluate_pretraining(
+                    session.executor,
+                    evaluation,
+                    map(tiny.micro_batch, feeds),
+                    Collective(tiny.ONE_RANK, session.executor),
+                )
+            )
+    assert results[0]["eval_sequences"] == 12
+    for other in results[1:]:
+        assert other == pytest.approx(results[0], rel=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("scale", "stops"), [(8.0, False), (1.0, True), (math.inf, True)])
+def test_an_overflowing_run_is_stopped_once_the_loss_scale_cannot_help(tmp_path, scale, stops):
+    """A finite scale above 1 is still falling; an infinite one never comes down."""
+    config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=2)
+    session = tiny.Session(precision=tiny.FLOAT16)
+    write_variable(session.scope, CONSECUTIVE_SKIPPED_UPDATES, np.array([2], "int64"), session.place)
+    write_variable(session.scope, session.program.loss_scale, np.array([scale], "float32"), session.place)
+    if stops:
+        with pytest.raises(TrainingDiverged, match="the last 2 updates had NaN or Inf gradients"):
+            check_finite(session.program, session.device(), config.run.max_consecutive_skipped_steps)
+    else:
+        check_finite(session.program, session.device(), config.run.max_consecutive_skipped_steps)
+
+
+def test_an_implausible_utilisation_is_not_reported(tmp_path):
+    """A peak below what the training reaches is wrong, whoever measured it."""
+    assert plausible_mfu(0.5e12, 1.0, 1.0) == 0.5 and plausible_mfu(1.1e12, 1.0, 1.0) == pytest.approx(1.1)
+    assert plausible_mfu(1.3e12, 1.0, 1.0) is None and plausible_mfu(1.0, 0.0, 1.0) is None
+    config = tiny.pretraining_config(tmp_path, max_steps=2, log_freq=2, peak_tflops=1e-12)
+    logged_run(config, 2)
+    assert "mfu" not in rows(config)[0]
 
 
 def test_a_spike_at_the_end_is_rolled_back_before_the_run_counts_as_diverged(monkeypatch):
