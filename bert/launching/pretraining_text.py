@@ -131,8 +131,10 @@ def _begun_plan(request: TextRequest, before: TextRecord) -> TextPlan:
     wishes = as_first_asked(request.wishes, before)
     first = on_first_devices(wishes, before)
     found = candidates(before.text, before.machine, first)
-    plan = make_plan(before.text, before.machine, first, found, before.speeds)
     machine = machine_facts(request.output_dir)
+    if any((one.name, phase) not in before.speeds for one in found for phase in one.lengths):  # a phase is new
+        before.speeds = {**measure_speeds(found, machine, None), **before.speeds}
+    plan = make_plan(before.text, before.machine, first, found, before.speeds)
     if _devices(machine) == _devices(before.machine):
         machine = before.machine  # with the memory that was free then
     (here,) = candidates(before.text, machine, without_batch(wishes, plan.candidate.name))

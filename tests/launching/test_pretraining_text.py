@@ -249,6 +249,13 @@ def test_phase_2_is_planned_as_in_one_start(workplace, monkeypatch, machine, wor
     assert found[0] == found[1]
 
 
+def test_phase_2_can_be_asked_for_when_phase_1_is_done(workplace):
+    assert workplace.start("--epochs", "4", "--phase1") == 0
+    assert workplace.start("--epochs", "4") == 0
+    assert [phase for phase, *_ in workplace.trained] == [1, 2]
+    assert {phase for _, phase, _ in workplace.record()["speeds"]} == {1, 2}
+
+
 def test_the_time_of_a_killed_start_counts_until_its_last_sign_of_life(workplace):
     assert workplace.start("--epochs", "2") == 0
     file, content = workplace.folder / "out/own_text.json", workplace.record()
