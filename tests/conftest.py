@@ -4,6 +4,7 @@ import bert  # noqa: F401, I001
 
 import ctypes
 import gc
+import signal
 import sys
 
 import pytest
@@ -15,6 +16,16 @@ if str(REPOSITORY) not in sys.path:
 
 def pytest_addoption(parser):
     parser.addoption("--write-golden", action="store_true", help="replace the golden numbers by what is computed now")
+
+
+def pytest_configure():
+    """Signals that are ignored (`nohup`, a background job of a script) would be by the programs under test too.
+
+    A handler of Python's is not inherited by a program that is started.
+    """
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -163,7 +163,7 @@ def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
 
 @pytest.mark.thorough
 @needs_jieba
-@pytest.mark.parametrize("masking", ["dynamic", "static"])
+@pytest.mark.parametrize("masking", ["dynamic", pytest.param("static", marks=pytest.mark.slow)])
 def test_one_command_trains_on_chinese_text_and_fills_masks(tmp_path, masking):
     write_letters(tmp_path / "letters", 60)
     words = ["--text", "letters", "--output-dir", "out", "--max-steps", "8", "--masking", masking, "--log-freq", "1"]
