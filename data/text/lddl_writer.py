@@ -131,8 +131,8 @@ class ShuffledWriter:
                 self._append(number)
                 path, name = self._path(number), f"{len(self.files)}.txt"
                 _sort_documents(path)
+                self.files.append(WrittenFile(name, documents, path.stat().st_size))
                 path.rename(self._folder / f"{name}{PART_SUFFIX}")
-                self.files.append(WrittenFile(name, documents, (self._folder / f"{name}{PART_SUFFIX}").stat().st_size))
 
     def _append(self, number: int) -> None:
         with open(self._path(number), "ab") as file:  # closed again: there may be more files than can be open at once

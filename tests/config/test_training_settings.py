@@ -40,6 +40,7 @@ def tiny_config(**changes) -> PretrainingConfig:
         (dict(end_learning_rate=1.0), "end_learning_rate=1.0 must be at most the peak"),
         (dict(use_pure_fp16=True), "use_pure_fp16=true needs amp=true; pass --amp"),
         (dict(use_pure_fp16=True, amp=True, amp_dtype="bfloat16"), "needs amp_dtype=float16, not bfloat16"),
+        (dict(early_stopping=3, keep_best_checkpoint=False), "early_stopping=3 ends with the best checkpoint, which"),
         (dict(last_step_of_checkpoint="auto"), "needs from_checkpoint; pass --from-checkpoint"),
         (dict(last_step_of_checkpoint="newest", from_checkpoint="a"), "must be auto, none or a step above 0"),
         (dict(last_step_of_checkpoint=0, from_checkpoint="a"), "must be auto, none or a step above 0"),

@@ -7,6 +7,7 @@ import tarfile
 import pytest
 
 from data import import_text
+from data.text import rows
 from data.text.html_text import text_of_html
 from data.text.inputs import Findings
 from tests.support.commands import refused
@@ -165,6 +166,15 @@ def test_a_table_with_loose_marks_loses_no_text(tmp_path, name, content, texts, 
     assert counts is None or found == counts
     if "bad rows" in found:
         assert "a.csv:1: has 3 fields, the first row 2; quote a text with ',' in it" in report["problems"][0]
+
+
+def test_a_table_full_of_loose_marks_is_read_line_by_line_in_the_end(tmp_path, monkeypatch):
+    """Each row seems to quote the rest of the file: reading it again and again would never end."""
+    monkeypatch.setattr(rows, "_MOST_GIVEN_BACK", 2000)
+    (tmp_path / "a.csv").write_text("a,text,b\n" + "".join(f'x",Text {number}.,"z\n' for number in range(100)))
+    report = run(tmp_path)
+    assert list(documents(tmp_path).values()) == [f"Text {number}." for number in range(100)]
+    assert 0 < report["counts"][QUOTES] < 50
 
 
 def test_compressed_parquet_is_left_out_by_name(tmp_path):

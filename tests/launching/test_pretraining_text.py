@@ -356,6 +356,12 @@ def test_early_stopping_is_on_and_its_result_is_the_best_model(workplace, capsys
     assert "better before" not in shown
 
 
+def test_a_loss_that_was_never_finite_is_told(workplace, capsys):
+    workplace.figures = {"stopped_early": True, "early_stopping": 5, "eval_masked_lm_loss": float("nan")}
+    assert workplace.start("--max-steps", "40") == 0
+    assert "its held-out loss was never finite: lower --learning-rate" in capsys.readouterr().out
+
+
 def test_a_phase_2_that_keeps_its_start_is_noticed(workplace, capsys):
     assert workplace.start("--max-steps", "8") == 0
     assert "keeps its start" not in capsys.readouterr().out
