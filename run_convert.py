@@ -4,8 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from bert.config.command_line import usage_errors
-from bert.conversion.command_line import parse_request
-from bert.conversion.converting import convert, table
+from bert.conversion.converting import convert, parse_request, table
 
 
 def main(argv: Sequence[str] | None = None) -> int:

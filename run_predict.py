@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Sequence
 
-from bert.command_errors import command
+from bert.config.command_line import usage_errors
 from bert.inference.command_line import parse_request, run_request
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    with command():
+    with usage_errors():
         return run_request(parse_request(argv))
     return 0
 

@@ -3,6 +3,7 @@
 import sys
 
 from bert.config.command_line import parse_arguments, usage_errors
+from bert.config.entry_point import load_task
 from bert.pretraining.entry import ENTRY
 
 
@@ -11,10 +12,9 @@ def main(argv: list[str] | None = None) -> int:
     with usage_errors():
         config.prepare_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
-        from bert.pretraining.task import Pretraining
         from bert.training.training_run import run
 
-        return run(config, Pretraining)
+        return run(config, load_task(ENTRY.task).open)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import sys
 
 from bert.config.command_line import parse_arguments, usage_errors
+from bert.config.entry_point import load_task
 from bert.finetuning.squad.config import ENTRY
 
 
@@ -15,10 +16,9 @@ def main(argv: list[str] | None = None) -> int:
             from bert.inference.terminal import answer_from_terminal
 
             return answer_from_terminal(config)
-        from bert.finetuning.squad.task import open_task
         from bert.training.training_run import run
 
-        return run(config, open_task)
+        return run(config, load_task(ENTRY.task).open)
 
 
 if __name__ == "__main__":

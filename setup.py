@@ -30,14 +30,17 @@ PADDLES = {
 
 
 class BuildPackage(build_py):
-    """Adds the files that are not in bert/package. An editable install finds them in the checkout."""
+    """Adds the files that are not in bert/package, and renames imports. An editable install has the checkout itself."""
 
     def run(self):
         super().run()
-        if not self.editable_mode:
-            for source in checkout_files():
-                self.mkpath(str(self._target(source).parent))
-                self.copy_file(str(source), str(self._target(source)))
+        if self.editable_mode:
+            return
+        for source in checkout_files():
+            self.mkpath(str(self._target(source).parent))
+            self.copy_file(str(source), str(self._target(source)))
+        for file in (Path(self.build_lib) / PACKAGE).rglob("*.py"):
+            file.write_text(below_package(file.read_text(encoding="utf-8")), encoding="utf-8")
 
     def get_source_files(self):
         return [*super().get_source_files(), *(str(path.relative_to(ROOT)) for path in checkout_files())]
@@ -48,6 +51,25 @@ class BuildPackage(build_py):
 
     def _target(self, source):
         return Path(self.build_lib) / PACKAGE / source.relative_to(ROOT)
+
+
+def below_package(code):
+    """Source code of the checkout as it is below `bert_on_paddle`: a program may have a `bert` or `data` of its own.
+
+    Renames imports and the strings that name a module, which others are started by (`-m`). Usages in docstrings get
+    the console command.
+    """
+    code = re.sub(r"^( *)from (bert|data|program)\b", rf"\1from {PACKAGE}.\2", code, flags=re.M)
+    code = re.sub(r"^( *)import (bert|data|program)\b(?!\.)", rf"\1from {PACKAGE} import \2", code, flags=re.M)
+    for name in set(re.findall(r"[\"']((?:bert|data)\.\w+)", code)):
+        if is_module(name):
+            code = re.sub(rf"([\"']){name}\b", rf"\1{PACKAGE}.{name}", code)
+    return re.sub(r"\bpython -m (data\.\w)", r"bert-on-paddle \1", code)
+
+
+def is_module(name):
+    path = ROOT / name.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
 def checkout_files():

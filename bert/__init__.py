@@ -11,5 +11,6 @@ from bert.interpreter import CODE, prepare_command
 
 __version__ = "0.1.0"
 REPOSITORY = CODE
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # a library shows nothing by itself
+MESSAGES = logging.getLogger(__name__)  # the parent of all our loggers
+MESSAGES.addHandler(logging.NullHandler())  # a library shows nothing by itself
 prepare_command()

@@ -71,12 +71,12 @@ def evaluate(model: str | Path, data: str | Path, **settings: Any) -> dict[str, 
     usage = read_usage(folder if folder.is_dir() else folder.parent)
     name = settings.pop("task_name", None) or usage.name or _guess(folder, Path(data))
     if name in PRETRAINING:
-        from bert.inference.held_out import held_out_metrics  # loads Paddle
+        from bert.inference.shard_evaluation import evaluate_on_shards  # loads Paddle
 
-        return held_out_metrics(folder, Path(data), **settings)
+        return evaluate_on_shards(folder, Path(data), **settings)
     task, flags = _data_flags(name if name in TASKS else task_name(name), Path(data))
     with tempfile.TemporaryDirectory() as output_dir:
-        fixed = {"from_pretrained_params": folder, "do_eval": True, "cache_dir": "none", "output_dir": output_dir}
+        fixed = {"from_pretrained_params": folder, "do_eval": True, "output_dir": output_dir}
         fixed["report_file"] = Path(output_dir) / "report.json"
         run_task(task, is_silent=True, **{**fixed, **flags, **settings})
         summary = _summary(Path(output_dir), task, flags)
@@ -143,7 +143,7 @@ def _several(texts: Any) -> Any:
 
 def _defaults(task: str, folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What a call for fine-tuning means: all files in one folder, train, and evaluate if there is a file for it."""
-    own: dict[str, Any] = {"report_file": folder / "report.json", "cache_dir": folder / "features"}
+    own: dict[str, Any] = {"report_file": folder / "report.json"}
     given = settings.keys()
     if given & {"train_file", "data_dir", "squad_dir"}:
         labelled = {"predict_file", "squad_dir"} if task == "squad" else {"eval_file", "data_dir"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bert import exit_codes
 from bert.files import shown
-from bert.interpreter import remedy, runnable
+from bert.interpreter import missing_package, remedy
 
 _STANDARD_OUTPUT = "standard output"
 
@@ -55,8 +55,7 @@ def command(
             discard_output()  # the interpreter's last flush would fail again
         raise _ended(exit_codes.BAD_INPUT, system_error_text(error, place)) from None
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package in ("", "bert", "data", "program"):
+        if (package := missing_package(error)) is None:
             raise
         raise _ended(exit_codes.BAD_INPUT, f"{sys.executable} lacks the package {package}; {remedy()}") from None
     except KeyboardInterrupt:
@@ -85,7 +84,7 @@ def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Pa
 
 def _ended(code: int, *lines: str) -> SystemExit:
     for line in lines:
-        print(f"error: {runnable(line)}", file=sys.stderr)
+        print(f"error: {line}", file=sys.stderr)
     return SystemExit(code)
 
 

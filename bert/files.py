@@ -1,7 +1,5 @@
 """Atomic writes, hashes and locks of files and folders."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -113,7 +111,6 @@ def only_writer(folder: Path) -> Iterator[None]:
     The lock leaves no file. Where the file system has no locks for folders (NFS), the folder is not locked.
 
     Raises:
-        ValueError: another process holds the lock.
         OSError: the folder cannot be made or opened.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]

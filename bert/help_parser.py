@@ -1,28 +1,19 @@
-"""The argument parser of all commands: its help names commands as they work in the reader's folder."""
+"""The argument parser of all commands: its usage names the command as it runs in the reader's folder."""
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
-from bert.interpreter import runnable
+from bert.interpreter import shell_command
 
 
 class HelpParser(argparse.ArgumentParser):
-    """ArgumentParser whose usage and help can be typed as they are printed."""
+    """ArgumentParser whose `prog` is the start of a `shell_command`; none: the module that runs."""
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        settings["prog"] = runnable(_documented(settings.get("prog")))
+        if "prog" not in settings:
+            spec = getattr(sys.modules["__main__"], "__spec__", None)
+            settings["prog"] = spec.name.removesuffix(".__main__") if spec else sys.argv[0]
+        settings["prog"] = shell_command(settings["prog"])
         super().__init__(**settings)
-
-    def format_help(self) -> str:
-        return runnable(super().format_help())
-
-
-def _documented(name: str | None) -> str:
-    """The command as the documents write it; None: the module that runs."""
-    if name is None:
-        spec = getattr(sys.modules["__main__"], "__spec__", None)
-        return f"python -m {spec.name.removesuffix('.__main__')}" if spec else Path(sys.argv[0]).name
-    return {".py": f"python {name}", ".sh": f"bash scripts/{name}"}.get(Path(name).suffix, name)

@@ -6,8 +6,6 @@ It reads part.N.parquet files, LDDL's or ours (data.preprocess_bert_pretrain --n
 is never changed or deleted.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -41,8 +39,6 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
 
     Raises:
         FileNotFoundError: no shards in indir.
-        ValueError: outdir is indir, a file or not empty; num_shards exceeds the samples of a bin; a file is missing,
-            duplicated, damaged or not LDDL's; the manifest of indir and its files disagree.
     """
     if num_shards < 1:
         raise ValueError(f"num_shards={num_shards} must be at least 1")

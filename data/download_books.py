@@ -13,8 +13,6 @@ authors of the books, which came from smashwords.com, never agreed to one. This 
 Wikipedia alone, or with other books, is the usual replacement; `python -m data.import_text` reads your own text.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -29,8 +27,7 @@ from bert.files import only_writer, read_json, shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
-from data.fetching.download import digests_of, fetch
-from data.fetching.transfer import DownloadError, Remote
+from data.fetching.transfer import DownloadError, Remote, digest_of, fetch
 from data.text.compression import COMPRESSIONS, read_chunks
 from data.text.encodings import NotTextError, decoded
 from data.text.folder_files import files_below
@@ -61,11 +58,7 @@ class Book:
 
 
 def read_list(path: Path) -> list[Book]:
-    """The books of a list of addresses, without repetitions.
-
-    Raises:
-        ValueError: a line is not an address; the message names its number.
-    """
+    """The books of a list of addresses, without repetitions."""
     if not path.is_file():
         raise ValueError(f"url_list={path}: no such file; write one address per line into it")
     books: dict[str, Book] = {}
@@ -96,7 +89,8 @@ def download_books(books: list[Book], folder: Path) -> tuple[list[Path], list[st
     files, failures = [], []
     for book in progress("books", len(books), "files", books):
         try:
-            files.append(fetch(book.remote, folder / book.name).path)
+            fetch(book.remote, folder / book.name)
+            files.append(folder / book.name)
         except DownloadError as error:
             failures.append(str(error).splitlines()[1].strip() if "\n" in str(error) else str(error))
     return files, failures
@@ -105,16 +99,9 @@ def download_books(books: list[Book], folder: Path) -> tuple[list[Path], list[st
 def write_books(
     files: list[Path], optional: set[Path], output: Path, language: str, failures: list[str], counts: Counter
 ) -> dict:
-    """Write the books' text below output/source/<language>, and the report; failures and counts are of earlier steps.
-
-    Raises:
-        ValueError: no file contains a book, a required file contains no text, or the output contains other text.
-    """
+    """Write the books' text below output/source/<language>, and the report of this and the steps before."""
     final = output / "source" / check_language(language)
-    settings = {
-        "language": language,
-        "files": sorted(f"{digests_of(path, 'sha256')[0]} {shown(path.name)}" for path in files),
-    }
+    settings = {"language": language, "files": sorted(f"{digest_of(path)} {shown(path.name)}" for path in files)}
     done = _finished(output, settings)
     if done is not None and final.is_dir():
         return done

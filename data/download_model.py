@@ -8,8 +8,6 @@ model of PaddleNLP (macbert-base-chinese, paddlenlp/bert-base-uncased). Without 
 machine without network and named instead.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import shutil
@@ -19,17 +17,13 @@ from bert.command_errors import command
 from bert.files import only_writer, sha256_of_file
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
+from data.fetching.hugging_face import CONFIGS, Listing
 from data.fetching.model_cache import LISTING_FILE, fetch_model, model_folder, read_listing
-from data.fetching.model_listing import CONFIGS, Listing
 from data.fetching.published_models import PINS_FILE, ModelName, Pin, known_names, parse_name, pin_of, write_pin
 
 
 def download_model(text: str, output_dir: Path | None = None) -> tuple[Listing, Path]:
-    """The files of a model and their folder.
-
-    Raises:
-        ValueError: no such name, a folder that holds something else, or a failed download.
-    """
+    """The files of a model and their folder."""
     model = parse_name(text)
     if model is None:
         close = difflib.get_close_matches(text, known_names(), 3)

@@ -5,15 +5,12 @@
 The files are D/download/squad/v1.1/train-v1.1.json, dev-v1.1.json and so on.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bert.command_errors import command
 from bert.help_parser import HelpParser
-from data.fetching.download import fetch
 from data.fetching.places import one_at_a_time
-from data.fetching.transfer import PATIENT, Patience, Remote
+from data.fetching.transfer import Remote, fetch
 
 FILES = {
     "1.1": {
@@ -28,18 +25,15 @@ FILES = {
 _ADDRESS = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 
 
-def download_squad(
-    version: str, folder: Path, mirrors: list[str] | None = None, patience: Patience = PATIENT
-) -> list[Path]:
+def download_squad(version: str, folder: Path, mirrors: list[str] | None = None) -> list[Path]:
     """The verified files of a version in folder/vVERSION; mirrors are folders that hold files of the same names."""
-    return [download_file(folder / f"v{version}" / name, mirrors, patience) for name in FILES[version]]
+    return [download_file(folder / f"v{version}" / name, mirrors) for name in FILES[version]]
 
 
-def download_file(path: Path, mirrors: list[str] | None = None, patience: Patience = PATIENT) -> Path:
+def download_file(path: Path, mirrors: list[str] | None = None) -> Path:
     """Fetch one file of SQuAD to `path`, whose name says which; if it is there it is verified.
 
     Raises:
-        ValueError: SQuAD has no file of that name.
         DownloadError: no address gives the file, or it is there and damaged.
     """
     files = {name: facts for version in FILES.values() for name, facts in version.items()}
@@ -48,7 +42,8 @@ def download_file(path: Path, mirrors: list[str] | None = None, patience: Patien
     sha256, num_bytes = files[path.name]
     urls = tuple(f"{base.rstrip('/')}/{path.name}" for base in mirrors or [_ADDRESS])
     with one_at_a_time(path.parent, path.name):
-        return fetch(Remote(urls, f"sha256:{sha256}", num_bytes), path, patience).path
+        fetch(Remote(urls, f"sha256:{sha256}", num_bytes), path)
+    return path
 
 
 def main(argv: list[str] | None = None) -> None:

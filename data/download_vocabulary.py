@@ -6,15 +6,12 @@ The file is D/vocab/bert-large-uncased-vocab.txt, where the recipes for BERT-lar
 sha256, wherever it comes from; base and large models share theirs.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bert.command_errors import command
 from bert.help_parser import HelpParser
 from bert.tokenization.vocabulary import Vocabulary
-from data.fetching.download import fetch
-from data.fetching.transfer import Remote
+from data.fetching.transfer import Remote, fetch
 
 _UNCASED = ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508)
 _CASED = ("eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02", 213_450)
@@ -38,7 +35,9 @@ def download_vocabulary(name: str, folder: Path, mirrors: list[str] | None = Non
     sha256, num_bytes = VOCABULARIES[name]
     patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in mirrors or []] or _ADDRESSES
     remote = Remote(tuple(pattern.replace("{name}", name) for pattern in patterns), f"sha256:{sha256}", num_bytes)
-    return fetch(remote, folder / f"{name}-vocab.txt").path
+    path = folder / f"{name}-vocab.txt"
+    fetch(remote, path)
+    return path
 
 
 def main(argv: list[str] | None = None) -> None:

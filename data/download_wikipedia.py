@@ -9,8 +9,6 @@ Wikimedia keeps a dump for some months only, so the default for English is the d
 Archive has and whose checksum is known. For newer ones and for other languages see https://dumps.wikimedia.org.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -21,8 +19,7 @@ from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
-from data.fetching.download import fetch
-from data.fetching.transfer import PATIENT, DownloadError, Patience, Remote
+from data.fetching.transfer import DownloadError, Remote, fetch
 from data.text.lddl_writer import check_language
 from data.wikipedia.articles import Extraction, extract
 
@@ -54,7 +51,7 @@ def addresses(language: str, date: str, mirrors: list[str]) -> list[str]:
     return [pattern.replace("{wiki}", _wiki(language)).replace("{date}", date) for pattern in patterns]
 
 
-def published_checksum(name: str, folders: list[str], patience: Patience) -> str:
+def published_checksum(name: str, folders: list[str]) -> str:
     """The published checksum of a dump, "sha1:...".
 
     Raises:
@@ -63,16 +60,14 @@ def published_checksum(name: str, folders: list[str], patience: Patience) -> str
     sums = name.replace("-pages-articles-multistream.xml.bz2", "-sha1sums.txt")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            path = fetch(
-                Remote(tuple(base + sums for base in folders), max_bytes=1 << 20), Path(folder, sums), patience
-            ).path
+            fetch(Remote(tuple(base + sums for base in folders), max_bytes=1 << 20), Path(folder, sums))
         except DownloadError as error:
             raise DownloadError(
                 f"{error}\nWithout its list of checksums the dump cannot be verified. Wikimedia keeps "
                 "dumps for some months: choose a --dump-date that it lists, or give the --checksum "
                 "yourself"
             ) from error
-        for line in path.read_text("utf-8", errors="replace").splitlines():
+        for line in Path(folder, sums).read_text("utf-8", errors="replace").splitlines():
             digest, _, file = line.partition(" ")
             if file.strip() == name and re.fullmatch("[0-9a-f]{40}", digest):
                 return f"sha1:{digest}"
@@ -80,13 +75,7 @@ def published_checksum(name: str, folders: list[str], patience: Patience) -> str
 
 
 def download_dump(
-    language: str,
-    date: str | None,
-    folder: Path,
-    *,
-    mirrors: list[str],
-    checksum: str | None = None,
-    patience: Patience = PATIENT,
+    language: str, date: str | None, folder: Path, *, mirrors: list[str], checksum: str | None = None
 ) -> Path:
     """The verified dump in `folder`."""
     date = date or _PINNED_DATES.get(language)
@@ -102,13 +91,13 @@ def download_dump(
         checksum, size = _PINNED_DUMPS[name]
     target = folder / name
     if checksum is None:
-        checksum = published_checksum(name, folders, patience)
+        checksum = published_checksum(name, folders)
     print(f"{name}: {'' if size is None else megabytes(size) + ', '}{checksum}", flush=True)
     if size is not None and not target.exists():
         _tell_room(folder, size)
-    fetched = fetch(Remote(tuple(base + name for base in folders), checksum, size), target, patience)
-    print(f"{fetched.path}: complete ({fetched.verified_by})", flush=True)
-    return fetched.path
+    verified_by = fetch(Remote(tuple(base + name for base in folders), checksum, size), target)
+    print(f"{target}: complete ({verified_by})", flush=True)
+    return target
 
 
 def _tell_room(folder: Path, dump_bytes: int) -> None:

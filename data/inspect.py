@@ -6,8 +6,6 @@ Prints counts, bins, a histogram of lengths, masking and vocabulary figures, ran
 exit code is 2 if there are any.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

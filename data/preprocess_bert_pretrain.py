@@ -6,8 +6,6 @@
 The shards depend only on the source, the settings and the seed, not on the number of workers or their speed.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os
@@ -57,9 +55,6 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     """Make all shards of a job in its sink, the manifest last; finished work of an earlier, killed run is kept.
 
     `run` is what `data.preprocessing.schedulers.scheduler` gives.
-
-    Raises:
-        ValueError: the sink holds other shards, or the source gives no sample.
     """
     sink, folder = Path(job.sink), job.block_folder()
     done = read_manifest(sink)

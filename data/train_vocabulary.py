@@ -3,8 +3,6 @@
 python -m data.train_vocabulary --input D/train/source --vocab-size 4096 --output vocab.txt
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 import math
@@ -45,9 +43,6 @@ def train_vocabulary(
     The library's trainer breaks ties by the order in which it reads the characters. It is given all of them in sorted
     order first, so its result is a function of the text. With sample_megabytes it is trained on about that much of the
     text, in blocks spread evenly over all of it.
-
-    Raises:
-        ValueError: no text, nothing to sample, or a size smaller than the number of characters.
     """
     for name, value in (("vocab_size", vocab_size), ("min_frequency", min_frequency)):
         if not 1 <= value <= _MAX_COUNT:

@@ -11,7 +11,7 @@ from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import COUNTERS, LEARNING_RATE
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import paddle
-from bert.training.health_checks import TrainingDiverged
+from bert.training.guards import TrainingDiverged
 from bert.training.interruption import StopRequest
 from bert.training.saving import NoCheckpoints
 from bert.training.trainer import Trainer
@@ -234,7 +234,7 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5, num_steps_per_checkpoint=1, log_freq=3)
     saved: list[int] = []
     checkpoints = NoCheckpoints()
-    checkpoints.save = lambda step, epoch, carried: saved.append(step)
+    checkpoints.save = lambda step, epoch, state: saved.append(step)
     trainer = Trainer(session.program, session.device(), config, Log(), StopRequest(), checkpoints=checkpoints)
     batches = tiny.updates(
         0, change=lambda step, feeds: feeds if step < 2 else [tiny.overflowing(feed) for feed in feeds]

@@ -1,7 +1,5 @@
 """Converts NumPy arrays to Arrow and back, without PyArrow's functions: they import pandas if installed (0.2 s)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 

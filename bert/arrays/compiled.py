@@ -6,8 +6,6 @@ loops count in uint64: Numba tests a signed index for being negative, which prev
 literal argument its own type and would compile the inner function again for it: hence np.int64(0).
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -51,10 +49,8 @@ def compiled(function: Callable) -> Any:
     """Decorator: the function is compiled for the types it is called with."""
     try:
         made = njit(cache=True, **_SETTINGS)(function)
-        # Numba watches only the function's own file, but the machine code also contains the functions it calls. And it
-        # imports the function's module by name, which differs below `bert_on_paddle`.
-        cache, parent = made._cache, __name__.removesuffix("bert.arrays.compiled")
-        name = f"{parent}{cache._impl.filename_base}"
+        cache, name = made._cache, made._cache._impl.filename_base
+        # Numba watches only the function's own file, but the machine code also contains the functions it calls.
         cache._cache_file = IndexDataCacheFile(cache._cache_path, name, _digest(_files(function)))
     except (RuntimeError, AttributeError, OSError):  # no folder for the machine code, or no source
         made = njit(**_SETTINGS)(function)

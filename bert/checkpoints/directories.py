@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-BEST = "best.json"  # beside the steps: which of them has the lowest held-out loss
+BEST = "best.json"  # beside the steps: which of them has the best evaluation
 _TEMPORARY_PREFIX = ".saving-"
 _REPLACED_PREFIX = ".saving-replaced-"  # the step follows
 _LOCK = ".lock"
-_BEST = "-best"  # ends the name of the folder of a fine-tuning's best weights
+_BEST_FOLDER = "-best"  # ends the name of the folder in which earlier versions kept a fine-tuning's best weights
 
 
 class CheckpointError(ValueError):
@@ -156,7 +156,7 @@ def prune(parent: Path, keep: int) -> None:
 
 
 def write_best(parent: Path, step: int, facts: dict[str, Any]) -> None:
-    """Name the step with the lowest held-out loss, whose checkpoint is never pruned; nothing if it is not there.
+    """Name the step with the best evaluation, whose checkpoint is never pruned; nothing if it is not there.
 
     Args:
         facts: further entries of best.json. `is_final` says that these weights are the result of the training.
@@ -172,10 +172,19 @@ def best_step(parent: Path) -> int | None:
 
 
 def final_step(parent: Path) -> int | None:
-    """The step whose weights are the result of a run: the newest, or the best if early stopping is on."""
+    """The step whose weights are the result of a run: the newest, or the best if best.json says so."""
     steps = list_steps(parent)
     best = best_step(parent) if read_json(parent / BEST).get("is_final") else None
     return best if best is not None else steps[-1] if steps else None
+
+
+def best_directory(parent: Path) -> Path | None:
+    """The checkpoint that best.json names; without one the best weights that an earlier version kept elsewhere."""
+    if (parent / BEST).exists():
+        return None if (step := best_step(parent)) is None else step_directory(parent, step)
+    earlier = parent.with_name(parent.name + _BEST_FOLDER)
+    steps = list_steps(earlier)
+    return step_directory(earlier, steps[-1]) if steps else None
 
 
 def remove_step(parent: Path, step: int) -> None:
@@ -247,7 +256,7 @@ def newest_valid(parent: Path, up_to: int | None = None) -> VerifiedCheckpoint |
 def weights_folder(path: Path) -> Path:
     """The final step below `path` if that is a run's output folder or a folder inside one, otherwise `path`.
 
-    Phase 2 is preferred to phase 1, and the best weights of a fine-tuning to its newest.
+    Phase 2 is preferred to phase 1, and the best weights to the newest (`final_step`, `best_directory`).
 
     Raises:
         CheckpointError: several runs lie below it.
@@ -257,7 +266,9 @@ def weights_folder(path: Path) -> Path:
     found = [manifest.parent for depth in range(1, 4) for manifest in path.glob("*/" * depth + MANIFEST)]
     parents = {step.parent for step in found if step.name.isdecimal()}
     parents -= {parent.with_name("phase1") for parent in parents if parent.name == "phase2"}
-    parents -= {parent.with_name(parent.name.removesuffix(_BEST)) for parent in parents if parent.name.endswith(_BEST)}
+    for earlier in [parent for parent in parents if parent.name.endswith(_BEST_FOLDER)]:
+        run = earlier.with_name(earlier.name.removesuffix(_BEST_FOLDER))
+        parents.discard(earlier if (run / BEST).exists() else run)
     if len(parents) > 1:
         raise CheckpointError(
             f"{path} holds checkpoints of several runs ({', '.join(sorted(map(str, parents)))}); name one of them"

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import CheckpointError, VerifiedCheckpoint
+from bert.checkpoints.progress import LoopState, Progress
 from bert.model.optimization import COUNTERS
 from bert.runtime.paddle_api import read_variable, write_variable
 from bert.tokenization.vocabulary import vocabulary_content
@@ -21,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "bert_config.json"
 VOCABULARY_FILE = "vocab.txt"
-METRICS_FILE = "metrics.json"  # beside the best weights of a fine-tuning
 # Prefix of a head's tensors -> its name in messages.
 _HEADS = {
     "cls.predictions.": "masked-LM head",
@@ -32,27 +32,6 @@ _HEADS = {
 }
 _MASTER = "master_weight"  # in the state of the optimizer: the float32 value of a parameter in half precision
 _OTHER_HEADS = tuple(f"{what}: {head}" for what in ("missing", "unknown") for head in _HEADS)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """A run's progress at the end of an update; together with the tensors, all that resuming needs.
-
-    Dropout masks, masking and the order of samples are functions of (seed, step), so there is no generator state.
-    Gradient-merge buffers are empty between updates, the only place a checkpoint is made.
-    """
-
-    stage: str  # phase1, phase2, squad ...
-    step: int  # updates attempted = global batches consumed
-    epoch: int
-    seed: int
-    global_batch_size: int
-    data_fingerprint: str
-    counters: dict[str, int]  # applied, skipped, consecutive skipped updates
-    loss_scale: float | None
-    loss_scale_counters: dict[str, int]
-    settings: dict  # the resolved configuration, for comparison and for people
-    carried: dict = field(default_factory=dict)  # further state of the loop: recent losses, batches to skip, totals
 
 
 def capture(scope, program: TrainingProgram, before: tuple[dict, dict] = ({}, {})) -> tuple[dict, dict, dict]:
@@ -92,40 +71,6 @@ def save(
         CONFIG_FILE: model_config_json,
     }
     tensors = {f"{prefix}.safetensors": parameters, f"{prefix}_optimizer.safetensors": optimizer}
-    return _write(parent, progress.step, tensors, texts, vocab_file, keep)
-
-
-def amend(parent: Path, prefix: str, step: int, carried: dict) -> Path:
-    """Replace what the checkpoint of a step carries (`Progress.carried`), without writing its tensors again."""
-    name = f"{prefix}_progress.json"
-    progress = json.loads((checkpoint_files.step_directory(parent, step) / name).read_text())
-    text = json.dumps({**progress, "carried": carried}, indent=1, sort_keys=True)
-    return checkpoint_files.amend_checkpoint(parent, step, {name: text})
-
-
-def save_weights(
-    parent: Path,
-    step: int,
-    prefix: str,
-    parameters: dict,
-    model_config_json: str,
-    vocab_file: Path,
-    texts: Mapping[str, str],
-) -> Path:
-    """Write weights without optimizer state and progress: for use elsewhere, not for resuming."""
-    return _write(
-        parent, step, {f"{prefix}.safetensors": parameters}, {**texts, CONFIG_FILE: model_config_json}, vocab_file
-    )
-
-
-def _write(
-    parent: Path,
-    step: int,
-    tensors: Mapping[str, dict],
-    texts: Mapping[str, str],
-    vocab_file: Path,
-    keep: int | None = None,
-) -> Path:
     size = sum(array.nbytes for arrays in tensors.values() for array in arrays.values()) + (1 << 20)
     parent.mkdir(parents=True, exist_ok=True)
     if keep is not None:
@@ -141,7 +86,15 @@ def _write(
         for name, text in texts.items():
             (directory / name).write_text(text)
 
-    return checkpoint_files.write_checkpoint(parent, step, write_files)
+    return checkpoint_files.write_checkpoint(parent, progress.step, write_files)
+
+
+def amend(parent: Path, prefix: str, step: int, state: LoopState) -> Path:
+    """Replace the loop's state in the checkpoint of a step, without writing its tensors again."""
+    name = f"{prefix}_progress.json"
+    progress = json.loads((checkpoint_files.step_directory(parent, step) / name).read_text())
+    text = json.dumps({**progress, "carried": asdict(state)}, indent=1, sort_keys=True)
+    return checkpoint_files.amend_checkpoint(parent, step, {name: text})
 
 
 def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
@@ -154,7 +107,8 @@ def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
     progress_file = _only(directory, "*_progress.json")
     prefix = progress_file.name.removesuffix("_progress.json")
     try:
-        progress = Progress(**json.loads(progress_file.read_text()))
+        values = json.loads(progress_file.read_text())
+        progress = Progress(**{**values, "carried": LoopState.read(values.get("carried", {}))})
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{progress_file} does not describe a run ({error}); use another step") from None
     return (

@@ -58,11 +58,7 @@ class BertConfig(Settings):
 
     @classmethod
     def from_json_file(cls, path: "str | Path") -> "BertConfig":
-        """Read a model description with the key names of Google's and Hugging Face's `bert_config.json`.
-
-        Raises:
-            ValueError: not JSON, an unknown key, or a network this project does not build.
-        """
+        """Read a model description with the key names of Google's and Hugging Face's `bert_config.json`."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

@@ -40,11 +40,7 @@ def settings_or_answers(flags: dict[str, Any], entry: EntryPoint) -> Any:
 
 
 def parse_flags(argv: Sequence[str] | None, entry: EntryPoint, extra_flags: Iterable[str] = ()) -> dict[str, Any]:
-    """Parse a command line into flat name -> string, for the flags that were given.
-
-    Raises:
-        ValueError: an unknown flag (extra_flags are further names to suggest), a missing value.
-    """
+    """Parse a command line into flat name -> string, for the flags that were given."""
     parser = parser_of(entry)
     given, unknown = parser.parse_known_args(argv)
     if unknown:

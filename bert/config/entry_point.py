@@ -1,5 +1,6 @@
 """A training command as its user sees it: settings, recipes, questions that it answers."""
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ class EntryPoint:
     Attributes:
         script: its file name.
         config_class: the settings, whose fields are the flags.
+        task: "module:class" of what is run; it is named because importing it loads Paddle.
         recipes: settings by the names that --config takes: all of a run's, or some by their flat names.
         usage: what follows the name of the script in the usage line.
         inquiries: flags that are answered instead of running.
@@ -39,6 +41,7 @@ class EntryPoint:
 
     script: str
     config_class: type[TrainingConfig]
+    task: str
     recipes: Mapping[str, Callable[[], TrainingConfig | Mapping[str, Any]]]
     usage: str
     description: str
@@ -46,3 +49,9 @@ class EntryPoint:
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
     alternatives: Sequence[str] = ()
     implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: {}
+
+
+def load_task(name: str) -> Any:
+    """The class that `EntryPoint.task` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)

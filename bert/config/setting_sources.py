@@ -19,11 +19,7 @@ _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a
 
 
 def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
-    """Lay flags (flat names, strings or values) over the YAML file or recipe named by `config`, and check the result.
-
-    Raises:
-        ValueError: an unknown key or recipe, a value of the wrong type or out of range, a contradiction.
-    """
+    """Lay flags (flat names, strings, values) over the YAML file or recipe named by `config`, and check the result."""
     layers = [dict(flags)]
     while "config" in layers[0]:
         layers.insert(0, _load_layer(str(layers[0].pop("config")), entry))
@@ -91,6 +87,7 @@ def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
     for name in ("config", "config_file", "bert_model"):
         if not isinstance(layer.get(name, ""), (str, type(None))):
             raise ValueError(f"{name}={layer[name]!r} in {path} must be a name or a path; change it")
+    layer.pop("cache_dir", None)  # in files that earlier versions wrote
     known = [*flat_fields(entry.config_class), *_EXTRA_KEYS]
     for key in layer:
         if key not in known:

@@ -28,11 +28,7 @@ class BatchSettings(Settings):
         return self.batch_size * world_size * self.gradient_accumulation_steps(world_size)
 
     def gradient_accumulation_steps(self, world_size: int) -> int:
-        """Micro-steps per update.
-
-        Raises:
-            ValueError: the global batch cannot be divided so, or contradicts gradient_merge_steps.
-        """
+        """Micro-steps per update."""
         if self.global_batch_size is None:
             return self.gradient_merge_steps
         per_micro_step = self.batch_size * world_size

@@ -11,7 +11,6 @@ from bert.conversion.locating import is_there
 from bert.conversion.raw_tensors import ConversionError
 from data.fetching.model_cache import fetch_model, model_folder
 from data.fetching.published_models import ModelName, known_names, parse_name
-from data.fetching.transfer import PATIENT, Patience
 
 _WEIGHT_SUFFIXES = (
     ".safetensors",
@@ -29,7 +28,7 @@ _WEIGHT_SUFFIXES = (
 _OWN_FOLDERS = ("results", "data", "tmp", "checkpoints", "output")  # never the owner of a model, though missing here
 
 
-def resolve(source: str | Path, *, weights: bool = True, patience: Patience = PATIENT) -> Path:
+def resolve(source: str | Path, *, weights: bool = True) -> Path:
     """The path if it exists, otherwise the cache's folder of the published model of that name, fetched if necessary.
 
     Args:
@@ -45,7 +44,7 @@ def resolve(source: str | Path, *, weights: bool = True, patience: Patience = PA
     model = published_model(source)
     if model is None:
         raise ConversionError(_not_there(str(source)))
-    fetch_model(model, weights=weights, patience=patience)
+    fetch_model(model, weights=weights)
     return model_folder(model)
 
 

@@ -1,28 +1,15 @@
-"""Finds the weights in a directory, their format, and the model description and vocabulary beside them."""
+"""Finds the weights in a directory, and their format."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import VerifiedCheckpoint
-from bert.conversion.model_description import CONFIG_FILES
 from bert.conversion.raw_tensors import ConversionError, regular_file
 
 VOCABULARY_FILE = "vocab.txt"
 _OPTIMIZER = "_optimizer.safetensors"
 _OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name checkpoints without their suffixes
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
-
-
-@dataclass(frozen=True)
-class Located:
-    """Weights to read: one file, an index of shards, or the .index of a TensorFlow bundle."""
-
-    weights: Path
-    container: str  # "safetensors", "torch", "paddle", "tensorflow"
-    description: Path | None
-    vocab_file: Path | None
-    notes: tuple[str, ...] = ()
 
 
 # (file names, container) in the order of preference: formats that cannot hold code first.
@@ -39,18 +26,22 @@ _BY_SUFFIX = (
 )
 
 
-def locate(source: Path | VerifiedCheckpoint) -> Located:
+def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, str]:
     """Find the weights that `source` names: a file, a directory, or the prefix of a TensorFlow checkpoint.
 
+    Args:
+        notes: gets a line for each choice.
+    Returns:
+        A file, an index of shards, or the .index of a TensorFlow bundle; its container: "safetensors", "torch",
+        "paddle" or "tensorflow".
     Raises:
         ConversionError, CheckpointError: nothing there, several candidates, an unknown kind, a damaged checkpoint.
     """
-    notes: list[str] = []
     if isinstance(source, VerifiedCheckpoint):
-        return _with_neighbours(*_choose(source.directory, notes), notes)
+        return _choose(source.directory, notes)
     path = source
     if not path.is_dir():
-        return _with_neighbours(*_file(path), notes)
+        return _file(path)
     if not _holds_weights(path) and (step := checkpoint_files.weights_folder(path)) != path:
         path = step.parent  # of the run below the folder that was named
     steps = checkpoint_files.list_steps(path)
@@ -59,18 +50,18 @@ def locate(source: Path | VerifiedCheckpoint) -> Located:
         path = _newest_step(path, [step for step in steps if final is None or step <= final], notes)
     elif (path / checkpoint_files.MANIFEST).exists():
         checkpoint_files.verify(path)
-    return _with_neighbours(*_choose(path, notes), notes)
+    return _choose(path, notes)
 
 
 def _newest_step(parent: Path, steps: list[int], notes: list[str]) -> Path:
     for step in reversed(steps):
         try:
-            found = checkpoint_files.verify(checkpoint_files.step_directory(parent, step)).directory
+            newest = checkpoint_files.verify(checkpoint_files.step_directory(parent, step)).directory
         except (checkpoint_files.CheckpointError, OSError) as error:
             notes.append(f"checkpoint refused, trying an older one: {error}")
         else:
             notes.append(f"{parent} holds steps {steps}; the newest valid one is taken, {step}")
-            return found
+            return newest
     raise ConversionError(f"{parent} holds steps {steps}, none of them valid: " + "; ".join(notes))
 
 
@@ -80,25 +71,25 @@ def _holds_weights(folder: Path) -> bool:
 
 
 def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
-    found: list[tuple[Path, str]] = [
+    candidates: list[tuple[Path, str]] = [
         (folder / name, container) for names, container in _IN_FOLDER for name in names if (folder / name).is_file()
     ]
-    for pattern, container in () if found else _BY_SUFFIX:
+    for pattern, container in () if candidates else _BY_SUFFIX:
         matches = sorted(p for p in folder.glob(pattern) if p.is_file() and not p.name.endswith(_OPTIMIZER))
         if len(matches) > 1:
             names = ", ".join(match.name for match in matches[:5])
             raise ConversionError(f"{folder} holds several files of weights ({names}); name the one you mean")
-        found += [(match, container) for match in matches]
-    if not found:
+        candidates += [(match, container) for match in matches]
+    if not candidates:
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:5]) or "nothing"
         raise ConversionError(
             f"{folder} holds no weights of a known format (*.safetensors, pytorch_model.bin, "
             f"*.pdparams, *.index of TensorFlow; it holds: {names}); name the file itself"
         )
-    others = [p.name for p, container in found[1:] if container != found[0][1]]
+    others = [p.name for p, container in candidates[1:] if container != candidates[0][1]]
     if others:
-        notes.append(f"{folder} also holds {', '.join(others)}, not read: {found[0][0].name} is taken")
-    return found[0]
+        notes.append(f"{folder} also holds {', '.join(others)}, not read: {candidates[0][0].name} is taken")
+    return candidates[0]
 
 
 def _file(path: Path) -> tuple[Path, str]:
@@ -133,13 +124,6 @@ def is_there(path: Path) -> bool:
     """Whether `locate` would find something under this name, or under the name with a suffix."""
     names = [path.name + suffix for suffix in _OF_PREFIXES if path.name]
     return path.exists() or any(path.with_name(name).is_file() for name in names)
-
-
-def _with_neighbours(weights: Path, container: str, notes: list[str]) -> Located:
-    folder = weights.parent
-    description = next((folder / name for name in CONFIG_FILES if (folder / name).is_file()), None)
-    vocabulary = folder / VOCABULARY_FILE
-    return Located(weights, container, description, vocabulary if vocabulary.is_file() else None, tuple(notes))
 
 
 def is_index(path: Path) -> bool:

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -38,19 +37,19 @@ ARCHITECTURES = {
 }
 
 
-@dataclass(frozen=True)
-class Description:
+class Description(NamedTuple):
     """The content of a model's description file."""
 
     config: BertConfig
     task: str | None  # a key of ARCHITECTURES, None if the file names no task
     labels: tuple[str, ...] | None  # names of a classifier's classes, by index
-    notes: tuple[str, ...]
 
 
-def read_description(path: Path) -> Description:
+def read_description(path: Path, notes: list[str] | None = None) -> Description:
     """Read a description with any of the known key names.
 
+    Args:
+        notes: gets the names of settings that are not used.
     Raises:
         ConversionError: not JSON, no sizes, or a network this project does not build.
     """
@@ -74,8 +73,9 @@ def read_description(path: Path) -> Description:
         where = ".".join(map(str, first["loc"]))
         raise ConversionError(f"{path}: {where}={str(first.get('input'))[:40]} {first['msg']}") from None
     ignored = sorted(values.keys() - BertConfig.model_fields.keys() - _MUST_BE.keys() - _READ_ELSEWHERE)
-    notes = (f"{path.name}: not used: {', '.join(ignored)}",) if ignored else ()
-    return Description(config, _task(values), _labels(values), notes)
+    if ignored and notes is not None:
+        notes.append(f"{path.name}: not used: {', '.join(ignored)}")
+    return Description(config, _task(values), _labels(values))
 
 
 def _flattened(values: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert.conversion import tensor_names
 from bert.conversion.raw_tensors import ConversionError, RawTensors
-from bert.conversion.shapes import difference, expected_shape
+from bert.conversion.tensor_names import difference, expected_shape
 
 IS_FLAT = re.compile(r"(embedding|linear|layer_norm)_(\d{1,6})\.([wb])_0")
 _DECODER_BIAS = re.compile(r"(bert_lm_prediction_head|create_parameter)_\d+\.[wb]_0")
@@ -24,8 +24,8 @@ _TRAINING = re.compile(
 _ATTENTION = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense")
 
 
-def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.ndarray], int, list[str]]:
-    """(parameters by our names, number of layers, notes).
+def structured(raw: RawTensors, fused_qkv: str | None, notes: list[str]) -> dict[str, np.ndarray]:
+    """The parameters by our names.
 
     Args:
         fused_qkv: order of the columns of a fused matrix [hidden, 3 x hidden]: "blocks" (all of query, then key, then
@@ -43,29 +43,30 @@ def structured(raw: RawTensors, fused_qkv: str | None) -> tuple[dict[str, np.nda
     hidden = kinds["embedding"][0]["w"].shape[-1]
     fused = kinds["linear"][0]["w"].shape == (hidden, 3 * hidden)
     places = _places(layers, fused, bool(rest), len(kinds["linear"]), raw)
-    found: dict[str, np.ndarray] = {}
+    parameters: dict[str, np.ndarray] = {}
     for kind, names in places.items():
         for name, parts in zip(names, kinds[kind], strict=True):
-            found[f"{name}.weight"] = parts["w"]
+            parameters[f"{name}.weight"] = parts["w"]
             if "b" in parts:
-                found[f"{name}.bias"] = parts["b"]
+                parameters[f"{name}.bias"] = parts["b"]
     if rest:
         if bias is None:
             raise ConversionError(
                 f"{raw.source} has the masked-LM head's normalisation but not its bias; the file is incomplete"
             )
-        found[tensor_names.DECODER_BIAS] = bias
+        parameters[tensor_names.DECODER_BIAS] = bias
     if fused:
-        _split_fused(found, layers, fused_qkv, raw)
-    _check_shapes(found, raw)
-    notes = [f"left out: {training} tensors of the optimizer"] if training else []
-    if "classifier.weight" in found and found["classifier.weight"].shape[1] == 2:
-        found = tensor_names.with_question_answering_head(found)
+        _split_fused(parameters, layers, fused_qkv, raw)
+    _check_shapes(parameters, raw)
+    if training:
+        notes.append(f"left out: {training} tensors of the optimizer")
+    if "classifier.weight" in parameters and parameters["classifier.weight"].shape[1] == 2:
+        parameters = tensor_names.with_question_answering_head(parameters)
         notes.append(
             "the classifier of two outputs is taken for the question-answering head, the only one that "
             "NVIDIA's Paddle BERT has"
         )
-    return found, layers, notes
+    return parameters
 
 
 def _by_kind(raw: RawTensors) -> tuple[dict[str, list[dict[str, np.ndarray]]], np.ndarray | None, int]:
@@ -122,7 +123,7 @@ def _places(layers: int, fused: bool, with_masked_lm: bool, num_linear: int, raw
     return {"embedding": [f"bert.embeddings.{kind}" for kind in kinds], "linear": linear, "layer_norm": norms}
 
 
-def _split_fused(found: dict[str, np.ndarray], layers: int, layout: str | None, raw: RawTensors) -> None:
+def _split_fused(parameters: dict[str, np.ndarray], layers: int, layout: str | None, raw: RawTensors) -> None:
     """Replace each fused matrix by the three of which it was made."""
     if layout is None:
         raise ConversionError(
@@ -137,20 +138,20 @@ def _split_fused(found: dict[str, np.ndarray], layers: int, layout: str | None, 
     for index in range(layers):
         prefix = f"bert.encoder.layer.{index}.attention.self."
         for kind in ("weight", "bias"):
-            fused = found.pop(f"{prefix}fused.{kind}")
+            fused = parameters.pop(f"{prefix}fused.{kind}")
             if fused.shape[-1] % (3 * num_heads):
                 raise ConversionError(
                     f"fused_qkv={layout}: {num_heads} heads must divide the width of the model, {fused.shape[-1] // 3}"
                 )
             parts = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
             for turn, part in enumerate(("query", "key", "value")):
-                found[f"{prefix}{part}.{kind}"] = parts[..., turn, :].reshape(*fused.shape[:-1], -1)
+                parameters[f"{prefix}{part}.{kind}"] = parts[..., turn, :].reshape(*fused.shape[:-1], -1)
 
 
-def _check_shapes(found: dict[str, np.ndarray], raw: RawTensors) -> None:
-    vocab, hidden = found[tensor_names.WORD_EMBEDDINGS].shape
-    inner = found["bert.encoder.layer.0.intermediate.dense.weight"].shape[-1]
-    for name, array in found.items():
+def _check_shapes(parameters: dict[str, np.ndarray], raw: RawTensors) -> None:
+    vocab, hidden = parameters[tensor_names.WORD_EMBEDDINGS].shape
+    inner = parameters["bert.encoder.layer.0.intermediate.dense.weight"].shape[-1]
+    for name, array in parameters.items():
         if problem := difference(array, expected_shape(name, vocab, hidden, inner)):
             raise ConversionError(
                 f"{raw.source}: what should be {name} has shape {problem}; its layers are not in the known order"

@@ -17,6 +17,15 @@ from bert.conversion.raw_tensors import ConversionError
 Builders = dict[tuple[str, str], Callable[..., Any]]
 
 
+def ordered_dict(pairs: Any = ()) -> dict:
+    """collections.OrderedDict; its items come as a list of pairs, or later from SETITEMS."""
+    if not isinstance(pairs, (list, tuple)) or not all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], (str, int)) for pair in pairs
+    ):
+        raise ConversionError("an OrderedDict that is not made of names and values")
+    return dict(pairs)
+
+
 class Symbol(tuple):
     """A (module, name) that the pickle mentions; known to be in the builders."""
 

@@ -26,9 +26,8 @@ BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 class RawTensors:
     """Tensors under the file's own names, in its own layout. Arrays may be read-only views of a mapped file."""
 
-    tensors: Mapping[str, np.ndarray]
+    tensors: dict[str, np.ndarray]
     source: Path
-    container: str  # "safetensors", "torch", "paddle" or "tensorflow"
     metadata: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

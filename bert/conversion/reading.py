@@ -5,26 +5,27 @@ pretrained.parameters   our names and layout, float32, vocabulary padded
 pretrained.notes        a line for each tensor that was left out, converted, padded or is missing
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError, deserialize
 
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_layout, tensor_names
 from bert.conversion.downloading import resolve
-from bert.conversion.model_description import read_description, read_labels
+from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels
 from bert.conversion.paddle_file import read_pdparams
-from bert.conversion.raw_tensors import ConversionError, RawTensors
-from bert.conversion.safetensors_file import read_safetensors
-from bert.conversion.shapes import check_complete, check_sizes, heads_of
-from bert.conversion.shards import read_shards
+from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, read_json, regular_file
 from bert.conversion.tensorflow_file import read_tensorflow
 from bert.conversion.torch_file import read_torch
 
-_SHOWN = 20  # unknown tensors listed in the error
+_FLOATS: dict[str, str | np.dtype] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BFLOAT16}
+_INTEGERS = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
+_DTYPES = {**_FLOATS, **_INTEGERS}
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PretrainedWeights:
     config: BertConfig | None  # None without a model description beside the weights
     vocab_file: Path | None  # a vocab.txt beside the weights
     format: str  # "native", "huggingface", "paddlenlp", "nvidia-paddle" or "tensorflow"
-    notes: tuple[str, ...]
+    notes: list[str]
     task: str | None  # a key of model_description.ARCHITECTURES, None if unknown
     labels: tuple[str, ...] | None  # names of a classifier's classes
     folder: Path  # of the weights
@@ -59,51 +60,108 @@ def read_pretrained(
         ConversionError, CheckpointError (both ValueError): missing, damaged or hostile; not a BERT; incomplete; a model
             description of another model. Nothing in the file is ever executed.
     """
-    located = locating.locate(source if isinstance(source, VerifiedCheckpoint) else resolve(source))
-    mapped = tensor_layout.to_ours(_read(located), fused_qkv)
-    _check_known(mapped.unknown, located.weights, allow_unknown)
-    notes = [*located.notes, *mapped.notes, *(f"left out: {name}, unknown" for name in mapped.unknown)]
-    parameters = mapped.parameters
-    check_complete(parameters, mapped.num_layers)
-    if absent := tensor_names.HEADS.keys() - heads_of(parameters):
-        notes.append(f"not there: {', '.join(head for head in tensor_names.HEADS if head in absent)}")
-    description_file = config_file or located.description
+    notes: list[str] = []
+    weights, container = locating.locate(source if isinstance(source, VerifiedCheckpoint) else resolve(source), notes)
+    raw = _read(weights, _READERS[container])
+    notes += raw.notes
+    dialect, parameters = tensor_layout.to_ours(raw, notes, fused_qkv=fused_qkv, allow_unknown=allow_unknown)
+    num_layers = tensor_names.count_layers(parameters)
+    tensor_names.check_complete(parameters, num_layers)
+    heads = tensor_names.heads_of(parameters)
+    if absent := [head for head in tensor_names.HEADS if head not in heads]:
+        notes.append(f"not there: {', '.join(absent)}")
+    folder = weights.parent
+    config_file = config_file or next((folder / name for name in CONFIG_FILES if (folder / name).is_file()), None)
     config: BertConfig | None = None
-    if description_file is not None:
-        description = read_description(description_file)
-        config, task, labels = description.config, description.task, description.labels
-        notes += description.notes
-        check_sizes(parameters, mapped.num_layers, config, located.weights)
+    task = labels = None
+    if config_file is not None:
+        config, task, labels = read_description(config_file, notes)
+        tensor_names.check_sizes(parameters, num_layers, config, weights)
         rows, padded = config.vocab_size, config.padded_vocab_size()
     else:
-        config, task, labels = None, None, None
-        notes.append(f"no model description ({', '.join(locating.CONFIG_FILES)}) is beside {located.weights}")
+        notes.append(f"no model description ({', '.join(CONFIG_FILES)}) is beside {weights}")
         rows = len(parameters[tensor_names.WORD_EMBEDDINGS])
         padded = -(-rows // 8) * 8
     parameters = tensor_layout.pad_vocabulary(parameters, rows, padded, notes)
-    if mapped.dialect == "paddlenlp" and task == "question-answering":
+    if dialect == "paddlenlp" and task == "question-answering":
         parameters = tensor_names.with_question_answering_head(parameters)
-    folder = located.weights.parent
+    vocab_file = folder / locating.VOCABULARY_FILE
     return PretrainedWeights(
         parameters,
         config,
-        located.vocab_file,
-        mapped.dialect,
-        tuple(notes),
+        vocab_file if vocab_file.is_file() else None,
+        dialect,
+        notes,
         task,
         read_labels(folder) or labels,
         folder,
     )
 
 
-def _read(located: locating.Located) -> RawTensors:
-    read = _READERS[located.container]
+def _read(weights: Path, read: Callable[[Path], RawTensors]) -> RawTensors:
+    """The tensors of a file, or of the shards that an index lists. Refuses a tensor that two shards hold."""
     try:
-        return read_shards(located.weights, read) if locating.is_index(located.weights) else read(located.weights)
+        if not locating.is_index(weights):
+            return read(weights)
+        tensors: dict[str, np.ndarray] = {}
+        notes: list[str] = []
+        for part in map(read, _shards_of(weights)):
+            if twice := sorted(tensors.keys() & part.tensors.keys()):
+                raise ConversionError(
+                    f"{part.source} holds {twice[0]} again, which an earlier shard has; fetch the shards again"
+                )
+            tensors.update(part.tensors)
+            notes += part.notes
+        return RawTensors(tensors, weights, part.metadata, tuple(notes))
     except MemoryError:
         raise ConversionError(
-            f"{located.weights} needs more memory than is available; it is damaged, or not made for this machine"
+            f"{weights} needs more memory than is available; it is damaged, or not made for this machine"
         ) from None
+
+
+def _shards_of(index: Path) -> list[Path]:
+    """The files that an index names, all in its own folder.
+
+    Raises:
+        ConversionError: not such an index, a file name that leads out of the folder, a file that is missing.
+    """
+    content = read_json(index, "a weight_map of shards", 64 << 20)
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(n, str) for n in weight_map.values()):
+        raise ConversionError(f"{index} must be JSON with a weight_map: the shard of each tensor; fetch it again")
+    names = sorted(set(weight_map.values()))
+    for name in names:
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise ConversionError(f"{index} names the shard {name!r}; shards must be in the folder of their index")
+    missing = [name for name in names if not (index.parent / name).is_file()]
+    if missing:
+        raise ConversionError(f"{index} names {', '.join(missing)}, which {index.parent} does not hold; fetch them")
+    return [index.parent / name for name in names]
+
+
+def read_safetensors(path: Path) -> RawTensors:
+    """All tensors of one file.
+
+    Raises:
+        ConversionError: not a complete safetensors file, or a dtype that no BERT has.
+    """
+    regular_file(path)
+    data = path.read_bytes()
+    try:
+        entries = deserialize(data)
+    except (SafetensorError, ValueError, OverflowError) as error:
+        raise ConversionError(f"{path} is not a complete safetensors file ({error}); fetch or make it again") from None
+    tensors = {}
+    for name, entry in entries:
+        if entry["dtype"] not in _DTYPES:
+            raise ConversionError(
+                f"{path}: {name} has dtype {entry['dtype']}; only float32, float16 and bfloat16 are read: "
+                "save the model in one of them"
+            )
+        tensors[name] = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    length = int.from_bytes(data[:8], "little")  # length of the header, which `deserialize` has checked
+    metadata = json.loads(data[8 : 8 + length]).get("__metadata__")
+    return RawTensors(tensors, path, metadata or {})
 
 
 _READERS: dict[str, Callable[[Path], RawTensors]] = {
@@ -112,15 +170,3 @@ _READERS: dict[str, Callable[[Path], RawTensors]] = {
     "paddle": read_pdparams,
     "tensorflow": read_tensorflow,
 }
-
-
-def _check_known(unknown: tuple[str, ...], weights: Path, allow_unknown: bool) -> None:
-    if not unknown or allow_unknown:
-        return
-    lines = [f"unknown: {name}" for name in unknown[:_SHOWN]]
-    if len(unknown) > _SHOWN:
-        lines.append(f"... and {len(unknown) - _SHOWN} more")
-    raise ConversionError(
-        f"{weights} holds tensors that have no place in a BERT (allow_unknown, --allow-unknown on the command line, "
-        "leaves them out):\n  " + "\n  ".join(lines)
-    )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,17 +13,7 @@ from bert.conversion.tensor_names import DECODER_BIAS, WORD_EMBEDDINGS
 # A padded token has a row of zeros, and this bias in the masked-LM head. exp(-100) adds nothing to a softmax, so the
 # losses are those of the unpadded model, and no gradient moves the row.
 PADDED_BIAS = -100.0
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """Tensors by our names in our layout, float32, with a note for each change."""
-
-    parameters: dict[str, np.ndarray]
-    num_layers: int
-    dialect: str  # "native", "huggingface", "paddlenlp", "tensorflow" or "nvidia-paddle"
-    unknown: tuple[str, ...]  # with their shapes
-    notes: tuple[str, ...]
+_SHOWN = 20  # unknown tensors listed in the error
 
 
 def recognise_dialect(raw: RawTensors) -> str:
@@ -70,24 +60,26 @@ def _lies_as_ours(raw: RawTensors) -> bool:
     return by_metadata
 
 
-def to_ours(raw: RawTensors, fused_qkv: str | None = None) -> Mapped:
-    """Rename, transpose, convert to float32. Unknown tensors are listed by name and left out.
+def to_ours(
+    raw: RawTensors, notes: list[str], *, fused_qkv: str | None, allow_unknown: bool
+) -> tuple[str, dict[str, np.ndarray]]:
+    """(dialect, parameters by our names in our layout, float32), with a note for each change.
 
     Args:
         fused_qkv: order of columns in a fused query-key-value matrix ("blocks" or "heads:NUMBER"), see nvidia_names.
+        allow_unknown: leave out tensors that no BERT has, instead of refusing them.
     Raises:
         ConversionError: not a BERT, a decoder that is not tied, NaN or infinity among the values.
     """
-    raw = _without_wrapping(raw)
+    if raw.tensors and all(name.startswith("module.") for name in raw.tensors):  # of data-parallel training
+        raw = replace(raw, tensors={name.removeprefix("module."): array for name, array in raw.tensors.items()})
+        notes.append("removed the prefix `module.` from all names")
     dialect = recognise_dialect(raw)
-    notes = list(raw.notes)
     if dialect == "nvidia-paddle":
-        named, num_layers, more = nvidia_names.structured(raw, fused_qkv)
-        return Mapped(_as_float32(named, raw, notes), num_layers, dialect, (), (*notes, *more))
-    num_layers = tensor_names.count_layers(raw.tensors)
-    dictionary = tensor_names.dictionary(dialect, num_layers)
+        return dialect, _as_float32(nvidia_names.structured(raw, fused_qkv, notes), raw, notes)
+    dictionary = tensor_names.dictionary(dialect, tensor_names.count_layers(raw.tensors))
     parameters: dict[str, np.ndarray] = {}
-    unknown, training, buffers, tied = [], 0, [], []
+    unknown, training, tied = [], 0, []
     for name, array in raw.tensors.items():
         if name in dictionary:
             ours, is_transposed = dictionary[name]
@@ -97,27 +89,26 @@ def to_ours(raw: RawTensors, fused_qkv: str | None = None) -> Mapped:
                 )
             parameters[ours] = array.T if is_transposed and array.ndim == 2 else array
         elif tensor_names.BUFFERS.fullmatch(name):
-            buffers.append(name)
+            notes.append(f"left out: {name}, a constant")
         elif name.removeprefix("bert.") in tensor_names.TIED:
             tied.append(name)
         elif dialect == "tensorflow" and tensor_names.TENSORFLOW_TRAINING.fullmatch(name):
             training += 1
         else:
             unknown.append(f"{name} {list(array.shape)}")
-    _check_tied(raw, tied, parameters, notes)
-    notes += [f"left out: {name}, a constant" for name in buffers]
     if training:
         notes.append(f"left out: {training} tensors of the optimizer and its step")
-    return Mapped(_as_float32(parameters, raw, notes), num_layers, dialect, tuple(sorted(unknown)), tuple(notes))
-
-
-def _without_wrapping(raw: RawTensors) -> RawTensors:
-    """Drop `module.` of data-parallel training, where every name has it."""
-    if raw.tensors and all(name.startswith("module.") for name in raw.tensors):
-        bare = {name.removeprefix("module."): array for name, array in raw.tensors.items()}
-        notes = (*raw.notes, "removed the prefix `module.` from all names")
-        return RawTensors(bare, raw.source, raw.container, raw.metadata, notes)
-    return raw
+    _check_tied(raw, tied, parameters, notes)
+    parameters = _as_float32(parameters, raw, notes)
+    if unknown and not allow_unknown:
+        more = [f"... and {len(unknown) - _SHOWN} more"] if len(unknown) > _SHOWN else []
+        raise ConversionError(
+            f"{raw.source} holds tensors that have no place in a BERT (allow_unknown, --allow-unknown on the command "
+            "line, leaves them out):\n  "
+            + "\n  ".join([*(f"unknown: {name}" for name in sorted(unknown)[:_SHOWN]), *more])
+        )
+    notes += [f"left out: {name}, unknown" for name in sorted(unknown)]
+    return dialect, parameters
 
 
 def _check_tied(raw: RawTensors, tied: list[str], parameters: dict[str, np.ndarray], notes: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Maps the names of a BERT's tensors in other libraries to ours, and back.
+"""Maps the names of a BERT's tensors in other libraries to ours, and back; checks their shapes.
 
 Ours are Hugging Face's with the `bert.` prefix. A dialect gives another library's spellings of each name. Reading
 builds the dictionary for the number of layers found, so a foreign name has one meaning or is unknown.
@@ -6,7 +6,13 @@ builds the dictionary for the number of layers found, so a foreign name has one 
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert.config.architecture import BertConfig
+from bert.conversion.raw_tensors import ConversionError
 
 EMBEDDINGS = (
     "word_embeddings.weight",
@@ -75,96 +81,90 @@ def is_linear(name: str) -> bool:
 # ---- dialects -----------------------------------------------------------------------------------------------------
 
 
-def hugging_face_names(name: str) -> Iterator[str]:
-    """Spellings of the whole model, of the bare encoder, and of the library's first versions (gamma, beta)."""
-    spellings = [name]
-    if ".LayerNorm." in name:
-        spellings.append(_with_gamma_and_beta(name))
-    if ".intermediate.dense." in name or ".transform.dense." in name or ".pooler.dense." in name:
-        spellings.append(name.replace(".dense.", ".dense_act."))  # NVIDIA's PyTorch BERT
-    for spelling in spellings:
-        yield spelling
-        if spelling.startswith("bert."):
-            yield spelling.removeprefix("bert.")
+class Dialect(NamedTuple):
+    """How another library spells our names.
+
+    Attributes:
+        spellings: each a list of (pattern, replacement), applied to our name in this order.
+        is_transposed: whether one of our tensors is [out, in] there.
+    """
+
+    spellings: tuple[tuple[tuple[str, str], ...], ...]
+    is_transposed: Callable[[str], bool] = lambda name: False
+
+    def names(self, name: str) -> Iterator[str]:
+        """Spellings in the whole model and in the bare encoder."""
+        for spelling in self.spellings:
+            theirs = name
+            for pattern, replacement in spelling:
+                theirs = re.sub(pattern, replacement, theirs)
+            yield theirs
+            yield theirs.removeprefix("bert.")
 
 
-def _with_gamma_and_beta(name: str) -> str:
-    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-
-
-_PADDLENLP = (
-    (".attention.self.query.", ".self_attn.q_proj."),
-    (".attention.self.key.", ".self_attn.k_proj."),
-    (".attention.self.value.", ".self_attn.v_proj."),
-    (".attention.output.dense.", ".self_attn.out_proj."),
-    (".attention.output.LayerNorm.", ".norm1."),
-    (".intermediate.dense.", ".linear1."),
-    (".output.dense.", ".linear2."),
-    (".output.LayerNorm.", ".norm2."),
-    (".encoder.layer.", ".encoder.layers."),
-    ("embeddings.LayerNorm.", "embeddings.layer_norm."),
-    ("transform.LayerNorm.", "layer_norm."),
-    ("transform.dense.", "transform."),
-    ("qa_outputs.", "classifier."),
-    ("cls.predictions.bias", "cls.predictions.decoder_bias"),
+_GAMMA_AND_BETA = ((r"LayerNorm\.weight$", "LayerNorm.gamma"), (r"LayerNorm\.bias$", "LayerNorm.beta"))
+_HUGGING_FACE = (
+    (),
+    _GAMMA_AND_BETA,  # the library's first versions
+    ((r"\.(intermediate|transform|pooler)\.dense\.", r".\1.dense_act."),),  # NVIDIA's PyTorch BERT
 )
-
-
-def paddlenlp_name(name: str) -> str:
-    """PaddleNLP's name of one of ours. Its question-answering head is a `classifier` like the others."""
-    for ours, theirs in _PADDLENLP:
-        name = name.replace(ours, theirs)
-    return name
-
-
-def paddlenlp_names(name: str) -> Iterator[str]:
-    if name.startswith("qa_outputs."):  # its name is `classifier` there; reading.py distinguishes the two
-        return
-    theirs = paddlenlp_name(name)
-    yield theirs
-    if theirs.startswith("bert."):
-        yield theirs.removeprefix("bert.")
-
-
-_TENSORFLOW_HEADS = {
-    "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
-    "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
-    DECODER_BIAS: "cls/predictions/output_bias",
-    "qa_outputs.weight": "cls/squad/output_weights",
-    "qa_outputs.bias": "cls/squad/output_bias",
-    "classifier.weight": "output_weights",
-    "classifier.bias": "output_bias",
-}
-
-
-def tensorflow_names(name: str) -> Iterator[str]:
-    """Google's names; layer normalisation by `gamma` and `beta`, matrices by `kernel`."""
-    if name in _TENSORFLOW_HEADS:
-        yield _TENSORFLOW_HEADS[name]
-        return
-    theirs = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name)
-    theirs = _with_gamma_and_beta(theirs).replace("_embeddings.weight", "_embeddings").replace(".weight", ".kernel")
-    yield theirs.replace(".", "/")
-
-
-# Dialect -> (spellings of one of our names, whether that tensor is [out, in] there).
-_DIALECTS: dict[str, tuple[Callable[[str], Iterable[str]], Callable[[str], bool]]] = {
-    "native": (hugging_face_names, lambda name: False),
-    "huggingface": (hugging_face_names, is_linear),
-    "paddlenlp": (paddlenlp_names, lambda name: False),
-    "tensorflow": (tensorflow_names, lambda name: name in _TENSORFLOW_HEADS and is_linear(name)),
+DIALECTS = {
+    "native": Dialect(_HUGGING_FACE),
+    "huggingface": Dialect(_HUGGING_FACE, is_linear),
+    "paddlenlp": Dialect(
+        (
+            (
+                (r"\.attention\.self\.(q|k|v)(uery|ey|alue)\.", r".self_attn.\1_proj."),
+                (r"\.attention\.output\.dense\.", ".self_attn.out_proj."),
+                (r"\.attention\.output\.LayerNorm\.", ".norm1."),
+                (r"\.intermediate\.dense\.", ".linear1."),
+                (r"\.output\.dense\.", ".linear2."),
+                (r"\.output\.LayerNorm\.", ".norm2."),
+                (r"\.encoder\.layer\.", ".encoder.layers."),
+                (r"embeddings\.LayerNorm\.", "embeddings.layer_norm."),
+                (r"transform\.LayerNorm\.", "layer_norm."),
+                (r"transform\.dense\.", "transform."),
+                (r"^cls\.predictions\.bias$", "cls.predictions.decoder_bias"),
+                (r"^qa_outputs\.", "classifier."),  # like the other heads; `reading` distinguishes them
+            ),
+        )
+    ),
+    "tensorflow": Dialect(
+        (
+            (
+                *_GAMMA_AND_BETA,
+                (r"^classifier\.", "output_"),
+                (r"^qa_outputs\.", "cls.squad.output_"),
+                (r"^cls\.(seq_relationship|predictions)\.(weight|bias)$", r"cls.\1.output_\2"),
+                (r"output_weight$", "output_weights"),
+                (r"\.layer\.(\d+)\.", r".layer_\1."),
+                (r"_embeddings\.weight$", "_embeddings"),
+                (r"\.weight$", ".kernel"),
+                (r"\.", "/"),
+            ),
+        ),
+        lambda name: name in ("cls.seq_relationship.weight", "qa_outputs.weight", "classifier.weight"),
+    ),
 }
 
 
 def dictionary(dialect: str, num_layers: int) -> dict[str, tuple[str, bool]]:
-    """Foreign name -> (our name, whether its values are transposed), for a model of `num_layers`."""
-    spell, is_transposed = _DIALECTS[dialect]
+    """Foreign name -> (our name, whether its values are transposed), for a model of `num_layers`.
+
+    A `classifier` of PaddleNLP's is taken for that and not for the question-answering head.
+    """
     names = [*encoder_names(num_layers), *(name for head in HEADS.values() for name in head)]
-    return {theirs: (name, is_transposed(name)) for name in names for theirs in spell(name)}
+    rules = DIALECTS[dialect]
+    return {theirs: (name, rules.is_transposed(name)) for name in names for theirs in rules.names(name)}
+
+
+def paddlenlp_name(name: str) -> str:
+    """PaddleNLP's name of one of ours."""
+    return next(DIALECTS["paddlenlp"].names(name))
 
 
 def with_question_answering_head(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with their classifier, if they have one, as the question-answering head."""
+    """The parameters with a classifier, if they have one, as the question-answering head."""
     return {re.sub(r"^classifier\.", "qa_outputs.", name): array for name, array in parameters.items()}
 
 
@@ -175,3 +175,89 @@ def count_layers(names: Iterable[str]) -> int:
     """Number of layers in the names: one more than the largest index, but not more than there are indices."""
     found = {int(match.group(1)[:6]) for name in names if (match := _LAYER_NUMBER.search(name))}
     return min(max(found) + 1, len(found)) if found else 0
+
+
+# ---- shapes -------------------------------------------------------------------------------------------------------
+
+Shape = tuple[int | None, ...]  # None: any size
+
+
+def expected_shape(name: str, vocab: int, hidden: int, inner: int) -> Shape:
+    """Shape of one of our parameters; None where any size will do."""
+    if name == DECODER_BIAS:
+        return (vocab,)
+    if name == WORD_EMBEDDINGS:
+        return (vocab, hidden)
+    if name.endswith("_embeddings.weight"):
+        return (None, hidden)
+    if name.startswith(("qa_outputs.", "classifier.", "cls.seq_relationship.")):
+        outputs = None if name.startswith("classifier.") else 2
+        return (hidden, outputs) if name.endswith(".weight") else (outputs,)
+    if "intermediate" in name:
+        return (hidden, inner) if name.endswith(".weight") else (inner,)
+    if is_linear(name):
+        return (inner, hidden) if re.search(r"layer\.\d+\.output\.dense", name) else (hidden, hidden)
+    return (hidden,)
+
+
+def shown(shape: Shape) -> str:
+    return str([size or "any" for size in shape])
+
+
+def difference(array: np.ndarray, wanted: Shape) -> str | None:
+    """`[2, 3], must be [2, any]`; None for an array of the wanted shape."""
+    have = array.shape
+    if len(wanted) == len(have) and all(want in (None, size) for want, size in zip(wanted, have, strict=True)):
+        return None
+    return f"{list(have)}, must be {shown(wanted)}"
+
+
+def check_sizes(parameters: Mapping[str, np.ndarray], num_layers: int, config: BertConfig, source: Path) -> None:
+    """Check every shape against the description; `tensor_layout.pad_vocabulary` checks the number of tokens.
+
+    Raises:
+        ConversionError: with each difference in a line.
+    """
+    wrong = []
+    if num_layers != config.num_hidden_layers:
+        wrong.append(f"{num_layers} layers, num_hidden_layers is {config.num_hidden_layers}")
+    vocab = len(parameters[WORD_EMBEDDINGS])
+    rows = {
+        "bert.embeddings.position_embeddings.weight": config.max_position_embeddings,
+        "bert.embeddings.token_type_embeddings.weight": config.type_vocab_size,
+    }
+    for name, array in parameters.items():
+        wanted = expected_shape(name, vocab, config.hidden_size, config.intermediate_size)
+        if problem := difference(array, (rows[name], config.hidden_size) if name in rows else wanted):
+            wrong.append(f"{name} is {problem}")
+    if wrong:
+        raise ConversionError(
+            f"{source} and its model description do not belong together:\n  " + "\n  ".join(wrong[:20])
+        )
+
+
+def heads_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """The heads that are there, keys of HEADS."""
+    return tuple(head for head, names in HEADS.items() if any(name in parameters for name in names))
+
+
+def check_complete(parameters: Mapping[str, np.ndarray], num_layers: int) -> None:
+    """Refuse an incomplete encoder or head.
+
+    Raises:
+        ConversionError: with each missing tensor in a line.
+    """
+    heads = [name for head in heads_of(parameters) for name in HEADS[head]]
+    needed = [*encoder_names(num_layers), *heads]
+    if lacking := [name for name in needed if name not in parameters]:
+        raise ConversionError("the model is incomplete:\n  " + "\n  ".join(_missing(lacking, parameters)))
+
+
+def _missing(names: list[str], parameters: Mapping[str, np.ndarray]) -> list[str]:
+    """A line for each, with the shape it should have where that follows from the others."""
+    words = parameters.get(WORD_EMBEDDINGS)
+    inner = next((value for name, value in parameters.items() if "intermediate.dense.weight" in name), None)
+    if words is None or inner is None or words.ndim != 2 or inner.ndim != 2:
+        return [f"missing: {name}" for name in names]
+    (vocab, hidden), width = words.shape, inner.shape[1]
+    return [f"missing: {name} {shown(expected_shape(name, vocab, hidden, width))}" for name in names]

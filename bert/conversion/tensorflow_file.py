@@ -89,7 +89,7 @@ def read_tensorflow(index: Path) -> RawTensors:
     check_volume(tensors, index, sum(len(shard) for shard in shards.values()))
     skipped = len(parsed) - len(wanted)
     notes = (f"left out: {skipped} tensors of the optimizer and its step",) if skipped else ()
-    return RawTensors(tensors, index, "tensorflow", {}, notes)
+    return RawTensors(tensors, index, {}, notes)
 
 
 def _open_shards(index: Path, count: int, used: set[int]) -> dict[int, memoryview]:

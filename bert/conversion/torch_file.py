@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion.numpy_pickles import ordered_dict
-from bert.conversion.pickle_machine import Builders, PickleMachine
+from bert.conversion.pickle_machine import Builders, PickleMachine, ordered_dict
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, check_volume, count_elements, map_file
 
 _STORAGES: dict[str, np.dtype] = {
@@ -121,7 +120,7 @@ def read_torch(path: Path) -> RawTensors:
         except ConversionError as error:
             raise ConversionError(f"{path}: {name[:80]}: {error}; fetch it again") from None
     check_volume(tensors, path, len(data))
-    return RawTensors(tensors, path, "torch", {"format": "pt"}, tuple(notes))
+    return RawTensors(tensors, path, {"format": "pt"}, tuple(notes))
 
 
 def _storage_of(identity: Any) -> Storage:

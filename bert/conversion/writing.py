@@ -5,7 +5,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,21 +44,37 @@ TASKS = tuple(ARCHITECTURES)
 class Model:
     """A model to write: tensors by our names, their task, and the files beside them."""
 
+    source: Path
+    source_format: str  # as `PretrainedWeights.format`
     parameters: Mapping[str, np.ndarray]
     config: BertConfig
     task: str
     labels: tuple[str, ...] | None
     tokens: Tokens | None
-    texts: Mapping[str, str] = field(default_factory=dict)  # further files, by name
-    keep_padding: bool = False  # write the padded rows too, as part of the vocabulary
+    texts: Mapping[str, str]  # further files, by name
+    keep_padding: bool  # write the padded rows too, as part of the vocabulary
+    notes: list[str]  # a line for each change; writers add to them
 
-    def unpadded(self, notes: list[str]) -> tuple[dict[str, np.ndarray], BertConfig]:
+    def report(self, to_format: str) -> dict[str, Any]:
+        """The content of conversion.json."""
+        sizes = [array.size for array in self.parameters.values()]
+        return {
+            "source": str(self.source),
+            "source_format": self.source_format,
+            "to_format": to_format,
+            "task": self.task,
+            "tensors": len(sizes),
+            "parameters": sum(sizes),
+            "notes": list(self.notes),
+        }
+
+    def unpadded(self) -> tuple[dict[str, np.ndarray], BertConfig]:
         """Parameters and description for libraries that do not pad the vocabulary."""
         if self.keep_padding:
             padded = self.config.padded_vocab_size()
-            notes.append(f"padding of the vocabulary kept: vocab_size is {padded}")
+            self.notes.append(f"padding of the vocabulary kept: vocab_size is {padded}")
             return dict(self.parameters), self.config.model_copy(update={"vocab_size": padded})
-        return tensor_layout.strip_vocabulary(self.parameters, self.config.vocab_size, notes), self.config
+        return tensor_layout.strip_vocabulary(self.parameters, self.config.vocab_size, self.notes), self.config
 
     def num_outputs(self) -> int | None:
         """Classes of the classifier; None without one."""
@@ -87,9 +103,9 @@ class Model:
 
 
 def choose_task(
-    heads: tuple[str, ...], described: str | None, asked: str | None, *, every_model_has_a_pooler: bool
+    heads: tuple[str, ...], described: str | None, requested: str | None, *, every_model_has_a_pooler: bool
 ) -> str:
-    """The task that was asked for, else the one in the model's description, else the one that its heads allow.
+    """The task that was requested, else the one in the model's description, else the one that its heads allow.
 
     A classifier without a pooler classifies tokens. One with a pooler classifies sequences, unless the library keeps a
     pooler in every model (PaddleNLP does, and names the question-answering head `classifier` too).
@@ -97,30 +113,30 @@ def choose_task(
     Raises:
         ConversionError: the source lacks the heads of the task, or they allow several tasks.
     """
-    if asked is not None:
-        if lacking := [head for head in _NEEDS[asked] if head not in heads]:
+    if requested is not None:
+        if lacking := [head for head in _NEEDS[requested] if head not in heads]:
             raise ConversionError(
-                f"task={asked} needs a {' and a '.join(lacking)}; the source has "
+                f"task={requested} needs a {' and a '.join(lacking)}; the source has "
                 f"{', '.join(heads) or 'the bare encoder'}: choose another --task"
             )
-        return asked
+        return requested
     if described == "masked-lm" and all(head in heads for head in _NEEDS["pretraining"]):
         return "pretraining"  # bert-base-uncased of Hugging Face is described as less than it holds
     if described is not None and all(head in heads for head in _NEEDS[described]):
         return described
     tops = set(heads) - {"pooler"}
-    found = [task for task, needs in _NEEDS.items() if tops == set(needs) - {"pooler"} and set(needs) <= set(heads)]
+    tasks = [task for task, needs in _NEEDS.items() if tops == set(needs) - {"pooler"} and set(needs) <= set(heads)]
     if tops == {"classifier"} and "pooler" in heads:
-        found = (
+        tasks = (
             ["question-answering", "sequence-classification", "token-classification"]
             if every_model_has_a_pooler
             else ["sequence-classification"]
         )
-    if len(found) != 1:
+    if len(tasks) != 1:
         raise ConversionError(
-            f"the source has {', '.join(heads)} and does not name its task; pass --task {' or '.join(found or TASKS)}"
+            f"the source has {', '.join(heads)} and does not name its task; pass --task {' or '.join(tasks or TASKS)}"
         )
-    return found[0]
+    return tasks[0]
 
 
 def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[str]) -> dict[str, np.ndarray]:
@@ -168,7 +184,7 @@ def check_target(target: Path) -> None:
 # ---- formats ------------------------------------------------------------------------------------------------------
 
 
-def write_native(folder: Path, model: Model, notes: list[str]) -> None:
+def write_native(folder: Path, model: Model) -> None:
     """Our checkpoint without an optimizer; `write_model` adds the manifest."""
     save_file(dict(model.parameters), folder / "bert_paddle.safetensors", metadata={"format": "pd"})
     write_json(folder / "bert_config.json", model.description(model.config))
@@ -179,9 +195,9 @@ def write_native(folder: Path, model: Model, notes: list[str]) -> None:
         write_json(folder / "tokenizer_config.json", {"do_lower_case": model.tokens.lowercase})
 
 
-def write_hugging_face(folder: Path, model: Model, notes: list[str]) -> None:
+def write_hugging_face(folder: Path, model: Model) -> None:
     """config.json, model.safetensors and the tokenizer's files."""
-    parameters, config = model.unpadded(notes)
+    parameters, config = model.unpadded()
     tensors = {
         model.name_without_prefix(name): np.ascontiguousarray(array.T if tensor_names.is_linear(name) else array)
         for name, array in parameters.items()
@@ -189,10 +205,10 @@ def write_hugging_face(folder: Path, model: Model, notes: list[str]) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     write_json(folder / "config.json", {**model.description(config), "torch_dtype": "float32"})
     model.write_tokenizer(folder)
-    _note_absent_pooler(model, "transformers", model.task == "encoder", notes)
+    _note_absent_pooler(model, "transformers", model.task == "encoder")
 
 
-def write_paddlenlp(folder: Path, model: Model, notes: list[str]) -> None:
+def write_paddlenlp(folder: Path, model: Model) -> None:
     """config.json, model_state.pdparams and the tokenizer's files.
 
     Raises:
@@ -203,7 +219,7 @@ def write_paddlenlp(folder: Path, model: Model, notes: list[str]) -> None:
             "hidden_act=gelu_tanh: PaddleNLP's BERT has only gelu and relu, so its outputs would "
             "differ; use --to-format hf, or train with --hidden-act gelu"
         )
-    parameters, config = model.unpadded(notes)
+    parameters, config = model.unpadded()
     tensors = {
         model.name_without_prefix(tensor_names.paddlenlp_name(name)): np.ascontiguousarray(array)
         for name, array in parameters.items()
@@ -215,16 +231,16 @@ def write_paddlenlp(folder: Path, model: Model, notes: list[str]) -> None:
         pickle.dump(tensors, file, protocol=4)  # the highest that Paddle reads
     write_json(folder / "config.json", model.description(config, for_paddlenlp=True))
     model.write_tokenizer(folder)
-    _note_absent_pooler(model, "paddlenlp", True, notes)
+    _note_absent_pooler(model, "paddlenlp", True)
 
 
-def _note_absent_pooler(model: Model, library: str, has_one: bool, notes: list[str]) -> None:
+def _note_absent_pooler(model: Model, library: str, has_one: bool) -> None:
     if has_one and not model.has_pooler():
         use = "its pooled output is meaningless" if model.task == "encoder" else f"{model.task} does not use it"
-        notes.append(f"no pooler: {library} will log that it initialises one at random; {use}")
+        model.notes.append(f"no pooler: {library} will log that it initialises one at random; {use}")
 
 
-WRITERS: dict[str, Callable[[Path, Model, list[str]], None]] = {
+WRITERS: dict[str, Callable[[Path, Model], None]] = {
     "native": write_native,
     "hf": write_hugging_face,
     "paddlenlp": write_paddlenlp,
@@ -232,13 +248,13 @@ WRITERS: dict[str, Callable[[Path, Model, list[str]], None]] = {
 FORMATS = tuple(WRITERS)
 
 
-def write_model(target: Path, to_format: str, model: Model, notes: list[str], report: Callable[[], dict]) -> None:
-    """Write a model atomically, with conversion.json, which `report` makes of the final notes."""
+def write_model(target: Path, to_format: str, model: Model) -> None:
+    """Write a model atomically, with conversion.json."""
 
     def write(folder: Path) -> None:
-        WRITERS[to_format](folder, model, notes)
+        WRITERS[to_format](folder, model)
         model.write_texts(folder)
-        write_json(folder / REPORT_FILE, report())
+        write_json(folder / REPORT_FILE, model.report(to_format))
         if to_format == "native":
             checkpoint_files.write_manifest(folder, step=0)
 

@@ -14,7 +14,7 @@ from bert.command_errors import command
 from bert.doctor.facts import Facts, collect
 from bert.doctor.requirements import SUPPORTED
 from bert.help_parser import HelpParser
-from bert.interpreter import runnable
+from bert.interpreter import install_command, shell_command
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 GIB = 2**30
@@ -67,15 +67,15 @@ def requirements(facts: Facts) -> Finding:
     found = "; ".join(different[:4]) + (f" and {len(different) - 4} more" if len(different) > 4 else "")
     return judged(
         "packages",
-        found or ("as the package requires" if facts.has_ranges else f"as {facts.requirements_file} pins them"),
-        warns(bool(different), f"pip install -r {facts.requirements_file}"),
+        found or ("as the package requires" if facts.has_ranges else "as the lock has them"),
+        warns(bool(different), install_command()),
     )
 
 
 def paddle(facts: Facts) -> Finding:
-    built, install = facts.paddle, f"pip install -r {facts.requirements_file}"
+    built, install = facts.paddle, install_command()
     if not built:
-        probe = "python -c 'from bert.runtime.paddle_api import paddle'"
+        probe = f"{sys.executable} -c 'import paddle'"
         advice = f"{install} in a fresh environment, and see what `{probe}` prints"
         return Finding(FAILURE, "Paddle", facts.paddle_problem or "not loaded", advice)
     found = f"{built['version']}, {'CUDA ' + str(built['cuda']) if built['cuda'] else 'CPU'}"
@@ -167,9 +167,9 @@ def wheel_for(compute_capabilities: Iterable[str]) -> str:
     """The command that installs the wheel with machine code for these GPUs."""
     newest = max(int(capability.split(".")[0]) for capability in compute_capabilities)
     if newest < NEWEST_GENERATION["12.6"]:
-        return "pip install -r requirements-gpu.txt"
+        return install_command()
     cuda = "cu126" if newest == NEWEST_GENERATION["12.6"] else "cu129"
-    return f"BERT_PADDLE=3.1 BERT_CUDA={cuda} bash scripts/setup.sh"
+    return f"BERT_PADDLE=3.1 BERT_CUDA={cuda} {shell_command('scripts/setup.sh')}"
 
 
 def nccl(facts: Facts) -> Finding:
@@ -321,7 +321,7 @@ def table(findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
         yield f"{marks[finding.level]}  {finding.name:{width}}  {finding.found}"
         if finding.advice:
-            yield f"{'':{width + 8}}-> {runnable(finding.advice)}"
+            yield f"{'':{width + 8}}-> {finding.advice}"
 
 
 def _as_text(findings: Sequence[Finding]) -> str:
@@ -338,7 +338,7 @@ def _as_json(facts: Facts, findings: Sequence[Finding]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = HelpParser(prog="python -m bert.doctor", description="Is this machine fit to train?")
+    parser = HelpParser(prog="bert.doctor", description="Is this machine fit to train?")
     parser.add_argument("--output-dir", type=Path, default=Path("results"), help="where checkpoints would go")
     parser.add_argument("--json", action="store_true", help="print facts and findings as JSON")
     arguments = parser.parse_args(argv)

@@ -27,7 +27,7 @@ from bert.tokenization.vocabulary_check import check_vocabulary_file
 
 
 class TaskDataSettings(Settings):
-    """Settings of tokenisation, cache and batches. Tasks add their files."""
+    """Settings of tokenisation and batches. Tasks add their files."""
 
     vocab_file: Path = Field(
         description="WordPiece vocabulary (vocab.txt or tokenizer.json); by default the one beside the weights"
@@ -40,10 +40,6 @@ class TaskDataSettings(Settings):
     )
     sequence_length_multiple: int = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
-    )
-    cache_dir: Path | None = Field(
-        Path("./results/features"),
-        description="folder of tokenised files, reused by later runs: by default in the output folder; none: not kept",
     )
     num_workers: int = Field(1, ge=0, description="background threads that make batches on each rank; 0: none")
 
@@ -68,7 +64,9 @@ class FineTuningRunSettings(RunSettings):
     loss_spike_factor: float = Field(  # off: losses near 0 fluctuate by large factors
         0.0, ge=0, description="warn when an interval's loss exceeds this multiple of the last 20's median; 0: off"
     )
-    keep_best: bool = Field(True, description="keep the weights of the best evaluation, and use them at the end")
+    keep_best: bool = Field(
+        True, description="keep the checkpoint of the best evaluation, and use its weights at the end"
+    )
 
     @model_validator(mode="after")
     def _something_to_do(self) -> "FineTuningRunSettings":
@@ -140,17 +138,10 @@ class FineTuningConfig(TrainingConfig):
                     "--bert-model (and choose a recipe that names no model) to use the sizes of the weights"
                 )
 
-    def best_dir(self) -> Path:
-        """Parent of the STEP folder with the weights of the best evaluation."""
-        return self.checkpoint_dir().with_name(f"{self.stage()}-best")
-
 
 def implied_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that follow from others: sizes, vocabulary and lower-casing from the weights or the name of a built-in
-    model; the cache of features stands in the output folder."""
+    """Settings that follow from others: sizes, vocabulary and case from the weights or the name of a built-in model."""
     found = implied_by_weights(values)
-    if values.get("output_dir"):
-        found["cache_dir"] = Path(str(values["output_dir"])) / "features"
     name = str(
         values.get("bert_model") or ("" if named_weights(values) else RunSettings.model_fields["bert_model"].default)
     )

@@ -1,14 +1,12 @@
 """What the fine-tuning commands answer instead of running: `--plan`, and `--dry-run` with the data and this machine."""
 
-import importlib
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bert.config.entry_point import Inquiry
-from bert.config.training_settings import derive
+from bert.config.entry_point import Inquiry, load_task
 from bert.finetuning.config import FineTuningConfig, with_global_batch, with_steps
 from bert.finetuning.loader import FeatureTable
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
@@ -16,7 +14,7 @@ from bert.planning.estimates import checkpoint_bytes
 from bert.planning.flags import PlanRequest, add_plan_flags, planned, take_plan_request
 from bert.planning.hardware import Hardware, load_parts
 from bert.planning.planner import UpdateTime, update_time
-from bert.reporting.logs import duration
+from bert.reporting.figures import duration
 from bert.runtime.topology import nvidia_smi
 
 
@@ -25,53 +23,57 @@ def answer_plan(configs: Sequence[FineTuningConfig], request: PlanRequest) -> st
     return planned([with_global_batch(config, request.hardware.world_size()) for config in configs], request)
 
 
-def dry_run_report(config: FineTuningConfig, world_size: int) -> str:
+def inquiries(task: str) -> tuple[Inquiry, ...]:
+    """--plan and --dry-run of a task; `task` as of `EntryPoint`."""
+    dry_run = dry_run_inquiry(lambda config, world_size: dry_run_report(config, world_size, task))
+    return Inquiry(add_plan_flags, take_plan_request, answer_plan), dry_run
+
+
+def dry_run_report(config: Any, world_size: int, task: str) -> str:
     """The plan of a run as text. Files that cannot be used are named, and what depends on them is left out."""
+    reads = load_task(task)
+    train, evaluated, problem = None, 0, ""
+    sets: list[str] = []
     try:
         config.check_files()
-        # A task's package has its settings in `config` and its data in `task`, which loads Paddle. Nothing is written.
-        task = importlib.import_module(type(config).__module__.replace(".config", ".task"))
-        found, problem = task.read_data(derive(config, cache_dir=None)), ""
+        data = reads(config).read_data()
+        if data.train is not None:
+            train = data.train.table
+            sets.append(f"training {len(train):,} sequences")
+        for part, features in data.evaluated:
+            evaluated += len(features.table)
+            sets.append(f"{part.name} {len(features.table):,} sequences")
+        sets += [f"{part.name} {number:,} {reads.unit}" for part, number in data.predicted]
     except (ValueError, OSError) as error:
-        found, problem = None, f"not read: {error}"
+        problem = f"not read: {error}"
     rows = {
         "task": f"{config.stage()}, sequences of up to {config.data.max_seq_length} tokens",
         "model": f"{config.run.bert_model}, {config.model.num_parameters():,} parameters",
-        "data": problem,
+        "data": problem or ", ".join(sets),
     }
-    if found is not None:
-        sets = [("training", found.train)] if found.train is not None else []
-        sets += [(part.name, part.table) for part in found.evaluation]
-        listed = [f"{name} {len(table):,} sequences" for name, table in sets]
-        listed += [f"{part.name} {part.num_examples:,} {part.unit}" for part in found.prediction]
-        rows["data"] = ", ".join(listed)
     if config.run.do_train:
-        rows |= _training_rows(config, world_size, found.train if found else None, found.evaluation if found else ())
+        rows |= _training_rows(config, world_size, train, evaluated)
     rows["output"] = f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs, predictions)"
     return report_text(rows)
 
 
-DRY_RUN = dry_run_inquiry(dry_run_report)
-INQUIRIES = (Inquiry(add_plan_flags, take_plan_request, answer_plan), DRY_RUN)
-
-
 def _training_rows(
-    config: FineTuningConfig, world_size: int, train: FeatureTable | None, evaluation: Sequence[Any]
+    config: FineTuningConfig, world_size: int, train: FeatureTable | None, num_evaluated: int
 ) -> dict[str, str]:
     steps: dict[str, str] = {}
     if train is not None:
         config = with_steps(config, len(train), world_size)
         epochs = config.run.max_steps * config.batch.resolved_global_batch_size(world_size) / len(train)
         steps["steps"] = f"{config.run.max_steps:,} updates, {epochs:.3g} epochs"
-        steps["time"] = _time(config, world_size, train, sum(len(part.table) for part in evaluation))
+        steps["time"] = _time(config, world_size, train, num_evaluated)
     else:
         known = config.run.max_steps > 0
         steps["steps"] = f"{config.run.max_steps:,} updates" if known else f"{config.run.epochs:g} epochs"
-    best = "the best weights" if config.run.keep_best else ""
+    best = "the best" if config.run.keep_best else ""
     return {
         **update_rows(config, world_size),
         **steps,
-        **size_rows(config, world_size, best, checkpoint_bytes(config.model) // 3),
+        **size_rows(config, world_size, best, checkpoint_bytes(config.model)),
     }
 
 

@@ -81,8 +81,6 @@ class FineTuningLoader(GlobalBatchLoader):
         max_seq_length: of the table, in tokens.
         sequence_length_multiple: a micro-batch is padded to its longest sequence, rounded up to this multiple.
         others: as `GlobalBatchLoader`.
-    Raises:
-        ValueError: sizes do not divide, or the table is empty.
     """
 
     def __init__(

@@ -29,10 +29,6 @@ def named_weights(values: Mapping[str, Any]) -> Path | None:
     """The weights that flat settings name with from_pretrained_params or from_checkpoint, as `weights_folder` finds.
 
     Of a published model, only the small files are fetched.
-
-    Raises:
-        ValueError: from_pretrained_params is neither a path nor a published model, and no vocab_file is given; it
-            cannot be fetched.
     """
     given = (str(values.get(name) or "") for name in ("from_pretrained_params", "from_checkpoint"))
     pretrained, checkpoint = ("" if source.lower() == "none" else source for source in given)
@@ -47,8 +43,6 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         values: flat settings; those that name sizes keep them.
-    Raises:
-        ValueError: the weights do not exist, or their description is not of a model that can be built.
     """
     path = named_weights(values)
     if path is None:
@@ -127,8 +121,6 @@ def labels_beside(weights: Path) -> tuple[str, ...] | None:
 
     Returns:
         None without them, or if they are the placeholders LABEL_0, LABEL_1 ...
-    Raises:
-        ValueError: labels.json is not a list of strings.
     """
     folder = _folder_of(weights)
     if (labels := read_labels(folder)) is not None:
@@ -146,8 +138,6 @@ def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str,
 
     Args:
         expected: the labels of the task; None: any. Names that differ in case or separators only are the same.
-    Raises:
-        ValueError: neither the files beside the weights nor the task name the classes.
     """
     weights = settings.from_checkpoint or settings.initial_weights()
     found = None

@@ -1,216 +1,172 @@
-"""Fine-tuning as a task: what SQuAD, GLUE and NER share.
+"""The protocol of a fine-tuning task: how its files are read, and how outputs become predictions, scores and files."""
 
-A task reads its files into a `FineTuningData`: tables of features, and functions that score and write the outputs.
-"""
-
+import hashlib
 import logging
-import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from bert.checkpoints.state import VOCABULARY_FILE
-from bert.config.architecture import FusedKernels
-from bert.config.training_settings import derive
-from bert.finetuning.best_weights import BestWeights
-from bert.finetuning.config import FineTuningConfig, with_steps
-from bert.finetuning.loader import FeatureTable, FineTuningLoader
-from bert.finetuning.prediction import predict
-from bert.finetuning.streamed_prediction import Outputs, StreamedPrediction, StreamedSet
+import numpy as np
+
+from bert.finetuning.config import FineTuningConfig
+from bert.finetuning.loader import FeatureTable
 from bert.model.objectives import Objective
-from bert.reporting.figures import metrics_line
 from bert.runtime.distributed import Group
-from bert.samples.global_batches import GlobalBatch
-from bert.tokenization.vocabulary import vocabulary_content
-from bert.training.initialization import load_weights_to_use
-from bert.training.task import Session, Task
-from program import build_prediction_program
+from bert.tokenization.vocabulary import Vocabulary
+from bert.training.task import Task
 
 logger = logging.getLogger(__name__)
+Outputs = Mapping[str, np.ndarray]  # of the objective, by name: float32 [n, ...], in the order of the table
 
 
 @dataclass(frozen=True)
-class PredictedSet:
-    """Labelled sequences to run the model over. Both functions are called on rank 0 only.
+class Part:
+    """One of a task's files.
 
     Attributes:
-        name: for messages: "dev", "matched" ...
-        score: outputs -> metrics, their names starting with `eval_`.
-        write: writes prediction files of the outputs into a folder.
+        name: for messages and metrics: "dev", "matched" ...
+        results: the files of its predictions, by name.
     """
 
     name: str
+    path: Path
+    results: Mapping[str, "ResultsFile"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ResultsFile:
+    """What stands before the results, between those of two windows, and after them."""
+
+    head: bytes = b""
+    separator: bytes = b""
+    tail: bytes = b""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Examples as sequences.
+
+    Attributes:
+        examples: as the task reads them.
+        table: their sequences; an example can have several.
+        arrays: all arrays that were made of the examples, by name.
+        counts: numbers of truncated texts and the like.
+    """
+
+    examples: Any
     table: FeatureTable
-    score: Callable[[Outputs], dict[str, float]]
-    write: Callable[[Outputs, Path], None] | None = None
+    arrays: Mapping[str, np.ndarray]
+    counts: Mapping[str, int]
+
+    def fingerprint(self) -> str:
+        """sha256 over names, dtypes, shapes and bytes of the arrays."""
+        digest = hashlib.sha256()
+        for name, array in sorted(self.arrays.items()):
+            digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+            digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
 class FineTuningData:
-    """The feature tables and functions that a task makes from its files.
+    """A task's files, read.
 
     Attributes:
-        fingerprint: changes when the training features do; a checkpoint is resumed only with an equal one.
-        best_metric: the evaluation metric that decides which weights are best; larger is better.
-        texts: files to keep in checkpoints, name -> content: what is needed to use the model (labels, settings).
-        summary_names: further names of metrics in the summary: metric -> name.
+        train: None if nothing is trained.
+        evaluated: files to score, in memory.
+        predicted: files to predict, which were checked, and the numbers of their examples.
     """
 
-    objective: Objective
-    fingerprint: str
-    best_metric: str
-    train: FeatureTable | None = None
-    evaluation: Sequence[PredictedSet] = ()
-    prediction: Sequence[StreamedSet] = ()
-    texts: Mapping[str, str] = field(default_factory=dict)
-    summary_names: Mapping[str, str] = field(default_factory=dict)
+    train: Features | None
+    evaluated: Sequence[tuple[Part, Features]]
+    predicted: Sequence[tuple[Part, int]]
 
 
-class FineTuning(Task):
-    """A fine-tuning run on one rank: training with evaluations, the best weights, scores and predictions."""
+class FineTuningTask(ABC):
+    """A task and its files. Making one reads the file to train on, which can define the classes.
 
-    config: FineTuningConfig
-    finishes = True
+    Examples are of the task's own type; they have a length. Predictions are what `decode` returns. Rank 0 alone
+    decodes, scores and renders.
 
-    def __init__(self, config: FineTuningConfig, group: Group, data: FineTuningData) -> None:
-        self._data = data
-        if data.train is not None:
-            config = _with_lasting_vocabulary(with_steps(config, len(data.train), group.world_size), group.is_main)
-            self._loader = self._open_loader(config, group, data.train)
-        self.config, self.objective, self.fingerprint, self.texts = config, data.objective, data.fingerprint, data.texts
-        self.trains = data.train is not None
-        self.evaluates = config.run.do_eval and bool(data.evaluation)
-        self._best = BestWeights(config, data.best_metric, data.texts)
-        self._evaluated: tuple[int, list[Outputs]] | None = None  # step and outputs of the last evaluation
-        self._inference_rate: dict[str, float] = {}
+    Attributes:
+        unit: of the examples, for messages.
+        best_metric: the evaluation metric that decides which weights are best; larger is better.
+        summary_names: further names of metrics in the summary: metric -> name.
+        training: the examples to train on; None without --do-train.
+        training_file: for messages.
+        evaluated: files to score.
+        predicted: files to predict; they are read while they are predicted.
+        labels: the classes, on which predictions depend; None if the task has none.
+    """
 
-    def batches(self, step: int) -> Generator[GlobalBatch, None, None]:
-        return self._loader.batches(step, self.objective.packing())
+    unit: ClassVar[str] = "examples"
+    summary_names: ClassVar[Mapping[str, str]] = {}
+    best_metric: str = "eval_f1"
+    training: Any = None
+    training_file: Path | None = None
+    evaluated: Sequence[Part] = ()
+    predicted: Sequence[Part] = ()
+    labels: tuple[str, ...] | None = None
 
-    @staticmethod
-    def _open_loader(config: FineTuningConfig, group: Group, table: FeatureTable) -> FineTuningLoader:
-        return FineTuningLoader(
-            table,
-            config.batch.resolved_global_batch_size(group.world_size),
-            config.batch.batch_size,
-            group.rank,
-            group.world_size,
-            seed=config.run.seed,
-            max_seq_length=config.data.max_seq_length,
-            sequence_length_multiple=config.data.sequence_length_multiple,
-            num_workers=config.data.num_workers,
-        )
+    def __init__(self, config: FineTuningConfig) -> None:
+        self.vocabulary = Vocabulary.from_file(config.data.vocab_file)
 
-    def prepare(self, session: Session) -> dict[str, Any]:
-        self._session, self._device = session, session.device
-        precision, hardware, device = self.config.precision, self.config.hardware, session.device.group.device
-        if session.program is not None:
-            self.objective = session.program.objective  # with its fused kernels
-        else:  # the start-up program's weights are float32
-            precision = precision.model_copy(update={"use_pure_fp16": False})
-            self.objective = replace(self.objective, kernels=FusedKernels(unpad=hardware.unpads(device)))
-        self._program = build_prediction_program(self.objective, precision)
-        if session.program is None:
-            self._device.executor.run(self._program.startup)
-            load_weights_to_use(self.config, self._program.parameters, self._device)
-            return {}
-        assert session.progress is not None
-        step, settings = session.progress.step, self.config.initialization
-        if step == 0 and settings.initial_weights() is None:
-            logger.info("no weights were given (--from-pretrained-params): all start from random ones")
-        if self._device.group.is_main and not self.config.run.benchmark:
-            self._best.set_aside_newer(step)
-        return {}
+    @abstractmethod
+    def objective(self) -> Objective: ...
 
-    def evaluate(self, step: int) -> dict[str, float]:
-        """Metrics of all evaluation sets; better weights than before are kept."""
-        outputs = [self._predict(part) for part in self._data.evaluation]
-        self._evaluated = (step, outputs if self._device.group.is_main else [])
-        if not self._device.group.is_main:
-            return {}
-        metrics = self._score(outputs)
-        if self.config.run.keep_best:
-            assert self._session.program is not None
-            self._best.offer(step, metrics, self._device, self._session.program.parameters)
-        return metrics
+    @abstractmethod
+    def texts(self) -> dict[str, str]:
+        """Files to keep in checkpoints, name -> content: what is needed to use the model (labels, settings)."""
 
-    def figures(self) -> dict[str, Any]:
-        return {"stage": self.config.stage(), **self._inference_rate}
+    @abstractmethod
+    def read(self, part: Part) -> Any:
+        """All examples of a labelled file, checked."""
 
-    def finish(self, last_step: int | None) -> dict[str, Any]:
-        """Evaluate and predict as the settings ask, with the best weights."""
-        run, figures = self.config.run, dict[str, Any]()
-        if run.benchmark:
-            if self._data.evaluation:
-                self._predict(self._data.evaluation[0])
-            elif self._data.prediction:
-                self._stream(self._data.prediction[:1], StreamedPrediction.run)
-            return self._inference_rate
-        if last_step is not None and self.evaluates and run.keep_best:
-            figures["best_step"] = self._best.use(self._device, last_step)
-            if figures["best_step"] not in (0, last_step):
-                self._evaluated = None  # of other weights
-        if run.do_eval:
-            figures |= self._finish_evaluation()
-        if run.do_predict:
-            folder = self.config.stage_dir()
-            self._stream(self._data.prediction, lambda predicting, part: predicting.write(part, folder))
-        return figures | self._inference_rate
+    @abstractmethod
+    def windows(self, part: Part, start: int) -> Iterator[Any]:
+        """The examples of a file to predict from number `start` on, as many at a time as run together."""
 
-    def _finish_evaluation(self) -> dict[str, float]:
-        if self._evaluated is None:
-            self._evaluated = (0, [self._predict(part) for part in self._data.evaluation])
-        outputs = self._evaluated[1]
-        if not self._device.group.is_main:
-            return {}
-        metrics = self._score(outputs)
-        logger.info(f"{self.config.stage()}:  {metrics_line(metrics)}")
-        self._write(self._data.evaluation, outputs)
-        return metrics | {name: metrics[key] for key, name in self._data.summary_names.items()}
+    @abstractmethod
+    def features(self, examples: Any, training: bool = False) -> Features: ...
 
-    def _predict(self, part: PredictedSet) -> Outputs:
-        """Outputs of the whole set, on every rank."""
-        begin = time.perf_counter()
-        outputs = predict(
-            self._device,
-            self._program,
-            part.table,
-            self.config.batch.predict_batch_size,
-            max_seq_length=self.config.data.max_seq_length,
-            sequence_length_multiple=self.config.data.sequence_length_multiple,
-        )
-        seconds = max(time.perf_counter() - begin, 1e-9)
-        self._inference_rate = {"inference_sequences_per_second": len(part.table) / seconds}
-        return outputs
+    @abstractmethod
+    def describe(self, path: Path, counts: Mapping[str, int]) -> Sequence[str]:
+        """Lines for the log on the features of a file."""
 
-    def _stream(self, parts: Sequence[StreamedSet], run: Callable[[StreamedPrediction, StreamedSet], None]) -> None:
-        """Run the model over sets that are read while it runs."""
-        for part in parts:
-            predicting = StreamedPrediction(self.config, self._device, self._program)
-            run(predicting, part)
-            self._inference_rate = {"inference_sequences_per_second": predicting.sequences_per_second()}
+    @abstractmethod
+    def decode(self, features: Features, outputs: Outputs) -> Any:
+        """The predictions."""
 
-    def _score(self, outputs: list[Outputs]) -> dict[str, float]:
-        metrics: dict[str, float] = {}
-        for part, output in zip(self._data.evaluation, outputs, strict=True):
-            metrics |= part.score(output)
-        return metrics
+    @abstractmethod
+    def score(self, part: Part, features: Features, predictions: Any) -> dict[str, float]:
+        """Metrics, their names starting with `eval_`."""
 
-    def _write(self, parts: Sequence[PredictedSet], outputs: list[Outputs]) -> None:
-        directory = self.config.stage_dir()
-        for part, output in zip(parts, outputs, strict=True):
-            if part.write is not None and self._device.group.is_main:
-                part.write(output, directory)
-                logger.info(f"predictions of {part.name} are in {directory}")
+    @abstractmethod
+    def render(self, part: Part, features: Features, predictions: Any) -> Sequence[bytes]:
+        """What is appended to each of the results' files."""
 
+    def read_data(self) -> FineTuningData:
+        """Read, check and tokenise every file."""
+        train = None
+        if self.training is not None:
+            assert self.training_file is not None
+            train = self._described(self.training_file, self.features(self.training, training=True))
+        evaluated = [(part, self._described(part.path, self.features(self.read(part)))) for part in self.evaluated]
+        predicted = [(part, sum(map(len, self.windows(part, 0)))) for part in self.predicted]
+        for part, number in predicted:
+            logger.info(f"{part.path}: {number:,} {self.unit}")
+        return FineTuningData(train, evaluated, predicted)
 
-def _with_lasting_vocabulary(config: FineTuningConfig, is_main: bool) -> FineTuningConfig:
-    """Use a copy of the vocabulary if it lies beside weights of this run, which may be pruned."""
-    source, lasting = config.vocabulary_file(), config.stage_dir() / VOCABULARY_FILE
-    if config.run.output_dir.resolve() not in source.resolve().parents:
-        return config
-    if is_main and source.resolve() != lasting.resolve():
-        lasting.parent.mkdir(parents=True, exist_ok=True)
-        lasting.write_bytes(vocabulary_content(source))
-    return derive(config, vocab_file=lasting)
+    def _described(self, path: Path, features: Features) -> Features:
+        for line in self.describe(path, features.counts):
+            logger.info(line)
+        return features
+
+    @classmethod
+    def open(cls, config: Any, group: Group) -> Task:
+        """The run of the task."""
+        from bert.finetuning.run import FineTuning
+
+        return FineTuning(config, group, cls(config))

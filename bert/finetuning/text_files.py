@@ -17,7 +17,7 @@ def decoded_text(path: Path) -> str:
     Raises:
         DataError: the file is missing, not UTF-8, or has NUL characters.
     """
-    return "".join(_decoded_blocks(path))
+    return "".join(decoded_blocks(path))
 
 
 def text_lines(path: Path, newline: str = "\n") -> Iterator[str]:
@@ -28,11 +28,11 @@ def text_lines(path: Path, newline: str = "\n") -> Iterator[str]:
     Raises:
         DataError: as `decoded_text`, when the reading comes to the place.
     """
-    for block in _decoded_blocks(path):
+    for block in decoded_blocks(path):
         yield from io.StringIO(block, newline=newline)
 
 
-def _decoded_blocks(path: Path) -> Iterator[str]:
+def decoded_blocks(path: Path) -> Iterator[str]:
     """The text of a file in blocks of whole lines."""
     if not path.is_file():
         raise DataError(f"{path} does not exist or is not a file; check the path")

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from bert.inference.trained_model import PAIR_KEYS, SINGLE_KEYS, Request, Result, TrainedModel, probabilities
+from bert.inference.lines import PAIR_KEYS, SINGLE_KEYS
+from bert.inference.model_folder import OpenedModel
+from bert.inference.trained_model import Request, Result, TrainedModel, probabilities
 
 
 class Classifier(TrainedModel):
@@ -14,8 +16,8 @@ class Classifier(TrainedModel):
     task = "sequence-classification"
     keys = (*PAIR_KEYS, *SINGLE_KEYS)
 
-    def __init__(self, *source: Any, **settings: Any) -> None:
-        super().__init__(*source, **settings)
+    def __init__(self, opened: OpenedModel, **settings: Any) -> None:
+        super().__init__(opened, **settings)
         assert self.opened.labels is not None
         self.labels = self.opened.labels
         self.is_regression = self.opened.usage.regression or len(self.labels) == 1
@@ -33,16 +35,14 @@ class Classifier(TrainedModel):
         logits = np.zeros((len(requests), len(self.labels)), "float32")
         for size in {len(texts) for texts in requests}:
             rows = np.array([row for row, texts in enumerate(requests) if len(texts) == size])
-            for batch in self.batches(table := self.table([requests[row] for row in rows])):
-                assert len(table) == len(rows)
+            for batch in self.batches(self.table([requests[row] for row in rows])):
                 logits[rows[batch.rows]] = self.network.run(self.task, batch.feed)["logits"]
         likely = probabilities(logits)
         if self.is_regression:
             return [{"value": round(float(value), 6)} for value in logits[:, 0]]
-        return [self._result(row) for row in likely]
-
-    def _result(self, row: np.ndarray) -> Result:
-        values = [round(float(value), 6) for value in row]
-        best = int(row.argmax())
-        named = dict(zip(self.labels, values, strict=True))
-        return {"label": self.labels[best], "probability": values[best], "probabilities": named}
+        results: list[Result] = []
+        for row in likely:
+            values, best = [round(float(value), 6) for value in row], int(row.argmax())
+            named = dict(zip(self.labels, values, strict=True))
+            results.append({"label": self.labels[best], "probability": values[best], "probabilities": named})
+        return results

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-FORMATS = ("auto", "text", "tsv", "jsonl")
 Given = str | Sequence[Any] | Mapping[str, Any]  # what TrainedModel.request takes
+QUESTION_KEYS = ("question", "context")
+PAIR_KEYS = (("text", "text_pair"), ("sentence1", "sentence2"))  # of the texts in a JSON object; the first that fit
+SINGLE_KEYS = (("text",), ("sentence",))
 _BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".txt": "text"}
 _LONGEST = 4 << 20  # bytes of a line
 _READ = 1 << 16
@@ -75,7 +77,7 @@ class LineFormat:
     """How the lines of one input are read.
 
     Args:
-        kind: one of FORMATS; auto: by the file's name, else JSON lines if the first line begins with "{".
+        kind: auto, text, tsv or jsonl; auto: by the file's name, else JSON lines if the first line begins with "{".
         splits_tabs: whether a tab in plain text separates two texts.
         keys: names of columns that a request can have; a TSV whose first line has all of one tuple has a header.
     """
@@ -102,11 +104,7 @@ class LineFormat:
         return line.number == 1 and bool(self._columns)
 
     def parse(self, text: str) -> Given:
-        """The request in a line.
-
-        Raises:
-            ValueError: empty, not JSON, or other columns than the header.
-        """
+        """The request in a line."""
         if not text.strip():
             raise ValueError("the line is empty")
         if self._kind == "auto":
@@ -157,3 +155,30 @@ def _object(text: str) -> Given:
     if not isinstance(value, (dict, str)):
         raise ValueError(f"JSON of another kind than an object: {text[:40]}")
     return value
+
+
+def texts_of(given: Given, keys: Sequence[tuple[str, ...]]) -> tuple[Any, ...]:
+    """The texts of a request: a text, a sequence of texts, or an object with all of one tuple of the keys."""
+    if isinstance(given, Mapping):
+        names = next((names for names in keys if all(name in given for name in names)), None)
+        if names is None:
+            raise ValueError(
+                f"the object has the keys {', '.join(given) or 'none'}; it must have {' and '.join(keys[0])}"
+            )
+        return tuple(given[name] for name in names)
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def parsed_lines(
+    path: Path, keys: Sequence[tuple[str, ...]], *, splits_tabs: bool
+) -> Iterator[tuple[int, Given | ValueError]]:
+    """The number of each line of a file that is not empty, and the request in it, or why there is none."""
+    line_format = LineFormat("auto", path, splits_tabs, keys)
+    with open(path, "rb") as file:
+        for line in read_lines(file.fileno()):
+            if line is None or line_format.is_header(line) or (line.text is not None and not line.text.strip()):
+                continue
+            try:
+                yield line.number, ValueError(line.error) if line.text is None else line_format.parse(line.text)
+            except ValueError as error:
+                yield line.number, error

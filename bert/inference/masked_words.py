@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert.arrays.ragged import offsets_of
+from bert.inference.model_folder import OpenedModel
 from bert.inference.trained_model import Request, Result, TrainedModel, probabilities
 
 MASK = "[MASK]"
@@ -17,8 +18,11 @@ class SentenceEncoder(TrainedModel):
     task = "encoder"
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
-        vectors = self.encode([text for (text,) in requests])
-        return [{"vector": [float(f"{value:.7g}") for value in vector.tolist()]} for vector in vectors]
+        return vector_results(self.encode([text for (text,) in requests]))
+
+
+def vector_results(vectors: np.ndarray) -> list[Result]:
+    return [{"vector": [float(f"{value:.7g}") for value in vector.tolist()]} for vector in vectors]
 
 
 class MaskFiller(TrainedModel):
@@ -26,8 +30,8 @@ class MaskFiller(TrainedModel):
 
     task = "masked-lm"
 
-    def __init__(self, *source: Any, **settings: Any) -> None:
-        super().__init__(*source, **settings)
+    def __init__(self, opened: OpenedModel, **settings: Any) -> None:
+        super().__init__(opened, **settings)
         self._words = self.vocabulary.replacement_ids()  # special tokens are not words of a text
         self._mask_id = self.vocabulary.id_of(MASK)
 

@@ -13,11 +13,11 @@ from bert.conversion import downloading, writing
 from bert.conversion.model_usage import Usage, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
-from bert.conversion.shapes import heads_of
+from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
+from bert.inference.export_files import DESCRIPTION_FILE
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
-from bert.inference.serving import DESCRIPTION_FILE
 from bert.runtime.paddle_api import default_device
 
 logger = logging.getLogger(__name__)
@@ -35,29 +35,20 @@ HEADS = {
 class Runner(Protocol):
     """A network and its weights."""
 
-    def run(self, task: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs of a task, as `paddle_program.Network.run`."""
-        ...
+    def run(self, task: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...  # as `Network.run`
 
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A model that is ready to run.
+    """A model that is ready to run."""
 
-    Attributes:
-        path: the folder of the weights or of the export.
-        task: a key of HEADS.
-        labels: the classifier's classes; None without a classifier.
-        most_positions: the longest sequence that the network can read, in tokens.
-    """
-
-    path: Path
-    task: str
+    path: Path  # the folder of the weights or of the export
+    task: str  # a key of HEADS
     network: Runner
     tokens: Tokens
     usage: Usage
-    labels: tuple[str, ...] | None
-    most_positions: int
+    labels: tuple[str, ...] | None  # the classifier's classes
+    most_positions: int  # the longest sequence that the network can read, in tokens
 
     def describe(self) -> str:
         """One line: what it is, and where its weights are."""
@@ -84,8 +75,6 @@ def open_model(
         device: "cpu", "gpu", or "auto": the GPU if there is one.
         vocab_file, do_lower_case, model: in place of what the files beside the weights say.
         cpu_threads: of an export.
-    Raises:
-        ValueError: names what was found and what is needed.
     """
     path = downloading.resolve(str(source))
     if (path / DESCRIPTION_FILE).is_file():
@@ -93,35 +82,28 @@ def open_model(
     pretrained = read_pretrained(path)
     for note in pretrained.notes:
         logger.log(logging.WARNING if "refused" in note else logging.DEBUG, "%s: %s", path, note)
-    config = pretrained.config or model
+    folder, config = pretrained.folder, pretrained.config or model
     if config is None:
         raise ConversionError(
-            f"{pretrained.folder} has no description of the model beside the weights; put its bert_config.json there"
+            f"{folder} has no description of the model beside the weights; put its bert_config.json there"
         )
     if model is not None and model.num_attention_heads != config.num_attention_heads:
         raise ConversionError(
-            f"{pretrained.folder} was trained with {config.num_attention_heads} attention heads, not "
+            f"{folder} was trained with {config.num_attention_heads} attention heads, not "
             f"num_attention_heads={model.num_attention_heads}; omit the model's sizes"
         )
-    is_paddlenlp = pretrained.format == "paddlenlp"
-    heads = heads_of(pretrained.parameters)
-    task = _usable(writing.choose_task(heads, pretrained.task, task, every_model_has_a_pooler=is_paddlenlp))
-    tokens = _tokens(pretrained.folder, vocab_file or pretrained.vocab_file, do_lower_case)
+    heads, of_paddlenlp = heads_of(pretrained.parameters), pretrained.format == "paddlenlp"
+    task = writing.choose_task(heads, pretrained.task, task, every_model_has_a_pooler=of_paddlenlp)
+    task = {"pretraining": "masked-lm", "next-sentence": "encoder"}.get(task, task)
+    tokens = _tokens(folder, vocab_file or pretrained.vocab_file, do_lower_case)
     check_ids(tokens, config.vocab_size, [])
-    device = default_device() if device == "auto" else device
-    return OpenedModel(
-        pretrained.folder,
-        task,
-        Network(pretrained.parameters, config, device),
-        tokens,
-        read_usage(pretrained.folder),
-        _labels(task, pretrained.labels, pretrained.parameters),
-        config.max_position_embeddings,
-    )
-
-
-def _usable(task: str) -> str:
-    return {"pretraining": "masked-lm", "next-sentence": "encoder"}.get(task, task)
+    labels = None
+    if "classification" in task:
+        count = len(pretrained.parameters["classifier.bias"])
+        labels = pretrained.labels or ()
+        labels = labels if len(labels) == count else tuple(f"LABEL_{index}" for index in range(count))
+    network = Network(pretrained.parameters, config, default_device() if device == "auto" else device)
+    return OpenedModel(folder, task, network, tokens, read_usage(folder), labels, config.max_position_embeddings)
 
 
 def _tokens(folder: Path, vocab_file: Path | None, do_lower_case: bool | None) -> Tokens:
@@ -131,38 +113,26 @@ def _tokens(folder: Path, vocab_file: Path | None, do_lower_case: bool | None) -
     return tokens
 
 
-def _labels(task: str, labels: tuple[str, ...] | None, parameters: Mapping[str, np.ndarray]) -> tuple[str, ...] | None:
-    if "classification" not in task:
-        return None
-    count = len(parameters["classifier.bias"])
-    return labels if labels and len(labels) == count else tuple(f"LABEL_{index}" for index in range(count))
-
-
 def _open_export(
-    path: Path, task: str | None, vocab_file: Path | None, do_lower_case: bool | None, cpu_threads: int
+    path: Path, asked: str | None, vocab_file: Path | None, do_lower_case: bool | None, cpu_threads: int
 ) -> OpenedModel:
     predictor = Predictor(path, cpu_threads=cpu_threads)
-    there, labels = predictor.description.get("task"), predictor.description.get("labels")
-    if there not in HEADS:
-        raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {there!r}; export the model again")
-    if task not in (None, there):
+    task, labels = predictor.description.get("task"), predictor.description.get("labels")
+    if task not in HEADS:
+        raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {task!r}; export the model again")
+    if asked not in (None, task):
         raise ConversionError(
-            f"{path} is an export of {HEADS[there]}, task={task} needs {HEADS.get(str(task), task)}; "
+            f"{path} is an export of {HEADS[task]}, task={asked} needs {HEADS.get(str(asked), asked)}; "
             "use the checkpoint that it was made from, or export it with --task"
         )
-    found = path / "vocab.txt"
-    return OpenedModel(
-        path,
-        there,
-        _Served(predictor, there),
-        _tokens(path, vocab_file or (found if found.is_file() else None), do_lower_case),
-        read_usage(path),
-        tuple(labels) if labels else None,
-        int(predictor.description["max_length"]),
-    )
+    beside = path / "vocab.txt"
+    tokens = _tokens(path, vocab_file or (beside if beside.is_file() else None), do_lower_case)
+    most_positions = int(predictor.description["max_length"])
+    classes = tuple(labels) if labels else None
+    return OpenedModel(path, task, _Export(predictor, task), tokens, read_usage(path), classes, most_positions)
 
 
-class _Served:
+class _Export:
     """The runner of an export, which has the outputs of one task."""
 
     def __init__(self, predictor: Predictor, task: str) -> None:

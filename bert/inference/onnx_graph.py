@@ -20,7 +20,8 @@ from bert.config.architecture import BertConfig
 from bert.conversion import tensor_layout
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.writing import Model
-from bert.inference.serving import INPUTS, ONNX_FILE, outputs_of
+from bert.inference.export_files import INPUTS, outputs_of
+from bert.interpreter import install_command
 
 OPSET, IR_VERSION = 17, 8
 _MASKED_SCORE = -1e4  # as bert.model.modeling adds it
@@ -206,13 +207,12 @@ def onnx_package(name: str = "onnx", purpose: str = "") -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise ConversionError(
-            f"--format onnx needs the {name} package, which {purpose}is not installed; "
-            "pip install -r requirements-export.txt"
+            f"--format onnx needs the {name} package, which {purpose}is not installed; {install_command('export')}"
         ) from None
 
 
-def write_onnx(folder: Path, model: Model) -> None:
-    """Write model.onnx: int64 [batch, sequence] inputs, float32 outputs as `outputs_of` names them.
+def write_onnx(file: Path, model: Model) -> None:
+    """Write an ONNX file: int64 [batch, sequence] inputs, float32 outputs as `outputs_of` names them.
 
     At padding an output has the values of the last token before it.
 
@@ -230,7 +230,7 @@ def write_onnx(folder: Path, model: Model) -> None:
     outputs = outputs_of(model.task, model.has_pooler())
     for name, source in zip(outputs, _results(graph, model.task, hidden, outputs), strict=True):
         graph.nodes.append(onnx.helper.make_node("Identity", [source], [name], name=name))
-    onnx.save(_model(graph, outputs, onnx), folder / ONNX_FILE)
+    onnx.save(_model(graph, outputs, onnx), file)
 
 
 def _results(graph: _Graph, task: str, hidden: str, outputs: Mapping[str, tuple]) -> list[str]:

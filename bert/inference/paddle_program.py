@@ -9,7 +9,7 @@ import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
 from bert.conversion.writing import Model
-from bert.inference.serving import INPUTS, PREFIX, outputs_of
+from bert.inference.export_files import INPUTS, PREFIX, outputs_of
 from bert.model.attention import packed_layout
 from bert.model.modeling import BertModel
 from bert.model.objectives import (
@@ -24,27 +24,18 @@ from bert.runtime.paddle_api import paddle, place_of, static, unique_name
 from bert.samples.packing import Packing, pack
 
 _UNUSED_FOR_MASKS = ("bert.pooler.", "cls.seq_relationship.")  # in the network of masked-lm, but not in its outputs
-
-
 _ATTENTION_GROUPS = 4  # of like length, as the fine-tuning objectives have them
 _DENSE = 0.95  # share of real tokens from which gathering them costs more than computing on padding
 
 
 @dataclass(frozen=True)
 class ForwardProgram:
-    """A program without dropout, for any batch and length.
-
-    Attributes:
-        feed: variables of the inputs, by name: int64 [b, s] each of INPUTS; for masked-lm also masked_lm_positions
-            int64 [n], flat indices into b * s. With `packing`, those of `pack`.
-        outputs: variables by the names of `outputs_of`; for masked-lm, masked_lm_logits [n, padded vocabulary].
-        packing: what `pack` makes of a feed; None: the program reads padded sequences.
-    """
+    """A program without dropout, for any batch and length."""
 
     main: Any
-    feed: dict[str, Any]
-    outputs: dict[str, Any]
-    packing: Packing | None = None
+    feed: dict[str, Any]  # INPUTS int64 [b, s]; for masked-lm also masked_lm_positions int64 [n], indices into b * s
+    outputs: dict[str, Any]  # of `outputs_of`; for masked-lm, masked_lm_logits [n, padded vocabulary]
+    packing: Packing | None = None  # what makes `feed` of the padded one; None: the program reads padded sequences
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """The shape of every parameter, by name."""
@@ -54,28 +45,22 @@ class ForwardProgram:
 def build_program(
     task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool, *, packed: bool = False
 ) -> ForwardProgram:
-    """The program of a task.
-
-    Args:
-        num_outputs: of the classifier, in the tasks that have one.
-        with_pooler: whether the encoder's pooled output is wanted.
-        packed: compute real tokens only.
-    """
+    """The program of a task; `num_outputs` are those of the classifier. `packed` programs compute real tokens only."""
     main, kernels = static.Program(), FusedKernels(unpad=packed)
     config = config.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})  # no copies
     packing: Packing | None
     with static.program_guard(main, static.Program()), unique_name.guard():
         if task == "encoder":
             packing = Packing(config.num_attention_heads, _ATTENTION_GROUPS, per_token=True) if packed else None
-            feed, found = _encoder(config, with_pooler, packing, kernels)
+            feed, outputs = _encoder(config, with_pooler, packing, kernels)
         else:
             objective = replace(objective_of(task, config, num_outputs), kernels=kernels)
             packing = objective.packing()
             feed, network = objective.inputs(with_labels=False), objective.network()
             network.eval()
-            found = objective.outputs(feed, network)
-        wanted = ("masked_lm_logits",) if task == "masked-lm" else outputs_of(task, with_pooler)
-        return ForwardProgram(main, feed, {name: paddle.assign(found[name]) for name in wanted}, packing)
+            outputs = objective.outputs(feed, network)
+        names = ("masked_lm_logits",) if task == "masked-lm" else outputs_of(task, with_pooler)
+        return ForwardProgram(main, feed, {name: paddle.assign(outputs[name]) for name in names}, packing)
 
 
 def _encoder(
@@ -138,8 +123,6 @@ class Network:
 
         Args:
             feed: the padded one; real tokens come first in every sequence, and each has one.
-        Raises:
-            ValueError: the weights lack the head of the task.
         """
         packed = self._on_cpu and len(feed["attention_mask"]) > 1 and float(np.mean(feed["attention_mask"])) < _DENSE
         program = self._programs.get((task, packed)) or self._build(task, packed)

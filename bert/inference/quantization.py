@@ -5,9 +5,11 @@ scale of the inputs of a layer is found while it runs. Static: it is found befor
 typical sample and loses more, since a few activations of BERT are much larger than the others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,8 +31,8 @@ def to_float16(source: Path, target: Path) -> None:
 def to_int8(
     source: Path,
     target: Path,
-    *,
     calibration: Sequence[dict[str, np.ndarray]] | None = None,
+    *,
     keep_float: Sequence[str] = (),
     reduce_range: bool = False,
 ) -> list[str]:
@@ -43,73 +45,34 @@ def to_int8(
     Raises:
         ConversionError: a pattern that no layer matches.
     """
-    from onnxruntime.quantization import QuantType
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    layers, others = _nodes(source)
-    excluded = _excluded(layers, keep_float)
+    graph = onnx.load(source).graph
+    matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
+    products = [node for node in graph.node if node.op_type in _OPERATORS]
+    layers = [node.name for node in products if matrices.intersection(node.input)]  # others multiply activations
+    for pattern in keep_float:
+        if not any(fnmatch(name, pattern) for name in layers):
+            raise ConversionError(f"--keep-float {pattern}: no layer has this name; they are {', '.join(layers)}")
+    kept = [name for name in layers if any(fnmatch(name, pattern) for pattern in (*_HEADS, *keep_float))]
     settings: dict[str, Any] = {
         "per_channel": True,
         "reduce_range": reduce_range,
         "weight_type": QuantType.QInt8,
-        "nodes_to_exclude": [*excluded, *others],
+        "nodes_to_exclude": [*kept, *(node.name for node in products if node.name not in layers)],
         "op_types_to_quantize": list(_OPERATORS),
     }
     # The preparation that ONNX Runtime asks for: shapes. Its optimisation would join operators and rename layers.
     prepared = target.with_name(f"prepared-{target.name}")
     try:
         quant_pre_process(source, prepared, skip_optimization=True, skip_symbolic_shape=True)
-        _quantize(prepared, target, calibration, settings)
+        if calibration is None:
+            quantize_dynamic(prepared, target, **settings)
+        else:  # by default in the form QDQ, with scales from the least and the largest activation
+            reader = SimpleNamespace(get_next=partial(next, iter(calibration), None))
+            quantize_static(prepared, target, reader, **{**settings, "activation_type": QuantType.QUInt8})
     finally:
         prepared.unlink(missing_ok=True)
-    return excluded
-
-
-def _quantize(
-    source: Path, target: Path, calibration: Sequence[dict[str, np.ndarray]] | None, settings: dict[str, Any]
-) -> None:
-    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
-
-    if calibration is None:
-        quantize_dynamic(source, target, **settings)
-    else:
-        quantize_static(
-            source,
-            target,
-            _Batches(calibration),
-            quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QUInt8,
-            calibrate_method=CalibrationMethod.MinMax,
-            **settings,
-        )
-
-
-class _Batches:
-    """Batches as the calibration reads them."""
-
-    def __init__(self, batches: Sequence[dict[str, np.ndarray]]) -> None:
-        self._batches: Iterator[dict[str, np.ndarray]] = iter(batches)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self._batches, None)
-
-
-def _excluded(layers: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    for pattern in patterns:
-        if not any(fnmatch(name, pattern) for name in layers):
-            raise ConversionError(f"--keep-float {pattern}: no layer has this name; they are {', '.join(layers)}")
-    return [name for name in layers if any(fnmatch(name, pattern) for pattern in (*_HEADS, *patterns))]
-
-
-def _nodes(path: Path) -> tuple[list[str], list[str]]:
-    """The names of the layers with weights, and of products and choices of activations."""
-    import onnx
-
-    graph = onnx.load(path).graph
-    matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
-    layers: list[str] = []
-    others: list[str] = []
-    for node in graph.node:
-        if node.op_type in _OPERATORS:
-            (layers if matrices.intersection(node.input) else others).append(node.name)
-    return layers, others
+    return kept

@@ -1,7 +1,6 @@
 """Answers questions about paragraphs with a fine-tuned model.
 
-from bert.inference.question_answering import QuestionAnswerer
-reader = QuestionAnswerer("results/squad")
+reader = load_model("results/squad")  # of bert.inference.loading
 print(reader.answer("How long is the Nile?", paragraph).text)
 """
 
@@ -17,6 +16,7 @@ from bert.finetuning.squad.examples import Question, SquadExamples, single_parag
 from bert.finetuning.squad.features import WindowSettings, build_features
 from bert.finetuning.squad.predictions import AnswerSettings, Candidate, predict
 from bert.finetuning.squad.task import table_of
+from bert.inference.lines import QUESTION_KEYS
 from bert.inference.model_folder import OpenedModel
 from bert.inference.trained_model import Request, Result, TrainedModel
 
@@ -34,21 +34,17 @@ class AnsweredQuestion:
 
     def to_result(self, top_k: int) -> Result:
         """For JSON: the answer, the best `top_k` answers, and the probability that there is none."""
-        result: Result = {
-            "answer": self.text,
-            "probability": _rounded(self.score),
-            "start": self.start,
-            "end": self.end,
-        }
+        result: Result = {"answer": self.text, **_place(self.score, self.start, self.end)}
         listed = [candidate for candidate in self.n_best if candidate.text][:top_k]
-        result["answers"] = [
-            {"text": found.text, "probability": _rounded(found.probability), "start": found.start, "end": found.end}
-            for found in listed
-        ]
+        result["answers"] = [{"text": c.text, **_place(c.probability, c.start, c.end)} for c in listed]
         if self.null_odds is not None:
-            empty = [candidate.probability for candidate in self.n_best if not candidate.text]
-            result["no_answer_probability"] = _rounded(empty[0])
+            empty = next(candidate.probability for candidate in self.n_best if not candidate.text)
+            result["no_answer_probability"] = round(float(empty), 6)
         return result
+
+
+def _place(probability: float, start: int, end: int) -> Result:
+    return {"probability": round(float(probability), 6), "start": start, "end": end}
 
 
 class QuestionAnswerer(TrainedModel):
@@ -60,20 +56,26 @@ class QuestionAnswerer(TrainedModel):
     """
 
     task = "question-answering"
-    keys = (("question", "context"),)
+    keys = (QUESTION_KEYS,)
     splits_tabs = True
     num_texts = (2,)
 
     def __init__(
         self,
-        *source: Any,
+        opened: OpenedModel,
+        *,
         windows: WindowSettings | None = None,
         answers: AnswerSettings | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(*source, **settings)
-        kept = _settings(self.opened)
-        self.windows, self.answer_settings = windows or kept[0], answers or kept[1]
+        super().__init__(opened, **settings)
+        path, most = opened.path / READER_FILE, min(384, opened.most_positions)
+        if path.is_file():
+            trained_windows, trained_answers = read_reader_settings(path)
+        else:
+            trained_windows = WindowSettings(most, min(128, most // 3), min(64, most // 2 - 2), opened.tokens.lowercase)
+            trained_answers = AnswerSettings()
+        self.windows, self.answer_settings = windows or trained_windows, answers or trained_answers
         if windows is None and settings.get("max_seq_length"):
             self.windows = replace(self.windows, max_seq_length=self.max_seq_length)
         self.max_seq_length = self.windows.max_seq_length
@@ -93,41 +95,21 @@ class QuestionAnswerer(TrainedModel):
 
     def answer(self, question: str, paragraph: str) -> AnsweredQuestion:
         """The answer to one question about a paragraph of any length."""
-        return self.answer_all([question], paragraph)[0]
-
-    def answer_all(self, questions: Sequence[str], paragraph: str) -> list[AnsweredQuestion]:
-        """The answers to several questions about one paragraph, in their order."""
-        return self._answer(single_paragraph(paragraph, questions)) if questions else []
+        return self._answer(single_paragraph(paragraph, [question]))[0]
 
     def _answer(self, examples: SquadExamples) -> list[AnsweredQuestion]:
         features, _ = build_features(examples, self.vocabulary, self.windows, training=False)
-        table = table_of(features, self.vocabulary, labelled=False)
         logits = {name: np.zeros(len(features.input_ids), "float32") for name in ("start_logits", "end_logits")}
-        for batch in self.batches(table):
-            outputs = self.network.run(self.task, batch.feed)
-            for name, row_values in outputs.items():
+        for batch in self.batches(table_of(features, self.vocabulary, labelled=False)):
+            for name, row_values in self.network.run(self.task, batch.feed).items():
                 for row, values in zip(batch.rows.tolist(), row_values, strict=True):
                     start, end = features.offsets[row : row + 2]
                     logits[name][start:end] = values[: end - start]
-        found = predict(examples, features, logits["start_logits"], logits["end_logits"], self.answer_settings)
+        predictions = predict(examples, features, **logits, settings=self.answer_settings)
         answered = []
         for question in examples.questions:
-            n_best, text = tuple(found.n_best[question.id]), found.answers[question.id]
+            n_best, text = tuple(predictions.n_best[question.id]), predictions.answers[question.id]
             best = next(candidate for candidate in n_best if candidate.text == text)
-            null_odds = found.null_odds.get(question.id)
+            null_odds = predictions.null_odds.get(question.id)
             answered.append(AnsweredQuestion(text, best.probability, best.start, best.end, n_best, null_odds))
         return answered
-
-
-def _settings(opened: OpenedModel) -> tuple[WindowSettings, AnswerSettings]:
-    """The settings of the training if they are beside the weights, otherwise the defaults."""
-    path = opened.path / READER_FILE
-    if path.is_file():
-        return read_reader_settings(path)
-    most = min(384, opened.most_positions)
-    windows = WindowSettings(most, min(128, most // 3), min(64, most // 2 - 2), opened.tokens.lowercase)
-    return windows, AnswerSettings()
-
-
-def _rounded(value: float) -> float:
-    return round(float(value), 6)

@@ -1,8 +1,8 @@
 """Writes results as JSON lines or as an array."""
 
 import json
-from collections.abc import Mapping
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from bert.inference.trained_model import Result
 class JsonLines:
     """One line for each record."""
 
-    def __init__(self, out: IO[bytes], state: Mapping[str, Any] | None = None) -> None:
-        self._out = out
+    def __init__(self, files: Sequence[BinaryIO], state: Mapping[str, Any] | None = None) -> None:
+        (self._out,) = files
 
     def write(self, records: list[Result]) -> None:
         self._out.write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode())
@@ -30,8 +30,8 @@ class JsonLines:
 class Vectors:
     """The vectors of all lines as a .npy file, float32 [lines, hidden]; NaN for a bad line."""
 
-    def __init__(self, out: IO[bytes], state: Mapping[str, Any] | None = None) -> None:
-        self._out = out
+    def __init__(self, files: Sequence[BinaryIO], state: Mapping[str, Any] | None = None) -> None:
+        (self._out,) = files
         self._rows: int = state["rows"] if state else 0
         self._width: int = state["width"] if state else 0
 
@@ -51,11 +51,7 @@ class Vectors:
         return {"rows": self._rows, "width": self._width}
 
     def finish(self) -> None:
-        """Put the number of rows into the header.
-
-        Raises:
-            ValueError: no line has a vector.
-        """
+        """Put the number of rows into the header."""
         if not self._width:
             raise ValueError("no line has a vector; check the input")
         self._out.seek(0)

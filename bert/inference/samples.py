@@ -1,11 +1,9 @@
 """Token sequences for calibrating a quantised export and for checking it: from a file of texts, or random ones."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -13,42 +11,26 @@ from tokenizers import Tokenizer
 from bert.arrays.ragged import offsets_of
 from bert.config.architecture import BertConfig
 from bert.finetuning.loader import FeatureTable, prediction_batches
-from bert.inference.lines import LineFormat, read_lines
+from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, parsed_lines, texts_of
 from bert.randomness import integers_below, stream_key
 
 MOST_TEXTS = 256
 _RANDOM_SEQUENCES, _RANDOM_LENGTH = 64, 128
 _BATCH_SIZE = 8
-_KEYS = (("question", "context"), ("text", "text_pair"), ("sentence1", "sentence2"), ("text",), ("sentence",))
 Texts = Sequence[str | tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Batches for an exported model.
-
-    Attributes:
-        source: where the sequences come from, for serving.json.
-        batches: of int64 [b, s] by the names of serving.INPUTS; b is at most 8.
-    """
+    """Sequences for an exported model; `source` names them in serving.json."""
 
     source: str
-    batches: list[dict[str, np.ndarray]]
+    table: FeatureTable
+    max_length: int
 
-    def sequences(self) -> int:
-        return sum(len(batch["input_ids"]) for batch in self.batches)
-
-    def tokens(self) -> int:
-        return sum(int(batch["attention_mask"].sum()) for batch in self.batches)
-
-    def joined(self) -> dict[str, np.ndarray]:
-        """All sequences as one batch, padded with zeros."""
-        width = max(batch["input_ids"].shape[1] for batch in self.batches)
-        pads = [((0, 0), (0, width - batch["input_ids"].shape[1])) for batch in self.batches]
-        return {
-            name: np.concatenate([np.pad(batch[name], pad) for batch, pad in zip(self.batches, pads, strict=True)])
-            for name in self.batches[0]
-        }
+    def batches(self, size: int = _BATCH_SIZE) -> list[dict[str, np.ndarray]]:
+        """int64 [b, s] by the names of export_files.INPUTS, sorted by length; b is at most `size`."""
+        return [batch.feed for batch in prediction_batches(self.table, size, max_seq_length=self.max_length)]
 
 
 def read_texts(path: Path, columns: Sequence[str] = ()) -> list[str | tuple[str, str]]:
@@ -56,52 +38,27 @@ def read_texts(path: Path, columns: Sequence[str] = ()) -> list[str | tuple[str,
 
     Args:
         columns: names of the texts in the model's training data.
-    Raises:
-        ValueError: the file cannot be read, or a line is not a text.
     """
-    keys = [tuple(columns), *_KEYS] if columns else list(_KEYS)
-    found: list[str | tuple[str, str]] = []
+    keys = [names for names in (tuple(columns), QUESTION_KEYS, *PAIR_KEYS, *SINGLE_KEYS) if names]
+    requests: list[str | tuple[str, str]] = []
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}; name a file with one text a line") from None
-    try:
-        form = LineFormat("auto", path, splits_tabs=True, keys=keys)
-        for line in read_lines(descriptor):
-            if line is None or form.is_header(line):
-                continue
+        for number, given in parsed_lines(path, keys, splits_tabs=True):
             try:
-                if line.text is None:
-                    raise ValueError(line.error)
-                found.append(_texts_of(form.parse(line.text), keys))
+                if isinstance(given, ValueError):
+                    raise given
+                texts = texts_of(given, keys)
+                if len(texts) > 2 or not all(isinstance(text, str) and text.strip() for text in texts):
+                    raise ValueError("a line must have one text, or two separated by a tab")
             except ValueError as error:
-                raise ValueError(f"{path}:{line.number}: {error}") from None
-            if len(found) == MOST_TEXTS:
+                raise ValueError(f"{path}:{number}: {error}") from None
+            requests.append(texts[0] if len(texts) == 1 else (texts[0], texts[1]))
+            if len(requests) == MOST_TEXTS:
                 break
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}; name a file with one text a line") from None
-    finally:
-        os.close(descriptor)
-    if not found:
+    if not requests:
         raise ValueError(f"{path} holds no text; name a file with one text a line, some hundred of them")
-    return found
-
-
-def _texts_of(given: Any, keys: Sequence[tuple[str, ...]]) -> str | tuple[str, str]:
-    if isinstance(given, Mapping):
-        names = next((names for names in keys if all(name in given for name in names)), None)
-        if names is None:
-            raise ValueError(f"the object has the keys {', '.join(given) or 'none'}; it must have text")
-        given = [given[name] for name in names]
-    texts = (given,) if isinstance(given, str) else tuple(given)
-    if len(texts) > 2 or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise ValueError("a line must have one text, or two separated by a tab")
-    return texts[0] if len(texts) == 1 else (texts[0], texts[1])
-
-
-def sample_of_texts(source: str, texts: Texts, tokenizer_file: Path, max_length: int, pad_id: int) -> Sample:
-    """The texts as sequences of at most `max_length` tokens, batched by length."""
-    return _batched(source, table_of_texts(texts, tokenizer_file, max_length, pad_id), max_length)
+    return requests
 
 
 def table_of_texts(texts: Texts, tokenizer_file: Path, max_length: int, pad_id: int = 0) -> FeatureTable:
@@ -125,9 +82,4 @@ def random_sample(config: BertConfig, seed: int = 42) -> Sample:
     if config.type_vocab_size > 1:
         first[::2] = (lengths[::2] + 1) // 2
     table = FeatureTable(ids, offsets_of(lengths), first, pad_id=config.pad_token_id)
-    return _batched(f"{_RANDOM_SEQUENCES} sequences of random tokens", table, longest)
-
-
-def _batched(source: str, table: FeatureTable, max_length: int) -> Sample:
-    batches = prediction_batches(table, _BATCH_SIZE, max_seq_length=max_length)
-    return Sample(source, [batch.feed for batch in batches])
+    return Sample(f"{_RANDOM_SEQUENCES} sequences of random tokens", table, longest)

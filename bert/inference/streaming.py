@@ -2,12 +2,12 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bert.finetuning.resumable_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES
+from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.inference.lines import Line, LineFormat, read_lines
 from bert.inference.trained_model import Request, Result, TrainedModel
 
@@ -17,7 +17,20 @@ Run = Callable[[Sequence[Request]], list[Result]]
 
 
 @dataclass
-class Counts:
+class Position:
+    """Where the reading stands: after a line of one of the inputs.
+
+    Attributes:
+        file: index of the input.
+        line, end: as `Line.number` and `Line.end`; 0 before the first line.
+        form: as `LineFormat.state`.
+        lines, bad: numbers of lines so far, of all inputs, and of those that cannot be used.
+    """
+
+    file: int = 0
+    line: int = 0
+    end: int = 0
+    form: dict[str, Any] | None = None
     lines: int = 0
     bad: int = 0
 
@@ -26,34 +39,10 @@ class Counts:
         return f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}{bad}"
 
 
-@dataclass(frozen=True)
-class Position:
-    """Where the reading stands: after a line of one of the inputs.
-
-    Attributes:
-        file: index of the input.
-        line, end: as `Line.number` and `Line.end`; 0 before the first line.
-        form: as `LineFormat.state`.
-    """
-
-    file: int = 0
-    line: int = 0
-    end: int = 0
-    form: dict[str, Any] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 @dataclass
-class Window:
-    """Lines that are run together: records, of which those without an error get results.
+class _Batch:
+    """Lines that are run together: records, of which those without an error get results."""
 
-    Attributes:
-        position: after its last line.
-    """
-
-    position: Position
     records: list[Result] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     characters: int = 0
@@ -61,31 +50,35 @@ class Window:
     def is_full(self) -> bool:
         return len(self.records) >= WINDOW_EXAMPLES or self.characters >= WINDOW_CHARACTERS
 
+    def results(self, run: Run) -> list[Result]:
+        results = iter(run(self.requests) if self.requests else ())
+        return [record if "error" in record else {**record, **next(results)} for record in self.records]
+
 
 def results_of(
     model: TrainedModel,
     files: Sequence[Path],
     kind: str,
-    counts: Counts,
     run: Run | None = None,
-    start: Position | None = None,
-) -> Iterator[Window]:
-    """The records of all lines in their order, a window at a time.
+    start: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[list[Result], Position]]:
+    """The records of all lines in their order, some at a time, and the position after them.
 
     Args:
         files: to read one after the other; none: standard input.
-        kind: one of `lines.FORMATS`.
+        kind: as of `LineFormat`.
         run: in place of the model's own.
-        start: leave out what stands before it.
+        start: a `Position`; what stands before it is left out.
     Raises:
         OSError: a file cannot be read.
     """
-    start = start or Position()
-    run, window = run or model.run, Window(start)
+    at = Position(**(start or {}))
+    run, batch = run or model.run, _Batch()
     inputs: Sequence[Path | None] = files or [None]
-    for index in range(start.file, len(inputs)):
+    for index in range(at.file, len(inputs)):
         path = inputs[index]
-        at = start if index == start.file else Position(index)
+        if index > at.file:
+            at = Position(index, lines=at.lines, bad=at.bad)
         descriptor = sys.stdin.fileno() if path is None else os.open(path, os.O_RDONLY)
         try:
             line_format = LineFormat(kind, path, model.splits_tabs, model.columns())
@@ -94,22 +87,22 @@ def results_of(
                 os.lseek(descriptor, at.end, os.SEEK_SET)
             for line in read_lines(descriptor, at.line, at.end):
                 if line is not None and not line_format.is_header(line):
-                    counts.lines += 1
-                    _add(window, model, line_format, line, path, counts)
-                    window.position = Position(index, line.number, line.end, line_format.state())
-                if window.is_full() or (line is None and window.records):
-                    yield _finished(window, run)
-                    window = Window(window.position)
+                    is_bad = not _add(batch, model, line_format, line, path, at.bad)
+                    at = Position(index, line.number, line.end, line_format.state(), at.lines + 1, at.bad + is_bad)
+                if batch.is_full() or (line is None and batch.records):
+                    yield batch.results(run), at
+                    batch = _Batch()
         finally:
             if path is not None:
                 os.close(descriptor)
-    if window.records:
-        yield _finished(window, run)
+    if batch.records:
+        yield batch.results(run), at
 
 
 def _add(
-    window: Window, model: TrainedModel, line_format: LineFormat, line: Line, path: Path | None, counts: Counts
-) -> None:
+    batch: _Batch, model: TrainedModel, line_format: LineFormat, line: Line, path: Path | None, num_bad: int
+) -> bool:
+    """Add a line to a batch; returns whether it can be used. `num_bad` lines before it could not."""
     identity: Result = {}
     try:
         if line.text is None:
@@ -119,21 +112,14 @@ def _add(
             identity = {"id": given["id"]}
         request = model.request(given)
     except ValueError as error:
-        counts.bad += 1
-        place = f"{path or 'standard input'}:{line.number}"
-        if counts.bad <= _LISTED:
-            print(f"{place}: {error}", file=sys.stderr)
-        elif counts.bad == _LISTED + 1:
+        if num_bad < _LISTED:
+            print(f"{path or 'standard input'}:{line.number}: {error}", file=sys.stderr)
+        elif num_bad == _LISTED:
             print("further bad lines are counted; each has its error in the output", file=sys.stderr)
-        window.records.append({**identity, "line": line.number, "error": str(error)})
-        return
+        batch.records.append({**identity, "line": line.number, "error": str(error)})
+        return False
     names = _INPUT_NAMES.get(model.task, ("text", "text_pair"))
-    window.records.append({**identity, **dict(zip(names, request, strict=False))})
-    window.requests.append(request)
-    window.characters += sum(map(len, request))
-
-
-def _finished(window: Window, run: Run) -> Window:
-    results = iter(run(window.requests) if window.requests else ())
-    window.records = [record if "error" in record else {**record, **next(results)} for record in window.records]
-    return window
+    batch.records.append({**identity, **dict(zip(names, request, strict=False))})
+    batch.requests.append(request)
+    batch.characters += sum(map(len, request))
+    return True

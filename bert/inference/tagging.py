@@ -11,6 +11,7 @@ from bert.arrays.ragged import offsets_of
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import read_spans
+from bert.inference.model_folder import OpenedModel
 from bert.inference.trained_model import Request, Result, TrainedModel, probabilities
 
 # Words as in CoNLL's files: punctuation stands alone, but not inside a word (U.N., 1,000.5, well-known, O'Brien); the
@@ -35,8 +36,8 @@ class Tagger(TrainedModel):
 
     task = "token-classification"
 
-    def __init__(self, *source: Any, **settings: Any) -> None:
-        super().__init__(*source, **settings)
+    def __init__(self, opened: OpenedModel, **settings: Any) -> None:
+        super().__init__(opened, **settings)
         assert self.opened.labels is not None
         self.labels = self.opened.labels
         try:
@@ -73,18 +74,10 @@ class Tagger(TrainedModel):
         return likely
 
     def _entities(self, text: str, spans: list[tuple[int, int]], likely: np.ndarray) -> list[dict[str, Any]]:
-        best = likely.argmax(-1)
-        found = []
-        for entity in read_spans([self.labels[index] for index in best.tolist()]):
+        entities = []
+        for entity in read_spans([self.labels[index] for index in likely.argmax(-1).tolist()]):
             start, end = spans[entity.start][0], spans[entity.stop - 1][1]
-            certain = likely[entity.start : entity.stop].max(-1).mean()  # of its words' classes
-            found.append(
-                {
-                    "text": text[start:end],
-                    "type": entity.type,
-                    "start": start,
-                    "end": end,
-                    "probability": round(float(certain), 6),
-                }
-            )
-        return found
+            probability = round(float(likely[entity.start : entity.stop].max(-1).mean()), 6)  # of its words' classes
+            place = {"start": start, "end": end, "probability": probability}
+            entities.append({"text": text[start:end], "type": entity.type, **place})
+        return entities

@@ -2,10 +2,14 @@
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import IO
 
+from bert import MESSAGES
 from bert.finetuning.squad.config import SquadConfig
-from bert.inference.question_answering import AnsweredQuestion, QuestionAnswerer
+from bert.inference.model_folder import open_model
+from bert.inference.question_answering import QuestionAnswerer
 from bert.inference.streaming import Run
 from bert.inference.trained_model import Result, TrainedModel
 from bert.training.devices import choose_device
@@ -23,18 +27,13 @@ def answer_from_terminal(config: SquadConfig) -> int:
     """`run_squad.py --interactive`: answer until standard input ends; returns the exit code."""
     source = config.initialization.initial_weights()
     assert source is not None
-    log = logging.getLogger("bert")
-    log.addHandler(logging.StreamHandler(sys.stdout))
-    log.setLevel(logging.INFO)
-    reader = QuestionAnswerer(
-        source,
-        device=choose_device(config),
-        vocab_file=config.data.vocab_file,
-        model=config.model,
-        windows=config.data.windows(),
-        answers=config.data.answers(),
+    MESSAGES.addHandler(logging.StreamHandler(sys.stdout))
+    MESSAGES.setLevel(logging.INFO)
+    data = config.data
+    opened = open_model(
+        source, QuestionAnswerer.task, device=choose_device(config), vocab_file=data.vocab_file, model=config.model
     )
-    return converse(reader, sys.stdin, sys.stdout)
+    return converse(QuestionAnswerer(opened, windows=data.windows(), answers=data.answers()), sys.stdin, sys.stdout)
 
 
 def talk(model: TrainedModel, lines: IO[str], out: IO[str], run: Run | None = None) -> int:
@@ -43,25 +42,20 @@ def talk(model: TrainedModel, lines: IO[str], out: IO[str], run: Run | None = No
         return converse(model, lines, out)
     print(f"{_HELP[model.task]} (Ctrl-D ends):", file=out)
     previous: str | None = None
-    try:
-        while text := _asked(lines, out, "> "):
+    with _until_interrupted(out):
+        while text := _typed(lines, out, "> "):
             if not text.strip():
                 continue
             try:
-                given = text.split("\t") if model.splits_tabs and "\t" in text else text
-                request = model.request(given)
-                shown = (
-                    _vector_lines(model, request[0], previous)
-                    if model.task == "encoder" and run is None
-                    else (result_lines((run or model.run)([request])[0]))
-                )
+                request = model.request(text.split("\t") if model.splits_tabs and "\t" in text else text)
+                if model.task == "encoder" and run is None:
+                    shown = _vector_lines(model, request[0], previous)
+                else:
+                    shown = result_lines((run or model.run)([request])[0])
                 previous = request[0]
             except ValueError as error:
                 shown = [str(error)]
             print("\n".join(f"  {line}" for line in shown), file=out, flush=True)
-    except KeyboardInterrupt:
-        pass
-    print(file=out)
     return 0
 
 
@@ -74,10 +68,9 @@ def result_lines(result: Result) -> list[str]:
         best = sorted(result["probabilities"].items(), key=lambda item: -item[1])
         return [f"{probability:6.1%}  {label}" for label, probability in best]
     if "entities" in result:
-        found = result["entities"]
-        return [f"{e['type']:<6} {e['probability']:6.1%}  {e['text']}  [{e['start']}:{e['end']}]" for e in found] or [
-            "(no entity)"
-        ]
+        entities = result["entities"]
+        lines = [f"{e['type']:<6} {e['probability']:6.1%}  {e['text']}  [{e['start']}:{e['end']}]" for e in entities]
+        return lines or ["(no entity)"]
     if "nearest" in result:
         return [f"{near['similarity']:5.2f}  {near['text']}" for near in result["nearest"]]
     return [f"{result['value']:.4f}"]
@@ -95,32 +88,40 @@ def _vector_lines(model: TrainedModel, text: str, previous: str | None) -> list[
 
 def converse(reader: QuestionAnswerer, lines: IO[str], out: IO[str]) -> int:
     """Read paragraphs and questions from `lines` and print answers to `out` until the end or Ctrl-C; returns 0."""
-    try:
-        while (paragraph := _paragraph(lines, out)) is not None:
-            while question := _asked(lines, out, "question (empty: another paragraph): ").strip():
+    with _until_interrupted(out):
+        while paragraph := _paragraph(lines, out):
+            while question := _typed(lines, out, "question (empty: another paragraph): ").strip():
                 try:
-                    _show(reader.answer(question, paragraph), out)
+                    answered = reader.answer(question, paragraph)
                 except ValueError as error:
                     print(f"  {error}", file=out, flush=True)
-    except KeyboardInterrupt:
-        pass
-    print(file=out)
+                    continue
+                print(f"  {answered.text or '(no answer)'}   [{answered.score:.1%}]", file=out)
+                for candidate in answered.n_best[:_SHOWN]:
+                    print(f"    {candidate.probability:6.1%}  {candidate.text or '(no answer)'}", file=out, flush=True)
     return 0
 
 
-def _paragraph(lines: IO[str], out: IO[str]) -> str | None:
-    """Lines up to an empty one; None at the end of the input."""
+@contextmanager
+def _until_interrupted(out: IO[str]) -> Iterator[None]:
+    with suppress(KeyboardInterrupt):
+        yield
+    print(file=out)
+
+
+def _paragraph(lines: IO[str], out: IO[str]) -> str:
+    """Lines up to an empty one; "" at the end of the input."""
     print("\nPaste a paragraph, then an empty line (Ctrl-D ends):", file=out, flush=True)
     kept: list[str] = []
-    while line := _asked(lines, out, ""):
+    while line := _typed(lines, out, ""):
         if line.strip():
             kept.append(line.rstrip("\r\n"))
         elif kept:
             break
-    return "\n".join(kept) or None
+    return "\n".join(kept)
 
 
-def _asked(lines: IO[str], out: IO[str], prompt: str) -> str:
+def _typed(lines: IO[str], out: IO[str], prompt: str) -> str:
     """The next line with its line end; "" at the end of the input. On a terminal it can be edited."""
     if lines is not sys.stdin or not lines.isatty():
         print(prompt, end="", file=out, flush=True)
@@ -131,10 +132,3 @@ def _asked(lines: IO[str], out: IO[str], prompt: str) -> str:
         return input(prompt) + "\n"
     except EOFError:
         return ""
-
-
-def _show(answered: AnsweredQuestion, out: IO[str]) -> None:
-    print(f"  {answered.text or '(no answer)'}   [{answered.score:.1%}]", file=out)
-    for candidate in answered.n_best[:_SHOWN]:
-        print(f"    {candidate.probability:6.1%}  {candidate.text or '(no answer)'}", file=out)
-    out.flush()

@@ -3,34 +3,28 @@
 The result for a text is a dictionary of values for JSON.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bert.finetuning.glue.features import sentence_features
 from bert.finetuning.loader import FeatureTable, PredictionBatch, prediction_batches
-from bert.inference.model_folder import HEADS, OpenedModel, open_model
+from bert.inference.lines import SINGLE_KEYS, Given, texts_of
+from bert.inference.model_folder import HEADS, OpenedModel
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 Request = tuple[str, ...]  # a text, a pair of texts, or a question and its context
 Result = dict[str, Any]
-PAIR_KEYS = (("text", "text_pair"), ("sentence1", "sentence2"))
-SINGLE_KEYS = (("text",), ("sentence",))
 
 
 class TrainedModel:
     """A model with its vocabulary, loaded once.
 
     Args:
-        source: as `open_model`, or what that returned.
         max_seq_length: longest sequence, in tokens with the special ones; None: that of the training.
         batch_size: sequences that run at a time.
         top_k: fills of a mask, or answers to a question, that a result lists.
-        settings: further arguments of `open_model`.
-    Raises:
-        ValueError: names what was found and what is needed.
     """
 
     task: ClassVar[str]
@@ -39,41 +33,27 @@ class TrainedModel:
     num_texts: tuple[int, ...] = (1,)  # numbers of texts that a request can have
 
     def __init__(
-        self,
-        source: str | Path | OpenedModel,
-        *,
-        max_seq_length: int | None = None,
-        batch_size: int = 32,
-        top_k: int = 5,
-        **settings: Any,
+        self, opened: OpenedModel, *, max_seq_length: int | None = None, batch_size: int = 32, top_k: int = 5
     ) -> None:
-        opened = source if isinstance(source, OpenedModel) else open_model(source, self.task, **settings)
         for name, value in (("batch_size", batch_size), ("top_k", top_k)):
             if value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
-        self.opened, self.batch_size, self.top_k, self.network = opened, batch_size, top_k, opened.network
-        self.max_seq_length = _length(opened, max_seq_length)
+        most = opened.most_positions
+        length = max_seq_length or min(opened.usage.max_seq_length or most, most)
+        if not 8 <= length <= most:
+            raise ValueError(f"max_seq_length={length} must be from 8 to the model's {most} positions")
+        self.opened, self.network, self.max_seq_length = opened, opened.network, length
+        self.batch_size, self.top_k = batch_size, top_k
         self.vocabulary = opened.tokens.vocabulary
         self.tokenizer = FastTokenizer(self.vocabulary, opened.tokens.lowercase)
 
-    def predict(self, requests: Sequence[str | Sequence[str] | Mapping[str, Any]]) -> list[Result]:
-        """The results for texts (pairs of texts; questions and contexts), in their order.
-
-        Raises:
-            ValueError: a request that this model cannot take.
-        """
+    def predict(self, requests: Sequence[Given]) -> list[Result]:
+        """The results for texts (pairs of texts; questions and contexts), in their order."""
         return self.run([self.request(request) for request in requests])
 
-    def request(self, given: str | Sequence[str] | Mapping[str, Any]) -> Request:
-        """A text, a sequence of texts or a JSON object, checked.
-
-        Raises:
-            ValueError: what is missing or not text.
-        """
-        texts = (
-            self._from_object(given) if isinstance(given, Mapping) else (given,) if isinstance(given, str) else given
-        )
-        texts = tuple(texts)
+    def request(self, given: Given) -> Request:
+        """A text, a sequence of texts or a JSON object, checked."""
+        texts = texts_of(given, self.columns())
         for text in texts:
             if not isinstance(text, str):
                 raise ValueError(f"{text!r} must be text")
@@ -85,14 +65,6 @@ class TrainedModel:
                 )
         self.check(texts)
         return texts
-
-    def _from_object(self, given: Mapping[str, Any]) -> Sequence[Any]:
-        for names in self.columns():
-            if all(name in given for name in names):
-                return [given[name] for name in names]
-        raise ValueError(
-            f"the object has the keys {', '.join(given) or 'none'}; it must have {' and '.join(self.keys[0])}"
-        )
 
     def columns(self) -> list[tuple[str, ...]]:
         """The names that the texts of a request can have; first those of the training data."""
@@ -150,19 +122,8 @@ class TrainedModel:
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis, float64.
-
-    Raises:
-        ValueError: logits that are not finite.
-    """
+    """Softmax over the last axis, float64."""
     if not np.isfinite(logits).all():
         raise ValueError("the model's outputs are NaN or infinite; its weights are damaged, or its training diverged")
     odds = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     return odds / odds.sum(-1, keepdims=True)
-
-
-def _length(opened: OpenedModel, asked: int | None) -> int:
-    length = asked or min(opened.usage.max_seq_length or opened.most_positions, opened.most_positions)
-    if not 8 <= length <= opened.most_positions:
-        raise ValueError(f"max_seq_length={length} must be from 8 to the model's {opened.most_positions} positions")
-    return length

@@ -67,8 +67,6 @@ def read_positional(words: Sequence[str], table: PositionalTable, given: Mapping
 
     Args:
         given: the launcher's flags; --config contradicts positional arguments.
-    Raises:
-        ValueError: too many words, or --config.
     """
     if "config" in given:
         raise ValueError(f"config={given['config']} contradicts the positional arguments; give only one of them")

@@ -1,6 +1,5 @@
 """Shared by the launchers of all fine-tuning tasks: settings, ranks, start, and the table of results."""
 
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -9,10 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert import REPOSITORY
+from bert.checkpoints.directories import best_directory
 from bert.config.command_line import EntryPoint, dump_yaml, settings_or_answers, usage_errors
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
-from bert.interpreter import repository_environment, runnable
+from bert.interpreter import repository_environment, shell_command
 from bert.launching.arguments import LauncherParser, notices_aside
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks, num_gpus, read_ranks
@@ -62,7 +62,7 @@ def finetune(
         return _dry_run(plan)
     code = launch(REPOSITORY / plan.entry.script, plan.config, plan.ranks, Runner())
     if code == 0:
-        print(runnable("\n".join(result_lines(plan, scores_of))))
+        print("\n".join(result_lines(plan, scores_of)))
     return code
 
 
@@ -89,7 +89,6 @@ def make_plan(
     """The plan from `flags` laid over `defaults`; without --num-gpus it has a rank for each GPU, or one rank.
 
     Raises:
-        ValueError: with value, rule and remedy.
         SystemExit: a question such as --plan was answered instead.
     """
     config = settings_or_answers({**defaults, **flags}, entry)
@@ -112,10 +111,13 @@ def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], lis
         purpose, command = curves_command(folder)
         lines.append(f"{purpose[0].upper()}{purpose[1:]}:  {command}")
     if (model := trained_model(config)) is not None:
-        lines.append(f"Use the model:  python run_predict.py {shlex.quote(str(model))}")
+        lines.append(f"Use the model:  {shell_command('run_predict.py', model)}")
     return lines
 
 
 def trained_model(config: FineTuningConfig) -> Path | None:
     """The folder of weights to use: of the best evaluation, or of the newest checkpoint; None if there are none."""
-    return next((folder for folder in (config.best_dir(), config.checkpoint_dir()) if folder.is_dir()), None)
+    folder = config.checkpoint_dir()
+    if (best := best_directory(folder)) is not None:
+        return best.parent
+    return folder if folder.is_dir() else None

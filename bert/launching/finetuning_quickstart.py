@@ -12,7 +12,7 @@ from typing import Any
 from bert.checkpoints.directories import weights_folder
 from bert.config.command_line import EntryPoint, resolve_config
 from bert.files import require_writable
-from bert.interpreter import repository_environment, runnable
+from bert.interpreter import repository_environment, shell_command
 from bert.launching.process_runner import module_command
 from bert.launching.ranks import quickstart_processes
 from bert.pretraining.recipes.quickstart import QUICKSTART_DIR
@@ -45,11 +45,7 @@ def recipe_settings(
 
 
 def check_flags(recipe: str, entry: EntryPoint, flags: Mapping[str, Any]) -> None:
-    """Refuse settings that are wrong before data are made for them; the vocabulary that is made is not there yet.
-
-    Raises:
-        ValueError: as for the training itself.
-    """
+    """Refuse settings that are wrong before data are made for them; the vocabulary that is made is not there yet."""
     given = dict(flags)
     given.pop("show_config", None)
     for inquiry in entry.inquiries:
@@ -88,11 +84,7 @@ def quickstart_settings(
             pre-training quickstart, random numbers.
         lines: text (a name and a text each) from which a vocabulary of `vocab_size` is made if there are no weights.
     """
-    settings = {
-        "output_dir": output_dir,
-        "report_file": output_dir / "report.json",
-        "cache_dir": output_dir / "features",
-    }
+    settings = {"output_dir": output_dir, "report_file": output_dir / "report.json"}
     if flags.keys() & {"from_pretrained_params", "from_checkpoint"}:
         return settings
     return settings | (_pretrained_settings() or _random_settings(data, lines(), vocab_size))
@@ -104,11 +96,11 @@ def _pretrained_settings() -> dict[str, Any]:
     if folder.is_dir() and weights_folder(folder) != folder:
         print(f"starting from the pre-trained weights in {weights_folder(folder)}", flush=True)
         return {"from_pretrained_params": weights_folder(folder)}
-    notice = (
+    print(
         f"There is no pre-trained model in {folder}, so the weights are random, and the scores will be near those of "
-        "guessing. `bash scripts/run_pretraining.sh` makes one; --from-pretrained-params names another."
+        f"guessing. `{shell_command('scripts/run_pretraining.sh')}` makes one; --from-pretrained-params names another.",
+        flush=True,
     )
-    print(runnable(notice), flush=True)
     return {}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.files import read_json
+from bert.interpreter import shell_command
 from bert.launching.pretraining_plan import LaunchPlan
 from bert.launching.process_runner import module_command
 from bert.pretraining.config import PretrainingConfig
@@ -22,9 +23,6 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_t
     """Make the shards of one phase from the Wikipedia text if their folder is missing or empty.
 
     With several nodes they must exist, unless `only_this_node` is set: then this node makes them for all.
-
-    Raises:
-        ValueError: no shards, and no text or several nodes; or no held-out shards to evaluate on.
     """
     folder, source = config.data.input_dir, plan.preparation.wikipedia_source
     if _has_files(folder) and not is_unfinished(folder):
@@ -44,7 +42,7 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_t
     if held_out is not None and not _has_files(held_out):
         raise ValueError(
             f"eval_dir={held_out} has no shards, and wikipedia_source={source} gives training shards only; make them "
-            "from held-out text with python -m data.preprocess_bert_pretrain, or train without: --eval-dir none"
+            f"from held-out text with {shell_command('data.preprocess_bert_pretrain')}, or pass --eval-dir none"
         )
     print(f"{folder} has no shards: making them from {source}", flush=True)
     return run(

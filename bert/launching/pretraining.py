@@ -4,6 +4,7 @@ Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the sam
 the code of the process that failed.
 """
 
+import importlib
 import sys
 import time
 from collections.abc import Sequence
@@ -15,13 +16,13 @@ from bert.command_errors import discard_output
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.config.training_settings import derive
 from bert.files import require_writable
-from bert.launching import pretraining_evening, pretraining_quickstart, pretraining_report, pretraining_text_arguments
-from bert.launching.arguments import notices_aside
+from bert.launching import pretraining_quickstart, pretraining_report
 from bert.launching.preparation import prepare_shards
 from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
 from bert.launching.previous_run import is_done, kept_start, refuse_other_run
 from bert.launching.process_runner import Runner
 from bert.launching.start_training import explain_exit, launch
+from bert.own_text.flags import is_about_own_text
 from bert.planning.flags import planned
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.dry_run import dry_run_report
@@ -33,13 +34,8 @@ SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear l
 
 def main(argv: Sequence[str]) -> int:
     started = _start_of_the_command()
-    is_evening = pretraining_evening.is_evening(argv)
-    if is_evening or pretraining_text_arguments.has_text(argv):
-        from bert.launching import pretraining_text  # reads text and weights, which needs more packages
-
-        with usage_errors(), notices_aside(argv):
-            words = pretraining_evening.own_text_words(argv) if is_evening else argv
-        return pretraining_text.main(words, _train, started, argv)
+    if is_about_own_text(argv):  # reads text and weights, which needs more packages
+        return importlib.import_module("bert.own_text.command").main(argv, _train, started)
     with usage_errors():
         plan = parse_launch_arguments(argv)
         if plan.show_config or plan.dry_run:

@@ -1,7 +1,7 @@
 """The arguments of scripts/run_pretraining.sh -> a plan: which phases, on which ranks, with which data.
 
 Four forms, each with optional flags: no arguments (the quickstart); the 32 positional arguments of NVIDIA's scripts;
-a preset or recipe with --config; own text with --text, which `pretraining_text` reads. `--phase1-NAME VALUE` changes a
+a preset or recipe with --config; own text with --text, which bert.own_text reads. `--phase1-NAME VALUE` changes a
 flag in one phase only.
 """
 
@@ -16,7 +16,7 @@ from bert import REPOSITORY
 from bert.config.command_line import resolve_config, suggest
 from bert.config.setting_sources import merged
 from bert.config.training_settings import derive
-from bert.interpreter import is_installed
+from bert.interpreter import is_installed, shell_command
 from bert.launching.arguments import (
     PRECISIONS,
     LauncherParser,
@@ -28,8 +28,8 @@ from bert.launching.arguments import (
     whole_number,
 )
 from bert.launching.phase_flags import errors_of_phase, split_phases
-from bert.launching.pretraining_text_flags import add_text_flags, refuse_without_text
 from bert.launching.ranks import Ranks, num_gpus, quickstart_processes, read_ranks
+from bert.own_text.flags import add_text_flags, refuse_without_text
 from bert.planning.flags import PlanRequest, add_plan_flags, take_plan_request
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
@@ -249,13 +249,14 @@ def _bin_size(name: str, value: str) -> int | None:
 def launcher_parser() -> LauncherParser:
     """The flags of run_pretraining.sh that are not settings of the training."""
     parser = LauncherParser(
-        prog="run_pretraining.sh",
+        prog="scripts/run_pretraining.sh",
         usage="%(prog)s [--text FOLDER | 32 positional arguments | --config NAME | --phase1 | --phase2] [flags]",
         description="Pre-train BERT: on your own text, both phases of a preset, or one phase. Without arguments: the "
         "quickstart."
         + _wrapped("Presets of both phases", [*PRESETS, evening.NAME])
         + _wrapped("Recipes of one phase", RECIPES),
-        epilog="Further flags are those of `python run_pretraining.py --help`; --phase1-NAME VALUE sets a flag in\n"
+        epilog=f"Further flags are those of `{shell_command('run_pretraining.py', '--help')}`"
+        "; --phase1-NAME VALUE sets a flag in\n"
         f"phase 1 only, --phase2-NAME in phase 2.\n\n{positional_help(POSITIONAL)}",
     )
     add = parser.add_argument

@@ -45,7 +45,9 @@ def commands(config: PretrainingConfig) -> list[tuple[str, Sequence[str], Path]]
     """(title, command, product) in order. The vocabulary and the training shards never see the held-out text."""
     corpus, vocabulary, phase = _home(config) / "corpus", config.data.vocab_file, config.run.phase
     assert config.data.eval_dir is not None
-    collect = module_command("data.examples.sample_corpus", output_dir=corpus, held_out_fraction=HELD_OUT_FRACTION)
+    collect = module_command(
+        "data.examples.documentation", output_dir=corpus, sources="docstrings", held_out_fraction=HELD_OUT_FRACTION
+    )
     train_vocabulary = module_command(
         "data.train_vocabulary", input=corpus / "train/source", vocab_size=config.model.vocab_size, output=vocabulary
     )

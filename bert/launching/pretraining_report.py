@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bert.files import read_json
-from bert.interpreter import runnable
+from bert.interpreter import shell_command
 from bert.launching.pretraining_plan import LaunchPlan
 from bert.reporting.curves import curves_command
-from bert.reporting.figures import spoken_duration
+from bert.reporting.figures import duration
 from bert.reporting.report_reading import RunRecord, read_run
 
 _ROWS = (  # title, key of summary.json, format
@@ -41,9 +41,8 @@ def show(plan: LaunchPlan, seconds: float | None) -> None:
 
 
 def show_commands(commands: Sequence[tuple[str, str]]) -> None:
-    """Print (purpose, command) as lines that work here."""
-    lines = [f"  {command}   # {purpose}" for purpose, command in commands]
-    print(runnable("\n".join(["Next, try:", *lines])))
+    """Print (purpose, command)."""
+    print("\n".join(["Next, try:", *(f"  {command}   # {purpose}" for purpose, command in commands)]))
 
 
 def show_figures(plan: LaunchPlan, seconds: float | None) -> None:
@@ -61,9 +60,9 @@ def show_figures(plan: LaunchPlan, seconds: float | None) -> None:
     print_table(summaries)
     if seconds is None:
         trained = sum(summary.get("e2e_train_time") or 0.0 for summary in summaries.values())
-        took = f"Trained before{f', in {spoken_duration(trained)}' if trained else ''}"
+        took = f"Trained before{f', in {duration(trained)}' if trained else ''}"
     else:
-        took = spoken_duration(seconds)
+        took = duration(seconds)
     print(f"\n{took}. Summary: {summary_file}. Picture: {picture}")
 
 
@@ -92,13 +91,13 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
 
 
 def next_commands(plan: LaunchPlan) -> list[tuple[str, str]]:
-    """(purpose, command as in the documents)."""
-    output_dir = plan.phases[-1].run.output_dir
+    """(purpose, command)."""
+    pretrain, longer = "scripts/run_pretraining.sh", ["--output-dir", "results/longer", "--phase1-max-steps", "4000"]
     return [
-        curves_command(output_dir),
-        ("train longer", "bash scripts/run_pretraining.sh --output-dir results/longer --phase1-max-steps 4000"),
-        ("what BERT-large on 8 GPUs would take", "bash scripts/run_pretraining.sh --config large --dry-run"),
-        ("fine-tune what was trained", "bash scripts/run_squad.sh --help"),
+        curves_command(plan.phases[-1].run.output_dir),
+        ("train longer", shell_command(pretrain, *longer)),
+        ("what BERT-large on 8 GPUs would take", shell_command(pretrain, "--config", "large", "--dry-run")),
+        ("fine-tune what was trained", shell_command("scripts/run_squad.sh", "--help")),
     ]
 
 

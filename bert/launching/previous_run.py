@@ -9,12 +9,13 @@ from bert.checkpoints.directories import final_step, list_steps
 from bert.config.flags import flat_fields
 from bert.config.training_settings import AnyConfig, TrainingConfig, derive
 from bert.files import read_json
+from bert.training.guards import is_trained
 
 # A run may be resumed with other values of these settings: they do not decide what is learned from which samples.
 # `check_continues` checks that global batch, seed and data equal those of the checkpoint when it is loaded.
 MAY_DIFFER_SECTIONS = ("batch", "initialization", "hardware")
 MAY_DIFFER = frozenset(
-    "async_checkpoint benchmark benchmark_steps benchmark_warmup_steps cache_dir do_eval do_predict do_train download "
+    "async_checkpoint benchmark benchmark_steps benchmark_warmup_steps do_eval do_predict do_train download "
     "early_stopping early_stopping_from eval_dir eval_freq eval_samples group_by_length index_column "
     "keep_best_checkpoint keep_checkpoints log_freq loss_spike_action loss_spike_factor max_answer_length "
     "max_consecutive_skipped_steps model_prefix n_best_size null_score_diff_threshold num_steps_per_checkpoint "
@@ -40,20 +41,15 @@ def is_done(config: TrainingConfig) -> bool:
     run, summary = config.run, read_json(config.stage_dir() / "summary.json")
     if run.benchmark or run.max_steps < 1:
         return False
-    steps = run.max_steps
-    if summary.get("stopped_early") and summary.get("max_steps", 0) >= steps:
-        if 0 < getattr(run, "early_stopping", 0) <= summary.get("early_stopping", 0):
-            steps = summary["steps"]
-    return summary.get("steps", 0) >= steps and (config.checkpoint_dir() / str(steps)).is_dir()
+    step, is_longer = summary.get("steps", 0), run.max_steps > summary.get("max_steps", 0)
+    since_best = summary.get("early_stopping", 0) if summary.get("stopped_early") and not is_longer else 0
+    return is_trained(run, step, since_best) and (config.checkpoint_dir() / str(step)).is_dir()
 
 
 def refuse_other_run(config: TrainingConfig) -> None:
     """Refuse a run that differs in what it learns from the one in its output folder.
 
     A run may be extended: more updates or epochs than before. It may be shortened to what it has not made yet.
-
-    Raises:
-        ValueError: the first setting that differs and decides what is learned.
     """
     if not (trains(config) and settings_asked_for(config).exists() and has_checkpoint(config)):
         return
@@ -80,11 +76,7 @@ def _is_scored(config: TrainingConfig) -> bool:
 
 
 def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> bool:
-    """Whether a run may be continued with another value of its length.
-
-    Raises:
-        ValueError: fewer updates than it has made.
-    """
+    """Whether a run may be continued with another value of its length."""
     if name == "max_steps" and value < 1:
         return getattr(config.run, "epochs", None) is not None  # as many as the data say
     if name == "max_steps":
@@ -109,7 +101,7 @@ def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
     if not steps or last is None:
         return None
     progress = phase2.checkpoint_dir() / str(steps[-1]) / f"{phase2.run.model_prefix}_progress.json"
-    source = Path(read_json(progress).get("carried", {}).get("started_from", ""))
+    source = Path(read_json(progress).get("carried", {}).get("started_from") or "")
     if source.parent != phase1.checkpoint_dir() or source.name == str(last):
         return None
     return (

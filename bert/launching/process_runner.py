@@ -13,9 +13,10 @@ from typing import Any
 from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import INTERRUPTED, OK
 from bert.interpreter import repository_environment
-from bert.launching.progress_bar import Display, PhaseProgress
+from bert.launching.progress_bar import Display
 from bert.launching.worker_output import LAUNCHER_LOG, WorkerOutput
 from bert.reporting.logs import QUIET_STEPS
+from bert.reporting.progress import RunProgress
 from bert.training.interruption import STOPPED_BY
 from data.text.counts import QUIET_COUNTS
 
@@ -63,7 +64,7 @@ class Runner:
             As `run`.
         """
         output = WorkerOutput(log_dir)
-        progress = PhaseProgress(config.stage_dir(), config.stage()) if sys.stdout.isatty() else None
+        progress = RunProgress(config.stage_dir(), config.stage()) if sys.stdout.isatty() else None
         display = Display(log_file, progress)
 
         def show(ended: bool = False) -> None:

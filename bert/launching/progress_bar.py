@@ -1,66 +1,12 @@
-"""A progress bar for a training that runs in other processes, and the display of their output, line by line."""
+"""The display of other processes' output, line by line."""
 
 import sys
-import threading
 from pathlib import Path
-from typing import IO, Any
-
-from tqdm import tqdm
+from typing import IO
 
 from bert.command_errors import discard_output
-from bert.files import read_json
 from bert.reporting.logs import Sink
-
-
-class PhaseProgress(threading.Thread):
-    """Draws progress.json, which rank 0 replaces about once a second, until `close`; before the first, the seconds."""
-
-    def __init__(self, stage_dir: Path, title: str):
-        super().__init__(daemon=True)
-        self._file, self._title = stage_dir / "progress.json", title
-        self._closing = threading.Event()
-        self._bar: Any = None
-        self._waiting: Any = tqdm(
-            desc=title, bar_format="{desc}: preparing, {elapsed}", file=sys.stdout, leave=False, dynamic_ncols=True
-        )
-        self._before = read_json(self._file)  # of an earlier run: drawn only once it changes
-        self.start()
-
-    def run(self) -> None:
-        while not self._closing.wait(0.5):
-            self._draw()
-
-    def write(self, line: str) -> None:
-        """Print a line of the program above the bar."""
-        tqdm.write(line, file=sys.stdout)
-
-    def close(self) -> None:
-        self._closing.set()
-        self.join()
-        self._draw()
-        for bar in (self._bar, self._waiting):
-            if bar is not None:
-                bar.close()
-
-    def _draw(self) -> None:
-        values = read_json(self._file)
-        if not values or values == self._before:
-            self._waiting.refresh()
-            return
-        if self._bar is None:
-            self._waiting.close()
-            self._bar = tqdm(
-                total=values["total_steps"],
-                initial=values["first_step"],
-                desc=self._title,
-                unit="step",
-                file=sys.stdout,
-                dynamic_ncols=True,
-                leave=True,
-            )
-        if values.get("loss") is not None:
-            self._bar.set_postfix_str(f"loss {values['loss']:.3f}", refresh=False)
-        self._bar.update(values["step"] - self._bar.n)
+from bert.reporting.progress import RunProgress
 
 
 class Display:
@@ -69,7 +15,7 @@ class Display:
     A full disk or a closed terminal ends nothing: what fails is switched off with one line.
     """
 
-    def __init__(self, log_file: Path | None, progress: PhaseProgress | None) -> None:
+    def __init__(self, log_file: Path | None, progress: RunProgress | None) -> None:
         self._keep, self._show = Sink(str(log_file)), Sink("console output")
         self._progress, self._log_file = progress, log_file
         self._file: IO[bytes] | None = None
@@ -91,7 +37,7 @@ class Display:
         self._file.write(line)
 
 
-def _print(line: bytes, progress: PhaseProgress | None) -> None:
+def _print(line: bytes, progress: RunProgress | None) -> None:
     if progress is not None:
         progress.write(line.decode(errors="replace").rstrip("\n"))
         return

@@ -28,8 +28,6 @@ class Ranks:
 
         Args:
             device: the setting: auto, cpu or gpu.
-        Raises:
-            ValueError: more ranks than GPUs, or several nodes without an address to meet at.
         """
         if self.num_nodes > 1 and self.master is None:
             raise ValueError(

@@ -14,11 +14,7 @@ Resolve = Callable[[str], str]
 
 
 def launcher_addresses(master: str, resolve: Resolve = socket.gethostbyname) -> tuple[str, str]:
-    """(`IP:PORT` of the meeting point, IPv4 address of this node on the way to it).
-
-    Raises:
-        ValueError: not HOST:PORT, a name that cannot be resolved, or one that each node resolves to itself.
-    """
+    """(`IP:PORT` of the meeting point, IPv4 address of this node on the way to it)."""
     host, _, port = master.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ValueError(f"master={master} must be HOST:PORT, such as 10.0.0.1:6070; change --master")
@@ -50,11 +46,7 @@ def address_towards(address: str) -> str:
 def wait_for_master(
     master: str, timeout_seconds: float, *, stopped: Callable[[], bool] = lambda: False, every_seconds: float = 0.5
 ) -> None:
-    """Wait until the first node's launcher listens at `IP:PORT`, or `stopped()`.
-
-    Raises:
-        ValueError: it does not listen after `timeout_seconds`.
-    """
+    """Wait until the first node's launcher listens at `IP:PORT`, or `stopped()`."""
     host, _, port = master.rpartition(":")
     deadline, is_first = time.monotonic() + timeout_seconds, True
     while not stopped():

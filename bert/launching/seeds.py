@@ -5,7 +5,6 @@ run again, a stopped one continues, a failed one is tried again.
 """
 
 import json
-import shlex
 import statistics
 import sys
 import time
@@ -20,10 +19,11 @@ from bert.finetuning.glue.config import ENTRY as GLUE
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.help_parser import HelpParser
+from bert.interpreter import shell_command
 from bert.launching.process_runner import Runner
 from bert.launching.squad import PRESETS as SQUAD_PRESETS
 from bert.pretraining.recipes import PRESETS, evening
-from bert.reporting.figures import metric_form, spoken_duration
+from bert.reporting.figures import duration, metric_form
 
 _RECIPES = {  # by task; a name that several tasks have belongs to the first of them
     "pretraining": (*PRESETS, evening.NAME),
@@ -82,11 +82,11 @@ def report(folder: Path, numbers: list[int], record: dict[str, Any]) -> list[str
             for name, value in _metrics(folder / f"seed-{number}").items():
                 values.setdefault(name, {})[number] = value
     seconds = sum(record["seconds"].get(str(number), 0) for number in numbers)
-    command = " ".join(["bash scripts/run_seeds.sh", record["config"], f"--seeds {len(numbers)}"])
-    command += f" --first-seed {numbers[0]}" if numbers[0] != 1 else ""
-    command += f" --task {record['task']} --output-dir {shlex.quote(str(folder))}"
-    command += f" {shlex.join(record['flags'])}" if record["flags"] else ""
-    lines = [f"{record['config']}: {len(numbers)} seeds in {spoken_duration(seconds)}; `{command}`", ""]
+    words = [record["config"], "--seeds", str(len(numbers))]
+    words += ["--first-seed", str(numbers[0])] if numbers[0] != 1 else []
+    words += ["--task", record["task"], "--output-dir", str(folder), *record["flags"]]
+    command = shell_command("scripts/run_seeds.sh", *words)
+    lines = [f"{record['config']}: {len(numbers)} seeds in {duration(seconds)}; `{command}`", ""]
     lines += ["| metric | mean | standard deviation | lowest | highest | seeds |", "|---|---|---|---|---|---|"]
     for name, by_seed in values.items():
         found = list(by_seed.values())
@@ -142,7 +142,7 @@ def _task_of(recipe: str, task: str | None) -> str:
 
 def _parser() -> HelpParser:
     parser = HelpParser(
-        prog="run_seeds.sh",
+        prog="scripts/run_seeds.sh",
         allow_abbrev=False,  # --seed would be --seeds
         description="Run a recipe with several seeds and report mean, spread and failures.",
         epilog="Further flags are those of the recipe's own launcher, for example --from-pretrained-params.",

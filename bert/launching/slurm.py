@@ -78,11 +78,7 @@ SPECIAL = {
 
 
 def launch_arguments(environment: Mapping[str, str]) -> list[str]:
-    """The flags of scripts/run_pretraining.sh that correspond to the variables.
-
-    Raises:
-        ValueError: a variable with a value that it cannot have.
-    """
+    """The flags of scripts/run_pretraining.sh that correspond to the variables."""
     given = {name: value for name, value in environment.items() if value != ""}
     if given.get("RERUN_DASK", "false") != "false":
         raise ValueError(
@@ -187,11 +183,7 @@ def _check_gpus(plan: LaunchPlan) -> None:
 
 
 def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:
-    """Count the runs of this job that changed nothing: a time limit below the start-up time would requeue it for ever.
-
-    Raises:
-        ValueError: the last MAX_RUNS_WITHOUT_PROGRESS runs saved no checkpoint and made no shards.
-    """
+    """Count the runs of this job that changed nothing: a time limit below the start-up time requeues it for ever."""
     job = environment.get("SLURM_JOB_ID", "")
     record_file = plan.phases[0].run.output_dir / f"slurm-{job}.json"
     state, known = _state(plan), read_json(record_file)

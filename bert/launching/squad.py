@@ -13,6 +13,7 @@ from bert.config.command_line import parse_flags
 from bert.config.flags import is_on
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY
+from bert.interpreter import shell_command
 from bert.launching.arguments import (
     PRECISIONS,
     LauncherParser,
@@ -164,11 +165,12 @@ def _paragraphs(train_file: Path) -> list[str]:
 
 def _parser() -> LauncherParser:
     parser = finetuning_parser(
-        prog="run_squad.sh",
+        prog="scripts/run_squad.sh",
         usage="%(prog)s [18 positional arguments | --config NAME | --download] [flags]",
         description="Fine-tune BERT on SQuAD and score it. Without arguments: the quickstart, on questions of this "
         "project.\n\nPresets of --config: " + ", ".join(PRESETS) + f".\nRecipes: {', '.join(ENTRY.recipes)}.",
-        epilog="Further flags are those of `python run_squad.py --help`. The same command resumes a stopped run."
+        epilog=f"Further flags are those of `{shell_command('run_squad.py', '--help')}`"
+        ". The same command resumes a stopped run."
         f"\n\n{positional_help(POSITIONAL)}",
     )
     parser.add_argument("--squad-dir", metavar="DIR", help="folder of SQuAD's files; v2.0 in its name means version 2")

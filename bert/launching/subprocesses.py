@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
-from bert.interpreter import installed_environment
+from bert.interpreter import isolated_environment
 
 _ERROR = "error: "
 
@@ -18,7 +18,6 @@ def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
     """`bert.launching TASK` with settings as flags; its output goes to ours, unless it is to be silent.
 
     Raises:
-        ValueError: it refused the settings or the data.
         KeyboardInterrupt: it was stopped, and has saved.
         Failure: any other exit code.
     """
@@ -26,7 +25,7 @@ def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
     output = subprocess.PIPE if is_silent else _own(sys.stdout)
     process = subprocess.Popen(
         command,
-        env=installed_environment(),
+        env=isolated_environment(),
         stdout=output,
         stderr=subprocess.PIPE,
         encoding="utf-8",  # whatever the locale of this process

@@ -1,8 +1,10 @@
 """BERT on Paddle as an installed package, `bert_on_paddle`: the public functions of `bert.api`. See README.md here.
 
-This folder is `bert_on_paddle` once installed; in a wheel bert/, data/ and the entry points lie inside it.
+This folder is `bert_on_paddle` once installed. In a wheel bert/, data/ and the entry points lie inside it, and setup.py
+has written `bert_on_paddle.bert` for `bert` in their imports. An editable install imports the checkout as `bert`.
 """
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,22 +14,16 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "answer", "encode", "evaluate", "fill_mask", "load", "predict", "train"]
 
 _HERE = Path(__file__).resolve().parent
-CODE = _HERE if (_HERE / "bert").is_dir() else _HERE.parents[1]  # the parent of bert/, data/ and program.py
-
-if __name__ == "bert_on_paddle":
-    if CODE != _HERE:
-        __path__.append(str(CODE))
-    from bert_on_paddle import private_imports
-
-    private_imports.install()
+if not (_HERE / "bert").is_dir():  # an editable install
+    sys.path.append(str(_HERE.parents[1]))
 
 
 def __getattr__(name: str) -> Any:
     """The functions are imported when they are first used: a console command does not need them."""
     if name == "__version__":
-        from bert_on_paddle.bert import __version__ as value
+        from bert import __version__ as value
     elif name in __all__:
-        from bert_on_paddle.bert import api
+        from bert import api
 
         value = getattr(api, name)
     else:

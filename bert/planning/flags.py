@@ -8,7 +8,7 @@ from typing import Any
 from bert.config.entry_point import Inquiry
 from bert.planning.hardware import PARTS_FILE, Hardware, load_parts, parse_hardware
 from bert.planning.planner import make_plan, plan_report
-from bert.reporting.logs import duration
+from bert.reporting.figures import duration
 
 _VALUES = {  # name -> (metavar, help)
     "hardware": (
@@ -42,11 +42,7 @@ def add_plan_flags(group: Any) -> None:
 
 
 def take_plan_request(flags: MutableMapping[str, Any]) -> PlanRequest | None:
-    """Remove the planner's flags from those that were given; None without --plan.
-
-    Raises:
-        ValueError: --plan without --hardware, the others without --plan, or an invalid value.
-    """
+    """Remove the planner's flags from those that were given; None without --plan."""
     planning = flags.pop("plan", False)
     given = {name: flags.pop(name, None) for name in _VALUES}
     if not planning:
@@ -74,11 +70,7 @@ def _number(name: str, text: str | None) -> float | None:
 
 
 def planned(configs: Sequence[Any], request: PlanRequest) -> str:
-    """The plans of runs that follow each other, and their sum.
-
-    Raises:
-        ValueError: a run that is impossible on this hardware, with the remedy.
-    """
+    """The plans of runs that follow each other, and their sum."""
     mean, price = request.mean_padded_length, request.price_per_hour
     plans, texts = [], []
     for config in configs:

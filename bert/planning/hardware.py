@@ -53,11 +53,7 @@ class Part(Settings):
     checked: str
 
     def arithmetic(self, precision: PrecisionSettings) -> tuple[float, int]:
-        """(peak of matrix products in TFLOP/s, bytes of an activation) under these settings.
-
-        Raises:
-            ValueError: the part has no bfloat16.
-        """
+        """(peak of matrix products in TFLOP/s, bytes of an activation) under these settings."""
         if precision.amp and self.tflops.short is not None:
             if precision.amp_dtype == "bfloat16" and not self.bfloat16:
                 raise ValueError(
@@ -107,11 +103,7 @@ class Hardware:
 
 
 def load_parts(path: Path = PARTS_FILE) -> dict[str, Part]:
-    """The table of parts.
-
-    Raises:
-        ValueError: not readable, or a part with a missing, misspelt or impossible figure, named.
-    """
+    """The table of parts."""
     try:
         table = yaml.safe_load(path.read_text(encoding="utf-8"))
         defaults, parts = dict(table["defaults"]), dict(table["parts"])
@@ -136,11 +128,7 @@ def _part(name: str, values: dict[str, Any], defaults: dict[str, Any]) -> Part:
 
 
 def parse_hardware(text: str, parts: dict[str, Part] | None = None) -> Hardware:
-    """`PART`, `GPUSxPART` or `NODESxGPUSxPART` -> hardware.
-
-    Raises:
-        ValueError: another form, or a part that is not in the table.
-    """
+    """`PART`, `GPUSxPART` or `NODESxGPUSxPART` -> hardware."""
     parts = load_parts() if parts is None else parts
     found = re.fullmatch(r"(?:(?:(\d+)x)?(\d+)x)?([A-Za-z].*)", text.strip())
     nodes, devices = (int(number or 1) for number in found.group(1, 2)) if found else (0, 0)

@@ -13,7 +13,7 @@ from typing import Any
 from bert.planning.estimates import Memory, memory_per_rank, model_flops_utilisation, training_flops_per_sequence
 from bert.planning.hardware import Hardware, Part
 from bert.planning.operators import Fusion, MicroBatch, ProgramKind, all_reduce_bytes, operators, update_bytes
-from bert.reporting.logs import duration
+from bert.reporting.figures import duration
 
 _LAYERS_OF_LARGE = 24  # update_overhead_ms is of BERT-large; an update has operators in proportion to the layers
 _FUSIONS: dict[str, Fusion] = {"linear": "bias", "dropout_add": "dropout_add", "attention": "attention"}
@@ -85,8 +85,6 @@ def make_plan(
     Args:
         price_per_hour: of one node.
         mean_padded_length: mean tokens of a sequence with its padding, where samples are shorter than max_seq_length.
-    Raises:
-        ValueError: the global batch cannot be divided over the devices, a price or length out of range.
     """
     if price_per_hour is not None and not 0 <= price_per_hour < float("inf"):
         raise ValueError(f"price_per_hour={price_per_hour} must be 0 or more, for one node; change --price-per-hour")

@@ -131,11 +131,7 @@ class PretrainingConfig(TrainingConfig):
             resolve(self.initialization.from_pretrained_params)
 
     def check_files(self) -> None:
-        """Refuse missing data and a vocabulary that does not fit the model, before anything slow is started.
-
-        Raises:
-            ValueError: with the path, the rule and the remedy.
-        """
+        """Refuse missing data and a vocabulary that does not fit the model, before anything slow is started."""
         folders = {"input_dir": self.data.input_dir, "eval_dir": self.data.eval_dir}
         for name, folder in folders.items():
             if folder is not None and not folder.is_dir():

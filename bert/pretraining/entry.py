@@ -9,6 +9,7 @@ from bert.pretraining.recipes import RECIPES
 ENTRY = EntryPoint(
     script="run_pretraining.py",
     config_class=PretrainingConfig,
+    task="bert.pretraining.task:Pretraining",
     recipes=RECIPES,
     usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
     description="Pre-train BERT on PaddlePaddle.",

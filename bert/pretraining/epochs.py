@@ -30,11 +30,7 @@ class SampleSet:
 
 
 def sample_set(config: PretrainingConfig) -> SampleSet | None:
-    """The training samples by the records beside the shards; None while there are no shards.
-
-    Raises:
-        ValueError: damaged records or shards.
-    """
+    """The training samples by the records beside the shards; None while there are no shards."""
     folder = config.data.input_dir
     try:
         num_samples = count_samples(folder)
@@ -55,11 +51,7 @@ def with_steps(config: PretrainingConfig, num_samples: int, world_size: int) -> 
 
 
 def with_known_steps(config: PretrainingConfig, world_size: int) -> PretrainingConfig:
-    """`with_steps` if the shards are there; otherwise the settings as they are.
-
-    Raises:
-        ValueError: damaged records or shards.
-    """
+    """`with_steps` if the shards are there; otherwise the settings as they are."""
     if config.run.epochs is None:
         return config
     samples = sample_set(config)

@@ -14,8 +14,8 @@ from bert.samples.global_batches import GlobalBatch
 from bert.samples.loader import PretrainingDataset, PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
 from bert.samples.packing import Packing
 from bert.tokenization.vocabulary import Vocabulary
-from bert.training.held_out_loss import HeldOutLoss
-from bert.training.task import Session, Task
+from bert.training.guards import BestMetric
+from bert.training.task import Evaluation, Session, Task
 from program import build_evaluation_program
 
 logger = logging.getLogger(__name__)
@@ -29,11 +29,7 @@ def objective_of(config: PretrainingConfig) -> PretrainingObjective:
 
 
 class Pretraining(Task):
-    """One phase on one rank.
-
-    Raises:
-        ValueError: shards or a vocabulary that are damaged or do not fit the settings.
-    """
+    """One phase on one rank."""
 
     config: PretrainingConfig
 
@@ -51,11 +47,17 @@ class Pretraining(Task):
         manifest = self._train.directory.manifest
         lowercase = manifest.settings.get("lowercase") if manifest else None
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)
-        self._unigram_entropy: float | None = None
         self.fingerprint, self.evaluates = self._train.fingerprint, self._held_out is not None
         config = self.config = with_steps(config, self._train.num_samples, group.world_size)
-        self.num_samples, self.keeps_best = self._train.num_samples, self.evaluates and config.run.keep_best_checkpoint
-        self._packing: Packing | None = None
+        self.num_samples, self.evaluates_first = self._train.num_samples, self.evaluates
+        if self.evaluates:
+            self.best_metric = BestMetric(
+                HELD_OUT_LOSS,
+                keeps=config.run.keep_best_checkpoint,
+                overfitting_evaluations=config.run.overfitting_evaluations,
+                early_stopping=config.run.early_stopping,
+                counts_from=round(config.run.early_stopping_from * config.run.max_steps),
+            )
         self._loader = PretrainingLoader(
             self._train,
             global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
@@ -64,48 +66,54 @@ class Pretraining(Task):
             world_size=group.world_size,
         )
 
-    def batches(self, step: int) -> Generator[GlobalBatch, None, None]:
-        return self._loader.batches(step, self._packing)
+    def batches(self, step: int, packing: Packing | None = None) -> Generator[GlobalBatch, None, None]:
+        return self._loader.batches(step, packing)
 
-    def prepare(self, session: Session) -> dict[str, Any]:
-        assert session.program is not None
-        self._device, self._packing = session.device, session.program.objective.packing()
-        self._evaluation = build_evaluation_program(session.program.objective, self.config.precision)
-        if self._held_out is not None:
-            self._unigram_entropy = evaluation_unigram_entropy(self._held_out, self.config.run.eval_samples)
-            logger.info(f"unigram entropy of the held-out labels: {self._unigram_entropy:.4f} nats")
+    def evaluation(self, session: Session) -> "HeldOutEvaluation":
+        evaluation = HeldOutEvaluation(self.config, session, self._held_out, self._train.describe())
         if (samples := sample_set(self.config)) is not None:
             run, world_size = self.config.run, session.device.group.world_size
             global_batch = self.config.batch.resolved_global_batch_size(world_size)
             logger.info(f"{run.max_steps:,} updates: {samples.describe(run.max_steps, global_batch)}")
-        return {"unigram_entropy": self._unigram_entropy, "training_data": self._train.describe()}
+        return evaluation
+
+
+class HeldOutEvaluation(Evaluation):
+    """Evaluation of one phase on one rank."""
+
+    def __init__(
+        self, config: PretrainingConfig, session: Session, held_out: PretrainingDataset | None, training_data: Any
+    ) -> None:
+        assert session.program is not None
+        self._config, self._device, self._held_out, self._training_data = (
+            config,
+            session.device,
+            held_out,
+            training_data,
+        )
+        self._objective = session.program.objective
+        self._program = build_evaluation_program(self._objective, config.precision)
+        self._unigram_entropy: float | None = None
+        if held_out is not None:
+            self._unigram_entropy = evaluation_unigram_entropy(held_out, config.run.eval_samples)
+            logger.info(f"unigram entropy of the held-out labels: {self._unigram_entropy:.4f} nats")
+
+    def facts(self) -> dict[str, Any]:
+        return {"unigram_entropy": self._unigram_entropy, "training_data": self._training_data}
 
     def evaluate(self, step: int) -> dict[str, float]:
         device = self._device
         assert self._held_out is not None
         batches = evaluation_batches(
             self._held_out,
-            micro_batch_size=self.config.batch.batch_size,
+            micro_batch_size=self._config.batch.batch_size,
             rank=device.group.rank,
             world_size=device.group.world_size,
-            max_samples=self.config.run.eval_samples,
-            packing=self._packing,
+            max_samples=self._config.run.eval_samples,
+            packing=self._objective.packing(),
         )
-        names = self.objective.metric_names
-        return evaluate_pretraining(device.executor, self._evaluation, batches, device.collective, device.scope, names)
-
-    def held_out_loss(self, carried: dict[str, Any] | None) -> HeldOutLoss:
-        run = self.config.run
-        return HeldOutLoss(
-            HELD_OUT_LOSS if self.evaluates else None,
-            overfitting_evaluations=run.overfitting_evaluations,
-            early_stopping=run.early_stopping,
-            counts_from=round(run.early_stopping_from * run.max_steps),
-            carried=carried,
-        )
-
-    def is_complete(self) -> bool:
-        return (self.config.stage_dir() / "summary.json").exists()
+        names = self._objective.metric_names
+        return evaluate_pretraining(device.executor, self._program, batches, device.collective, device.scope, names)
 
     def figures(self) -> dict[str, Any]:
-        return {"phase": self.config.run.phase, "unigram_entropy": self._unigram_entropy}
+        return {"phase": self._config.run.phase, "unigram_entropy": self._unigram_entropy}

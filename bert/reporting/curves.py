@@ -5,10 +5,10 @@ steps in metrics.jsonl, without the steps that it repeats.
 """
 
 import math
-import shlex
 from pathlib import Path
 from typing import Any
 
+from bert.interpreter import shell_command
 from bert.reporting.report_reading import read_metrics
 
 _PORT = 8040
@@ -23,7 +23,7 @@ _OTHER_SETTINGS = ("_dir", "_file", "_prefix", "_freq", "num_workers", "keep_che
 
 def curves_command(folder: Path | str) -> tuple[str, str]:
     """(purpose, command) that shows the curves of all runs below a folder. VisualDL itself opens on an empty page."""
-    command = f"visualdl --logdir {shlex.quote(str(folder))} --port {_PORT}"
+    command = shell_command("visualdl", "--logdir", folder, "--port", str(_PORT))
     return f"the curves in a browser, at http://localhost:{_PORT}/app/scalar", command
 
 

@@ -1,5 +1,6 @@
 """Metrics and times as people read them. Files keep numbers: shares from 0 to 1, SQuAD's official scores to 100."""
 
+import math
 from collections.abc import Mapping
 
 _SHARES = ("accuracy", "f1", "precision", "recall", "mfu")
@@ -25,8 +26,12 @@ def metrics_line(metrics: Mapping[str, float]) -> str:
     return "  ".join(shown)
 
 
-def spoken_duration(seconds: float) -> str:
-    """`45 seconds`, `6.7 minutes`, `3.5 hours`."""
+def duration(seconds: float) -> str:
+    """`45 seconds`, `6.7 minutes`, `3.5 hours`, `4.2 days`; `unknown` before there is a rate."""
+    if not math.isfinite(seconds):
+        return "unknown"
     if seconds < 60:
         return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
-    return f"{seconds / 60:.1f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} minutes"
+    return f"{seconds / 3600:.1f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

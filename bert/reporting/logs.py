@@ -13,17 +13,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from bert import MESSAGES
 from bert.command_errors import discard_output
 from bert.reporting.curves import Curves
-from bert.reporting.figures import metrics_line
+from bert.reporting.figures import duration, metrics_line
+from bert.reporting.progress import progress
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
-MESSAGES = logging.getLogger("bert")
 CONSOLE_METRICS = (("epochs", "{:.2f}"), ("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
 
 
@@ -235,17 +235,10 @@ class RunLog(Log):
             self._visualdl(lambda: curves.add(step, metrics, self.first_step))
 
     def _open_bar(self) -> None:
-        from tqdm import tqdm
-
-        self._bar = tqdm(total=self._total_steps, unit="step", file=self._stream, dynamic_ncols=True)
+        self._bar = progress("", self._total_steps, "steps", terminal=self._stream)
 
     def _print(self, message: str) -> None:
         print(message, file=self._stream, flush=True)
-
-
-def duration(seconds: float) -> str:
-    """`1:02:03` for people; `unknown` before there is a rate."""
-    return str(timedelta(seconds=round(seconds))) if math.isfinite(seconds) else "unknown"
 
 
 def to_json(values: Any, indent: int | None = None) -> str:

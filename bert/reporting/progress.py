@@ -1,12 +1,14 @@
-"""Progress of long work: tqdm's bar on a terminal, a line every ten seconds in a log."""
-
-from __future__ import annotations
+"""The progress bar (on a terminal; in a log a line every ten seconds), also for a run in other processes."""
 
 import sys
+import threading
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from tqdm import tqdm
+
+from bert.files import read_json
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -22,7 +24,14 @@ class _Lines:
         pass
 
 
-def progress(what: str, total: int | None, unit: str = "B", items: Iterable | None = None, done: int = 0) -> tqdm:
+def progress(
+    what: str,
+    total: int | None,
+    unit: str = "B",
+    items: Iterable | None = None,
+    done: int = 0,
+    terminal: IO[str] | None = None,
+) -> tqdm:
     """A progress meter over `items`; without items the caller counts: `with progress(...) as meter: meter.update(n)`.
 
     Work of less than ten seconds writes nothing to a log.
@@ -31,11 +40,14 @@ def progress(what: str, total: int | None, unit: str = "B", items: Iterable | No
         total: None if it is unknown.
         unit: of what is counted; "B" stands for bytes, which are shown as kB, MB ...
         done: what was finished before.
+        terminal: where to draw the bar; None: standard error, which may be a log.
     """
     tqdm.monitor_interval = 0  # its thread would be copied into worker processes
-    log: dict[str, Any] = dict(
-        file=_Lines(), ncols=0, mininterval=_SECONDS_BETWEEN_LINES, miniters=1, delay=_SECONDS_BETWEEN_LINES
-    )
+    place: dict[str, Any] = dict(file=terminal, dynamic_ncols=True)
+    if terminal is None and not sys.stderr.isatty():
+        place = dict(
+            file=_Lines(), ncols=0, mininterval=_SECONDS_BETWEEN_LINES, miniters=1, delay=_SECONDS_BETWEEN_LINES
+        )
     return tqdm(
         items,
         desc=what,
@@ -43,8 +55,47 @@ def progress(what: str, total: int | None, unit: str = "B", items: Iterable | No
         initial=done,
         unit=unit if unit == "B" else f" {unit}",
         unit_scale=unit == "B",
-        **({} if sys.stderr.isatty() else log),
+        **place,
     )
+
+
+class RunProgress(threading.Thread):
+    """Draws progress.json of a stage's folder, which rank 0 replaces about once a second, on standard output."""
+
+    def __init__(self, stage_dir: Path, title: str):
+        super().__init__(daemon=True)
+        self._file, self._title = stage_dir / "progress.json", title
+        self._closing = threading.Event()
+        self._earlier = read_json(self._file)  # of an earlier run: drawn only once it changes
+        self._bar = progress(f"{title}, preparing", None, "steps", terminal=sys.stdout)
+        self.start()
+
+    def run(self) -> None:
+        while not self._closing.wait(0.5):
+            self._draw()
+
+    def write(self, line: str) -> None:
+        """Print a line above the bar."""
+        tqdm.write(line, file=sys.stdout)
+
+    def close(self) -> None:
+        self._closing.set()
+        self.join()
+        self._draw()
+        self._bar.close()
+
+    def _draw(self) -> None:
+        values = read_json(self._file)
+        if not values or values == self._earlier:
+            self._bar.refresh()
+            return
+        if self._bar.total is None:
+            self._bar.reset(values["total_steps"])
+            self._bar.set_description(self._title, refresh=False)
+            self._bar.initial = self._bar.n = values["first_step"]
+        if values.get("loss") is not None:
+            self._bar.set_postfix_str(f"loss {values['loss']:.3f}", refresh=False)
+        self._bar.update(values["step"] - self._bar.n)
 
 
 def megabytes(num_bytes: float) -> str:

@@ -18,8 +18,7 @@ from typing import Any
 from bert.config.command_line import usage_errors
 from bert.files import write_atomically
 from bert.help_parser import HelpParser
-from bert.reporting.figures import metric_form
-from bert.reporting.logs import duration
+from bert.reporting.figures import duration, metric_form
 from bert.reporting.report_document import Block, Heading, Picture, Table, Text, to_html, to_markdown
 from bert.reporting.report_reading import RunRecord, find_runs, read_run
 
@@ -216,7 +215,7 @@ def run_names(directories: Sequence[Path]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = HelpParser(prog="python -m bert.reporting", description=__doc__)
+    parser = HelpParser(prog="bert.reporting", description=__doc__)
     parser.add_argument("run", nargs="+", type=Path, metavar="RUN", help="folder of a stage, or of several")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--list", action="store_true", help="only print the runs that were found")

@@ -67,11 +67,7 @@ class RunRecord:
 
 
 def find_runs(paths: list[Path]) -> list[Path]:
-    """The runs' folders: a path that holds metrics, else all folders below it that do.
-
-    Raises:
-        ValueError: a path with neither.
-    """
+    """The runs' folders: a path that holds metrics, else all folders below it that do."""
     found: list[Path] = []
     for path in paths:
         runs = _runs_below(path)

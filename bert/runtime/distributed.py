@@ -157,6 +157,10 @@ class Collective:
         """Whether the flag is set on any rank."""
         return bool(self.sum(np.array([int(flag)], "int64"))[0])
 
+    def from_main(self, number: int) -> int:
+        """Rank 0's number, on every rank; it also makes the ranks wait for each other."""
+        return int(self.sum(np.array([number if self.group.is_main else 0], "int64"))[0])
+
     def count_differences(self, program: static.Program, names: Sequence[str], scope) -> np.ndarray:
         """For each persistable variable of a program, how many values of all ranks differ from rank 0's: int64 [names].
 

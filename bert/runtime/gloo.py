@@ -62,11 +62,7 @@ def leave() -> None:
 
 
 def interface_of(endpoints: Sequence[str], rank: int) -> str:
-    """Name of the network interface of the rank's address; `lo` if all ranks are on one host.
-
-    Raises:
-        ValueError: no interface of this host has the rank's address.
-    """
+    """Name of the network interface of the rank's address; `lo` if all ranks are on one host."""
     addresses = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints]
     if len(set(addresses)) == 1:
         return "lo"

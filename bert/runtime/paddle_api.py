@@ -11,6 +11,8 @@ import os
 import warnings
 from pathlib import Path
 
+from bert.interpreter import install_command
+
 # glog's lines of level INFO and WARNING ("standalone executor is used") would hide those of the run.
 os.environ.setdefault("GLOG_minloglevel", "2")
 warnings.filterwarnings("ignore", message=".*Dynamic loss scaling for bfloat16.*")
@@ -64,7 +66,7 @@ VERSION = tuple(int(part) for part in paddle.__version__.split(".")[:2] if part.
 if not (2, 6) <= VERSION <= (3, 1):
     raise ValueError(
         f"Paddle {paddle.__version__} must be 2.6, 3.0 or 3.1, whose programs Fleet's strategies can change; "
-        "pip install -r requirements.txt"
+        f"{install_command()}"
     )
 IS_PADDLE_3 = VERSION[0] == 3
 

@@ -33,8 +33,6 @@ class GlobalBatchLoader(ABC):
         micro_batch_size: sequences per micro-batch, one rank.
         rank, world_size: this rank among all; micro-batch m of rank r has the samples [(m * world_size + r) * b : + b].
         num_workers: threads that prepare micro-batches ahead; 0: the caller prepares them.
-    Raises:
-        ValueError: the global batch cannot be divided into equal micro-batches.
     """
 
     def __init__(

@@ -37,7 +37,6 @@ def list_shards(directory: Path) -> list[Shard]:
 
     Raises:
         FileNotFoundError: no such directory, or no shard in it.
-        ValueError: they are still being made.
     """
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such directory; give the directory that holds the shards")

@@ -179,8 +179,6 @@ class PretrainingLoader(GlobalBatchLoader):
     Args:
         dataset: checked shards.
         others: as `GlobalBatchLoader`.
-    Raises:
-        ValueError: sizes do not divide, or fewer samples than a batch.
     """
 
     def __init__(

@@ -4,8 +4,6 @@ A mask is a function of (key, sample id), whatever the batches, ranks and worker
 the same functions and another key.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +38,7 @@ class MaskingRule:
     @classmethod
     def of(
         cls, vocabulary: Vocabulary, *, masked_lm_ratio: float, max_predictions_per_seq: int, whole_word: bool = False
-    ) -> MaskingRule:
+    ) -> "MaskingRule":
         """The rule for a vocabulary; ValueError if the ratio or the limit is out of range."""
         if not 0.0 < masked_lm_ratio < 1.0:
             raise ValueError(f"masked_lm_ratio={masked_lm_ratio} must lie between 0 and 1 (0.15 in the paper)")

@@ -63,8 +63,6 @@ class SampleOrder:
         global_batch_size: samples of a batch, all ranks.
         seed: of the shuffles.
         window_samples: at most this many samples are shuffled together, more only where one shard is larger.
-    Raises:
-        ValueError: fewer samples than one batch.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
 """A table of pre-training samples in flat arrays, which all shard formats, masks and batches use."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,7 +27,7 @@ class StaticMasks:
         """int64 [n]: number of masks of each sample."""
         return np.diff(self.offsets)
 
-    def take(self, rows: np.ndarray) -> StaticMasks:
+    def take(self, rows: np.ndarray) -> "StaticMasks":
         """The masks of the given rows, in their order."""
         counts = self.offsets[rows + 1] - self.offsets[rows]
         flat = ragged_indices(self.offsets[rows], counts)
@@ -70,7 +68,7 @@ class SampleTable:
         """bool [n]: whether the sample is a single sequence, without B."""
         return self.first_lengths == self.lengths()
 
-    def take(self, rows: np.ndarray) -> SampleTable:
+    def take(self, rows: np.ndarray) -> "SampleTable":
         """The table of the given rows, in their order."""
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         flat = ragged_indices(self.offsets[rows], lengths)
@@ -83,7 +81,7 @@ class SampleTable:
             None if self.continues is None else self.continues[flat],
         )
 
-    def unmasked(self) -> SampleTable:
+    def unmasked(self) -> "SampleTable":
         """The table with the original tokens in place of its static masks."""
         if self.masks is None:
             return self

@@ -30,8 +30,6 @@ class ShardDirectory:
         max_seq_length: no sample may be longer.
     Raises:
         FileNotFoundError: no such directory, or no shard in it.
-        ValueError: a shard is missing, duplicated, empty, unreadable, of a wrong schema or too long, or the counts of
-            .num_samples.json or manifest.json are not those of the files.
     """
 
     def __init__(self, directory: str | Path, vocabulary: Vocabulary, max_seq_length: int) -> None:
@@ -131,7 +129,6 @@ def count_samples(directory: str | Path) -> int:
 
     Raises:
         FileNotFoundError: no such directory, no shard in it, or they are still being made.
-        ValueError: a damaged record or shard.
     """
     directory = Path(directory)
     if is_unfinished(directory):

@@ -1,15 +1,24 @@
 """`python -m bert.serving MODEL`."""
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 
-from bert.command_errors import command
-from bert.serving.command_line import parse_settings, run
+from bert.config.command_line import usage_errors
+from bert.interpreter import install_command
+from bert.serving.settings import parse_settings
+
+PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client")  # modules of requirements-serve.txt
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    with command():
-        return run(parse_settings(argv))
+    with usage_errors():
+        settings = parse_settings(argv)
+        if missing := [name.replace("_", "-") for name in PACKAGES if importlib.util.find_spec(name) is None]:
+            raise ValueError(f"the server needs {', '.join(missing)}, not installed here; {install_command('serve')}")
+        from bert.serving.running import run
+
+        return run(settings)
     return 0
 
 

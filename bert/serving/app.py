@@ -15,9 +15,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from bert import __version__
-from bert.serving.protocol import ENCODE, PREDICT, Description
-from bert.serving.schemas import Problem, Schemas, encode_schemas, predict_schemas, text_fields
-from bert.serving.service import Reply, Service, not_ready, problem
+from bert.serving.schemas import Problem, encode_schemas, predict_schemas, text_fields
+from bert.serving.service import Service, not_ready, problem
+from bert.serving.worker import ENCODE, PREDICT, Description
 
 _PAGE = Path(__file__).with_name("page")
 _PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
@@ -35,7 +35,6 @@ _POLICY_OF_DOCS = _POLICY + b"; style-src 'self' 'unsafe-inline'; script-src 'se
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
-Receive = Callable[[], Awaitable[Message]]
 
 
 def make_app(service: Service) -> "Guard":
@@ -63,28 +62,24 @@ def _always_routes(service: Service) -> APIRouter:
     @router.get("/ready", summary="Whether requests can be answered", responses={503: _PROBLEMS[503]})
     async def ready() -> Response:
         reason = service.why_not_ready()
-        return _response(not_ready(reason)) if reason else JSONResponse({"status": "ready"})
+        return not_ready(reason) if reason else JSONResponse({"status": "ready"})
 
     @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
     async def metrics() -> Response:
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     for path, name in _PAGE_FILES.items():
-        router.add_api_route(path, _file(_PAGE / name), include_in_schema=False, response_class=FileResponse)
+
+        async def page(file: Path = _PAGE / name) -> FileResponse:
+            return FileResponse(file, headers={"cache-control": "no-cache"})
+
+        router.add_api_route(path, page, include_in_schema=False, response_class=FileResponse)
     return router
-
-
-def _file(path: Path) -> Callable[[], Awaitable[FileResponse]]:
-    async def send() -> FileResponse:
-        return FileResponse(path, headers={"cache-control": "no-cache"})
-
-    return send
 
 
 def _add_model_routes(app: FastAPI, service: Service, description: Description) -> None:
     """The routes whose form depends on the model."""
-    router = APIRouter()
-    limits = service.limits
+    router, limits = APIRouter(), service.limits
 
     @router.get("/model", summary="The model that is served")
     async def model() -> dict[str, Any]:
@@ -95,51 +90,41 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
             "max_characters": limits.max_characters,
         }
 
-    predict = predict_schemas(description, limits)
-    summary = f"Results of {description.summary}"
-    _add_post(router, "/predict", PREDICT, predict, service, summary, list(text_fields(description)))
+    def add_post(kind: str, schemas: tuple[type[BaseModel], type[BaseModel]], summary: str, fields: list[str]) -> None:
+        async def handle(request: Request, body: BaseModel) -> Response:
+            inputs = [
+                tuple(text for field in fields if (text := getattr(values, field)) is not None)
+                for values in body.inputs  # type: ignore[attr-defined]
+            ]
+            leaving = asyncio.create_task(_gone(request))
+            try:
+                return await service.answer(kind, inputs, getattr(body, "top_k", description.top_k), leaving)
+            finally:
+                leaving.cancel()
+
+        handle.__annotations__["body"], answer = schemas
+        router.add_api_route(
+            f"/{kind}",
+            handle,
+            methods=["POST"],
+            summary=summary,
+            operation_id=kind,
+            responses={200: {"model": answer}, **_PROBLEMS},
+            response_class=Response,
+        )
+
+    schemas = predict_schemas(description, limits)
+    add_post(PREDICT, schemas, f"Results of {description.summary}", list(text_fields(description)))
     if description.can_encode:
-        _add_post(router, "/encode", ENCODE, encode_schemas(limits), service, "Sentence vectors", ["text"])
+        add_post(ENCODE, encode_schemas(limits), "Sentence vectors", ["text"])
     app.include_router(router)
     app.openapi_schema = None  # made again when it is next asked for
-
-
-def _add_post(
-    router: APIRouter, path: str, kind: str, schemas: Schemas, service: Service, summary: str, fields: list[str]
-) -> None:
-    assert service.description is not None
-    default_top_k = service.description.top_k
-
-    async def handle(request: Request, body: BaseModel) -> Response:
-        values = body.inputs  # type: ignore[attr-defined]
-        inputs = [tuple(text for field in fields if (text := getattr(value, field)) is not None) for value in values]
-        leaving = asyncio.create_task(_gone(request))
-        try:
-            return _response(await service.answer(kind, inputs, getattr(body, "top_k", default_top_k), leaving))
-        finally:
-            leaving.cancel()
-
-    handle.__annotations__["body"] = schemas.request
-    router.add_api_route(
-        path,
-        handle,
-        methods=["POST"],
-        summary=summary,
-        operation_id=kind,
-        responses={200: {"model": schemas.answer}, **_PROBLEMS},
-        response_class=Response,
-    )
 
 
 async def _gone(request: Request) -> None:
     """Return when the client closes the connection; its body was read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _response(reply: Reply) -> Response:
-    headers = {} if reply.retry_seconds is None else {"retry-after": str(reply.retry_seconds)}
-    return Response(reply.body, reply.status, headers, media_type="application/json")
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
@@ -150,12 +135,12 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 
 class Guard:
-    """Refuses requests while there is no model, adds headers, and measures."""
+    """Refuses requests while there is no model, adds headers, and measures; outside of FastAPI's limit of bodies."""
 
     def __init__(self, app: FastAPI, service: Service) -> None:
-        self.app, self._service = app, service
+        self._app, self._service = app, service
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Send) -> None:
         start, status = time.perf_counter(), 500
 
         async def send_measured(message: Message) -> None:
@@ -167,15 +152,14 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *own]
             await send(message)
 
-        refusal = self._refusal(scope)
         try:
-            await (_response(refusal) if refusal else self.app)(scope, receive, send_measured)
+            await (self._refusal(scope) or self._app)(scope, receive, send_measured)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self._service.metrics.requests.labels(route, status).inc()
             self._service.metrics.seconds.labels(route).observe(time.perf_counter() - start)
 
-    def _refusal(self, scope: MutableMapping[str, Any]) -> Reply | None:
+    def _refusal(self, scope: MutableMapping[str, Any]) -> Response | None:
         """The answer to a request that the application need not see. A body without a length is counted there."""
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._service.limits.max_body_bytes:

@@ -5,12 +5,11 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-from bert.serving.protocol import LOST, Outcome
 from bert.serving.settings import Limits
+from bert.serving.worker import LOST, Batch, Figures, Outcome
 
 logger = logging.getLogger(__name__)
 _START_TOKENS = 32  # what starting a run costs, in tokens: between 5 (BERT-base) and some hundreds (two small layers)
@@ -18,11 +17,7 @@ _SMOOTHING = 0.1
 
 
 class Overloaded(Exception):
-    """The queue is full.
-
-    Attributes:
-        retry_seconds: when there will be room, as far as one can tell.
-    """
+    """The queue is full; `retry_seconds` estimates when it has room."""
 
     def __init__(self, waiting: int, retry_seconds: int) -> None:
         super().__init__(f"{waiting} inputs wait for the model; try again in {retry_seconds} s")
@@ -31,47 +26,37 @@ class Overloaded(Exception):
 
 @dataclass(eq=False)
 class Item:
-    """An input that waits, and its size as estimated.
+    """An input that waits, and its size as estimated."""
 
-    Attributes:
-        kind: PREDICT or ENCODE.
-        tokens: in all sequences that it becomes.
-        length: tokens of the longest of them.
-        rows: how many sequences it becomes: the windows of a long paragraph.
-        deadline: of time.monotonic().
-        size: bytes of its texts.
-    """
-
-    kind: str
+    kind: str  # PREDICT or ENCODE
     texts: tuple[str, ...]
     top_k: int
-    tokens: int
-    length: int
-    rows: int
-    deadline: float
-    size: int = 0
+    deadline: float  # of time.monotonic()
+    tokens: int  # in all sequences that it becomes
+    length: int  # tokens of the longest of them
+    rows: int = 1  # how many sequences it becomes: the windows of a long paragraph
+    size: int = 0  # bytes of its texts
     arrived: float = field(default_factory=time.monotonic)
     outcome: "asyncio.Future[Outcome]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class LengthEstimate:
-    """Tokens of a text, by its bytes. The ratio follows what the model process counts."""
+    """Tokens of a text, by its bytes. The ratio follows what the model process counts.
 
-    def __init__(self, max_seq_length: int) -> None:
-        self.max_seq_length, self._bytes_per_token = max_seq_length, 4.0
+    Args:
+        windows: a long last text is read in overlapping windows, as of question answering; otherwise it is cut.
+    """
 
-    def __call__(self, texts: Sequence[str], windows: bool) -> tuple[int, int, int, int]:
-        """(tokens, length, rows, bytes) of an input.
+    def __init__(self, max_seq_length: int, windows: bool = False) -> None:
+        self.max_seq_length, self._windows, self._bytes_per_token = max_seq_length, windows, 4.0
 
-        Args:
-            windows: a long last text is read in overlapping windows, as of question answering; otherwise it is cut.
-        """
-        sizes = [len(text.encode()) for text in texts]
-        tokens = 2 + len(texts) + math.ceil(sum(sizes) / self._bytes_per_token)
+    def item(self, kind: str, texts: tuple[str, ...], top_k: int, deadline: float) -> Item:
+        size = sum(len(text.encode()) for text in texts)
+        tokens = 2 + len(texts) + math.ceil(size / self._bytes_per_token)
         length, rows = min(tokens, self.max_seq_length), 1
-        if windows and tokens > self.max_seq_length:
+        if self._windows and tokens > self.max_seq_length:
             rows = math.ceil(tokens / (self.max_seq_length / 3))  # a window begins every third of its length
-        return rows * length, length, rows, sum(sizes)
+        return Item(kind, texts, top_k, deadline, rows * length, length, rows, size)
 
     def learn(self, batch: Sequence[Item], tokens: int) -> None:
         """Correct the ratio by a batch of which nothing was cut."""
@@ -100,37 +85,25 @@ def choose(waiting: Sequence[Item], max_size: int, max_tokens: int) -> list[Item
     return batch
 
 
-class Runs(Protocol):
-    """`ModelWorker.run`."""
-
-    async def __call__(
-        self, kind: str, inputs: Sequence[dict[str, Any]], rows: int, deadline: float
-    ) -> tuple[dict[str, Any], list[Outcome]]: ...
-
-
 class Batcher:
     """The queue of inputs, and the loop that runs them in batches.
 
     Args:
         run: runs a batch.
-        on_batch: called after each batch with its items and the figures of the model process.
+        on_batch: called after each batch with the number of its inputs and its figures.
     """
 
     def __init__(
         self,
-        run: Runs,
+        run: Callable[[Batch], Awaitable[tuple[Figures, list[Outcome]]]],
         limits: Limits,
         estimate: LengthEstimate,
-        on_batch: Callable[[Sequence[Item], dict[str, Any]], None] = lambda items, figures: None,
+        on_batch: Callable[[int, Figures], None] = lambda num_inputs, figures: None,
     ) -> None:
-        self._run, self._limits, self._estimate, self._on_batch = run, limits, estimate, on_batch
-        self._waiting: list[Item] = []
+        self._run, self._limits, self._on_batch, self.estimate = run, limits, on_batch, estimate
+        self.waiting: list[Item] = []
         self._arrived = asyncio.Event()
         self._seconds_per_input = 0.01
-
-    @property
-    def num_waiting(self) -> int:
-        return len(self._waiting)
 
     def submit(self, items: Sequence[Item]) -> None:
         """Let the inputs of a request wait; their outcomes are set later.
@@ -138,54 +111,56 @@ class Batcher:
         Raises:
             Overloaded: they do not fit into the queue.
         """
-        waiting = len(self._waiting)
-        if waiting + len(items) > self._limits.max_queue:
-            raise Overloaded(waiting, min(60, max(1, math.ceil(waiting * self._seconds_per_input))))
-        self._waiting += items
+        count = len(self.waiting)
+        if count + len(items) > self._limits.max_queue:
+            raise Overloaded(count, min(60, max(1, math.ceil(count * self._seconds_per_input))))
+        self.waiting += items
         self._arrived.set()
 
     def withdraw(self, items: Sequence[Item]) -> None:
         """Forget inputs that nobody waits for; those that run already are finished."""
         for item in items:
             item.outcome.cancel()
-        self._waiting = [item for item in self._waiting if not item.outcome.done()]
+        self.waiting = [item for item in self.waiting if not item.outcome.done()]
 
     async def work(self) -> None:
         """Run batches for ever."""
         while True:
-            while not self._waiting:
+            while not self.waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
             await self._wait_for_more()
-            if not self._waiting:
+            if not self.waiting:
                 continue
-            batch = choose(self._waiting, self._limits.max_batch_size, self._limits.max_batch_tokens)
-            chosen = set(map(id, batch))
-            self._waiting = [item for item in self._waiting if id(item) not in chosen]
+            batch = choose(self.waiting, self._limits.max_batch_size, self._limits.max_batch_tokens)
+            chosen = set(batch)
+            self.waiting = [item for item in self.waiting if item not in chosen]
             await self._run_batch(batch)
 
     async def _wait_for_more(self) -> None:
-        end = self._waiting[0].arrived + self._limits.max_wait_ms / 1000
-        while len(self._waiting) < self._limits.max_batch_size and (left := end - time.monotonic()) > 0:
+        end = self.waiting[0].arrived + self._limits.max_wait_ms / 1000
+        while len(self.waiting) < self._limits.max_batch_size and (left := end - time.monotonic()) > 0:
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._arrived.wait(), left)
-            if not self._waiting:
+            if not self.waiting:
                 return
 
-    async def _run_batch(self, batch: Sequence[Item]) -> None:
+    async def _run_batch(self, items: Sequence[Item]) -> None:
         start = time.monotonic()
-        rows = max(1, self._limits.max_batch_tokens // max(item.length for item in batch))
-        inputs = [{"texts": item.texts, "top_k": item.top_k} for item in batch]
+        rows = max(1, self._limits.max_batch_tokens // max(item.length for item in items))
+        inputs = [(item.texts, item.top_k) for item in items]
         try:
-            figures, outcomes = await self._run(batch[0].kind, inputs, rows, max(item.deadline for item in batch))
+            figures, outcomes = await self._run(
+                Batch(items[0].kind, max(item.deadline for item in items), rows, inputs)
+            )
         except Exception as error:  # the loop must live; each request learns of it
             logger.debug("a batch failed: %s", error)
-            outcomes = [(LOST, b"")] * len(batch)
+            outcomes = [Outcome(LOST)] * len(items)
         else:
-            self._estimate.learn(batch, figures["tokens"])
-            self._on_batch(batch, figures)
-            self._seconds_per_input += _SMOOTHING * ((time.monotonic() - start) / len(batch) - self._seconds_per_input)
-        for item, outcome in zip(batch, outcomes, strict=True):
+            self.estimate.learn(items, figures.tokens)
+            self._on_batch(len(items), figures)
+            self._seconds_per_input += _SMOOTHING * ((time.monotonic() - start) / len(items) - self._seconds_per_input)
+        for item, outcome in zip(items, outcomes, strict=True):
             if not item.outcome.done():
                 item.outcome.set_result(outcome)

@@ -1,7 +1,6 @@
 """Prometheus metrics of the server."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -13,7 +12,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from bert.serving.batching import Item
+from bert.serving.worker import Figures
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -46,11 +45,11 @@ class Metrics:
         """A gauge that is read when the metrics are."""
         Gauge(name, meaning, registry=self.registry).set_function(value)
 
-    def on_batch(self, items: Sequence[Item], figures: dict[str, Any]) -> None:
-        self._batch_inputs.observe(len(items))
-        self._batch_seconds.observe(figures["seconds"])
-        self._tokens.inc(figures["tokens"])
-        self._padding.inc(figures["padded_tokens"] - figures["tokens"])
+    def on_batch(self, num_inputs: int, figures: Figures) -> None:
+        self._batch_inputs.observe(num_inputs)
+        self._batch_seconds.observe(figures.seconds)
+        self._tokens.inc(figures.tokens)
+        self._padding.inc(figures.padded_tokens - figures.tokens)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -1,32 +1,23 @@
-"""The process that holds the model: reads batches from standard input, runs them, writes the results.
-
-`bert.serving.worker` starts it as `python -m bert.serving.model_process SETTINGS`; the form of the lines is in
-`bert.serving.protocol`. It ends when its input ends, so it never outlives the server.
-"""
+"""The process that holds the model: answers the batches that `bert.serving.worker` sends, until the pipe is closed."""
 
 import json
 import logging
-import os
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
 from bert import __version__
 from bert.inference.classification import Classifier
-from bert.inference.loading import load_model
-from bert.inference.masked_words import MASK
+from bert.inference.export_files import DESCRIPTION_FILE
+from bert.inference.loading import load_from_settings
+from bert.inference.masked_words import MASK, vector_results
 from bert.inference.model_folder import HEADS, Runner
-from bert.inference.serving import DESCRIPTION_FILE
+from bert.inference.settings import ModelSettings
 from bert.inference.trained_model import Request, Result, TrainedModel
-from bert.runtime.hardware import use_cores
-from bert.serving.protocol import DONE, ENCODE, FAILED, LATE, PREDICT, REFUSED, Description, Outcome
-from bert.serving.settings import ModelSettings
+from bert.serving.worker import DONE, FAILED, LATE, PREDICT, REFUSED, Batch, Description, Figures, Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -57,85 +48,69 @@ class ModelServer:
     def __init__(self, model: TrainedModel) -> None:
         self.model = model
         self.meter = model.network = MeteredRunner(model.network)
+        # Every checkpoint has an encoder; an export has the outputs of one task.
+        self.can_encode = model.task == "encoder" or not (model.opened.path / DESCRIPTION_FILE).is_file()
 
     def warm_up(self) -> None:
-        """Run every kind of input once, which builds the programs and finds damaged weights.
-
-        Raises:
-            ValueError: the outputs are not finite.
-        """
+        """Run every kind of input once, which builds the programs and finds damaged weights."""
         text = f"a {MASK}" if self.model.task == "masked-lm" else "a"
         self.model.run([(text,) * max(self.model.num_texts)])
-        if can_encode(self.model):
+        if self.can_encode:
             self.model.encode(["a"])
 
-    def answer(self, batch: Mapping[str, Any]) -> tuple[dict[str, Any], list[Outcome]]:
+    def describe(self) -> Description:
+        model = self.model
+        return Description(
+            name=model.opened.usage.name or model.opened.path.name,
+            task=model.task,
+            summary=HEADS[model.task],
+            labels=model.opened.labels,
+            is_regression=isinstance(model, Classifier) and model.is_regression,
+            num_texts=model.num_texts,
+            max_seq_length=model.max_seq_length,
+            top_k=model.top_k,
+            can_encode=self.can_encode,
+            version=__version__,
+        )
+
+    def answer(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
         """The figures and the outcomes of a batch, in the order of its inputs."""
         self.meter.tokens = self.meter.padded_tokens = 0
-        self.meter.deadline, self.model.batch_size = batch["deadline"], batch["rows"]
-        start, kind, inputs = time.monotonic(), batch["kind"], batch["inputs"]
-        outcomes: list[Outcome] = [(LATE, b'""')] * len(inputs)
-        good: dict[int, Request] = {}
-        for number, given in enumerate(inputs):
+        self.meter.deadline, self.model.batch_size = batch.deadline, batch.rows
+        start = time.monotonic()
+        refused: dict[int, Outcome] = {}
+        requests: dict[int, tuple[Request, int]] = {}
+        for number, (texts, top_k) in enumerate(batch.inputs):
             try:
-                good[number] = self._request(kind, given["texts"])
+                requests[number] = self.model.request(texts) if batch.kind == PREDICT else texts, top_k
             except ValueError as error:
-                outcomes[number] = REFUSED, _json(str(error))
-        top_k = [inputs[number]["top_k"] for number in good]
-        for number, outcome in zip(good, self._run(kind, list(good.values()), top_k), strict=True):
-            outcomes[number] = outcome
-        figures = {
-            "tokens": self.meter.tokens,
-            "padded_tokens": self.meter.padded_tokens,
-            "seconds": time.monotonic() - start,
-        }
-        return figures, outcomes
+                refused[number] = Outcome(REFUSED, _json(str(error)))
+        outcomes = dict(zip(requests, self._run(batch.kind, list(requests.values())), strict=True)) | refused
+        figures = Figures(self.meter.tokens, self.meter.padded_tokens, time.monotonic() - start)
+        return figures, [outcomes[number] for number in range(len(batch.inputs))]
 
-    def _request(self, kind: str, texts: Sequence[str]) -> Request:
-        return self.model.request(texts) if kind == PREDICT else tuple(texts)
-
-    def _run(self, kind: str, requests: list[Request], top_k: list[int]) -> list[Outcome]:
+    def _run(self, kind: str, requests: list[tuple[Request, int]]) -> list[Outcome]:
         """The requests together; if that fails, each alone, so that the one at fault is the only one that fails."""
         if not requests:
             return []
         try:
-            results = self._results(kind, requests, max(top_k))
-            return [(DONE, _json(_cut(result, most))) for result, most in zip(results, top_k, strict=True)]
+            results = self._results(kind, requests)
+            return [Outcome(DONE, _json(_cut(result, k))) for result, (_, k) in zip(results, requests, strict=True)]
         except Late:
-            return [(LATE, b'""')] * len(requests)
+            return [Outcome(LATE)] * len(requests)
         except Exception as error:
             if len(requests) > 1:
-                alone = [self._run(kind, [request], [most]) for request, most in zip(requests, top_k, strict=True)]
-                return [outcome for (outcome,) in alone]
+                return [self._run(kind, [request])[0] for request in requests]
             logger.error("an input failed: %s: %s", type(error).__name__, error)
-            return [(FAILED, _json(f"the model failed at this input: {type(error).__name__}: {str(error)[:500]}"))]
+            text = f"the model failed at this input: {type(error).__name__}: {str(error)[:500]}"
+            return [Outcome(FAILED, _json(text))]
 
-    def _results(self, kind: str, requests: list[Request], top_k: int) -> list[Result]:
-        if kind == ENCODE:
-            vectors = self.model.encode([text for (text,) in requests])
-            return [{"vector": [float(f"{value:.7g}") for value in vector.tolist()]} for vector in vectors]
-        self.model.top_k = top_k
-        return self.model.run(requests)
-
-
-def can_encode(model: TrainedModel) -> bool:
-    """Every checkpoint has an encoder; an export has the outputs of one task."""
-    return model.task == "encoder" or not (model.opened.path / DESCRIPTION_FILE).is_file()
-
-
-def describe(model: TrainedModel) -> Description:
-    return Description(
-        name=model.opened.usage.name or model.opened.path.name,
-        task=model.task,
-        summary=HEADS[model.task],
-        labels=model.opened.labels,
-        is_regression=isinstance(model, Classifier) and model.is_regression,
-        num_texts=model.num_texts,
-        max_seq_length=model.max_seq_length,
-        top_k=model.top_k,
-        can_encode=can_encode(model),
-        version=__version__,
-    )
+    def _results(self, kind: str, requests: list[tuple[Request, int]]) -> list[Result]:
+        texts = [request for request, _ in requests]
+        if kind == PREDICT:
+            self.model.top_k = max(top_k for _, top_k in requests)
+            return self.model.run(texts)
+        return vector_results(self.model.encode([text for (text,) in texts]))
 
 
 def _cut(result: Result, top_k: int) -> Result:
@@ -155,45 +130,20 @@ def open_server(settings: ModelSettings) -> ModelServer:
     Raises:
         ValueError, OSError: it cannot be used.
     """
-    threads = use_cores(settings.cpu_threads, "off", 0, 1)
-    model = load_model(
-        settings.model,
-        settings.task,
-        max_seq_length=settings.max_seq_length,
-        top_k=settings.top_k,
-        device=settings.device,
-        cpu_threads=threads,
-        vocab_file=Path(settings.vocab_file) if settings.vocab_file else None,
-        do_lower_case=settings.do_lower_case,
-    )
-    server = ModelServer(model)
+    server = ModelServer(load_from_settings(settings))
     server.warm_up()
     return server
 
 
-@contextmanager
-def own_output() -> Iterator[IO[bytes]]:
-    """The process's output for the server alone; whatever a library prints goes to standard error."""
-    with os.fdopen(os.dup(1), "wb") as out:
-        os.dup2(2, 1)
-        yield out
-
-
-def main(argv: Sequence[str]) -> int:
-    with own_output() as out:
-        try:
-            server = open_server(ModelSettings(**json.loads(argv[0])))
-        except (ValueError, OSError) as error:
-            out.write(_json({"error": str(error)}) + b"\n")
-            return 2
-        out.write(_json(asdict(describe(server.model))) + b"\n")
-        out.flush()
-        for line in sys.stdin.buffer:
-            figures, outcomes = server.answer(json.loads(line))
-            out.write(b"\n".join([_json(figures), *(mark + text for mark, text in outcomes), b""]))
-            out.flush()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def main(connection: Connection, settings: ModelSettings) -> None:
+    try:
+        server = open_server(settings)
+    except (ValueError, OSError) as error:
+        connection.send(str(error))
+        return
+    try:
+        connection.send(server.describe())
+        while (batch := connection.recv()) is not None:
+            connection.send(server.answer(batch))
+    except (EOFError, OSError):  # the server was killed
+        pass

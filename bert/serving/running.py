@@ -1,48 +1,119 @@
 """Runs the server and the model process together, from the start to the last answer."""
 
 import asyncio
+import contextlib
+import logging
+import os
+import signal
 import socket
 import sys
+from collections.abc import Iterator
 
+import uvicorn
+
+from bert import exit_codes
 from bert.serving.app import make_app
-from bert.serving.connections import Connections, Server
+from bert.serving.connections import Connections
 from bert.serving.service import Service
 from bert.serving.settings import ServerSettings
-from bert.serving.worker import model_command
+
+_SEND_BUFFER = 1 << 18  # bytes of answers that the system keeps for one slow client; by default it takes megabytes
+_MOST_HEADER_BYTES = 16 << 10
+_KEEP_ALIVE_SECONDS = 75
+_BACKLOG = 256
 
 
-async def serve(settings: ServerSettings, door: socket.socket) -> None:
+def run(settings: ServerSettings) -> int:
+    """Serve until a signal; returns the exit code."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    # Of uvicorn's errors only: it warns of each malformed request.
+    levels = {"bert.serving": logging.INFO, "uvicorn.error": logging.ERROR}
+    for name, level in {**levels, **({"uvicorn.access": logging.INFO} if settings.address.access_log else {})}.items():
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).setLevel(level)
+    with listen(settings) as door:
+        asyncio.run(_serve(settings, door))
+    return exit_codes.OK
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """A socket on the server's address. Connections inherit its options."""
+    host, port = settings.address.host, settings.address.port
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        door = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise ValueError(
+            f"--host {host} --port {port} cannot be listened on ({reason}); choose another port or address"
+        ) from None
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+    # The system closes the connection of a client that does not take its answer.
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * settings.limits.read_seconds))
+    # Otherwise the body of an answer waits up to 40 ms for the client to confirm the head; asyncio sets it for its own.
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return door
+
+
+async def _serve(settings: ServerSettings, door: socket.socket) -> None:
     """Serve on an open socket until a signal; requests that have come are answered first.
 
     Raises:
-        ValueError: the model cannot be used.
-        Failure: the model process fails again and again.
+        ValueError, Failure: the model cannot be loaded, or its process fails again and again.
     """
-    service = Service(model_command(settings.model), settings.limits)
-    app, connections = make_app(service), Connections(settings.limits)
-    service.metrics.watch("bert_connections", "Open connections", lambda: len(connections.open))
-    service.metrics.watch(
-        "bert_closed_connections", "Closed before their request was whole", lambda: connections.num_closed
+    service, connections = Service(settings), Connections(settings.limits)
+    watch = service.metrics.watch
+    watch("bert_connections", "Open connections", lambda: len(connections.open))
+    watch("bert_closed_connections", "Closed before their request was whole", lambda: connections.num_closed)
+    server = Server(
+        uvicorn.Config(
+            make_app(service),
+            http=connections.protocol,  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=int(settings.limits.timeout_seconds + settings.limits.read_seconds) + 1,
+            h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
+        )
     )
-
-    server = Server(app, connections, settings.limits, service.begin_to_stop)
-    address = f"http://{settings.host}:{door.getsockname()[1]}"
+    server.service = service
+    address = f"http://{settings.address.host}:{door.getsockname()[1]}"
     print(f"{address} loads {settings.model.model}", file=sys.stderr, flush=True)
     service.on_loaded.append(
         lambda model: print(f"{address} is ready: {model.name}, {model.summary}", file=sys.stderr, flush=True)
     )
     model = asyncio.create_task(service.worker.keep_running())
-    sweeping = asyncio.create_task(connections.keep_sweeping())
     serving = asyncio.create_task(server.serve(sockets=[door]))
     try:
         await asyncio.wait({serving, model}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():  # the model cannot be used
             server.should_exit = server.force_exit = True
         await serving
-        await service.stop()
-        if model.done():
-            model.result()
     finally:
-        sweeping.cancel()
+        await service.stop()
         model.cancel()
-        await asyncio.gather(sweeping, model, return_exceptions=True)
+    with contextlib.suppress(asyncio.CancelledError):
+        await model
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server. A signal stops it with exit code 0 after the answers that are due, a second one at once."""
+
+    service: Service
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Without raising the signals again at the end, as uvicorn does."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop)
+        yield
+
+    def _stop(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = self.service.is_stopping = True

@@ -1,6 +1,5 @@
 """The JSON of requests and answers, as pydantic models made for the model that is served and the limits."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import (
@@ -14,8 +13,8 @@ from pydantic import (
     model_validator,
 )
 
-from bert.serving.protocol import Description
 from bert.serving.settings import Limits
+from bert.serving.worker import Description
 
 _MOST_KEYS = 16
 _MOST_TOP_K = 100
@@ -122,16 +121,11 @@ _RESULTS: dict[str, type[Strict]] = {
 }
 
 
-@dataclass(frozen=True)
-class Schemas:
-    """Models of a request and its answer. The fields of an input are its texts, in the order that the model takes."""
-
-    request: type[BaseModel]
-    answer: type[BaseModel]
+Schemas = tuple[type[BaseModel], type[BaseModel]]  # of a request and its answer
 
 
 def text_fields(description: Description) -> dict[str, bool]:
-    """The names of an input's texts, and whether each must be given."""
+    """The names of an input's texts, in the order that the model takes, and whether each must be given."""
     if description.task == "question-answering":
         return {"question": True, "context": True}
     return {"text": True, **({"text_pair": description.num_texts == (2,)} if 2 in description.num_texts else {})}
@@ -164,7 +158,7 @@ def _schemas(
     if default_top_k is not None:
         top_k["top_k"] = (Annotated[int, Field(ge=1, le=_MOST_TOP_K, strict=True)], default_top_k)
     request = create_model(f"{name}Request", __base__=Given, inputs=(inputs, ...), **top_k)
-    return Schemas(request, create_model(f"{name}Answer", results=(list[result], ...)))  # type: ignore[valid-type]
+    return request, create_model(f"{name}Answer", results=(list[result], ...))  # type: ignore[valid-type]
 
 
 def _not_blank(text: str) -> str:

@@ -4,42 +4,31 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from bert.serving.batching import Batcher, Item, LengthEstimate, Overloaded
+from fastapi.responses import JSONResponse, Response
+
+from bert.serving.batching import Batcher, LengthEstimate, Overloaded
 from bert.serving.metrics import Metrics
-from bert.serving.protocol import DONE, FAILED, LATE, LOST, REFUSED, Description, Outcome
-from bert.serving.settings import Limits
-from bert.serving.worker import ModelWorker
+from bert.serving.settings import ServerSettings
+from bert.serving.worker import DONE, FAILED, LATE, LOST, REFUSED, Description, ModelWorker, Outcome
 
 _LISTED = 10  # refused inputs that an answer names
 _RETRY_SECONDS = 2  # after a 503
 
 
-@dataclass(frozen=True)
-class Reply:
-    """An HTTP answer: status and JSON; `retry_seconds` for the header Retry-After."""
-
-    status: int
-    body: bytes
-    retry_seconds: int | None = None
-
-
 class Service:
     """Takes inputs to the model process and brings the results back.
 
-    Args:
-        worker_command: of the model process.
     Attributes:
         description: of the model; None until it was loaded.
         on_loaded: called then, before a request can be taken.
-        is_stopping: whether a signal has asked for the end.
+        is_stopping: whether a signal has asked for the end. Requests that have come are answered.
     """
 
-    def __init__(self, worker_command: Sequence[str], limits: Limits) -> None:
-        self.limits, self.metrics = limits, Metrics()
-        self.worker = ModelWorker(worker_command, self._on_start)
+    def __init__(self, settings: ServerSettings) -> None:
+        self.limits, self.metrics = settings.limits, Metrics()
+        self.worker = ModelWorker(settings.model, self._on_start)
         self.description: Description | None = None
         self.on_loaded: list[Callable[[Description], None]] = []
         self.is_stopping = False
@@ -47,17 +36,17 @@ class Service:
         self._batches: asyncio.Task[None] | None = None
         watch = self.metrics.watch
         watch("bert_ready", "Whether the model can be used", lambda: self.why_not_ready() is None)
-        watch("bert_queue_inputs", "Inputs that wait", lambda: self._batcher.num_waiting if self._batcher else 0)
+        watch("bert_queue_inputs", "Inputs that wait", lambda: len(self._batcher.waiting) if self._batcher else 0)
         watch("bert_model_starts", "How often the model process became ready", lambda: self.worker.starts)
 
     def _on_start(self, description: Description) -> None:
         if self.description is None:
             self.description = description
-            self._estimate = LengthEstimate(description.max_seq_length)
-            self._batcher = Batcher(self.worker.run, self.limits, self._estimate, self.metrics.on_batch)
+            estimate = LengthEstimate(description.max_seq_length, windows=description.task == "question-answering")
+            self._batcher = Batcher(self.worker.run, self.limits, estimate, self.metrics.on_batch)
             self._batches = asyncio.create_task(self._batcher.work())
-            for tell in self.on_loaded:
-                tell(description)
+            for call in self.on_loaded:
+                call(description)
 
     def why_not_ready(self) -> str | None:
         """Why no request can be answered now; None if it can."""
@@ -69,10 +58,11 @@ class Service:
 
     async def answer(
         self, kind: str, inputs: Sequence[tuple[str, ...]], top_k: int, leaving: "asyncio.Task[None]"
-    ) -> Reply:
+    ) -> Response:
         """The answer to a request; `leaving` ends when its client goes away."""
-        items = [self._item(kind, texts, top_k) for texts in inputs]
         assert self._batcher is not None
+        deadline = time.monotonic() + self.limits.timeout_seconds
+        items = [self._batcher.estimate.item(kind, texts, top_k, deadline) for texts in inputs]
         try:
             self._batcher.submit(items)
         except Overloaded as error:
@@ -82,23 +72,33 @@ class Service:
             either: set[asyncio.Future[Any]] = {outcomes, leaving}
             await asyncio.wait(either, timeout=self.limits.timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
             if outcomes.done():
-                return reply_of(outcomes.result(), self.limits)
+                return self._answer_of(outcomes.result())
             if leaving.done():
                 return problem(499, "the client closed the connection")
-            return _late(self.limits)
+            return self._late()
         finally:
             self._batcher.withdraw(items)
 
-    def _item(self, kind: str, texts: tuple[str, ...], top_k: int) -> Item:
-        assert self.description is not None
-        windows = self.description.task == "question-answering"
-        tokens, length, rows, size = self._estimate(texts, windows)
-        deadline = time.monotonic() + self.limits.timeout_seconds
-        return Item(kind, texts, top_k, tokens, length, rows, deadline, size)
+    def _answer_of(self, outcomes: Sequence[Outcome]) -> Response:
+        """The answer made of the outcomes of all inputs."""
+        kinds = {outcome.kind for outcome in outcomes}
+        if kinds == {DONE}:
+            return _json(200, b'{"results":[' + b",".join(outcome.json for outcome in outcomes) + b"]}")
+        if LOST in kinds:
+            return not_ready("the model process ended; it is started again")
+        if LATE in kinds:
+            return self._late()
+        if FAILED in kinds:
+            return _json(500, b'{"detail":' + next(text for kind, text in outcomes if kind == FAILED) + b"}")
+        details = [
+            b'{"type":"value_error","loc":["body","inputs",%d],"msg":%s}' % (number, text)
+            for number, (kind, text) in enumerate(outcomes)
+            if kind == REFUSED
+        ]
+        return _json(422, b'{"detail":[' + b",".join(details[:_LISTED]) + b"]}")
 
-    def begin_to_stop(self) -> None:
-        """No longer be ready; requests that have come are answered."""
-        self.is_stopping = True
+    def _late(self) -> Response:
+        return problem(504, f"no answer within {self.limits.timeout_seconds:g} s")
 
     async def stop(self) -> None:
         """End the model process."""
@@ -109,33 +109,14 @@ class Service:
         await self.worker.stop()
 
 
-def reply_of(outcomes: Sequence[Outcome], limits: Limits) -> Reply:
-    """The answer made of the outcomes of all inputs."""
-    marks = {mark for mark, _ in outcomes}
-    if marks == {DONE}:
-        return Reply(200, b'{"results":[' + b",".join(text for _, text in outcomes) + b"]}")
-    if LOST in marks:
-        return problem(503, "the model process ended; it is started again", _RETRY_SECONDS)
-    if LATE in marks:
-        return _late(limits)
-    if FAILED in marks:
-        return Reply(500, b'{"detail":' + next(text for mark, text in outcomes if mark == FAILED) + b"}")
-    refused = [(number, text) for number, (mark, text) in enumerate(outcomes) if mark == REFUSED]
-    details = [
-        b'{"type":"value_error","loc":["body","inputs",%d],"msg":%s}' % (number, text)
-        for number, text in refused[:_LISTED]
-    ]
-    return Reply(422, b'{"detail":[' + b",".join(details) + b"]}")
+def _json(status: int, body: bytes) -> Response:
+    return Response(body, status, media_type="application/json")
 
 
-def problem(status: int, detail: str, retry_seconds: int | None = None) -> Reply:
-    assert '"' not in detail and "\\" not in detail, detail
-    return Reply(status, b'{"detail":"%s"}' % detail.encode(), retry_seconds)
+def problem(status: int, detail: str, retry_seconds: int | None = None) -> Response:
+    headers = {} if retry_seconds is None else {"retry-after": str(retry_seconds)}
+    return JSONResponse({"detail": detail}, status, headers)
 
 
-def not_ready(reason: str) -> Reply:
+def not_ready(reason: str) -> Response:
     return problem(503, reason, _RETRY_SECONDS)
-
-
-def _late(limits: Limits) -> Reply:
-    return problem(504, f"no answer within {limits.timeout_seconds:g} s")

@@ -1,80 +1,81 @@
-"""Settings of the server: the model, the address, and the limits on requests."""
+"""Settings and command line of the server. The descriptions of the fields are the flags' help."""
 
-from dataclasses import dataclass, fields
-from pathlib import Path
+import argparse
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from bert.config.flags import Formatter, Parser
+from bert.config.settings_base import Settings
+from bert.inference.settings import ModelSettings, add_flags
+
+_DESCRIPTION = (
+    "Serve a trained model: JSON over HTTP, and a page to try it in a browser. Inputs of concurrent requests run "
+    "together. There is no authentication and no encryption: put a proxy that has them before it, and leave --host as "
+    "it is, unless all who can reach the port may use the model."
+)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one request, and all of them together, may use.
+class Address(Settings):
+    host: str = Field("127.0.0.1", description="address to listen on; 127.0.0.1 is this machine only")
+    port: int = Field(8000, ge=0, lt=65536, description="0: any that is free")
+    access_log: bool = Field(False, description="log each request on standard error")
 
-    Attributes:
-        max_body_bytes: of one request.
-        max_inputs: texts (pairs, questions) of one request.
-        max_characters: of one text.
-        max_queue: inputs that wait for the model; a request that does not fit is refused with 429.
-        timeout_seconds: from the arrival of a request to its answer; then 504.
-        read_seconds: for a request to arrive whole, and for a client to take its answer.
-        max_connections: open at a time; beyond it, those that have waited longest without a whole request are closed.
-        max_batch_size: inputs that run together; 1: one at a time.
-        max_batch_tokens: tokens that run together, with padding. A longer input runs alone, in parts.
-        max_wait_ms: how long an idle model waits for further inputs to run with the first.
-    """
 
-    max_body_bytes: int = 1 << 20
-    max_inputs: int = 64
-    max_characters: int = 10_000
-    max_queue: int = 512
-    timeout_seconds: float = 30.0
-    read_seconds: float = 10.0
-    max_connections: int = 1000
-    max_batch_size: int = 64
-    max_batch_tokens: int = 4096
-    max_wait_ms: float = 0.0
+class Limits(Settings):
+    """What one request, and all of them together, may use."""
 
-    def check(self) -> None:
-        """Raise ValueError for values that allow no request."""
-        for field in fields(self):
-            value, least = getattr(self, field.name), 0 if field.name == "max_wait_ms" else 1
-            if not least <= value < float("inf"):
-                raise ValueError(f"--{field.name.replace('_', '-')} {value} must be at least {least}; raise it")
+    max_body_bytes: int = Field(1 << 20, ge=1, description="largest body of a request; beyond it 413")
+    max_inputs: int = Field(64, ge=1, description="texts, pairs or questions of one request")
+    max_characters: int = Field(10_000, ge=1, description="of one text; beyond it 422")
+    max_queue: int = Field(512, ge=1, description="inputs that may wait for the model; beyond it 429")
+    timeout_seconds: float = Field(30.0, ge=1, description="from the arrival of a request to its answer; then 504")
+    read_seconds: float = Field(
+        10.0, ge=1, description="for a request to arrive whole, then 408, and for a client to take its answer"
+    )
+    max_connections: int = Field(
+        1000, ge=1, description="open at a time; beyond it those that have waited longest without a request are closed"
+    )
+    max_batch_size: int = Field(64, ge=1, description="inputs that run together; 1: one at a time")
+    max_batch_tokens: int = Field(
+        4096, ge=1, description="tokens that run together, with padding; a longer input runs alone, in parts"
+    )
+    max_wait_ms: float = Field(0.0, ge=0, description="how long an idle model waits for inputs to run with the first")
+
+    @model_validator(mode="after")
+    def _full_request_fits(self) -> Self:
         if self.max_inputs > self.max_queue:
             raise ValueError(
                 f"--max-inputs {self.max_inputs} must be at most --max-queue {self.max_queue}: a full request could "
                 "never be taken; lower the one or raise the other"
             )
+        return self
 
 
-@dataclass(frozen=True)
-class ModelSettings:
-    """How the model process opens the model; as the flags of run_predict.py."""
-
-    model: str
-    task: str | None = None
-    top_k: int = 5
-    max_seq_length: int | None = None
-    device: str = "auto"
-    cpu_threads: int = 0
-    vocab_file: str | None = None
-    do_lower_case: bool | None = None
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """The command line of the server."""
-
+class ServerSettings(Settings):
+    address: Address
     model: ModelSettings
     limits: Limits
-    host: str
-    port: int
-    access_log: bool
 
-    def check(self) -> None:
-        """Raise ValueError with the flag, the rule and the remedy."""
-        self.limits.check()
-        if not 0 <= self.port < 65536:
-            raise ValueError(f"--port {self.port} must be from 0 (any free port) to 65535; choose another")
-        if self.model.top_k < 1:
-            raise ValueError(f"--top-k {self.model.top_k} must be at least 1; raise it")
-        if self.model.vocab_file is not None and not Path(self.model.vocab_file).is_file():
-            raise ValueError(f"--vocab-file {self.model.vocab_file} must be an existing file; check the path")
+
+def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
+    """Read and check the command line.
+
+    Raises:
+        pydantic.ValidationError: `bert.config.setting_errors.explain` names the flags.
+    """
+    parser = Parser(
+        description=_DESCRIPTION, formatter_class=Formatter, allow_abbrev=False, argument_default=argparse.SUPPRESS
+    )
+    parser.add_argument("model", metavar="MODEL", help=ModelSettings.model_fields["model"].description)
+    sections: dict[str, type[Settings]] = {"address": Address, "model": ModelSettings, "limits": Limits}
+    for section, kind in sections.items():
+        add_flags(parser.add_argument_group(section), kind)
+    values = vars(parser.parse_args(argv))
+    return ServerSettings.model_validate(
+        {
+            section: {name: value for name, value in values.items() if name in kind.model_fields}
+            for section, kind in sections.items()
+        }
+    )

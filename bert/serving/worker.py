@@ -1,166 +1,185 @@
-"""Starts the model process, sends it batches, and starts it again when it dies or hangs."""
+"""The model process as the server sees it: started, sent one batch at a time, started again when it dies or hangs.
+
+The processes send each other Python objects through a pipe. First the child sends its `Description`, or the text of the
+error for which it cannot start. Then it answers each `Batch` by (`Figures`, outcomes), and None ends it.
+"""
 
 import asyncio
 import contextlib
-import json
+import importlib
 import logging
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
 
 from bert.exit_codes import Failure
-from bert.interpreter import repository_environment
-from bert.serving.protocol import Description, Outcome
-from bert.serving.settings import ModelSettings
+from bert.inference.settings import ModelSettings
 
 logger = logging.getLogger(__name__)
-_LONGEST_LINE = 1 << 28  # bytes: results of one input, or the figures
+PREDICT, ENCODE = "predict", "encode"  # kinds of inputs
+# What became of an input, and what comes with it: JSON, but for the last two nothing.
+DONE = "done"  # the result
+REFUSED = "refused"  # this model cannot take it: the reason, a string
+FAILED = "failed"  # an error of ours: its text
+LATE = "late"  # the deadline passed
+LOST = "lost"  # the model process ended; set by the server
+
+MODEL_PROCESS = f"{__package__}.model_process"  # the module whose `main` runs in the child, which loads Paddle
 _GRACE_SECONDS = 10.0  # beyond the deadline, for one run of the network; after that the process is taken to hang
 _MOST_FAILURES = 5  # starts in a row
 _PAUSE_SECONDS = 1.0  # before a second start; doubled each time
+
+
+class Outcome(NamedTuple):
+    kind: str  # DONE, REFUSED ...
+    json: bytes = b""
+
+
+class Batch(NamedTuple):
+    kind: str  # PREDICT or ENCODE
+    deadline: float  # of time.monotonic()
+    rows: int  # sequences that the network may run at a time
+    inputs: list[tuple[tuple[str, ...], int]]  # the texts of each, and its top_k
+
+
+class Figures(NamedTuple):
+    """What a batch cost. `padded_tokens` are those of `tokens` and the padding."""
+
+    tokens: int
+    padded_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Description:
+    """The model that is served, as its process describes it."""
+
+    name: str
+    task: str
+    summary: str
+    labels: tuple[str, ...] | None
+    is_regression: bool
+    num_texts: tuple[int, ...]  # that an input can have: (1,), (2,) or (1, 2)
+    max_seq_length: int
+    top_k: int
+    can_encode: bool  # whether any text can be made a vector
+    version: str
 
 
 class WorkerLost(Exception):
     """The model process ended or hung while it had a batch."""
 
 
-def model_command(settings: ModelSettings) -> list[str]:
-    return [sys.executable, "-m", "bert.serving.model_process", json.dumps(asdict(settings))]
+def run_child(module: str, connection: Connection, settings: ModelSettings) -> None:
+    """The child from its start. The server does not import the module, since it loads Paddle."""
+    os.setsid()  # Ctrl-C is for the server, which lets the model finish
+    importlib.import_module(module).main(connection, settings)
 
 
 class ModelWorker:
     """The model process. `keep_running` starts it, and again when it ends; `run` sends it one batch at a time.
 
     Args:
-        command: of the process; tests have their own.
         on_start: called with the description each time the model is ready.
     Attributes:
         starts: how many times the model became ready.
     """
 
-    def __init__(self, command: Sequence[str], on_start: Callable[[Description], None]) -> None:
-        self._command, self._on_start = list(command), on_start
-        self._process: asyncio.subprocess.Process | None = None
+    def __init__(self, settings: ModelSettings, on_start: Callable[[Description], None]) -> None:
+        self._settings, self._on_start = settings, on_start
         self._ready = asyncio.Event()
         self._is_stopping = False
         self.starts = 0
+        self._start_process()
+
+    def _start_process(self) -> None:
+        self._connection, child = get_context("spawn").Pipe()
+        self.process = get_context("spawn").Process(
+            target=run_child, args=(MODEL_PROCESS, child, self._settings), daemon=True
+        )
+        self.process.start()
+        child.close()  # so that its end is the end of the pipe
 
     @property
     def is_ready(self) -> bool:
         return self._ready.is_set()
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
-
     async def keep_running(self) -> None:
-        """Start the process and wait for its end, until `stop`.
+        """Wait for the model, and start the process again when it ends, until `stop`.
 
         Raises:
             ValueError: the model cannot be loaded.
-            Failure: it was loaded once, and the process failed several times in a row since.
+            Failure: the process ended before it was ready; if it was ready before, several times in a row.
         """
         failures = 0
-        while not self._is_stopping:
+        while True:
             try:
-                description = await self._start()
-            except WorkerLost as error:
+                description = await asyncio.to_thread(self._connection.recv)
+            except (OSError, EOFError):
+                await self._ended()
                 failures += 1
-                if self._is_stopping:
-                    return
-                if not self.starts or failures == _MOST_FAILURES:
-                    raise Failure(f"{error}; its last lines above say why") from None
+                if not self._is_stopping and (not self.starts or failures == _MOST_FAILURES):
+                    raise Failure(
+                        f"the model process {self._how_it_ended()} before the model was ready; its last lines above "
+                        "say why"
+                    ) from None
                 await asyncio.sleep(_PAUSE_SECONDS * 2**failures)
-                continue
-            failures = 0
-            self.starts += 1
-            self._on_start(description)
-            self._ready.set()
-            await self._ended()
-            if not self._is_stopping:
-                logger.error("the model process %s; it is started again", self._how_it_ended())
-
-    async def _start(self) -> Description:
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=repository_environment(),
-            start_new_session=True,  # Ctrl-C is for the server, which lets the model finish
-            limit=_LONGEST_LINE,
-        )
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
-        if not line:
-            await self._process.wait()
-            raise WorkerLost(f"the model process {self._how_it_ended()} before the model was ready")
-        values = json.loads(line)
-        if "error" in values:
-            await self._process.wait()
-            raise ValueError(values["error"])
-        return Description.from_json(values)
+            else:
+                if isinstance(description, str):
+                    raise ValueError(description)
+                failures = 0
+                self.starts += 1
+                self._on_start(description)
+                self._ready.set()
+                await self._ended()
+                if not self._is_stopping:
+                    logger.error("the model process %s; it is started again", self._how_it_ended())
+            if self._is_stopping:
+                return
+            self._start_process()
 
     async def _ended(self) -> None:
-        assert self._process is not None
-        await self._process.wait()
+        """Wait for the end of the process."""
+        await asyncio.to_thread(wait, [self.process.sentinel])
         self._ready.clear()
+        self.process.join()
 
     def _how_it_ended(self) -> str:
-        code = self._process.returncode if self._process else None
+        code = self.process.exitcode
         return f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
 
-    async def run(
-        self, kind: str, inputs: Sequence[dict[str, Any]], rows: int, deadline: float
-    ) -> tuple[dict[str, Any], list[Outcome]]:
+    async def run(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
         """The figures and the outcomes of a batch.
 
-        Args:
-            rows: sequences that the network may run at a time.
-            deadline: of the clock time.monotonic().
         Raises:
             WorkerLost: it ended, or did not answer long after the deadline and was ended.
         """
         await self._ready.wait()
-        message = {"kind": kind, "deadline": deadline, "rows": rows, "inputs": list(inputs)}
         try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic()) + _GRACE_SECONDS):
-                return await self._exchange(json.dumps(message).encode() + b"\n", len(inputs))
+            async with asyncio.timeout(max(0.0, batch.deadline - time.monotonic()) + _GRACE_SECONDS):
+                return await asyncio.to_thread(_exchange, self._connection, batch)
         except TimeoutError:
             logger.error("the model process hangs; it is ended")
-            self._kill()
-            raise WorkerLost("the model process hung") from None
-        except (OSError, EOFError, ValueError) as error:
-            self._kill()
-            raise WorkerLost(f"the model process ended ({type(error).__name__})") from None
-
-    async def _exchange(self, message: bytes, count: int) -> tuple[dict[str, Any], list[Outcome]]:
-        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(message)
-        await self._process.stdin.drain()
-        figures = json.loads(await self._process.stdout.readuntil(b"\n"))
-        lines = [await self._process.stdout.readuntil(b"\n") for _ in range(count)]
-        return figures, [(line[:1], line[1:-1]) for line in lines]
-
-    def _kill(self) -> None:
+            reason = "hung"
+        except (OSError, EOFError) as error:
+            reason = f"ended ({type(error).__name__})"
         self._ready.clear()
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)  # the Process's own kill() may take its exit code
+        self.process.kill()
+        raise WorkerLost(f"the model process {reason}")
 
     async def stop(self) -> None:
         """Let the process end, by force if it does not."""
         self._is_stopping = True
-        if self._process is None or self._process.returncode is not None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            await asyncio.wait_for(self._process.wait(), _GRACE_SECONDS)
-        except TimeoutError:
-            self._kill()
-            await self._process.wait()
+        with contextlib.suppress(OSError):
+            self._connection.send(None)
+        await asyncio.to_thread(wait, [self.process.sentinel], _GRACE_SECONDS)
+        self.process.kill()
+
+
+def _exchange(connection: Connection, batch: Batch) -> Any:
+    connection.send(batch)
+    return connection.recv()

@@ -7,8 +7,6 @@ repeats takes 2.6 CPU seconds with it, 17.8 with the library. Special tokens in
 text have no meaning: "[MASK]" in a document is three words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

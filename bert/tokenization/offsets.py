@@ -4,8 +4,6 @@ BERT's tokenisation never looks across ASCII white space or ASCII punctuation. S
 tokenised once by the `tokenizers` library, which gives the characters of each piece; the rest is array indexing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

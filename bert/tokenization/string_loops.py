@@ -1,7 +1,5 @@
 """Compiled loops that convert between token ids and strings of tokens joined by one space."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bert.arrays.compiled import HASH_PRIME, HASH_START, compiled, copied, copied_wide, inner

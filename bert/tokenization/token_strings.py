@@ -1,7 +1,5 @@
 """Converts between token ids and the strings of LDDL's parquet columns, a column at a time."""
 
-from __future__ import annotations
-
 import io
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Hash table of a vocabulary's tokens, for compiled loops."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

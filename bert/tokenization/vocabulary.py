@@ -1,7 +1,5 @@
 """BERT's vocabulary file: one token per line, checked when it is read; or a tokenizer.json of Hugging Face's."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -53,13 +51,11 @@ class Vocabulary:
             first_line[token] = line
 
     @classmethod
-    def from_file(cls, path: str | Path) -> Vocabulary:
+    def from_file(cls, path: str | Path) -> "Vocabulary":
         """Read vocab.txt: UTF-8, one token per line; or a tokenizer.json (any name that ends in .json).
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: blank line, CR LF, white space in a token, duplicate, not UTF-8 (each with its line number),
-                or a special token missing.
         """
         if _is_json(path):
             return cls.from_tokenizer_json(path)
@@ -77,12 +73,11 @@ class Vocabulary:
         return cls(tuple(tokens), str(path))
 
     @classmethod
-    def from_tokenizer_json(cls, path: str | Path) -> Vocabulary:
+    def from_tokenizer_json(cls, path: str | Path) -> "Vocabulary":
         """Read the vocabulary in a tokenizer.json, which Hugging Face's tokenizers save.
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: not a WordPiece tokenizer, or a vocabulary that `from_file` refuses.
         """
         try:
             model = json.loads(Path(path).read_bytes())["model"]
@@ -157,7 +152,6 @@ def vocabulary_content(path: str | Path) -> bytes:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a tokenizer.json that `Vocabulary.from_tokenizer_json` refuses.
     """
     if _is_json(path):
         return Vocabulary.from_tokenizer_json(path).file_content()

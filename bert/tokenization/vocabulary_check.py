@@ -7,11 +7,7 @@ from bert.tokenization.vocabulary import vocabulary_content
 
 
 def check_vocabulary_file(vocab_file: Path, model: BertConfig) -> None:
-    """Refuse a vocabulary that is missing or does not fit the model.
-
-    Raises:
-        ValueError: with the path, the rule and the remedy.
-    """
+    """Refuse a vocabulary that is missing or does not fit the model."""
     if not vocab_file.is_file():
         raise ValueError(
             f"vocab_file={vocab_file} must be an existing vocabulary; pass --vocab-file{unset_variable(vocab_file)}"

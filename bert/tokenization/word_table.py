@@ -4,8 +4,6 @@ A word ends at ASCII white space. Each ASCII punctuation mark, each Chinese char
 Chinese mark is a word by itself: BERT's tokenisation never combines these with their neighbours.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -27,11 +27,7 @@ class Device:
 
 
 def choose_device(config: TrainingConfig) -> str:
-    """The device of the run: `cpu` or `gpu`.
-
-    Raises:
-        ValueError: the device that was asked for is not here, or cannot compute in the precision.
-    """
+    """The device of the run: `cpu` or `gpu`."""
     device = default_device() if config.hardware.device == "auto" else config.hardware.device
     if device == "gpu" and default_device() != "gpu":
         raise ValueError(
@@ -46,7 +42,7 @@ def choose_device(config: TrainingConfig) -> str:
     if device == "cpu" and config.precision.amp and paddle.is_compiled_with_cuda():
         raise ValueError(
             "amp=true on device=cpu: this Paddle, made for GPUs, has no such operators on a CPU; train on a GPU, "
-            "install requirements.txt, whose Paddle computes in float32 instead, or pass --no-amp to a new run"
+            "install the CPU's Paddle, which computes in float32 instead, or pass --no-amp to a new run"
         )
     return device
 

@@ -1,24 +1,15 @@
-"""Checks that end an unhealthy run: updates that are not finite, a loss far too high, ranks whose parameters differ."""
+"""Guards that read the device: updates that are not finite, and ranks whose parameters differ."""
 
-import logging
 import zlib
-from typing import Any
 
 import numpy as np
 
-from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import DIVERGED, Failure
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.runtime.paddle_api import read_variable
-from bert.training.divergence import DivergenceGuard
-
-logger = logging.getLogger(__name__)
-
-
-class TrainingDiverged(Failure):
-    """Too many updates in a row had gradients that were not finite, or the loss jumped again and again."""
-
-    exit_code = DIVERGED
+from bert.training.devices import Device
+from bert.training.guards import Guard, Interval, TrainingDiverged
+from program import TrainingProgram
 
 
 class RanksDiffer(Failure):
@@ -27,59 +18,56 @@ class RanksDiffer(Failure):
     exit_code = DIVERGED
 
 
-def check_ranks(program: Any, device: Any, step: int) -> None:
-    """Compare the ranks' parameters; RanksDiffer names those that drifted.
+class FiniteGuard(Guard):
+    """Ends the run after `most` skipped updates in a row; with dynamic loss scaling, only once the scale is down."""
 
-    On GPUs on the device, against rank 0's: a copy to the host would take a second for BERT-large. On CPU by checksum.
-    """
-    if device.group.world_size == 1:
-        return
-    names = program.parameters
-    if device.group.device == "gpu":
-        differ = device.collective.count_differences(program.main, names, device.scope) > 0
-    else:
-        sums = np.array([zlib.crc32(read_variable(device.scope, n).tobytes()) for n in names], "int64")
-        table = device.collective.gather(sums)  # [world_size, parameters]
-        differ = (table != table[0]).any(axis=0)
-    drifted = [name for name, is_other in zip(names, differ, strict=True) if is_other]
-    if drifted:
-        raise RanksDiffer(
-            f"at step {step} the ranks hold different values of {len(drifted)} of {len(names)} parameters "
-            f"({', '.join(drifted[:3])}...); resume all ranks from the last checkpoint, and check that every host "
-            "runs the same program, data and hardware"
-        )
+    def __init__(self, program: TrainingProgram, device: Device, most: int) -> None:
+        self._program, self._device, self._most = program, device, most
 
+    def after_interval(self, interval: Interval) -> None:
+        self.check()
 
-def check_finite(program: Any, device: Any, most: int) -> None:
-    """Stop after `most` skipped updates in a row; with dynamic loss scaling, only once the scale is down.
+    def before_save(self) -> None:
+        self.check()
 
-    Raises:
-        TrainingDiverged
-    """
-    skipped = int(read_variable(device.scope, CONSECUTIVE_SKIPPED_UPDATES)[0])
-    scale = float(read_variable(device.scope, program.loss_scale)[0]) if program.loss_scale else 0
-    still_falling = bool(program.loss_scale_counters) and 1.0 < scale < float("inf")
-    if skipped >= most and not still_falling:
-        raise TrainingDiverged(
-            f"the last {skipped} updates had NaN or Inf gradients and changed no parameter "
-            f"(--max-consecutive-skipped-steps={most}); lower --learning-rate or lengthen the warm-up, check the data, "
-            "or use --amp-dtype bfloat16, and continue from the last checkpoint"
-        )
+    def check(self) -> None:
+        program, scope, most = self._program, self._device.scope, self._most
+        skipped = int(read_variable(scope, CONSECUTIVE_SKIPPED_UPDATES)[0])
+        scale = float(read_variable(scope, program.loss_scale)[0]) if program.loss_scale else 0
+        still_falling = bool(program.loss_scale_counters) and 1.0 < scale < float("inf")
+        if skipped >= most and not still_falling:
+            raise TrainingDiverged(
+                f"the last {skipped} updates had NaN or Inf gradients and changed no parameter "
+                f"(--max-consecutive-skipped-steps={most}); lower --learning-rate or lengthen the warm-up, check the "
+                "data, or use --amp-dtype bfloat16, and continue from the last checkpoint"
+            )
 
 
-def check_divergence(guard: DivergenceGuard, loss: float, config: TrainingConfig, step: int) -> None:
-    """Warn of a loss that stays far too high; end the run if it does for very long, or where the training ends.
+class RankGuard(Guard):
+    """Compares the ranks' parameters every `frequency` updates; RanksDiffer names those that drifted."""
 
-    Raises:
-        TrainingDiverged: before the last checkpoint is saved.
-    """
-    optimizer = config.optimizer
-    text = (
-        f"lower --learning-rate (now {optimizer.learning_rate:g}) or lengthen the warm-up (--warmup-proportion, now "
-        f"{optimizer.warmup_proportion:g}), check the data, and start in another --output-dir"
-    )
-    warns = guard.observe(loss)
-    if guard.has_diverged(at_end=step >= config.run.max_steps):
-        raise TrainingDiverged(f"{guard}; {text}")
-    if warns:
-        logger.warning(f"{guard}; {text}")
+    def __init__(self, program: TrainingProgram, device: Device, frequency: int) -> None:
+        self._program, self._device, self._frequency = program, device, frequency
+
+    def after_update(self, step: int) -> None:
+        if self._frequency and step % self._frequency == 0:
+            self.check(step)
+
+    def check(self, step: int) -> None:
+        """On GPUs on the device, against rank 0's: a copy of BERT-large takes a second. Otherwise by checksum."""
+        device, names = self._device, self._program.parameters
+        if device.group.world_size == 1:
+            return
+        if device.group.device == "gpu":
+            differ = device.collective.count_differences(self._program.main, names, device.scope) > 0
+        else:
+            sums = np.array([zlib.crc32(read_variable(device.scope, n).tobytes()) for n in names], "int64")
+            table = device.collective.gather(sums)  # [world_size, parameters]
+            differ = (table != table[0]).any(axis=0)
+        drifted = [name for name, is_other in zip(names, differ, strict=True) if is_other]
+        if drifted:
+            raise RanksDiffer(
+                f"at step {step} the ranks hold different values of {len(drifted)} of {len(names)} parameters "
+                f"({', '.join(drifted[:3])}...); resume all ranks from the last checkpoint, and check that every host "
+                "runs the same program, data and hardware"
+            )

@@ -10,7 +10,8 @@ import numpy as np
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.directories import VerifiedCheckpoint
-from bert.checkpoints.state import CheckpointError, Progress
+from bert.checkpoints.progress import LoopState, Progress
+from bert.checkpoints.state import CheckpointError
 from bert.config.training_settings import BertConfig, TrainingConfig
 from bert.conversion.reading import read_pretrained
 from bert.training.devices import Device
@@ -57,7 +58,7 @@ def initialize_weights(
             weights = pretrained_parameters(path, config.model)
         checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_strict)
         logger.info(f"starting from the weights of {path}")
-        return replace(progress, carried={"started_from": str(path)})
+        return replace(progress, carried=LoopState(started_from=str(path)))
     return progress
 
 

@@ -1,4 +1,4 @@
-"""Stop requests: a signal or a file sets a flag, and the training loop saves at the end of an update."""
+"""Stop requests: a signal or a file sets a flag, and all ranks save after the same update."""
 
 import logging
 import os
@@ -7,12 +7,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from bert.exit_codes import INTERRUPTED
+
+if TYPE_CHECKING:  # the launcher, which does not load Paddle, reads the names of this module
+    from bert.runtime.distributed import Collective, Group
 
 logger = logging.getLogger(__name__)
 STOP_FILE = "STOP"  # in the output folder
 STOPPED_BY = "BERT_STOPPED_BY"  # environment variable: a file in which the launcher names what it was stopped by
+SECONDS_BETWEEN_LOOKS = 1.0  # of ranks on GPUs
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm can send USR1 before a time limit
 
 
@@ -88,6 +93,35 @@ class StopRequest:
 
     def _set(self, number: int, frame: FrameType | None) -> None:
         self.signal_name = _name_by_launcher() or signal.Signals(number).name
+
+
+class StopOnAnyRank:
+    """A stop request to any rank, which all ranks learn of after the same update.
+
+    Ranks on GPUs look about once a second only: each look makes the host wait for the device, which then idles until it
+    has new operators.
+    """
+
+    def __init__(self, stop: StopRequest, group: "Group", collective: "Collective") -> None:
+        self._stop, self._group, self._collective = stop, group, collective
+        self._updates_between_looks = 1
+
+    def after(self, step: int, waits: bool) -> bool:
+        """Whether a stop was asked for, as far as is known after update `step`.
+
+        Args:
+            waits: whether the host waits for the device at this update in any case, so that a look costs nothing.
+        """
+        if step % self._updates_between_looks and not waits:
+            return False
+        return self._collective.any(bool(self._stop))
+
+    def measured(self, seconds_per_update: float) -> None:
+        """Look as often as these updates need. Every rank must call it; that of rank 0 counts."""
+        if self._group.device == "cpu" or self._group.world_size == 1:  # the host waits for every update, or for none
+            return
+        updates = max(1, int(SECONDS_BETWEEN_LOOKS / max(seconds_per_update, 1e-6)))
+        self._updates_between_looks = self._collective.from_main(updates)
 
 
 def _name_by_launcher() -> str | None:

@@ -3,15 +3,16 @@
 import json
 import logging
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
-
-import numpy as np
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
-from bert.checkpoints.state import Progress
+from bert.checkpoints.directories import CheckpointError
+from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.writer import CheckpointWriter, SaveTimes
 from bert.config.training_settings import TrainingConfig
+from bert.files import read_json
 from bert.runtime.distributed import Group
 from bert.training.devices import Device
 from bert.training.initialization import is_own
@@ -39,7 +40,7 @@ def progress_at_start(config: TrainingConfig, data_fingerprint: str, group: Grou
 class NoCheckpoints:
     """Saves nothing: for benchmarks."""
 
-    def save(self, step: int, epoch: int, carried: dict) -> None:
+    def save(self, step: int, epoch: int, state: LoopState) -> None:
         pass
 
     def saved(self) -> list[SaveTimes]:
@@ -60,9 +61,9 @@ class Checkpoints(NoCheckpoints):
     """Writes a run's checkpoints and restores them.
 
     Args:
-        start: the run's progress before its first update; what it carries, all checkpoints carry.
+        start: the run's progress before its first update.
         texts: further files of each checkpoint, by name: what a fine-tuned model needs to be used.
-        best_metric: the held-out loss whose best checkpoint is never pruned; None: only the newest are kept.
+        metric: of the evaluations, whose best checkpoint is never pruned; None: only the newest are kept.
         resumed: the progress of the checkpoint that is resumed.
     """
 
@@ -74,16 +75,17 @@ class Checkpoints(NoCheckpoints):
         start: Progress,
         writer: CheckpointWriter,
         texts: Mapping[str, str] | None = None,
-        best_metric: str | None = None,
+        metric: str | None = None,
         resumed: Progress | None = None,
     ) -> None:
-        self._config, self._device, self._start, self._writer = config, device, start, writer
-        self._program, self._texts, self._best_metric = program, texts or {}, best_metric
-        is_saved = resumed is not None and _is_saved(config, resumed.step)
-        self._saved = (resumed.step, _followed(resumed.carried)) if resumed is not None and is_saved else None
+        self._config, self._program, self._device, self._start, self._writer = config, program, device, start, writer
+        self._parent, self._texts, self._metric = config.checkpoint_dir(), texts or {}, metric
+        self._saved: tuple[int, str] | None = None  # step of the newest checkpoint, and what evaluations had added
+        if resumed is not None and _is_saved(config, resumed.step):
+            self._saved = (resumed.step, str(resumed.carried.evaluations))
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
 
-    def save(self, step: int, epoch: int, carried: dict) -> None:
+    def save(self, step: int, epoch: int, state: LoopState) -> None:
         """Rank 0 copies the state and writes it, in the background if the writer does; the others continue.
 
         Of a step that was saved before, only what an evaluation has added since is written.
@@ -93,11 +95,12 @@ class Checkpoints(NoCheckpoints):
         """
         if not self._device.group.is_main:
             return
-        before, self._saved = self._saved, (step, _followed(carried))
+        before, self._saved = self._saved, (step, str(state.evaluations))
+        state = deepcopy(state)  # the loop changes it while it is written
         if before is None or before[0] != step:
-            self._writer.save(step, lambda: self._capture(step, epoch, carried))
+            self._writer.save(step, lambda: self._capture(step, epoch, state))
         elif before != self._saved:
-            self._writer.amend(step, lambda: self._amend(step, carried))
+            self._writer.amend(step, lambda: self._amend(step, state))
 
     def saved(self) -> list[SaveTimes]:
         """Times of the saves that finished since the last call. Raises SaveFailed if one failed."""
@@ -111,38 +114,38 @@ class Checkpoints(NoCheckpoints):
         """Restore the newest valid checkpoint up to `step` on every rank; None if there is none."""
         self._writer.finish()
         self._saved = None
-        parent, newest, found = self._config.checkpoint_dir(), None, 0
-        collective, is_main = self._device.collective, self._device.group.is_main
-        if is_main:
-            newest = checkpoint_files.newest_valid(parent, up_to=step)
-            found = int(newest.directory.name) if newest else 0
-        found = int(collective.sum(np.array([found], "int64"))[0])
-        if found == 0:
+        device, newest = self._device, None
+        if device.group.is_main:
+            newest = checkpoint_files.newest_valid(self._parent, up_to=step)
+        common = device.collective.from_main(int(newest.directory.name) if newest else 0)
+        if common == 0:
             return None
-        parameters, optimizer, progress = checkpoint.load(newest or checkpoint_files.step_directory(parent, found))
-        checkpoint.restore(self._device.scope, self._device.place, self._program, parameters, optimizer, progress)
-        collective.sum(np.zeros(1, "int64"))  # all ranks have read it before anything is moved
-        if is_main:
-            checkpoint_files.set_aside_newer(parent, found)
+        source = newest or checkpoint_files.step_directory(self._parent, common)
+        parameters, optimizer, progress = checkpoint.load(source)
+        checkpoint.restore(device.scope, device.place, self._program, parameters, optimizer, progress)
+        device.collective.from_main(0)  # all ranks have read it before anything is moved
+        if device.group.is_main:
+            checkpoint_files.set_aside_newer(self._parent, common)
         return progress
 
     def has(self, step: int) -> bool:
-        return checkpoint_files.step_directory(self._config.checkpoint_dir(), step).is_dir()
+        best = checkpoint_files.best_directory(self._parent)
+        is_best = best is not None and best.name == str(step)  # perhaps of an earlier version, elsewhere
+        return is_best or checkpoint_files.step_directory(self._parent, step).is_dir()
 
-    def _capture(self, step: int, epoch: int, carried: dict) -> Callable[[], None]:
+    def _capture(self, step: int, epoch: int, state: LoopState) -> Callable[[], None]:
         # One save is in flight at most, so the writer has finished with the arrays of the save before.
         parameters, optimizer, scalars = checkpoint.capture(self._device.scope, self._program, self._arrays)
         self._arrays = (parameters, optimizer)
-        carried = {**self._start.carried, **carried}
-        progress = replace(self._start, step=step, epoch=epoch, carried=carried, **scalars)
+        progress = replace(self._start, step=step, epoch=epoch, carried=state, **scalars)
         return lambda: self._write(parameters, optimizer, progress)
 
     def _write(self, parameters: dict, optimizer: dict, progress: Progress) -> None:
-        config, parent = self._config, self._config.checkpoint_dir()
-        for path in checkpoint_files.set_aside_newer(parent, progress.step):
+        config = self._config
+        for path in checkpoint_files.set_aside_newer(self._parent, progress.step):
             logger.info(f"this run was rolled back; a newer checkpoint of the abandoned path is now {path}")
         directory = checkpoint.save(
-            parent,
+            self._parent,
             config.run.model_prefix,
             parameters,
             optimizer,
@@ -152,22 +155,19 @@ class Checkpoints(NoCheckpoints):
             self._texts,
             config.run.keep_checkpoints,
         )
-        self._name_best(progress.carried)
-        checkpoint_files.prune(parent, config.run.keep_checkpoints)
+        self._name_best_and_prune(progress.carried)
         logger.info(f"saved {directory}")
 
-    def _amend(self, step: int, carried: dict) -> None:
-        run, parent = self._config.run, self._config.checkpoint_dir()
-        checkpoint.amend(parent, run.model_prefix, step, {**self._start.carried, **carried})
-        self._name_best(carried)
-        checkpoint_files.prune(parent, run.keep_checkpoints)  # the best before this one
+    def _amend(self, step: int, state: LoopState) -> None:
+        checkpoint.amend(self._parent, self._config.run.model_prefix, step, state)
+        self._name_best_and_prune(state)  # the best before this one may be surplus
 
-    def _name_best(self, carried: dict) -> None:
-        held_out = carried.get("held_out", {})
-        if self._best_metric is not None and held_out.get("best"):
-            step, loss = held_out["best"]
-            facts = {self._best_metric: loss, "is_final": held_out["ends_with_best"]}
-            checkpoint_files.write_best(self._config.checkpoint_dir(), step, facts)
+    def _name_best_and_prune(self, state: LoopState) -> None:
+        if self._metric is not None and state.evaluations.best is not None:
+            step, value = state.evaluations.best
+            facts = {self._metric: value, "is_final": state.evaluations.ends_with_best}
+            checkpoint_files.write_best(self._parent, step, facts)
+        checkpoint_files.prune(self._parent, self._config.run.keep_checkpoints)
 
 
 def _is_saved(config: TrainingConfig, step: int) -> bool:
@@ -181,6 +181,29 @@ def _is_saved(config: TrainingConfig, step: int) -> bool:
     )
 
 
-def _followed(carried: dict) -> str:
-    """What evaluations add to a checkpoint, to compare."""
-    return json.dumps(carried.get("held_out"))
+def take_over_best(config: TrainingConfig, metric: str, progress: Progress) -> None:
+    """Continue from the best evaluation of a fine-tuning of an earlier version, which kept its weights elsewhere."""
+    evaluations, path = progress.carried.evaluations, checkpoint_files.best_directory(config.checkpoint_dir())
+    value = read_json(path / "metrics.json").get(metric) if path is not None else None
+    if path is not None and value is not None and evaluations.last is None and int(path.name) <= progress.step:
+        evaluations.best = evaluations.last = (int(path.name), value)
+
+
+def use_best_weights(config: TrainingConfig, device: Device, last_step: int) -> int:
+    """Put the weights of the best checkpoint into the scope of every rank -> their step; 0 if there are none."""
+    parent, step = config.checkpoint_dir(), 0
+    path = checkpoint_files.best_directory(parent)
+    if device.group.is_main and path is not None:
+        try:
+            checkpoint_files.verify(path)
+            step = int(path.name)
+        except (CheckpointError, OSError) as error:
+            logger.warning(f"the best checkpoint was refused: {error}")
+    step = device.collective.from_main(step)
+    if step == 0:
+        logger.info(f"no complete best weights in {parent}: using those of the last step")
+    elif step != last_step:
+        assert path is not None
+        checkpoint.write_parameters(device.scope, device.place, checkpoint.load_parameters(path))
+        logger.info(f"using the weights of step {step}, the best")
+    return step

@@ -8,13 +8,12 @@ therefore rises once, at the current update, to the point of the new decay: with
 
 import logging
 
-from bert.checkpoints.state import Progress
+from bert.checkpoints.progress import Progress
 from bert.config.training_settings import TrainingConfig
 from bert.model.optimization import APPLIED_UPDATES, Schedule, load_schedule
 from bert.training.devices import Device
 
 logger = logging.getLogger(__name__)
-_WARMUP = "warmup_steps"  # in Progress.carried, of an extended run
 
 
 def schedule_of(config: TrainingConfig, warmup_steps: int | None = None, max_steps: int | None = None) -> Schedule:
@@ -30,19 +29,17 @@ def schedule_of(config: TrainingConfig, warmup_steps: int | None = None, max_ste
     )
 
 
-def is_extended(config: TrainingConfig, progress: Progress) -> bool:
-    """Whether the run is longer than the checkpoint that it resumes says."""
-    return progress.step > 0 and config.run.max_steps > _planned(progress)
-
-
-def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) -> dict[str, int]:
-    """Load the schedule of a resumed run and log a change of its length -> what later checkpoints must carry."""
+def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) -> None:
+    """Load the schedule of a resumed run and log a change of its length; an extended run gets its patience anew."""
     if progress.step == 0:
-        return {}
-    warmup_steps = _warmup_steps(config, progress)
+        return
+    state, before, now = progress.carried, int(progress.settings["run"]["max_steps"]), config.run.max_steps
+    share = progress.settings["optimizer"]["warmup_proportion"]
+    warmup_steps = config.warmup_steps()
+    if share == config.optimizer.warmup_proportion:  # no other warm-up is asked for now: the one that the run has had
+        warmup_steps = int(before * share) if state.warmup_steps is None else state.warmup_steps
     schedule = schedule_of(config, warmup_steps)
     load_schedule(device.scope, schedule, device.place)
-    before, now = _planned(progress), config.run.max_steps
     applied = progress.counters.get(APPLIED_UPDATES, progress.step)
     if before != now and progress.step < now and not config.run.benchmark:
         last = schedule_of(config, warmup_steps, before).learning_rate_at(applied - 1)
@@ -50,16 +47,6 @@ def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) 
             f"{'extended' if now > before else 'shortened'} from {before:,} to {now:,} updates; learning rate "
             f"continues at {schedule.learning_rate_at(applied):.3g} (that of the last update was {last:.3g})"
         )
-    return {_WARMUP: warmup_steps} if warmup_steps != config.warmup_steps() else {}
-
-
-def _planned(progress: Progress) -> int:
-    return int(progress.settings["run"]["max_steps"])
-
-
-def _warmup_steps(config: TrainingConfig, progress: Progress) -> int:
-    """The warm-up that the run has had, unless another share of its length is asked for now."""
-    share = progress.settings["optimizer"]["warmup_proportion"]
-    if share != config.optimizer.warmup_proportion:
-        return config.warmup_steps()
-    return int(progress.carried.get(_WARMUP, int(_planned(progress) * share)))
+    state.warmup_steps = warmup_steps if warmup_steps != config.warmup_steps() else None
+    if now > before:
+        state.evaluations.since_best = state.evaluations.above = 0

@@ -23,11 +23,12 @@ from bert.reporting.logs import QUIET_STEPS, Log, RunLog, early_messages
 from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
+from bert.training.guards import is_trained
 from bert.training.initialization import initialize_weights
 from bert.training.interruption import STOPPED_BY, StopRequest
-from bert.training.interval_metrics import plausible_mfu
-from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start
-from bert.training.schedule import is_extended, resume_schedule, schedule_of
+from bert.training.metrics import plausible_mfu
+from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start, take_over_best
+from bert.training.schedule import resume_schedule, schedule_of
 from bert.training.task import Session, Task
 from bert.training.trainer import Outcome, Trainer
 from bert.training.watchdog import Watchdog
@@ -42,7 +43,6 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
     Args:
         open_task: (settings, ranks) -> the task, its data opened and checked.
     Raises:
-        ValueError: settings, data or weights that do not fit.
         Failure: a guard ended the training, or a checkpoint could not be written.
     """
     stop = StopRequest()  # first, because a STOP file made from now on is meant for this run
@@ -73,59 +73,50 @@ def _train(
     program, device = build(config, task.objective, group)
     start = progress_at_start(config, task.fingerprint, group)
     progress = initialize_weights(config, program, device, start)
+    state, metric = progress.carried, task.best_metric
     log.first_step = progress.step
-    lasting = resume_schedule(config, device, progress)
-    held_out = task.held_out_loss(progress.carried.get("held_out"))
-    if is_extended(config, progress):
-        held_out.begin_again()
-    if (source := progress.carried.get("started_from")) is not None:
-        lasting["started_from"] = source
-    facts |= task.prepare(Session(device, log, program, progress))
+    resume_schedule(config, device, progress)
+    if metric is not None:
+        take_over_best(config, metric.name, progress)
+    evaluation = task.evaluation(Session(device, program, progress))
+    facts |= evaluation.facts()
     log.parameters({**facts, "peak_tflops_per_rank": device.peak_tflops})
     if group.is_main:
         stop.watch(config.run.output_dir)
-    if (progress.step >= config.run.max_steps or held_out.has_stopped) and not config.run.benchmark:
+    if is_trained(config.run, progress.step, state.evaluations.since_best) and not config.run.benchmark:
         logger.info(f"{config.stage()} is trained: step {progress.step} of {config.run.max_steps}")
-        if not device.collective.any(group.is_main and not task.is_complete()):
+        is_incomplete = task.finishes or not (config.stage_dir() / "summary.json").exists()
+        if not device.collective.any(group.is_main and is_incomplete):
             return exit_codes.OK
     checkpoints = NoCheckpoints()
     if not config.run.benchmark:
         writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
-        checkpoints = Checkpoints(
-            config,
-            program,
-            device,
-            dataclasses.replace(start, carried=lasting),
-            writer,
-            task.texts,
-            held_out.metric if task.keeps_best else None,
-            progress,
-        )
+        kept = metric.name if metric is not None and metric.keeps else None
+        checkpoints = Checkpoints(config, program, device, start, writer, task.texts, kept, progress)
     with Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank) as watchdog:
-        evaluate = task.evaluate if task.evaluates and not config.run.benchmark else None
         trainer = Trainer(
             program,
             device,
             config,
             log,
             stop,
-            evaluate=evaluate,
+            evaluate=evaluation.evaluate if task.evaluates and not config.run.benchmark else None,
             checkpoints=checkpoints,
             watchdog=watchdog,
-            held_out=held_out,
-            keeps_best=task.keeps_best and not config.run.benchmark,
-            evaluates_first=held_out.metric is not None and config.initialization.initial_weights() is not None,
+            metric=metric,
+            evaluates_first=task.evaluates_first and config.initialization.initial_weights() is not None,
             num_samples=task.num_samples,
         )
         last_step = _last_step(config, progress.step)
-        outcome = trainer.run(task.batches, progress.step, last_step, progress.carried)
-    figures = task.figures() | summary(config, outcome, device, program)
+        packing = program.objective.packing()
+        outcome = trainer.run(lambda step: task.batches(step, packing), progress.step, last_step, state)
+    figures = evaluation.figures() | summary(config, outcome, device, program)
     is_last_leg = not outcome.interrupted_by and (outcome.finished or config.run.benchmark)
     if task.finishes:
         log.write_summary(figures)  # in case that the rest fails
         if is_last_leg:
             stop.leave_at_once()  # all is saved
-            log.summary(figures | task.finish(outcome.step))
+            log.summary(figures | evaluation.finish(outcome.step))
     else:
         log.summary(figures)
     if outcome.interrupted_by:
@@ -139,8 +130,9 @@ def _use(task: Task, group: Group, log: Log, facts: dict[str, Any], stop: StopRe
     """Evaluate or predict with the given weights."""
     stop.leave_at_once()  # nothing will be saved
     device = open_device(task.config, group)
-    log.parameters(facts | task.prepare(Session(device, log)))
-    log.summary(task.figures() | task.finish(None))
+    evaluation = task.evaluation(Session(device))
+    log.parameters(facts | evaluation.facts())
+    log.summary(evaluation.figures() | evaluation.finish(None))
     return exit_codes.OK
 
 
@@ -186,7 +178,7 @@ def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: T
         "world_size": device.group.world_size,
         **({"epochs": metrics["epochs"]} if "epochs" in metrics else {}),
         **{name: value for name, value in metrics.items() if name.startswith("eval_")},
-        **outcome.held_out,
+        **outcome.evaluations,
     }
 
 

@@ -1,7 +1,5 @@
 """Extracts English prose from docstrings: leaves out code, tables, headings, field lists and ASCII art."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

@@ -7,8 +7,6 @@ D/held_out-answerable.json without unanswerable questions, as in SQuAD 1.1. The 
 question is about a training text.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,7 @@ HELD_OUT_EVERY = 4  # the last of each group of this many paragraphs is held out
 
 
 def read_source(path: Path = SOURCE) -> list[dict[str, Any]]:
-    """Paragraphs in SQuAD's form.
-
-    Raises:
-        ValueError: a line of no known form, or an answer that is not in its paragraph; with the line number.
-    """
+    """Paragraphs in SQuAD's form."""
     paragraphs: list[dict[str, Any]] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if line.startswith("= "):

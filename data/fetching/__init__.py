@@ -1,4 +1,4 @@
-"""Downloads: resumed, verified, under their final name only when complete; archives; published models by name.
+"""Downloads: resumed, verified, under their final name only when complete; published models by name.
 
-`transfer`, `download` and `archives` do not depend on what is downloaded.
+`transfer` does not depend on what is downloaded.
 """

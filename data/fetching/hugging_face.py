@@ -1,58 +1,118 @@
-"""The Hugging Face hub: which files a model has and what verifies them; models in that library's own cache.
+"""The Hugging Face hub by huggingface_hub: which files a model has and what verifies them; models in its own cache.
 
-The environment variables are those of huggingface_hub: HF_ENDPOINT (a mirror), HF_HUB_OFFLINE, HF_TOKEN (for private
-and gated models), HF_HOME and HF_HUB_CACHE. That library, which `tokenizers` installs, is not used: version 0.25 does
-not check a download against the sha256 that the hub states, an answer 429 or 503 ends it, and PaddleNLP's models, like
-all other data here, need `transfer` in any case.
+huggingface_hub reads the environment: HF_ENDPOINT (a mirror), HF_HUB_OFFLINE, HF_TOKEN (for private and gated models),
+HF_HOME and HF_HUB_CACHE. The files themselves are fetched by `transfer`: version 0.25 loses up to 10 MB at a dropped
+connection, ends at an answer 429 or 503, and checks neither checksums nor what a server sends for a range.
 """
 
-from __future__ import annotations
-
-import json
-import os
 import re
-import tempfile
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import requests
+from huggingface_hub import HfApi, configure_http_backend, constants, get_token, try_to_load_from_cache
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RevisionNotFoundError
+from huggingface_hub.hf_api import ModelInfo
 
-from bert.files import sha256_of_file
-from data.fetching.model_listing import ListedFile, Listing, needed_files
-from data.fetching.published_models import ModelName, pin_of, revision_of
-from data.fetching.transfer import DownloadError, Partial, Patience, Refused, Remote, transfer
+from data.fetching import transfer
+from data.fetching.published_models import GOOGLE, ModelName, pin_of, revision_of
+from data.fetching.transfer import DownloadError, HttpsSession, Refused, digest_of, patiently
 
-_ENDPOINT = "https://huggingface.co"
-_LARGEST_ANSWER = 64 << 20
-_SCHEME = "hf://"
-_YES = ("1", "ON", "YES", "TRUE")
+_WEIGHTS = (  # the first that is there is taken: formats that cannot hold code first
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model_state.pdparams",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+CONFIGS = ("config.json", "bert_config.json")
+_VOCABULARIES = ("vocab.txt", "tokenizer.json")
+_OPTIONAL = ("tokenizer_config.json", "labels.json", "task.json", "question_answering.json")
+_COMMIT = re.compile("[0-9a-f]{40}")
+_ATTEMPTS = 3  # to reach the hub: a machine without network hears of it within seconds
 
 
 class Unreachable(DownloadError):
     """No answer from a hub: no network, or the server is down."""
 
 
-def endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or _ENDPOINT
+@dataclass(frozen=True)
+class ListedFile:
+    """A file of a published model; `checksum` as `Remote.checksum`, None where the hub states none."""
+
+    checksum: str | None = None
+    num_bytes: int | None = None
 
 
-def token() -> str | None:
-    return os.environ.get("HF_TOKEN", "").strip() or None
+@dataclass(frozen=True)
+class Listing:
+    """The files of a model that are used, as a hub has them at one revision.
+
+    Attributes:
+        source: where the files are from, for people.
+        revision: the commit; "" on a server that has none.
+        licence: as the hub states it; None if it does not.
+        gated: the owner gives access on request only.
+    """
+
+    name: str
+    source: str
+    revision: str
+    licence: str | None
+    gated: bool
+    files: dict[str, ListedFile]
 
 
-def address(url: str) -> tuple[str, str | None]:
-    """The address of a listed file, and the token to send: of the hub's files at HF_ENDPOINT, with HF_TOKEN."""
-    path = url.removeprefix(_SCHEME)
-    return (url, None) if path == url else (f"{endpoint()}/{path}", token())
+def is_weights(name: str) -> bool:
+    return name.startswith(("model", "pytorch_model"))
 
 
 def is_offline() -> bool:
-    """Whether the user forbids downloads."""
-    return any(os.environ.get(name, "").upper() in _YES for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+    return constants.HF_HUB_OFFLINE
 
 
-def list_model(model: ModelName, patience: Patience) -> Listing:
+def token() -> str | None:
+    """HF_TOKEN, or that of `huggingface-cli login`."""
+    return get_token()
+
+
+def page(model: ModelName) -> str:
+    return f"{constants.ENDPOINT}/{model.repository}"
+
+
+def needed_files(available: Collection[str], source: str) -> list[str]:
+    """The files to fetch: description, vocabulary and settings of the tokenizer, weights in the best format.
+
+    Raises:
+        DownloadError: the model has no description, no WordPiece vocabulary, or no weights of a known format.
+    """
+    names = {name for name in available if "/" not in name}  # nothing of a hub leaves the model's folder
+    config = [name for name in CONFIGS if name in names][:1]
+    vocabulary = [name for name in _VOCABULARIES if name in names][:1]
+    weights = [name for name in _WEIGHTS if name in names][:1]
+    if weights and weights[0].endswith(".index.json"):
+        stem, suffix = weights[0].removesuffix(".index.json").rsplit(".", 1)
+        weights += sorted(name for name in names if name.startswith(f"{stem}-") and name.endswith(f".{suffix}"))
+    for kind, chosen, readable in (
+        ("description", config, CONFIGS),
+        ("vocabulary", vocabulary, _VOCABULARIES),
+        ("weights", weights, _WEIGHTS),
+    ):
+        if not chosen:
+            raise DownloadError(
+                f"{source} has no {kind} that can be read ({' or '.join(readable)}); it has "
+                f"{', '.join(sorted(names)[:12]) or 'nothing'}: choose another model"
+            )
+    return [*config, *vocabulary, *(name for name in _OPTIONAL if name in names), *weights]
+
+
+def address(model: ModelName, revision: str, name: str) -> str:
+    return f"{page(model)}/resolve/{revision}/{quote(name)}"
+
+
+def list_model(model: ModelName) -> Listing:
     """Ask the hub for a model's files at its revision.
 
     Raises:
@@ -60,126 +120,95 @@ def list_model(model: ModelName, patience: Patience) -> Listing:
         DownloadError: no such model or revision, no access, or files that cannot be used.
     """
     revision = revision_of(model)
-    url = f"{endpoint()}/api/models/{model.repository}/revision/{quote(revision, safe='')}?blobs=true"
-    answer = _answer(url, model, patience)
+    hub = constants.ENDPOINT
+    configure_http_backend(HttpsSession)
     try:
-        commit = answer["sha"]
-        if not re.fullmatch("[0-9a-f]{40}", commit):
-            raise ValueError(f"its commit is {commit!r}")
-        if re.fullmatch("[0-9a-f]{40}", revision) and commit != revision:
-            raise ValueError(f"asked for {revision}, it describes {commit}")
-        files = {entry["rfilename"]: _file(model, commit, entry) for entry in answer["siblings"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise DownloadError(
-            f"{endpoint()} does not answer as the Hugging Face hub does ({error}); check HF_ENDPOINT"
-        ) from None
-    gated = bool(answer.get("gated"))
-    if gated and not token():
-        raise DownloadError(
-            f"{model} is gated: accept its terms at {endpoint()}/{model.repository}, then set HF_TOKEN to a token of "
-            "your account"
+        info = patiently(
+            f"{hub}, {model}",
+            lambda: HfApi(endpoint=hub).model_info(
+                model.repository, revision=revision, files_metadata=True, timeout=transfer.TIMEOUT_SECONDS
+            ),
+            attempts=_ATTEMPTS,
         )
-    needed = needed_files(files, f"{endpoint()}/{model.repository}")
-    licence = (answer.get("cardData") or {}).get("license")
-    return Listing(
-        str(model), f"{endpoint()}/{model.repository}", commit, licence, gated, {name: files[name] for name in needed}
-    )
-
-
-def _answer(url: str, model: ModelName, patience: Patience) -> dict[str, Any]:
-    remote = Remote((url,), max_bytes=_LARGEST_ANSWER, token=token())
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Partial(Path(folder, "answer")) as partial,
-        requests.Session() as session,
-    ):
-        session.headers["User-Agent"] = "bert-on-paddle"
-        try:
-            transfer(session, url, remote, partial, patience)
-        except Refused as error:
-            raise _explained(error, model) from None
-        try:
-            found = json.loads(partial.path.read_bytes())
-        except ValueError:
-            found = None
-    if not isinstance(found, dict):
-        raise DownloadError(f"{url} did not answer with JSON; check HF_ENDPOINT and the proxy")
-    return found
-
-
-def _explained(error: Refused, model: ModelName) -> DownloadError:
-    code = error.headers.get("X-Error-Code", "")
-    if error.status is None:
-        return Unreachable(f"{endpoint()} cannot be reached ({error})")
-    if code == "RevisionNotFound":
-        return DownloadError(
-            f"{endpoint()} has no revision {revision_of(model)} of {model.repository}; check what follows @"
-        )
-    if code == "GatedRepo":
-        return DownloadError(
-            f"{model} is gated, and your account has no access: ask for it at {endpoint()}/{model.repository}"
-        )
-    if error.status in (401, 403, 404):  # the hub answers 401 for a model that does not exist, too
+    except Refused as error:
+        raise Unreachable(f"{hub} cannot be reached ({error})") from None
+    except RevisionNotFoundError:
+        raise DownloadError(f"{hub} has no revision {revision} of {model.repository}; check what follows @") from None
+    except GatedRepoError:
+        raise DownloadError(f"{model} is gated, and your account has no access: ask for it at {page(model)}") from None
+    except (HfHubHTTPError, HFValidationError):  # 401, too, for a model that does not exist
         private = "your HF_TOKEN gives no access to it" if token() else "it is private: then set HF_TOKEN"
-        return DownloadError(f"{endpoint()} has no model {model.repository}, or {private}; check the name")
-    return DownloadError(f"{model}: {endpoint()}: {error}")
+        raise DownloadError(f"{hub} has no model {model.repository}, or {private}; check the name") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise DownloadError(
+            f"{hub} does not answer as the Hugging Face hub does ({error}); check HF_ENDPOINT"
+        ) from None
+    return _listing(model, info)
 
 
-def _file(model: ModelName, commit: str, entry: dict[str, Any]) -> ListedFile:
-    """A file with the checksum that the hub states, or the pinned one, which must be the same."""
-    name = str(entry["rfilename"])
-    stored = entry.get("lfs") or {}
-    checksum = f"sha256:{stored['sha256']}" if stored.get("sha256") else None
-    if checksum is None and entry.get("blobId"):
-        checksum = f"git-sha1:{entry['blobId']}"
-    num_bytes = stored.get("size", entry.get("size"))
-    pin = pin_of(model)
-    if pin and name in pin.files:
-        sha256, pinned_bytes = pin.files[name]
-        if num_bytes not in (None, pinned_bytes) or (stored.get("sha256") not in (None, sha256)):
-            raise DownloadError(
-                f"{endpoint()}: {name} of {model} is not the file that is pinned (sha256 {sha256}); do not use this "
-                "server, or name another revision: NAME@REVISION"
-            )
-        checksum, num_bytes = f"sha256:{sha256}", pinned_bytes
-    return ListedFile(f"{_SCHEME}{model.repository}/resolve/{commit}/{quote(name)}", checksum, num_bytes)
+def _listing(model: ModelName, info: ModelInfo) -> Listing:
+    revision, commit = revision_of(model), info.sha or ""
+    if not _COMMIT.fullmatch(commit) or (_COMMIT.fullmatch(revision) and commit != revision):
+        raise DownloadError(
+            f"{constants.ENDPOINT}: asked for {revision} of {model}, it describes {commit!r}; check HF_ENDPOINT"
+        )
+    if info.gated and not token():
+        raise DownloadError(
+            f"{model} is gated: accept its terms at {page(model)}, then set HF_TOKEN to a token of your account"
+        )
+    files = {}
+    for file in info.siblings or []:
+        stored, num_bytes = (f"sha256:{file.lfs.sha256}", file.lfs.size) if file.lfs else (None, file.size)
+        checksum = stored or (f"git-sha1:{file.blob_id}" if file.blob_id else None)
+        files[file.rfilename] = ListedFile(checksum, num_bytes)
+    licence = info.card_data.license if info.card_data else None
+    return _needed(model, files, Listing(str(model), page(model), commit, licence, bool(info.gated), {}))
 
 
-def cached_by_hugging_face(model: ModelName, *, any_revision: bool = False) -> Listing | None:
-    """The files of a complete model in huggingface_hub's cache; None if it is not there.
+def snapshot_folder(model: ModelName, revision: str) -> Path | None:
+    """The folder of huggingface_hub's own cache with a model's files at a revision."""
+    repositories = (model.repository, model.name) if model.owner == GOOGLE else (model.repository,)
+    paths = (
+        try_to_load_from_cache(repository, name, revision=revision) for repository in repositories for name in CONFIGS
+    )
+    return next((Path(path).parent for path in paths if isinstance(path, str)), None)
 
-    The cache names a file by its sha256, or git's sha1, which verifies it.
 
-    Args:
-        any_revision: also take the newest that was downloaded, where the pinned revision was not.
+def list_snapshot(model: ModelName) -> Listing | None:
+    """A complete model of huggingface_hub's own cache; None if it is not there.
+
+    The cache names a file by its sha256, or git's sha1, which verifies it. Offline, the newest that was downloaded is
+    taken where the pinned revision was not.
     """
-    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
-    for repository in (model.repository, model.name) if model.owner == "google-bert" else (model.repository,):
-        folder = cache / f"models--{repository.replace('/', '--')}"
-        wanted = revision_of(model)
-        for revision in (wanted, *(["main"] if any_revision else [])):
-            reference = folder / "refs" / revision
-            commit = reference.read_text().strip() if reference.is_file() else revision
-            if (listing := _snapshot(model, folder / "snapshots" / commit, commit)) is not None:
-                return listing
+    for revision in (revision_of(model), *(["main"] if is_offline() else [])):
+        folder = snapshot_folder(model, revision)
+        if folder is not None:
+            files = {}
+            for path in filter(Path.is_file, folder.iterdir()):
+                blob = path.resolve().name
+                kind = {64: "sha256", 40: "git-sha1"}.get(len(blob)) if re.fullmatch("[0-9a-f]+", blob) else None
+                checksum = f"{kind}:{blob}" if kind else f"sha256:{digest_of(path)}"
+                files[path.name] = ListedFile(checksum, path.stat().st_size)
+            with suppress(DownloadError):  # not complete
+                return _needed(model, files, Listing(str(model), str(folder), folder.name, None, False, {}))
     return None
 
 
-def _snapshot(model: ModelName, folder: Path, commit: str) -> Listing | None:
-    there = {path.name: path.resolve() for path in folder.iterdir() if path.is_file()} if folder.is_dir() else {}
-    try:
-        needed = needed_files(there, str(folder))
-    except DownloadError:
-        return None
+def _needed(model: ModelName, files: dict[str, ListedFile], listing: Listing) -> Listing:
+    """The listing with those of the files that are used; their checksums must be the pinned ones."""
     pin = pin_of(model)
-    files = {}
-    for name in needed:
-        blob = there[name].name
-        known = {64: f"sha256:{blob}", 40: f"git-sha1:{blob}"} if re.fullmatch("[0-9a-f]+", blob) else {}
-        checksum = known.get(len(blob))
-        if pin and pin.revision == commit and name in pin.files:
-            checksum = f"sha256:{pin.files[name][0]}"
-        checksum = checksum or f"sha256:{sha256_of_file(there[name])}"
-        files[name] = ListedFile(str(there[name]), checksum, there[name].stat().st_size)
-    return Listing(str(model), str(folder), commit, None, False, files)
+    pinned = pin.files if pin and pin.revision == listing.revision else {}
+    for name in needed_files(files, listing.source):
+        file = files[name]
+        if name in pinned:
+            sha256, num_bytes = pinned[name]
+            checksum = f"sha256:{sha256}"
+            is_other = (file.checksum or "").startswith("sha256:") and file.checksum != checksum
+            if is_other or file.num_bytes not in (None, num_bytes):
+                raise DownloadError(
+                    f"{listing.source}: {name} of {model} is not the file that is pinned ({checksum}); do not use this "
+                    "server, or name another revision: NAME@REVISION"
+                )
+            file = ListedFile(checksum, num_bytes)
+        listing.files[name] = file
+    return listing

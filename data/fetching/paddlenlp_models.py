@@ -3,8 +3,6 @@
 The server states no sha256. PPNLP_ENDPOINT replaces https://bj.bcebos.com/paddlenlp, as in PaddleNLP.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any, NamedTuple

@@ -1,18 +1,13 @@
 """Where downloads are kept, and the lock under which one process fetches while the others wait."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
 from bert.files import lock
-
-_LOCK_FILE = ".lock"
 
 
 def cache_folder() -> Path:
@@ -35,44 +30,12 @@ def mirrors() -> list[str] | None:
 
 @contextmanager
 def one_at_a_time(folder: Path, what: str) -> Iterator[None]:
-    """Hold the lock of a folder, which is made; others wait. Without locks (some NFS), go on: files appear whole.
-
-    The lock leaves no file, and a folder that was made and is left empty by an error is removed.
-    """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    lock_file = folder / _LOCK_FILE
-    file = _locked(lock_file, what)
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            lock_file.unlink()
-            for path in made:
-                path.rmdir()
-        raise
-    finally:
-        lock_file.unlink(missing_ok=True)
-        file.close()
-
-
-def _locked(lock_file: Path, what: str) -> TextIO:
-    """The open lock file. Whoever held it before has removed it: then it is made again."""
-    told = False
-    while True:
-        lock_file.parent.mkdir(parents=True, exist_ok=True)
+    """Hold the lock of a folder, which is made; others wait. Without locks (some NFS), go on: files appear whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a") as file:
         try:
-            file = open(lock_file, "a")
-        except FileNotFoundError:  # another process has just removed the folder
-            continue
-        try:
-            if not lock(file):
-                return file
+            lock(file)
         except BlockingIOError:
-            if not told:
-                print(f"waiting for another process that is fetching {what} to {lock_file.parent}", file=sys.stderr)
-                told = True
+            print(f"waiting for another process that is fetching {what} to {folder}", file=sys.stderr, flush=True)
             lock(file, math.inf)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(lock_file), os.fstat(file.fileno())):
-                return file
-        file.close()
+        yield

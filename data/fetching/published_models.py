@@ -8,37 +8,31 @@ pinned_models.json holds the revision of well-known models and the sha256 of the
 certain. `python -m data.download_model NAME --pin` adds to it.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from bert.files import write_atomically
 from data.fetching.paddlenlp_models import MODELS as PADDLENLP
-from data.fetching.transfer import check_checksum
 
 PINS_FILE = Path(__file__).with_name("pinned_models.json")
-_GOOGLE = "google-bert"
-_OF_GOOGLE = tuple(
-    f"bert-{kind}"
-    for kind in (
-        "base-uncased",
-        "base-cased",
-        "large-uncased",
-        "large-cased",
-        "base-multilingual-uncased",
-        "base-multilingual-cased",
-        "base-chinese",
-        "base-german-cased",
-        "large-uncased-whole-word-masking",
-        "large-cased-whole-word-masking",
-        "large-uncased-whole-word-masking-finetuned-squad",
-        "large-cased-whole-word-masking-finetuned-squad",
-        "base-cased-finetuned-mrpc",
-    )
+GOOGLE = "google-bert"
+_OF_GOOGLE = (
+    "bert-base-uncased",
+    "bert-base-cased",
+    "bert-large-uncased",
+    "bert-large-cased",
+    "bert-base-multilingual-uncased",
+    "bert-base-multilingual-cased",
+    "bert-base-chinese",
+    "bert-base-german-cased",
+    "bert-large-uncased-whole-word-masking",
+    "bert-large-cased-whole-word-masking",
+    "bert-large-uncased-whole-word-masking-finetuned-squad",
+    "bert-large-cased-whole-word-masking-finetuned-squad",
+    "bert-base-cased-finetuned-mrpc",
 )
 _NAME = re.compile(r"(?:(?P<owner>[\w-][\w.-]*)/)?(?P<name>[\w-][\w.-]*)(?:@(?P<revision>[\w-][\w./-]*))?", re.ASCII)
 _MAIN = "main"
@@ -86,13 +80,13 @@ def parse_name(text: str) -> ModelName | None:
     match = _NAME.fullmatch(text)
     if match is None or ".." in text or match["owner"] == "paddlenlp":
         return None
-    owner = match["owner"] or (_GOOGLE if match["name"] in _OF_GOOGLE else None)
+    owner = match["owner"] or (GOOGLE if match["name"] in _OF_GOOGLE else None)
     return ModelName(owner, match["name"], match["revision"]) if owner else None
 
 
 def known_names() -> list[str]:
     """The names that are known without asking a hub, sorted."""
-    pinned = (name.removeprefix(f"{_GOOGLE}/") for name in _pins())
+    pinned = (name.removeprefix(f"{GOOGLE}/") for name in _pins())
     return sorted({*_OF_GOOGLE, *PADDLENLP, *pinned})
 
 
@@ -114,25 +108,16 @@ def write_pin(name: ModelName, pin: Pin) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    pins = {**_pins(), name.repository: pin}
-    blocks = []
-    for repository, one in sorted(pins.items()):
-        files = ",\n".join(f"   {json.dumps(file)}: {json.dumps(facts)}" for file, facts in sorted(one.files.items()))
-        lines = [
-            f'  "revision": {json.dumps(one.revision)},',
-            '  "files": {' + (f"\n{files}\n  " if files else "") + "}",
-        ]
-        blocks.append(f" {json.dumps(repository)}: {{\n" + "\n".join(lines) + "\n }")
-    write_atomically(PINS_FILE, ("{\n" + ",\n".join(blocks) + "\n}\n").encode())
+    pins = {repository: asdict(entry) for repository, entry in sorted({**_pins(), name.repository: pin}.items())}
+    write_atomically(PINS_FILE, (json.dumps(pins, indent=1) + "\n").encode())
     _pins.cache_clear()
 
 
 @lru_cache(maxsize=1)
 def _pins() -> dict[str, Pin]:
-    pins = {}
-    for repository, values in json.loads(PINS_FILE.read_text(encoding="utf-8")).items():
-        files = {file: (sha256, num_bytes) for file, (sha256, num_bytes) in values["files"].items()}
-        for sha256, _ in files.values():
-            check_checksum(f"sha256:{sha256}")
-        pins[repository] = Pin(values["revision"], files)
-    return pins
+    return {
+        repository: Pin(
+            values["revision"], {file: (sha256, num_bytes) for file, (sha256, num_bytes) in values["files"].items()}
+        )
+        for repository, values in json.loads(PINS_FILE.read_bytes()).items()
+    }

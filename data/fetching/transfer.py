@@ -1,22 +1,25 @@
-"""Resumable transfer of one file over HTTP: survives dropped connections and killed processes.
+"""Downloads one file over HTTP: resumed after dropped connections and killed processes, verified, under its final name
+only when it is complete.
 
 The bytes received are in `.NAME.part`. The next attempt asks for the rest, on condition that the server's file is still
 the same (If-Range with its ETag or date). If the server ignores this, the transfer starts again from the first byte.
+
+A known checksum is verified. Without one, the sha256 of the first download is recorded in checksums.json beside the
+file, and every later download must have the same.
 """
 
-from __future__ import annotations
-
+import hashlib
 import json
 import os
 import re
 import shutil
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
-from urllib.parse import urlsplit
+from time import sleep
+from typing import Any, BinaryIO, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
@@ -24,18 +27,25 @@ import urllib3
 from bert.files import lock, read_json, sync, write_atomically
 from bert.reporting.progress import megabytes, progress
 
+T = TypeVar("T")
+
+CHECKSUMS_NAME = "checksums.json"
+ATTEMPTS = 6  # in a row without a new byte
+TIMEOUT_SECONDS = 60.0
+_TRANSIENT = frozenset((408, 425, 429, 500, 502, 503, 504))
+_LONGEST_WAIT_SECONDS = 300  # that a server may ask for
+_LONGEST_PAUSE_SECONDS = 60.0  # pauses between attempts double up to this
 _CHUNK_BYTES = 1 << 18
 _DIGESTS = {"sha256": 64, "sha1": 40, "git-sha1": 40, "md5": 32}
+_SLOW_BYTES = 1 << 30
 _SPARE_BYTES = 64 << 20  # of the disk, kept free
-_TRANSIENT = frozenset((408, 425, 429, 500, 502, 503, 504))
-_LONGEST_WAIT_SECONDS = 300.0  # that a server may ask for
 
 
 class DownloadError(ValueError):
     """A file could not be downloaded; the message gives the reason and the remedy."""
 
 
-class _Dropped(Exception):
+class Dropped(requests.ConnectionError):
     """The transfer ended too early; another attempt, `wait_seconds` later at the soonest, may get the rest."""
 
     def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
@@ -44,17 +54,7 @@ class _Dropped(Exception):
 
 
 class Refused(Exception):
-    """This address does not have the wanted file; another address may have it.
-
-    Attributes:
-        status: the HTTP status of the answer; None: there was no answer, or its content was wrong.
-        headers: those of the answer.
-    """
-
-    def __init__(self, reason: str, status: int | None = None, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.headers = headers or {}
+    """This address does not have the wanted file; another address may have it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,6 @@ class Remote:
     Attributes:
         urls: addresses of the same file, tried in order.
         checksum: "sha256:..." (or sha1, md5; git-sha1 is git's hash of the content), None if nobody published one.
-        num_bytes: its size, if known.
         max_bytes: a larger answer is refused.
         token: sent as a bearer token to the addresses, and not to other hosts that they redirect to.
     """
@@ -82,19 +81,96 @@ class Remote:
         if self.checksum is not None:
             check_checksum(self.checksum)
 
-
-@dataclass(frozen=True)
-class Patience:
-    """Limits of retries: `attempts` in a row without a new byte; waits double from first_wait_seconds to 60 s."""
-
-    attempts: int = 6
-    timeout_seconds: float = 60.0
-    first_wait_seconds: float = 1.0
-    max_redirects: int = 10
-    sleep: Callable[[float], None] = time.sleep
+    def checksum_text(self) -> str:
+        return self.checksum or f"recorded in {CHECKSUMS_NAME}"
 
 
-PATIENT = Patience()
+class HttpsSession(requests.Session):
+    """A session that does not follow a redirection from https to anything else, and for which a server that is
+    overloaded is a dropped connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.max_redirects = 10
+        self.headers["User-Agent"] = "bert-on-paddle"
+
+    def get_redirect_target(self, response: requests.Response) -> str | None:
+        target = super().get_redirect_target(response)
+        if target and response.url.startswith("https:") and urlsplit(urljoin(response.url, target)).scheme != "https":
+            raise requests.exceptions.InvalidSchema(
+                f"redirected from https to {target}, which anyone on the network can change"
+            )
+        return target
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        response = super().send(request, **options)
+        if response.status_code in _TRANSIENT:
+            retry_after = response.headers.get("Retry-After", "").strip()  # seconds, or a date, which is not read
+            seconds = float(retry_after) if retry_after.isdecimal() else 0.0
+            if seconds > _LONGEST_WAIT_SECONDS:
+                raise Refused(f"the server asks to wait {seconds:.0f} seconds; start again then")
+            raise Dropped(f"the server answered {response.status_code} {response.reason}", seconds)
+        return response
+
+
+class Partial:
+    """The partial file, locked against other processes, and a file beside it with its address and validator."""
+
+    def __init__(self, target: Path) -> None:
+        self.path = target.with_name(f".{target.name}.part")
+        self._state_path = target.with_name(f".{target.name}.part.json")
+        self.resumed = False
+
+    def __enter__(self) -> "Partial":
+        self.file: BinaryIO = open(self.path, "a+b")
+        try:
+            lock(self.file)
+        except BlockingIOError as error:
+            self.file.close()
+            raise DownloadError(f"{self.path}: another process is downloading this file; wait for it") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.size():
+            self.path.unlink(missing_ok=True)
+            self._state_path.unlink(missing_ok=True)
+        self.file.close()
+
+    def size(self) -> int:
+        self.file.flush()
+        return os.fstat(self.file.fileno()).st_size
+
+    def condition(self, url: str, remote: Remote) -> dict[str, str]:
+        """The headers that ask for the missing bytes; empty if those received may be of another version of the file."""
+        state = read_json(self._state_path)
+        validator = state.get("validator") if state.get("url") == url else None
+        if validator and not validator.startswith("W/"):
+            condition = {"If-Range": validator}
+        elif remote.checksum:
+            condition = {}
+        else:
+            return {}
+        return {"Range": f"bytes={self.size()}-", **condition} if self.size() else {}
+
+    def begin(self, response: requests.Response, url: str, have: int, total: int | None) -> None:
+        """Resume after `have` of the `total` bytes of the file at url."""
+        self.resumed = have > 0
+        self.file.truncate(have)
+        self.file.seek(have)
+        validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
+        state = {"url": url, "validator": validator, "total": total}
+        write_atomically(self._state_path, json.dumps(state).encode())
+
+    def total(self) -> int | None:
+        """The size that the server last stated."""
+        return read_json(self._state_path).get("total")
+
+    def clear(self) -> None:
+        self.file.truncate(0)
+
+    def finish(self, target: Path) -> None:
+        os.replace(self.path, target)
+        self._state_path.unlink(missing_ok=True)
 
 
 def check_checksum(checksum: str) -> tuple[str, str]:
@@ -108,128 +184,179 @@ def check_checksum(checksum: str) -> tuple[str, str]:
     return algorithm, digits
 
 
-class Partial:
-    """The partial file, locked against other processes, and a file beside it with address, validator and size."""
-
-    def __init__(self, target: Path) -> None:
-        self.path = target.with_name(f".{target.name}.part")
-        self._state_path = target.with_name(f".{target.name}.part.json")
-        self.resumed = False
-
-    def __enter__(self) -> Partial:
-        self.file: BinaryIO = open(self.path, "a+b")
-        try:
-            lock(self.file)
-        except BlockingIOError as error:
-            self.file.close()
-            raise DownloadError(f"{self.path}: another process is downloading this file; wait for it") from error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-    def size(self) -> int:
-        self.file.flush()
-        return os.fstat(self.file.fileno()).st_size
-
-    def state(self) -> dict[str, Any]:
-        """{"url", "validator", "total"}, or {} if nothing is known."""
-        return read_json(self._state_path)
-
-    def begin(self, url: str, validator: str | None, total: int | None, have: int) -> None:
-        """Resume after `have` bytes of the file at url."""
-        self.resumed = have > 0
-        self.file.truncate(have)
-        self.file.seek(have)
-        state = {"url": url, "validator": validator, "total": total}
-        if state != self.state():
-            write_atomically(self._state_path, json.dumps(state).encode())
-
-    def clear(self) -> None:
-        self.file.truncate(0)
-        self.forget()
-
-    def forget(self) -> None:
-        self._state_path.unlink(missing_ok=True)
-
-    def forget_if_empty(self) -> None:
-        if not self.size():
-            self.path.unlink(missing_ok=True)
-            self.forget()
+def digest_of(path: Path, algorithm: str = "sha256") -> str:
+    """Hexadecimal digest of a file; "git-sha1" is git's hash of a file with this content."""
+    digest = hashlib.new(algorithm.removeprefix("git-"))
+    if algorithm == "git-sha1":
+        digest.update(b"blob %d\0" % path.stat().st_size)
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
-def transfer(session: requests.Session, url: str, remote: Remote, partial: Partial, patience: Patience) -> None:
-    """Bring the partial file to its full length, over as many attempts as make progress."""
-    failures, wait, most = 0, patience.first_wait_seconds, partial.size()
+def fetch(remote: Remote, target: Path) -> str:
+    """Download the file to `target` from the first address that works, unless a verified file is there already.
+
+    Returns:
+        What verified it: "published checksum", "recorded checksum" or "nothing yet".
+    Raises:
+        DownloadError: no address gives the file; `target` then does not exist.
+    """
+    if target.exists():
+        if verified_by := _verified_by(remote, target, target):
+            return verified_by
+        raise DownloadError(
+            f"{target}: is there, but is not the file whose checksum is {remote.checksum_text()}; it was damaged or "
+            "belongs to something else: remove it and start again"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    problems = []
+    with Partial(target) as partial, HttpsSession() as session:
+        for url in remote.urls:
+            try:
+                return _fetch_from(session, url, remote, partial, target)
+            except Refused as error:
+                problems.append(f"{url}: {error}")
+    raise DownloadError(
+        f"{target.name}: could not be downloaded:\n  "
+        + "\n  ".join(problems)
+        + "\nCheck the network and the addresses; the same command resumes the download"
+    )
+
+
+def _fetch_from(session: requests.Session, url: str, remote: Remote, partial: Partial, target: Path) -> str:
+    """`fetch` from one address; a resumed file with a wrong checksum is fetched once more from its first byte."""
+    while True:
+        patiently(url, lambda: _attempt(session, url, remote, partial), partial.size)
+        if verified_by := _verified_by(remote, partial.path, target):
+            partial.finish(target)
+            if verified_by == "nothing yet":
+                _record(target, url)
+            return verified_by
+        partial.clear()
+        if not partial.resumed:
+            raise Refused(
+                f"the file received is not the one whose checksum is {remote.checksum_text()}; it was deleted"
+            )
+
+
+def _verified_by(remote: Remote, path: Path, target: Path) -> str | None:
+    """What verifies the content at `path` as that of `target`; None if its size or checksum is wrong."""
+    size = path.stat().st_size
+    if remote.num_bytes not in (None, size):
+        return None
+    if size > _SLOW_BYTES:
+        print(f"verifying {target.name}, {megabytes(size)}", file=sys.stderr, flush=True)
+    if remote.checksum:
+        algorithm, digits = check_checksum(remote.checksum)
+        return "published checksum" if digest_of(path, algorithm) == digits else None
+    record = _recorded(target.parent).get(target.name)
+    if record is None:
+        return "nothing yet"
+    return "recorded checksum" if digest_of(path) == record["sha256"] else None
+
+
+def _recorded(folder: Path) -> dict[str, dict[str, Any]]:
+    path = folder / CHECKSUMS_NAME
+    if not path.exists():
+        return {}
+    try:
+        records = json.loads(path.read_bytes())
+        for record in records.values():
+            check_checksum("sha256:" + record["sha256"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DownloadError(
+            f"{path}: is damaged ({error}); it holds the checksums of the files beside it: remove it; "
+            "it is then made again"
+        ) from error
+    return records
+
+
+def _record(target: Path, url: str) -> None:
+    record = {"sha256": digest_of(target), "num_bytes": target.stat().st_size, "url": url}
+    records = {**_recorded(target.parent), target.name: record}
+    write_atomically(target.parent / CHECKSUMS_NAME, (json.dumps(records, indent=1, sort_keys=True) + "\n").encode())
+
+
+def patiently(
+    what: str, attempt: Callable[[], T], received: Callable[[], int] = lambda: 0, attempts: int | None = None
+) -> T:
+    """The result of an attempt over a network, which is repeated after a pause until `attempts` (default: ATTEMPTS) in
+    a row have received nothing.
+
+    Raises:
+        Refused: the last reason.
+        requests.HTTPError, requests.exceptions.InvalidJSONError: raised by an attempt.
+    """
+    failures, most = 0, received()
     while True:
         try:
-            return _attempt(session, url, remote, partial, patience)
-        except requests.TooManyRedirects as error:
-            raise Refused(f"redirected more than {patience.max_redirects} times in a row") from error
-        except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema) as error:
+            return attempt()
+        except (requests.HTTPError, requests.exceptions.InvalidJSONError):
+            raise
+        except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.TooManyRedirects) as error:
             raise Refused(str(error)) from error
-        except (_Dropped, requests.RequestException, urllib3.exceptions.HTTPError) as error:
-            if partial.size() > most:
-                failures, wait, most = 0, patience.first_wait_seconds, partial.size()
-            failures += 1
-            if failures >= patience.attempts:
-                received = megabytes(partial.size())
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+            size = received()
+            failures = 1 if size > most else failures + 1
+            most = max(most, size)
+            if failures >= (attempts or ATTEMPTS):
                 raise Refused(
-                    f"{failures} attempts in a row brought nothing new after {received}: {_short(error)}"
+                    f"{failures} attempts in a row brought nothing new after {megabytes(size)}: {_reason(error)}"
                 ) from error
-            pause = max(wait, getattr(error, "wait_seconds", 0.0))
+            pause = max(min(2.0 ** (failures - 1), _LONGEST_PAUSE_SECONDS), getattr(error, "wait_seconds", 0.0))
             print(
-                f"{url}: {_short(error)}; {megabytes(partial.size())} received, next attempt in {pause:.0f} s",
+                f"{what}: {_reason(error)}; {megabytes(size)} received, next attempt in {pause:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )
-            patience.sleep(pause)
-            wait = min(60.0, 2 * wait)
+            sleep(pause)
 
 
-def _short(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The reason of a failed connection without the objects that requests and urllib3 print around it."""
     reason = getattr(error.args[0], "reason", None) if error.args else None
     return str(reason).rpartition("): ")[2] if reason else str(error)
 
 
-def _attempt(session: requests.Session, url: str, remote: Remote, partial: Partial, patience: Patience) -> None:
-    headers = {"Accept-Encoding": "identity", **_condition(url, remote, partial)}
+def _attempt(session: requests.Session, url: str, remote: Remote, partial: Partial) -> None:
+    headers = {"Accept-Encoding": "identity", **partial.condition(url, remote)}
     if remote.token:
         headers["Authorization"] = f"Bearer {remote.token}"
-    with session.get(url, headers=headers, stream=True, timeout=patience.timeout_seconds) as response:
-        _check_status(response, url)
-        have, total = _extent(response, remote, partial)
-        if have is None:
+    with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
+        _check_answer(response, url)
+        have, total = _extent(response, partial)
+        if response.status_code == 416:
             return
-        partial.begin(url, response.headers.get("ETag") or response.headers.get("Last-Modified"), total, have)
+        limit = remote.max_bytes if remote.num_bytes is None else remote.num_bytes
+        if total is not None and (total > limit or remote.num_bytes not in (None, total)):
+            rule = f"be {limit}" if remote.num_bytes is not None else f"have at most {limit}"
+            raise Refused(f"the file has {total} bytes and must {rule}")
+        partial.begin(response, url, have, total)
         room = shutil.disk_usage(partial.path.parent).free - _SPARE_BYTES
         if total is not None and total - have > room:
             raise DownloadError(
                 f"{partial.path.parent}: {megabytes(total - have)} are missing, and the disk has "
                 f"room for {megabytes(max(0, room))}; free some, or choose another folder"
             )
-        _receive(response, url, total, have, remote, partial)
+        size = have
+        with progress(urlsplit(url).path.rpartition("/")[2] or url, total, done=have) as meter:
+            while data := response.raw.read1(_CHUNK_BYTES, decode_content=False):
+                size += len(data)
+                if size > limit:
+                    partial.clear()
+                    raise Refused(f"the server sends more than the {limit} bytes that the file may have")
+                partial.file.write(data)
+                meter.update(len(data))
+        partial.file.flush()
+        sync(partial.path)
+        if total is not None and size != total:
+            raise Dropped(f"the connection ended after {size} of {total} bytes")
 
 
-def _condition(url: str, remote: Remote, partial: Partial) -> dict[str, str]:
-    """The Range headers for the missing bytes; empty if the partial file may belong to another version of the file."""
-    have, state = partial.size(), partial.state()
-    validator = state.get("validator") if state.get("url") == url else None
-    strong = validator if validator and not validator.startswith("W/") else None
-    if not have or not (strong or remote.checksum):
-        return {}
-    return {"Range": f"bytes={have}-", **({"If-Range": strong} if strong else {})}
-
-
-def _check_status(response: requests.Response, url: str) -> None:
-    if urlsplit(url).scheme == "https" and urlsplit(response.url).scheme != "https":
-        raise Refused(f"redirected from https to {response.url}, which anyone on the network can change")
+def _check_answer(response: requests.Response, url: str) -> None:
     status = response.status_code
-    if status in _TRANSIENT:
-        raise _Dropped(f"the server answered {status} {response.reason}", _wait_asked_for(response))
     if status not in (200, 206, 416):
-        raise Refused(f"the server answered {status} {response.reason}", status, response.headers)
+        raise Refused(f"the server answered {status} {response.reason}")
     if status == 416:
         return
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -241,58 +368,16 @@ def _check_status(response: requests.Response, url: str) -> None:
         raise Refused(f"the server sent Content-Encoding {encoding}, which was not asked for")
 
 
-def _wait_asked_for(response: requests.Response) -> float:
-    """Seconds of the Retry-After header; 0 without it, or where it is a date."""
-    asked = response.headers.get("Retry-After", "").strip()
-    seconds = float(asked) if asked.isdecimal() else 0.0
-    if seconds > _LONGEST_WAIT_SECONDS:
-        raise Refused(f"the server asks to wait {seconds:.0f} seconds; start again then", response.status_code)
-    return seconds
-
-
-def _extent(response: requests.Response, remote: Remote, partial: Partial) -> tuple[int | None, int | None]:
-    """(bytes to keep, total size if known); (None, size) if nothing is missing."""
+def _extent(response: requests.Response, partial: Partial) -> tuple[int, int | None]:
+    """(bytes to keep, total size if known)."""
     have = partial.size()
-    if response.status_code == 416:
-        known = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", ""))
-        sizes = {have, int(known[1]) if known else None, remote.num_bytes or have, partial.state().get("total") or have}
-        if sizes == {have}:
-            return None, have
-        partial.clear()
-        raise _Dropped(f"the server has no bytes after {have}; starting again from the first")
-    if response.status_code == 206:
-        found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", response.headers.get("Content-Range", ""))
-        if not found or int(found[1]) != have or partial.state().get("total") not in (None, int(found[3])):
-            partial.clear()
-            raise _Dropped(
-                f"asked for the bytes from {have} on, the server sent "
-                f"{response.headers.get('Content-Range')!r}; starting again from the first"
-            )
-        total: int | None = int(found[3])
-    else:
+    answer = response.headers.get("Content-Range", "")
+    if response.status_code == 200:
         length = response.headers.get("Content-Length", "")
-        have, total = 0, int(length) if length.isdigit() else None
-    wanted = remote.num_bytes
-    if total is not None and (total > remote.max_bytes or wanted not in (None, total)):
-        limit = f"be {wanted}" if wanted is not None else f"have at most {remote.max_bytes}"
-        raise Refused(f"the file has {total} bytes and must {limit}")
-    return have, total
-
-
-def _receive(
-    response: requests.Response, url: str, total: int | None, have: int, remote: Remote, partial: Partial
-) -> None:
-    limit = remote.max_bytes if remote.num_bytes is None else remote.num_bytes
-    size = have
-    with progress(urlsplit(url).path.rpartition("/")[2] or url, total, done=have) as meter:
-        while data := response.raw.read1(_CHUNK_BYTES, decode_content=False):
-            size += len(data)
-            if size > limit:
-                partial.clear()
-                raise Refused(f"the server sends more than the {limit} bytes that the file may have")
-            partial.file.write(data)
-            meter.update(len(data))
-    partial.file.flush()
-    sync(partial.path)
-    if total is not None and size != total:
-        raise _Dropped(f"the connection ended after {size} of {total} bytes")
+        return 0, int(length) if length.isdigit() else None
+    if response.status_code == 416 and answer == f"bytes */{have}" and partial.total() in (None, have):
+        return have, have
+    if response.status_code == 206 and (extent := re.fullmatch(rf"bytes {have}-\d+/(\d+)", answer)):
+        return have, int(extent[1])
+    partial.clear()
+    raise Dropped(f"asked for the bytes from {have} on, the server sent {answer!r}; starting again from the first")

@@ -4,8 +4,6 @@ Shards of either format are cut from it. It takes about half the space of the so
 repetition of the documents (--duplicate-factor).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Which bytes are borrowed depends on the seed, the block and the sources, not on the workers.
 """
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from pathlib import Path

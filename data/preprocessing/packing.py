@@ -5,8 +5,6 @@ length, as `run_mlm` of Hugging Face does and as RoBERTa's FULL-SENTENCES does b
 (Liu et al., 2019). Repetitions of the documents (`duplicate_factor`) are cut at other places.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -5,8 +5,6 @@ number of them. B is the rest of these sentences or, in half of the cases, text 
 belongs to the next pair.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -79,7 +77,7 @@ class Spans:
     def __len__(self) -> int:
         return len(self.is_random_next)
 
-    def take(self, rows: np.ndarray | slice) -> Spans:
+    def take(self, rows: np.ndarray | slice) -> "Spans":
         """The given pairs, in their order."""
         return Spans(*(getattr(self, field.name)[rows] for field in fields(self)))
 

@@ -5,8 +5,6 @@ a block, by bin, to an uncompressed Arrow file below the sink; the second cuts s
 written atomically, and an existing one is not made again, so repeating a killed command resumes it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -70,7 +68,7 @@ class Job:
         content = json.dumps([_VERSION, self.settings.record(), self.vocabulary_sha256, sources], sort_keys=True)
         return sha256_of(content.encode())[:16]
 
-    def without_source(self) -> Job:
+    def without_source(self) -> "Job":
         """The job without its lists of files and blocks, which would be sent to the workers with every task."""
         return replace(self, sources=(), blocks=())
 

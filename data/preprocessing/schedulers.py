@@ -12,13 +12,12 @@ https://jobqueue.dask.org); at least `cores: 1` and `memory: 4GB` are needed. So
 repository must have the same paths on every node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from bert import REPOSITORY
+from bert.interpreter import install_command
 from data.preprocessing.workers import run_ordered
 
 SCHEDULERS = ("local", "dask", "slurm")
@@ -27,11 +26,7 @@ Run = Callable[[Callable[..., Any], list], Iterator]
 
 @contextmanager
 def scheduler(name: str, num_workers: int, address: str | None = None) -> Iterator[Run]:
-    """Gives a function run(function, tasks), which yields function(*task) for every task, in order.
-
-    Raises:
-        ValueError: an address without Dask; Dask or dask-jobqueue is not installed, or not configured.
-    """
+    """Gives a function run(function, tasks), which yields function(*task) for every task, in order."""
     if address is not None and name != "dask":
         raise ValueError(f"--scheduler-address={address} is of a Dask scheduler; give --scheduler dask with it")
     if name == "local":
@@ -83,6 +78,4 @@ def _imported(module: str) -> Any:
     try:
         return __import__(module)
     except ImportError as error:
-        raise ValueError(
-            f"{module} is not installed; pip install -r requirements-dask.txt, or leave out --scheduler"
-        ) from error
+        raise ValueError(f"{module} is not installed; {install_command('dask')}, or leave out --scheduler") from error

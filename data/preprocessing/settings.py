@@ -1,7 +1,5 @@
 """Settings that decide the samples of a source, validated when they are made."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict, dataclass
 

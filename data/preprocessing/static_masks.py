@@ -1,7 +1,5 @@
 """Draws static masks during preprocessing, by the same rule as dynamic masks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

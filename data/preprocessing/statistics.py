@@ -1,7 +1,5 @@
 """Statistics of a directory of shards (counts, lengths, masks, tokens) and the problems found in it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise

@@ -4,8 +4,6 @@ The tokens of a block are joined once into one text. A and B are copied from sli
 replaced. This is much faster than looking up the string of every token of every sample.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

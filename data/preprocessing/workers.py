@@ -6,8 +6,6 @@ tasks, they outlived a killed parent, a Ctrl-C during start-up printed traceback
 Here every process has its own pipe, which closes when the process ends.
 """
 
-from __future__ import annotations
-
 import ctypes
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Reads compressed files in pieces of bounded size; errors name a damaged or truncated file."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

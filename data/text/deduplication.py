@@ -4,8 +4,6 @@ Hashes of earlier documents are kept in a temporary SQLite file, so that memory 
 of several duplicates is kept. The hash functions are fixed, so the result is deterministic.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sqlite3

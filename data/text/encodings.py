@@ -1,7 +1,5 @@
 """Decodes text of unknown encoding: detects the encoding and counts undecodable bytes."""
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Lists the files below a folder, following links; each folder is read once, an unreadable one is an error."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path

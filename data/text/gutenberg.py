@@ -1,7 +1,5 @@
 """Extracts the book from a Project Gutenberg file: removes the licence and the transcriber's lines."""
 
-from __future__ import annotations
-
 import re
 
 _START = re.compile(r"^\s*\*\s*\*\s*\*\s*START\s+OF\s+(?:THE|THIS)\s+PROJECT\s+GUTENBERG\b", re.I)

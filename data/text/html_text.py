@@ -1,7 +1,5 @@
 """The text of HTML, without markup, scripts and navigation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 

@@ -1,7 +1,5 @@
 """The report of an import: what was read, written and left out, as JSON and on the screen."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,9 +7,9 @@ from pathlib import Path
 from bert.files import shown
 from bert.reporting.progress import megabytes
 from data.text.counts import print_counts
-from data.text.held_out import LEAST_BYTES, MEASURABLE_BYTES, held_out_bytes
 from data.text.inputs import Findings, Input, total_bytes
 from data.text.lddl_writer import WrittenFile
+from data.text.split import LEAST_BYTES, MEASURABLE_BYTES, held_out_bytes
 
 REPORT_NAME = "report.json"
 MAX_EXAMPLES = 20

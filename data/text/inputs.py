@@ -1,7 +1,5 @@
 """Lists the files of a corpus with their formats; what a folder holds besides is left out and named with the reason."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
@@ -73,11 +71,7 @@ class Findings:
 
 
 def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[Input]:
-    """The files given and those below the folders, sorted within each folder; there, other kinds of files are left out.
-
-    Raises:
-        ValueError: a path is missing, its name has no known format, or there is no file at all.
-    """
+    """The files given and those below the folders, sorted within each folder, without files of other kinds."""
     inputs: list[Input] = []
     for path in paths:
         if path.is_dir():
@@ -157,26 +151,34 @@ def _hidden(name: Path) -> Path | None:
     return None
 
 
+def format_of(path: Path) -> tuple[str | None, str]:
+    """(one of FORMATS, compression) by the suffixes of a file's name; None: another suffix, or none."""
+    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
+    return _FORMAT_OF.get(_bare(path, compression).suffix.lower()), compression
+
+
+def _bare(path: Path, compression: str) -> Path:
+    return path.with_suffix("") if compression else path
+
+
 def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
     """The input, or the reason for leaving it out."""
-    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
-    bare = path.with_suffix("") if compression else path
+    by_suffix, compression = format_of(path)
+    bare = _bare(path, compression)
     suffix = bare.suffix.lower()
-    if kind != "auto":
-        found = kind
-    elif suffix in _FORMAT_OF:
-        found = _FORMAT_OF[suffix]
-    elif suffix:
-        return _REASON_OF.get(suffix, f"is of no format that is read ({suffix}); if it is text, name it *.txt")
-    elif _BUILD_FILE.fullmatch(bare.name) and not named:
-        return "is a build file by its name; if it is text, name it *.txt"
-    else:
-        found = "txt"
-    if found == "parquet" and compression:
+    if kind == "auto" and by_suffix is None:
+        if suffix:
+            return _REASON_OF.get(suffix, f"is of no format that is read ({suffix}); if it is text, name it *.txt")
+        if _BUILD_FILE.fullmatch(bare.name) and not named:
+            return "is a build file by its name; if it is text, name it *.txt"
+        kind = "txt"
+    elif kind == "auto":
+        kind = str(by_suffix)
+    if kind == "parquet" and compression:
         return "is compressed parquet; unpack it"
-    for ending in (compression, bare.suffix if suffix in _FORMAT_OF else ""):
+    for ending in (compression, bare.suffix if by_suffix else ""):
         name = name[: len(name) - len(ending)]
-    return Input(path, shown(name), found, compression, named)
+    return Input(path, shown(name), kind, compression, named)
 
 
 def total_bytes(inputs: Iterable[Input]) -> int:

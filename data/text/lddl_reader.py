@@ -4,8 +4,6 @@ The files are treated as one long text that is cut into blocks by position; a bl
 blocks are independent, and take the same time for large and small files and for long and short lines.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
@@ -14,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from bert.interpreter import shell_command
 from data.text.folder_files import files_below
 from data.text.source_check import check_source_text
 
@@ -51,10 +50,6 @@ def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...],
 
     In a corpus folder only its `source` is searched. Hidden files and folders, such as unfinished downloads and
     checkpoints of notebooks, are left out and not counted.
-
-    Raises:
-        ValueError: a folder is missing, has no text or raw text, holds a held-out part beside the training part, or a
-            file is below two of the folders.
     """
     sources: list[SourceFile] = []
     num_others = 0
@@ -72,7 +67,7 @@ def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...],
         if not sum(source.num_bytes for source in found):
             raise ValueError(
                 f"{folder}: its {len(found)} *.txt files hold no text; download the corpus first, or import your own "
-                "text with python -m data.import_text: one document per line, the first word being its id"
+                f"text with {shell_command('data.import_text')}: one document per line, the first word being its id"
             )
         check_source_text(folder, [source.path for source in found])
         sources += sorted(found, key=lambda source: (_natural(source.path), source.path))

@@ -4,8 +4,6 @@ The files are written to a hidden folder as N.txt.part and published together wh
 leaves nothing that looks like a corpus.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -66,7 +64,7 @@ class SourceWriter:
         self.files: list[WrittenFile] = []
         folder.mkdir(parents=True, exist_ok=True)
 
-    def __enter__(self) -> SourceWriter:
+    def __enter__(self) -> "SourceWriter":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -153,11 +151,7 @@ def _sort_documents(path: Path) -> None:
 
 
 def publish(prepared: Path, final: Path) -> None:
-    """Rename the files of a finished folder, then the folder itself to `final`.
-
-    Raises:
-        ValueError: `final` exists and is not empty.
-    """
+    """Rename the files of a finished folder, then the folder itself to `final`."""
     check_free(final)
     final.parent.mkdir(parents=True, exist_ok=True)
     for part in prepared.glob(f"*{PART_SUFFIX}"):

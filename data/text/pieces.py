@@ -1,7 +1,5 @@
 """Pieces of documents, the settings of reading them, and lines cut from pieces of text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -46,7 +44,7 @@ def lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
         yield "", True
 
 
-def whole_lines(chunks: Iterator[str]) -> Iterator[str | None]:
+def whole_lines(chunks: Iterable[str]) -> Iterator[str | None]:
     """Complete lines; None for one longer than MAX_ROW_CHARACTERS."""
     parts: list[str] = []
     size = 0

@@ -1,17 +1,15 @@
 """Reads documents from files of all formats, plain or compressed, in pieces of bounded size."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bert.files import shown
-from data.text.compression import read_chunks
+from data.text.compression import CHUNK_BYTES, read_chunks
 from data.text.encodings import NotTextError, decoded
 from data.text.html_text import text_of_html
 from data.text.inputs import Findings, Input
 from data.text.pieces import Piece, Reading, lines
-from data.text.rows import json_pieces, jsonl_pieces, parquet_pieces, table_pieces
+from data.text.tables import KINDS, Row, TableForm, parquet_rows, rows_of_chunks
 
 SEPARATORS = ("file", "line", "blank-line")
 
@@ -21,17 +19,14 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
 
     Raises:
         NotTextError: the file is not text, or has no field of the name given.
-        ValueError: the file is damaged, or not of the format given.
     """
+    form = TableForm([name for name in (reading.text_field, reading.id_field) if name])
     if source.kind == "parquet":
-        return parquet_pieces(source, reading, findings)
+        return _row_pieces(source, parquet_rows(source.path, form), reading, findings)
     chunks = _text_chunks(source, reading, findings)
-    if source.kind == "jsonl":
-        return jsonl_pieces(source, chunks, reading, findings)
-    if source.kind == "json":
-        return json_pieces(source, chunks, reading, findings)
-    if source.kind in ("csv", "tsv"):
-        return table_pieces(source, chunks, reading, findings)
+    if source.kind in KINDS:
+        rows = rows_of_chunks(chunks, source.kind, form, findings.counts)
+        return _row_pieces(source, rows, reading, findings)
     if source.kind == "html":
         return _txt_pieces(source, text_of_html(chunks), "file")
     return _txt_pieces(source, chunks, reading.separator)
@@ -86,3 +81,29 @@ def _txt_pieces(source: Input, chunks: Iterator[str], separator: str) -> Iterato
             number, is_blank = number + 1, True
     if is_open:
         yield Piece(f"{source.name}:{begin}", "", True)
+
+
+def _row_pieces(source: Input, rows: Iterable[Row], reading: Reading, findings: Findings) -> Iterator[Piece]:
+    """The text of each row; bad rows are counted and named."""
+    for number, values, problem in rows:
+        text, identifier = "", f"{source.name}:{number}"
+        if values is not None:
+            content = values.get(reading.text_field)
+            if isinstance(content, str):
+                text = content
+            else:
+                holds = "no text" if content is None else f"a {type(content).__name__}"
+                problem = f"field {reading.text_field!r} holds {holds}"
+            if reading.id_field and not problem:
+                name = values.get(reading.id_field)
+                identifier = str(name)
+                problem = "" if isinstance(name, str | int) else f"field {reading.id_field!r} holds no id"
+        if problem:
+            findings.bad_row(source.path, number, problem)
+            continue
+        if "\x00" in text:
+            findings.counts["NUL characters removed"] += text.count("\x00")
+            text = text.replace("\x00", "")
+        for start in range(0, len(text), CHUNK_BYTES):
+            yield Piece(identifier, text[start : start + CHUNK_BYTES], False)
+        yield Piece(identifier, "", True)

@@ -1,7 +1,5 @@
 """Finds where a text can be cut between two sentences in any language, quickly and without a model."""
 
-from __future__ import annotations
-
 _ENDS = ("! ", "? ", *"\u3002\uff01\uff1f\u0964\u061f\u06d4\u1362\u104b\u0589")
 _SURE_WORD = 4  # letters
 

@@ -1,7 +1,5 @@
 """Splits documents into sentences and tokenizes the sentences, one block of documents at a time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -5,15 +5,13 @@ its lines begin with words that repeat, and our commands left no report beside i
 an id of its own, which has a digit or words joined by - _ : / or #.
 """
 
-from __future__ import annotations
-
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert.files import shown
+from bert.interpreter import shell_command
 from data.text.import_report import REPORT_NAME
 
 _SAMPLED_FILES, _SAMPLED_BYTES = 20, 1 << 16
@@ -35,10 +33,10 @@ def check_source_text(folder: Path, files: Sequence[str]) -> None:
         if is_raw(words, source is not None):
             examples = " ".join(dict.fromkeys(words[:5]))
             target = shown(_imported(folder))
+            importing = shell_command("data.import_text", "--input", shown(folder), "--output-dir", target)
             raise ValueError(
                 f"{shown(file)}: is raw text; lines of source text begin with the ids of documents, these with "
-                f"{examples}. Import it, and give {target}/source instead of {shown(folder)}: python -m "
-                f"data.import_text --input {shlex.quote(shown(folder))} --output-dir {shlex.quote(target)} (if these "
+                f"{examples}. Import it, and give {target}/source instead of {shown(folder)}: {importing} (if these "
                 "are ids, move the file to FOLDER/source/en/0.txt)"
             )
 

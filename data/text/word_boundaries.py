@@ -3,8 +3,6 @@
 The words of other text follow from WordPiece's ## pieces.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bert.arrays.ragged import offsets_of, positions_in_rows
+from bert.interpreter import install_command
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 SEGMENTERS = ("jieba",)
@@ -35,13 +34,13 @@ def version_of(segmenter: str) -> str:
         return metadata.version(segmenter)
     except metadata.PackageNotFoundError:
         raise ValueError(
-            f"word_segmenter={segmenter!r} needs the package of that name, which is not installed: pip "
-            "install -r requirements-chinese.txt"
+            f"word_segmenter={segmenter!r} needs the package of that name, which is not installed: "
+            f"{install_command('chinese')}"
         ) from None
 
 
 @lru_cache(maxsize=1)
-def word_segmenter(name: str) -> WordSegmenter:
+def word_segmenter(name: str) -> "WordSegmenter":
     """The segmenter of that name; if made before processes are forked, all of them share its dictionary."""
     version_of(name)
     return WordSegmenter()

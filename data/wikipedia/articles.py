@@ -5,8 +5,6 @@ a killed run resumes with the spans that have no record. At the end the files ar
 content depends on the dump and the settings, not on the number of workers.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -81,7 +79,6 @@ def extract(job: Extraction, num_workers: int) -> dict:
 
     Raises:
         DumpError: the dump is empty, damaged, cut off, or holds no article.
-        ValueError: the output holds other text.
     """
     spans = plan_spans(job.dump, job.bytes_per_span())
     report_path = job.output / REPORT_NAME

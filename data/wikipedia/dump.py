@@ -8,8 +8,6 @@ Each page is cut out by its tags and parsed on its own. A document type with ent
 possible only before the first page, where it is refused.
 """
 
-from __future__ import annotations
-
 import bz2
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Every step is one pass of a regular expression or of a stack, so the time is pro
 any markup. Of markup that is never closed only the marks are removed, not the text after them.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable
@@ -22,7 +20,7 @@ class Site:
     categories: frozenset[str] = _CANONICAL_CATEGORIES
 
     @classmethod
-    def of(cls, namespaces: dict[int, str]) -> Site:
+    def of(cls, namespaces: dict[int, str]) -> "Site":
         """The site with the names in the dump's header; the English names are valid in every wiki."""
 
         def local(*keys: int) -> frozenset[str]:

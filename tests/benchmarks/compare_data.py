@@ -6,11 +6,10 @@ CPU seconds are user + system time of a command and all its processes. LDDL's fi
 it ends, its balancer; ours of one command that does both.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -115,40 +114,20 @@ class Benchmark:
         for folder in (parts, shards):
             shutil.rmtree(folder, ignore_errors=True)
         command = [
-            self.lddl_python,
-            str(_LDDL_COMMANDS),
-            "preprocess",
-            "--",
-            "--books",
-            str(corpus / "source"),
-            "--sink",
-            str(parts),
-            "--vocab-file",
-            str(self.vocabulary),
-            "--num-blocks",
-            str(_NUM_SHARDS),
-            "--local-n-workers",
-            str(self.num_workers),
-            "--sample-ratio",
-            "1.0",
+            *shlex.split(
+                f"{self.lddl_python} {_LDDL_COMMANDS} preprocess -- --books {corpus / 'source'} --sink {parts} "
+                f"--vocab-file {self.vocabulary} --num-blocks {_NUM_SHARDS} --local-n-workers {self.num_workers} "
+                "--sample-ratio 1.0"
+            ),
             *recipe.flags,
         ]
         cost = measured(command, parts.with_suffix(".log"))
         if cost.return_code:
             raise RuntimeError(f"LDDL's preprocessor ended with {cost.return_code}; see {parts.with_suffix('.log')}")
-        command = [
-            self.lddl_python,
-            str(_LDDL_COMMANDS),
-            "balance",
-            "--",
-            "--indir",
-            str(parts),
-            "--outdir",
-            str(shards),
-            "--num-shards",
-            str(_NUM_SHARDS),
-            "--keep-orig",
-        ]
+        command = shlex.split(
+            f"{self.lddl_python} {_LDDL_COMMANDS} balance -- --indir {parts} --outdir {shards} "
+            f"--num-shards {_NUM_SHARDS} --keep-orig"
+        )
         balancing = measured(command, shards.with_suffix(".log"), _BALANCER_SECONDS)
         ended = balancing.return_code == 0
         if not ended:
@@ -173,21 +152,11 @@ class Benchmark:
         sink = self.sink(f"ours-{output_format}", recipe)
         shutil.rmtree(sink, ignore_errors=True)
         command = [
-            sys.executable,
-            "-m",
-            "data.preprocess_bert_pretrain",
-            "--books",
-            str(corpus / "source"),
-            "--sink",
-            str(sink),
-            "--vocab-file",
-            str(self.vocabulary),
-            "--num-shards",
-            str(_NUM_SHARDS),
-            "--local-n-workers",
-            str(self.num_workers),
-            "--output-format",
-            output_format,
+            *shlex.split(
+                f"{sys.executable} -m data.preprocess_bert_pretrain --books {corpus / 'source'} --sink {sink} "
+                f"--vocab-file {self.vocabulary} --num-shards {_NUM_SHARDS} --local-n-workers {self.num_workers} "
+                f"--output-format {output_format}"
+            ),
             *recipe.flags,
         ]
         cost = measured(command, sink.with_suffix(".log"))
@@ -205,17 +174,10 @@ class Benchmark:
 
     def load(self, recipe: Recipe, batch_size: int, seconds: float) -> dict[str, dict]:
         """Both loaders over shards of the same recipe; ours over LDDL's schema and our own as well."""
-        command = [
-            self.lddl_python,
-            str(_LDDL_COMMANDS),
-            "load",
-            str(self.sink("lddl", recipe)),
-            str(self.vocabulary),
-            "--batch-size",
-            str(batch_size),
-            "--seconds",
-            str(seconds),
-        ]
+        command = shlex.split(
+            f"{self.lddl_python} {_LDDL_COMMANDS} load {self.sink('lddl', recipe)} {self.vocabulary} "
+            f"--batch-size {batch_size} --seconds {seconds}"
+        )
         results = {"LDDL": _last_json(command)}
         for kind in ("parquet", "arrow"):
             command = [

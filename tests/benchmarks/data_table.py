@@ -1,7 +1,5 @@
 """The results of tests.benchmarks.compare_data as Markdown."""
 
-from __future__ import annotations
-
 
 def table_of(results: dict) -> str:
     """Preprocessing, loading and growth, each a table, and where the text came from."""

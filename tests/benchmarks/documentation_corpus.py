@@ -2,13 +2,11 @@
 
     python -m tests.benchmarks.documentation_corpus --output-dir D --megabytes 64 [--roots DIR ...]
 
-The files of data.examples.machine_documentation; duplicate paragraphs are dropped. Where there is less of it than
+The files of data.examples.documentation; duplicate paragraphs are dropped. Where there is less of it than
 asked for, the documents are repeated, each with its paragraphs in another order; D/report.json says how much is of
 which kind and how much is repeated. The text is for measurements only, so unlike there it is not cleaned of lists and
 names of functions.
 """
-
-from __future__ import annotations
 
 import argparse
 import hashlib
@@ -20,7 +18,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.files import write_atomically
-from data.examples.machine_documentation import default_roots, documentation_files, texts_of
+from data.examples.documentation import default_roots, documentation_files, texts_of
 
 _MIN_PARAGRAPH_CHARACTERS = 60
 _MIN_LETTERS = 0.6  # less of them is a table, or code
@@ -43,7 +41,7 @@ def find_documents(roots: list[Path], max_bytes: float, counts: Counter) -> Iter
     """Documents, i.e. files, as lists of paragraphs that did not occur before; up to max_bytes in all."""
     seen: set[bytes] = set()
     total = 0
-    for path, kind in documentation_files(roots):
+    for path, kind, _ in documentation_files(roots):
         kept = []
         for paragraph in paragraphs_of(path, kind):
             digest = hashlib.sha256(paragraph.lower().encode()).digest()[:12]

@@ -19,23 +19,21 @@ import numpy as np
 import run_export
 from bert import REPOSITORY
 from bert.config.command_line import parse_arguments
+from bert.config.entry_point import load_task
 from bert.files import write_atomically
 from bert.finetuning.glue.config import ENTRY as GLUE
-from bert.finetuning.glue.task import read_data as read_glue
-from bert.finetuning.loader import prediction_batches
+from bert.finetuning.loader import FeatureTable, prediction_batches
 from bert.finetuning.ner.config import ENTRY as NER
-from bert.finetuning.ner.task import read_data as read_ner
 from bert.finetuning.squad.config import ENTRY as SQUAD
-from bert.finetuning.squad.task import read_data as read_squad
-from bert.finetuning.task import FineTuningData, Outputs, PredictedSet
+from bert.finetuning.task import Outputs
 from bert.inference.model_folder import open_model
 from data.examples import sample_questions
 
 ENTRIES = {
-    "questions": ("run_squad.py", "squad_small", SQUAD, read_squad, ("eval_f1", "eval_exact_match")),
-    "sentiment": ("run_glue.py", "small_sentiment", GLUE, read_glue, ("eval_accuracy",)),
-    "pairs": ("run_glue.py", "small_pairs", GLUE, read_glue, ("eval_accuracy",)),
-    "entities": ("run_ner.py", "small_entities", NER, read_ner, ("eval_f1",)),
+    "questions": ("run_squad.py", "squad_small", SQUAD, ("eval_f1", "eval_exact_match")),
+    "sentiment": ("run_glue.py", "small_sentiment", GLUE, ("eval_accuracy",)),
+    "pairs": ("run_glue.py", "small_pairs", GLUE, ("eval_accuracy",)),
+    "entities": ("run_ner.py", "small_entities", NER, ("eval_f1",)),
 }
 EXPORTS: dict[str, tuple[str, ...]] = {
     "Paddle Inference, float32": ("paddle-inference", "float32"),
@@ -69,7 +67,7 @@ def fine_tuned(name: str, folder: Path, encoder: Path) -> tuple[Path, list[str]]
         command = [sys.executable, str(REPOSITORY / script), *arguments, "--device", "cpu"]
         subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
         done = list((folder / name).rglob("summary.json"))
-    best = [path for path in (folder / name).rglob("*-best") if path.is_dir()]
+    best = [path.parent for path in (folder / name).rglob("best.json")]
     assert len(done) == len(best) == 1, (done, best)
     return best[0], arguments
 
@@ -99,14 +97,14 @@ def training_texts(name: str, folder: Path) -> Path:
     return target
 
 
-def outputs_of(runner: Any, task: str, part: PredictedSet, per_token: bool, max_seq_length: int) -> Outputs:
-    """As bert.finetuning.prediction.predict, with a loaded model in place of a program."""
-    found: Outputs = {}
-    longest = int(part.table.lengths().max())
-    for batch in prediction_batches(part.table, 8, max_seq_length=max_seq_length):
+def outputs_of(runner: Any, task: str, table: FeatureTable, per_token: bool, max_seq_length: int) -> Outputs:
+    """As bert.finetuning.run.predict, with a loaded model in place of a program."""
+    found: dict[str, np.ndarray] = {}
+    longest = int(table.lengths().max())
+    for batch in prediction_batches(table, 8, max_seq_length=max_seq_length):
         for name, values in runner.run(task, batch.feed).items():
             shape = (longest, *values.shape[2:]) if per_token else values.shape[1:]
-            array = found.setdefault(name, np.zeros((len(part.table), *shape), "float32"))
+            array = found.setdefault(name, np.zeros((len(table), *shape), "float32"))
             if per_token:
                 width = min(values.shape[1], longest)
                 array[batch.rows, :width] = values[:, :width]
@@ -117,10 +115,11 @@ def outputs_of(runner: Any, task: str, part: PredictedSet, per_token: bool, max_
 
 def measured(name: str, folder: Path, encoder: Path) -> Iterator[dict[str, Any]]:
     """A row of the scores for the model itself, and one for each export."""
-    _, _, entry, read_data, metrics = ENTRIES[name]
+    _, _, entry, metrics = ENTRIES[name]
     model, arguments = fine_tuned(name, folder, encoder)
     config: Any = parse_arguments(entry, [*arguments, "--from-pretrained-params", str(model)])
-    data: FineTuningData = read_data(config)
+    task = load_task(entry.task)(config)
+    evaluated = task.read_data().evaluated
     texts = str(training_texts(name, folder))
     for kind, settings in {"the model": (), **EXPORTS}.items():
         source = model
@@ -132,11 +131,10 @@ def measured(name: str, folder: Path, encoder: Path) -> Iterator[dict[str, Any]]
                 run_export.main([*flags, "--precision", settings[1], *words, "--sample", texts, "--tolerance", "10"])
         opened = open_model(source)
         scores: dict[str, float] = {}
-        for part in data.evaluation:
-            assert part.score is not None
-            per_token = data.objective.outputs_per_token
-            found = outputs_of(opened.network, opened.task, part, per_token, config.data.max_seq_length)
-            scores |= part.score(found)
+        for part, features in evaluated:
+            per_token = task.objective().outputs_per_token
+            found = outputs_of(opened.network, opened.task, features.table, per_token, config.data.max_seq_length)
+            scores |= task.score(part, features, task.decode(features, found))
         check = json.loads((source / "serving.json").read_text())["check"] if settings else {"relative_error": 0.0}
         yield {
             "set": name,

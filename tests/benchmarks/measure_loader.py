@@ -3,8 +3,6 @@
 python -m tests.benchmarks.measure_loader SHARDS vocab.txt --batch-size 64 [--global-batch-size 65536 --world-size 8]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -25,12 +25,12 @@ from tokenizers import BertWordPieceTokenizer
 
 from bert.command_errors import command
 from bert.config.command_line import dump_yaml, resolve_config
-from bert.launching.pretraining_text_facts import machine_facts, text_facts
-from bert.launching.pretraining_text_speed import measure_speeds
-from bert.planning import own_text_rules as rules
-from bert.planning.own_text import TextPlan, make_plan
-from bert.planning.own_text_facts import Wishes
-from bert.planning.own_text_model import candidates
+from bert.own_text import rules
+from bert.own_text.candidates import candidates
+from bert.own_text.facts import Wishes
+from bert.own_text.plan import TextPlan, make_plan
+from bert.own_text.reading import machine_facts, text_facts
+from bert.own_text.speed import measure_speeds
 from bert.pretraining.entry import ENTRY
 from data.text.readers import Reading
 from tests.benchmarks.quiet_commands import run, run_module

@@ -14,6 +14,7 @@ import json
 import os
 import random
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -61,20 +62,12 @@ def make_file(text_dir: Path, path: Path, scale: float, seed: int = 7) -> None:
 
 def ours(file: Path, vocab_file: Path, out: Path) -> int:
     sys.path.insert(0, str(REPOSITORY))
-    from bert.finetuning.feature_cache import FeatureCache
     from bert.finetuning.squad import features as squad_features
     from bert.finetuning.squad.examples import read_squad
     from bert.tokenization.vocabulary import Vocabulary
 
     vocabulary, settings = Vocabulary.from_file(vocab_file), squad_features.WindowSettings(384, 128, 64, True)
-    cache = FeatureCache(out)
-
-    def build():
-        features, counts = squad_features.build_features(read_squad(file), vocabulary, settings, training=True)
-        return vars(features), vars(counts)
-
-    key = cache.key("squad-train", files=[file], vocabulary=vocabulary, settings={}, code=[squad_features])
-    _, counts = cache.get_or_build(key, build)
+    _, counts = squad_features.build_features(read_squad(file), vocabulary, settings, training=True)
     return counts["windows"]
 
 
@@ -141,18 +134,9 @@ def theirs(file: Path, vocab_file: Path, out: Path) -> int:
 def measure(side: str, python: str, arguments: argparse.Namespace, file: Path) -> float:
     """CPU seconds of one side in a process of its own."""
     with tempfile.TemporaryDirectory() as out:
-        command = [
-            python,
-            __file__,
-            "--side",
-            side,
-            "--file",
-            str(file),
-            "--vocab-file",
-            str(arguments.vocab_file),
-            "--out",
-            out,
-        ]
+        command = shlex.split(
+            f"{python} {__file__} --side {side} --file {file} --vocab-file {arguments.vocab_file} --out {out}"
+        )
         environment = {**os.environ, **SINGLE_THREAD, "HF_HOME": out, "HF_HUB_OFFLINE": "1"}
         before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)

@@ -1,8 +1,8 @@
 """The neighbours that a plan for own text is compared with, and the table of the comparison."""
 
-from bert.planning.own_text import make_plan
-from bert.planning.own_text_facts import MachineFacts, TextFacts, Wishes
-from bert.planning.own_text_model import candidates
+from bert.own_text.candidates import candidates
+from bert.own_text.facts import MachineFacts, TextFacts, Wishes
+from bert.own_text.plan import make_plan
 from tests.benchmarks.own_text_neighbours import table, variants
 
 

@@ -60,13 +60,14 @@ def make_shards(
     """Text of this machine -> vocabulary -> shards below `folder`, each made once; returns the shards' folder."""
     corpus, vocabulary, shards = folder / "corpus", folder / "vocab.txt", folder / f"shards-{sequence_length}"
     source = corpus / "train/source"
-    sample = ["--output-dir", corpus, "--max-megabytes", megabytes]
+    sample = ["--output-dir", corpus, "--max-megabytes", megabytes, "--sources", "docstrings"]
+    sample += ["--held-out-fraction", 0.05]
     train = ["--input", source, "--vocab-size", vocabulary_size, "--output", vocabulary]
     preprocess = ["--text", source, "--sink", shards, "--vocab-file", vocabulary, "--num-shards", 1]
     preprocess += ["--target-seq-length", sequence_length, "--masking", "static"]
     preprocess += ["--max-predictions-per-seq", predictions_of(sequence_length)]
     commands: tuple[tuple[Path, str, list], ...] = (
-        (corpus / "report.json", "data.examples.sample_corpus", sample),
+        (corpus / "report.json", "data.examples.documentation", sample),
         (vocabulary, "data.train_vocabulary", train),
         (shards / "manifest.json", "data.preprocess_bert_pretrain", preprocess),
     )

@@ -12,6 +12,7 @@ Needs root (slurmd starts steps as their users) and Debian's packages:
 """
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -103,14 +104,11 @@ class SlurmCluster:
         key.chmod(0o400)
         socket_file = self.folder / "munge.socket"
         self._daemon(
-            "munged",
-            "--foreground",
-            "--force",
-            f"--key-file={key}",
-            f"--socket={socket_file}",
-            f"--pid-file={self.folder}/munged.pid",
-            f"--log-file={self.folder}/munge.log",
-            f"--seed-file={self.folder}/munge.seed",
+            *shlex.split(
+                f"munged --foreground --force --key-file={key} --socket={socket_file} "
+                f"--pid-file={self.folder}/munged.pid --log-file={self.folder}/munge.log "
+                f"--seed-file={self.folder}/munge.seed"
+            )
         )
         self._wait_until("munged listens", socket_file.exists, 10.0)
         for name in ("state", *(f"spool.{node}" for node in self.nodes())):

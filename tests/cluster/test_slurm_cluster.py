@@ -5,6 +5,7 @@ bash scripts/run_tests.sh tests/cluster -m slow      some ten minutes; needs roo
 
 import json
 import re
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -46,10 +47,7 @@ class Job:
         if len(phases) == 1:
             environment["PHASE"] = str(phases[0])
         words = [
-            "sbatch",
-            "--parsable",
-            "-N2",
-            f"--output={self.output}",
+            *shlex.split(f"sbatch --parsable -N2 --output={self.output}"),
             *options,
             str(workplace.REPOSITORY / "run.sub"),
             *workplace.flags(folder, *phases),
@@ -194,27 +192,11 @@ def test_preprocessing_on_slurms_nodes_writes_the_same_bytes_as_here(cluster, tm
     for name, scheduler in (("here", ()), ("slurm", ("--scheduler", "slurm"))):
         sinks[name] = tmp_path / name
         command = [
-            sys.executable,
-            "-m",
-            "data.preprocess_bert_pretrain",
-            "--wikipedia",
-            str(corpus / "source"),
-            "--sink",
-            str(sinks[name]),
-            "--vocab-file",
-            str(vocabulary),
-            "--target-seq-length",
-            "32",
-            "--num-shards",
-            "4",
-            "--local-n-workers",
-            "2",
-            "--masking",
-            "static",
-            "--max-predictions-per-seq",
-            "8",
-            "--seed",
-            "5",
+            *shlex.split(
+                f"{sys.executable} -m data.preprocess_bert_pretrain --wikipedia {corpus / 'source'} "
+                f"--sink {sinks[name]} --vocab-file {vocabulary} --target-seq-length 32 --num-shards 4 "
+                "--local-n-workers 2 --masking static --max-predictions-per-seq 8 --seed 5"
+            ),
             *scheduler,
         ]
         done = cluster.run(command, cwd=workplace.REPOSITORY, env=settings, capture_output=True, text=True, timeout=300)

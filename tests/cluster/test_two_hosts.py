@@ -4,6 +4,7 @@ bash scripts/run_tests.sh tests/cluster -m slow      needs root and iproute2
 """
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,32 +31,12 @@ def folder(tmp_path_factory) -> Path:
 def script(folder: Path, name: str, *more: str) -> list[str]:
     """run_pretraining.sh for phase 1 of the tiny training, on the CPU."""
     return [
-        "bash",
-        str(workplace.REPOSITORY / "scripts/run_pretraining.sh"),
-        "--config",
-        "large",
-        "--phase1",
-        "--device",
-        "cpu",
-        "--no-amp",
-        "--num-workers",
-        "0",
-        "--seed",
-        "7",
-        "--max-steps",
-        STEPS,
-        "--vocab-file",
-        str(folder / "vocab.txt"),
-        "--input-dir",
-        str(folder / "shards1"),
-        "--batch-size",
-        "4",
-        "--global-batch-size",
-        "16",
-        "--num-steps-per-checkpoint",
-        "10",
-        "--output-dir",
-        str(folder / name),
+        *shlex.split(
+            f"bash {workplace.REPOSITORY / 'scripts/run_pretraining.sh'} --config large --phase1 --device cpu "
+            f"--no-amp --num-workers 0 --seed 7 --max-steps {STEPS} --vocab-file {folder / 'vocab.txt'} "
+            f"--input-dir {folder / 'shards1'} --batch-size 4 --global-batch-size 16 --num-steps-per-checkpoint 10 "
+            f"--output-dir {folder / name}"
+        ),
         *workplace.flags(folder, 1),
         *more,
     ]
@@ -118,26 +99,15 @@ def test_paddles_launcher_by_hand_trains_across_two_hosts_as_on_one(folder, on_o
         for rank, host in enumerate(hosts):
             command = host.command(
                 [
-                    sys.executable,
-                    "-m",
-                    "paddle.distributed.launch",
-                    "--nnodes",
-                    "2",
-                    "--rank",
-                    str(rank),
-                    "--master",
-                    f"{hosts[0].address}:6070",
-                    "--host",
-                    host.address,
-                    "--nproc_per_node",
-                    "1",
-                    "--log_dir",
+                    *shlex.split(
+                        f"{sys.executable} -m paddle.distributed.launch --nnodes 2 --rank {rank} "
+                        f"--master {hosts[0].address}:6070 --host {host.address} --nproc_per_node 1 --log_dir"
+                    ),
                     str(folder / f"hand{rank}"),
-                    str(workplace.REPOSITORY / "run_pretraining.py"),
-                    "--config",
-                    str(settings),
-                    "--output-dir",
-                    str(folder / "hand"),
+                    *shlex.split(
+                        f"{workplace.REPOSITORY / 'run_pretraining.py'} --config {settings} "
+                        f"--output-dir {folder / 'hand'}"
+                    ),
                 ]
             )
             processes.append(start(command, folder, logs[rank].name))

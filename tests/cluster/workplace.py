@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -54,21 +55,11 @@ def flags(folder: Path, *phases: int) -> list[str]:
     """What run.sub has no variable for."""
     lengths = [word for phase in phases for word in (f"--phase{phase}-max-seq-length", str(LENGTHS[phase]))]
     return [
-        "--config-file",
-        str(folder / "bert_config.json"),
-        "--bert-model",
-        "bert-tiny",
+        *shlex.split(f"--config-file {folder / 'bert_config.json'} --bert-model bert-tiny"),
         *lengths,
-        "--max-predictions-per-seq",
-        "8",
-        "--cpu-threads",
-        "1",
-        "--log-freq",
-        "50",
-        "--keep-checkpoints",
-        "50",
-        "--peak-tflops",
-        "0.1",
+        *shlex.split(
+            "--max-predictions-per-seq 8 --cpu-threads 1 --log-freq 50 --keep-checkpoints 50 --peak-tflops 0.1"
+        ),
     ]
 
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 import run_convert
 from bert.checkpoints import directories as checkpoint_files
 from bert.conversion.reading import read_pretrained
-from bert.conversion.shapes import heads_of
+from bert.conversion.tensor_names import heads_of
 from tests.support import foreign
 
 TASKS = {

@@ -80,9 +80,9 @@ BAD = {
         *(f"data.download_{name} --outdir file --mirror {FAR}" for name in ("squad", "glue", "vocabulary")),
     ],
     "examples": [
-        *(f"data.examples.sample_{name} --output-dir file" for name in ("corpus", "questions")),
-        *(f"data.examples.sample_corpus --output-dir out --max-megabytes {size}" for size in ("0", "nan", "x")),
-        *(f"data.examples.sample_corpus --output-dir out --held-out-fraction {share}" for share in ("0", "1", "nan")),
+        *(f"data.examples.{name} --output-dir file" for name in ("documentation", "sample_questions")),
+        *(f"data.examples.documentation --output-dir out --max-megabytes {size}" for size in ("0", "nan", "x")),
+        *(f"data.examples.documentation --output-dir out --held-out-fraction {share}" for share in ("0", "1", "nan")),
     ],
 }
 

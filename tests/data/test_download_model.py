@@ -7,7 +7,7 @@ from data import download_model
 from data.fetching import model_cache, published_models
 from data.fetching.published_models import parse_name, pin_of
 from tests.support.commands import refused
-from tests.support.fake_hub import COMMIT, hub, num_requests, tiny_model
+from tests.support.fake_hub import COMMIT, hub, num_requests, set_hub, tiny_model
 from tests.support.faulty_server import serving
 
 NAME = "someone/tiny-bert"
@@ -17,13 +17,12 @@ NAME = "someone/tiny-bert"
 def served(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    model_cache._verified.clear()
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    set_hub(monkeypatch, offline=False, cache=tmp_path / "hf/hub")
+    model_cache._verify.cache_clear()
     files = hub(NAME, tiny_model())
     with serving(files) as url:
-        monkeypatch.setenv("HF_ENDPOINT", url)
+        set_hub(monkeypatch, url=url)
         yield files
 
 
@@ -42,7 +41,7 @@ def test_a_folder_is_a_copy_of_the_cache_and_works_alone(tmp_path, served, monke
     download_model.main([NAME, "--output-dir", str(tmp_path / "copy")])
     assert num_requests(served) == asked
     monkeypatch.setenv("BERT_CACHE", str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    set_hub(monkeypatch, offline=True)
     download_model.main([NAME, "--output-dir", str(tmp_path / "copy")])  # complete: nothing is asked
     assert (tmp_path / "copy/model.safetensors").read_bytes() == tiny_model()["model.safetensors"]
     assert not list((tmp_path / "copy").glob(".*"))

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from data import import_text
-from data.text import rows
+from data.text import tables
 from data.text.html_text import text_of_html
 from data.text.inputs import Findings
 from tests.support.commands import refused
@@ -21,9 +21,9 @@ READ = {
     "49960": (b"A message.\n", {"49960": "A message."}),
     "page.html": (b"<html><head><title>t</title></head><body><p>One.<p>Two.</html>", {"page": "One. Two."}),
     "more/page.HTM.gz": (gzip.compress(b"<p>Zipped &amp; more"), {"more/page": "Zipped & more"}),
-    "rows.csv": (b'id,text\n1,"One, with\na line."\n\n2,Two.\n', {"rows:1": "One, with a line.", "rows:3": "Two."}),
-    "german.csv": (b"text;n\nEins, zwei.;1\n", {"german:1": "Eins, zwei."}),
-    "rows2.tsv": (b'n\ttext\n1\tTab "here".\n', {"rows2:1": 'Tab "here".'}),
+    "rows.csv": (b'id,text\n1,"One, with\na line."\n\n2,Two.\n', {"rows:2": "One, with a line.", "rows:5": "Two."}),
+    "german.csv": (b"text;n\nEins, zwei.;1\n", {"german:2": "Eins, zwei."}),
+    "rows2.tsv": (b'n\ttext\n1\tTab "here".\n', {"rows2:2": 'Tab "here".'}),
     "list.json": (b'[{"text": "One."}, {"text": "Two."}, 3]', {"list:1": "One.", "list:2": "Two."}),
     "texts.json": (b'["One.", "Two."]', {"texts:1": "One.", "texts:2": "Two."}),
     "object.json": (b'{"text": "One.", "n": 1}', {"object:1": "One."}),
@@ -136,11 +136,10 @@ def test_ids_of_a_table_are_kept(tmp_path):
     (tmp_path / "a.csv").write_text("key,body\nk 1,One.\nk2\n,Two.\n")
     report = run(tmp_path, "--text-field", "body", "--id-field", "key")
     assert documents(tmp_path) == {"k_1": "One.", "document": "Two."}
-    assert report["problems"] == [f"{tmp_path}/a.csv:2: field 'body' holds no text"]
+    assert report["problems"] == [f"{tmp_path}/a.csv:3: field 'body' holds no text"]
 
 
-QUOTES = "rows with a quotation mark that quotes nothing"
-DELIMITERS = "rows whose unquoted text has the delimiter"
+QUOTES, DELIMITERS = tables.LOOSE_MARKS, tables.LOOSE_DELIMITERS
 
 
 @pytest.mark.parametrize(
@@ -165,16 +164,69 @@ def test_a_table_with_loose_marks_loses_no_text(tmp_path, name, content, texts, 
     found = {key: report["counts"][key] for key in (QUOTES, DELIMITERS, "bad rows") if key in report["counts"]}
     assert counts is None or found == counts
     if "bad rows" in found:
-        assert "a.csv:1: has 3 fields, the first row 2; quote a text with ',' in it" in report["problems"][0]
+        assert "a.csv:2: has 3 fields, the first row 2; quote a text with ',' in it" in report["problems"][0]
 
 
-def test_a_table_full_of_loose_marks_is_read_line_by_line_in_the_end(tmp_path, monkeypatch):
-    """Each row seems to quote the rest of the file: reading it again and again would never end."""
-    monkeypatch.setattr(rows, "_MOST_GIVEN_BACK", 2000)
-    (tmp_path / "a.csv").write_text("a,text,b\n" + "".join(f'x",Text {number}.,"z\n' for number in range(100)))
+@pytest.mark.parametrize("text", ["a,text,b\n" + 'x",Text {0}.,"z\n' * 100, "a,text\n" + '"{0},Text {0}.\n' * 100])
+def test_a_table_full_of_loose_marks_loses_no_row(tmp_path, text):
+    """The mark of the first row seems to quote the rest of the file."""
+    (tmp_path / "a.csv").write_text(text.replace("{0}", "1"))
     report = run(tmp_path)
-    assert list(documents(tmp_path).values()) == [f"Text {number}." for number in range(100)]
-    assert 0 < report["counts"][QUOTES] < 50
+    assert list(documents(tmp_path).values()) == ["Text 1."] * 100
+    assert report["counts"][QUOTES] == 100
+
+
+def test_a_field_may_be_longer_than_the_csv_module_has_it(tmp_path):
+    text = " ".join(["word"] * 50_000)
+    (tmp_path / "a.csv").write_text(f'n,text\n1,"{text}"\n2,After.\n')
+    run(tmp_path)
+    assert documents(tmp_path) == {"a:2": text, "a:3": "After."}
+
+
+EXACT = {
+    "a.tsv": (
+        'text\tn\n"open\t1\n\nb\n"c"\t3\n\n',
+        [(2, {"n": "1", "text": '"open'}), (3, None), (4, None), (5, {"n": "3", "text": '"c"'})],
+    ),
+    "b.csv": (
+        'text\none\n\n"t\nwo"\nthree\n\n',
+        [(2, {"text": "one"}), (3, {"text": ""}), (4, {"text": "t\nwo"}), (6, {"text": "three"})],
+    ),
+    "c.csv": (
+        'n;text\n1;a\n\n2\n3;"b" c\n4;d\n',
+        [(2, {"n": "1", "text": "a"}), (4, None), (5, None), (6, {"n": "4", "text": "d"})],
+    ),
+    "d.csv.gz": (b"text\na\n", [(2, {"text": "a"})]),
+    "e.jsonl": ('{"text": 1}\n"x"\n\n[2]\n', [(1, {"text": 1}), (2, {"text": "x"}), (4, None)]),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_table_can_be_read_exactly_and_from_any_row_on(tmp_path, name):
+    content, expected = EXACT[name]
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content.encode())
+    columns = ["text"] if name[0] in "bde" else ["n", "text"]
+    form = tables.TableForm(columns, exact=True, quotes="csv" in name)
+    rows = list(tables.read_table(tmp_path / name, form))
+    assert [(row.number, row.values) for row in rows] == expected
+    assert all((row.values is None) == bool(row.problem) for row in rows)
+    assert list(tables.read_table(tmp_path / name, form, after=3)) == [row for row in rows if row.number > 3]
+
+
+def test_a_table_without_names_has_positions(tmp_path):
+    (tmp_path / "a.tsv").write_text("gj04\t1\t\tGood.\nbad\n")
+    form = tables.TableForm([3, 1], header=False, exact=True, quotes=False)
+    good, bad = tables.read_table(tmp_path / "a.tsv", form)
+    assert good.values == {3: "Good.", 1: "1"} and "has 1 fields, the first row 4" in bad.problem
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [("", "is empty"), ("text,text\n", "has 2 columns 'text'"), ("a\n", "no column")]
+)
+def test_a_table_without_its_column_is_refused(tmp_path, content, problem):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(tables.NoColumnError, match=problem):
+        list(tables.read_table(tmp_path / "a.csv", tables.TableForm(["text"])))
 
 
 def test_compressed_parquet_is_left_out_by_name(tmp_path):

@@ -30,6 +30,7 @@ from bert import REPOSITORY
 from bert.exit_codes import BAD_INPUT
 from data import import_text
 from data.text import compression as compressed
+from data.text import importing
 from data.text import lddl_writer as source_files
 from data.text.deduplication import SeenDocuments, TextDigest
 from data.text.encodings import Encoding, check_encoding, decode, detect
@@ -375,7 +376,7 @@ def test_links_to_folders_are_followed_once_and_nothing_is_left_out_unsaid(tmp_p
         (["--input", "a.txt", "--held-out-fraction", "1"], "held_out_fraction=1.0"),
         (["--input", "a.txt", "--encoding", "klingon"], "not known to Python"),
         (["--input", "blank.txt"], "gave no document"),
-        (["--input", "a.txt", "--held-out-fraction", "0.000001"], "gave no document for held_out"),
+        (["--input", "a.txt", "--held-out-fraction", "0.000001"], "gave no document for train"),
         (["--input", "a.txt", "--deduplicate", "near", "--near-threshold", "0.1"], "near_threshold=0.1"),
         (["--input", "a.txt", "--format", "parquet"], "is damaged"),
     ],
@@ -499,7 +500,7 @@ def test_training_documents_of_all_files_are_mixed(tmp_path, monkeypatch):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found = []
     for held in (32 << 20, 100):  # bytes; as few as these are written many times
-        monkeypatch.setattr(import_text, "MAX_FILE_BYTES", 50_000)
+        monkeypatch.setattr(importing, "MAX_FILE_BYTES", 50_000)
         monkeypatch.setattr(source_files, "_LEAST_HELD", held)
         monkeypatch.setattr(source_files, "_MOST_HELD", held)
         output = tmp_path / f"out-{held}"
@@ -532,14 +533,14 @@ def test_a_run_killed_while_it_publishes_is_finished_by_the_next(tmp_path, monke
     (tmp_path / "a.txt").write_text("\n".join(f"Text {number}." for number in range(50)))
     command = ("--input", tmp_path / "a.txt", "--document-separator", "line", "--held-out-fraction", "0.3")
     whole = run(tmp_path / "whole", *command)
-    publish = import_text.publish
+    publish = importing.publish
 
     def once(prepared, final):
         publish(prepared, final)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as context, pytest.raises(SystemExit, match="130"):
-        context.setattr(import_text, "publish", once)
+        context.setattr(importing, "publish", once)
         run(tmp_path / "cut", *command)
     assert run(tmp_path / "cut", *command) == whole
     assert documents(tmp_path / "cut") == documents(tmp_path / "whole")
@@ -584,7 +585,7 @@ def test_an_interrupted_import_says_so_and_leaves_nothing(tmp_path, monkeypatch,
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    target, name = (import_text, "_warn_if_large") if when == "writing" else (source_files.os, "fsync")
+    target, name = (importing, "_warn_if_large") if when == "writing" else (source_files.os, "fsync")
     with monkeypatch.context() as context, pytest.raises(SystemExit) as exit_info:
         context.setattr(target, name, interrupt)
         run(tmp_path / "out", *command)

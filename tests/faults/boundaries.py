@@ -1,7 +1,5 @@
 """Acting at the n-th system call of a save: each call and each return of one is a boundary."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The server behind `trainings`: reads requests as JSON lines, forks a training for each, answers with JSON lines."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -5,8 +5,6 @@ loses one fails. Every row names a way to break what protects it (`breaks`, see 
 or it proves nothing.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import tempfile

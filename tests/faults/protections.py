@@ -4,8 +4,6 @@
 late, so that a process without Paddle disables a protection without loading Paddle. `test_fault_rows.py` calls all.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable
@@ -156,17 +154,17 @@ def no_overflow_guard() -> list[Replacement]:
 
 
 def overlook_spikes() -> list[Replacement]:
-    from bert.training.spike_detection import SpikeGuard
+    from bert.training.guards import SpikeGuard
 
-    return [Replacement(SpikeGuard, SpikeGuard.observe, does_nothing)]
+    return [Replacement(SpikeGuard, SpikeGuard.detect, does_nothing)]
 
 
 def constant_checksums() -> list[Replacement]:
     from types import SimpleNamespace
 
-    from bert.training import health_checks as divergence
+    from bert.training import health_checks
 
-    return [Replacement(divergence, divergence.zlib, SimpleNamespace(crc32=lambda data: 7))]
+    return [Replacement(health_checks, health_checks.zlib, SimpleNamespace(crc32=lambda data: 7))]
 
 
 def failing_log_sinks() -> list[Replacement]:
@@ -254,10 +252,7 @@ def accept_vocabularies() -> list[Replacement]:
 def accept_squad_files() -> list[Replacement]:
     from bert.finetuning.squad import examples
 
-    return [
-        Replacement(examples.SquadReader, examples.SquadReader._refuse_unanswered, does_nothing),
-        Replacement(examples, examples._not_text, does_nothing),
-    ]
+    return [Replacement(examples, examples._check_question, does_nothing)]
 
 
 def accept_glue_files() -> list[Replacement]:
@@ -267,12 +262,9 @@ def accept_glue_files() -> list[Replacement]:
 
 
 def accept_downloads() -> list[Replacement]:
-    from data.fetching import download
+    from data.fetching import transfer
 
-    def verified(remote, path, target):
-        return download.Fetched(path, "0" * 64, "nothing yet")
-
-    return [Replacement(download, download._verified, verified)]
+    return [Replacement(transfer, transfer._verified_by, lambda remote, path, target: "published checksum")]
 
 
 def accept_batch_sizes() -> list[Replacement]:

@@ -1,7 +1,5 @@
 """One uninterrupted training, and a server of trainings, for all rows of a process."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

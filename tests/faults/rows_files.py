@@ -1,7 +1,5 @@
 """Rows about checkpoint directories: damage, foreign files, crashes while pruning."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

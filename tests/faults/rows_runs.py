@@ -1,7 +1,5 @@
 """Rows about whole trainings: killed, told to stop, without a disk, started twice, with a clock that jumps."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Row 26: files and names that would run code, write elsewhere or fill the disk."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

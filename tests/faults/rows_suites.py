@@ -3,8 +3,6 @@
 A full run sets BERT_FULL_FAULTS=1, which raises the counts inside of these tests.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Rows about the loop and the loader, in this process: order of samples, workers, overflows, spikes, drift."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace
@@ -109,7 +107,7 @@ def overflows(trials: Trials) -> None:
 
 def _persistent_overflow(trials: Trials) -> None:
     from bert.checkpoints.directories import list_steps
-    from bert.training.health_checks import TrainingDiverged
+    from bert.training.guards import TrainingDiverged
     from tests.support import runs, tiny
 
     folder = trials.folder / "persistent"
@@ -148,6 +146,7 @@ def spikes(trials: Trials) -> None:
 
 
 def _spike(kind: str, at: int, folder: Path) -> None:
+    from bert.checkpoints.progress import LoopState, SpikeState
     from tests.support import runs, tiny
 
     freq = 4 if kind == "rollback of an interval" else 1
@@ -176,7 +175,7 @@ def _spike(kind: str, at: int, folder: Path) -> None:
     lines += found.said
     assert _spikes(lines) == 1 and any("rolled back to step" in line for line in lines), lines
     never = config("never")  # a run that skips these batches from its beginning
-    start = replace(runs.fresh_progress(never), carried={"skipped_batches": [[first, first + freq]]})
+    start = runs.fresh_progress(never, carried=LoopState(spikes=SpikeState(skipped_batches=[(first, first + freq)])))
     expected = runs.run(never, end, change=change, start=start)
     tiny.assert_identical(found.parameters, expected.parameters)
     tiny.assert_identical(found.optimizer_state, expected.optimizer_state)
@@ -201,7 +200,7 @@ class _TwoRanks:
 
 def drifting_ranks(trials: Trials) -> None:
     """One bit of one parameter of another rank: the comparison names it."""
-    from bert.training.health_checks import RanksDiffer, check_ranks
+    from bert.training.health_checks import RankGuard, RanksDiffer
     from tests.support import tiny
 
     mine, other = tiny.Session(), tiny.Session()
@@ -210,13 +209,13 @@ def drifting_ranks(trials: Trials) -> None:
         name = trials.random.choice(mine.program.parameters)
         whole = other.read(name)
         with trials.trial(name):
-            check_ranks(mine.program, device, 0)
+            RankGuard(mine.program, device, 1).check(0)
             damaged = whole.copy()
             bits = damaged.view("uint32").reshape(-1)
             bits[trials.random.randrange(len(bits))] ^= np.uint32(1 << trials.random.randrange(32))
             other.write(name, damaged)
             try:
-                check_ranks(mine.program, device, 7)
+                RankGuard(mine.program, device, 1).check(7)
             except RanksDiffer as error:
                 assert "at step 7" in str(error) and name in str(error), error
             else:

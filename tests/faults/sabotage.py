@@ -4,8 +4,6 @@ A replacement names the real object, not a string, so that renaming a protection
 Replacements apply in this process, in the forked trainings and in the pytest processes of a row (through BERT_BROKEN).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -6,6 +6,7 @@ The command is the user's, the global batch is fixed, dropout is off. Takes some
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -29,12 +30,7 @@ def launch(data: Data, output: Path, ranks: int, *more: str, code: int = 0) -> s
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
     ended = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "paddle.distributed.launch",
-            "--nproc_per_node",
-            str(ranks),
-            "--log_dir",
+            *shlex.split(f"{sys.executable} -m paddle.distributed.launch --nproc_per_node {ranks} --log_dir"),
             str(output / f"log{ranks}"),
             str(REPOSITORY / "run_pretraining.py"),
             *words,
@@ -94,14 +90,10 @@ def test_a_rank_that_stalls_ends_all_with_the_stacks_of_each(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
     process = subprocess.Popen(
         [
-            sys.executable,
-            "-m",
-            "paddle.distributed.launch",
-            "--nproc_per_node",
-            "2",
-            "--log_dir",
-            str(output / "log"),
-            str(REPOSITORY / "run_pretraining.py"),
+            *shlex.split(
+                f"{sys.executable} -m paddle.distributed.launch --nproc_per_node 2 --log_dir {output / 'log'} "
+                f"{REPOSITORY / 'run_pretraining.py'}"
+            ),
             *words,
         ],
         env=environment,

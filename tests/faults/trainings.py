@@ -4,8 +4,6 @@ A server process imports Paddle and builds the program once; each training is a 
 `run_pretraining.main` like any other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -156,7 +154,7 @@ class Server:
         assert answer, "the server of trainings has died"
         return json.loads(answer)
 
-    def start(self, argv: Sequence[str], output: Path, **options: Any) -> Training:
+    def start(self, argv: Sequence[str], output: Path, **options: Any) -> "Training":
         """`options`: see `forking.train`; the training's output goes to `output`/console.txt (appended)."""
         output.mkdir(parents=True, exist_ok=True)
         broken = os.environ.get(sabotage.VARIABLE, "")
@@ -165,7 +163,7 @@ class Server:
         self._running.add(pid)
         return Training(self, pid, Path(options["console"]))
 
-    def run(self, argv: Sequence[str], output: Path, *, timeout: float = 120, **options: Any) -> Training:
+    def run(self, argv: Sequence[str], output: Path, *, timeout: float = 120, **options: Any) -> "Training":
         """To the end; AssertionError if there is none."""
         training = self.start(argv, output, **options)
         code = training.wait(timeout)
@@ -223,6 +221,6 @@ def trainings(folder: Path) -> Iterator[tuple[Server, Data]]:
         server.close()
 
 
-def must_end(training: Training, code: int = 0) -> Training:
+def must_end(training: Training, code: int = 0) -> "Training":
     assert training.code == code, f"exit code {training.code} instead of {code}: {training.said()[-800:]}"
     return training

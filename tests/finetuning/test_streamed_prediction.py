@@ -14,17 +14,15 @@ import run_glue
 import run_ner
 import run_squad
 from bert.exit_codes import INTERRUPTED
-from bert.finetuning import resumable_files
+from bert.finetuning import prediction_stream
 from bert.finetuning.glue import task as glue
-from bert.finetuning.glue.reading import count_examples, stream_examples
+from bert.finetuning.glue.reading import stream_examples
 from bert.finetuning.glue.task_table import Split
 from bert.finetuning.ner import task as ner
 from bert.finetuning.ner.conll import ConllFormat, read_tagged_text, tagged_windows
-from bert.finetuning.resumable_files import ResumableFiles
-from bert.finetuning.squad import streaming as squad_streaming
+from bert.finetuning.prediction_stream import ResumableFiles
 from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.examples import read_squad
-from bert.finetuning.squad.streaming import count_questions, stream_questions
 from bert.runtime.paddle_api import static
 from tests.inference.models import model
 
@@ -112,7 +110,7 @@ class Stopping:
 
 
 # The function of each task that makes the results of a window.
-RENDERERS = {"glue": "prediction_lines", "ner": "predicted_lines", "squad": "_predictions"}
+RENDERERS = {"glue": "prediction_lines", "ner": "predicted_lines", "squad": "n_best_as_json"}
 
 
 @pytest.mark.thorough
@@ -174,7 +172,6 @@ def test_a_file_that_is_damaged_at_its_end_is_refused_before_anything_is_predict
 
 def test_streamed_sentences_are_those_of_the_file(tmp_path):
     path = sentence_file(tmp_path)
-    assert count_examples(path, TABLE) == 41
     for start in (0, 9, 40, 41):
         windows = list(stream_examples(path, TABLE, start, 9, 1 << 20))
         assert [text for window in windows for text in window.texts[0]] == SENTENCES[start:]
@@ -192,68 +189,17 @@ def test_streamed_words_are_those_of_the_file(tmp_path, whole_documents):
     assert sizes == ([9, 9, 9, 9, 5] if whole_documents else [4] * 10 + [1])
 
 
-def test_streamed_questions_are_those_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(squad_streaming, "_CHUNK", 7)
-    path = question_file(tmp_path)
-    whole = read_squad(path, labelled=False)
-    assert count_questions(path, False) == len(whole) == 30
+def test_windows_of_questions_have_their_paragraphs(tmp_path):
+    whole = read_squad(question_file(tmp_path), labelled=False)
+    assert len(whole) == 30
     for start, most in ((0, 4), (0, 30), (7, 4), (29, 1), (30, 1)):
         found = [
             (question.id, question.text, examples.contexts[question.context])
-            for examples in stream_questions(path, False, start, most, 1 << 20)
+            for examples in whole.windows(start, most, 1 << 20)
             for question in examples.questions
         ]
         assert found == [(q.id, q.text, whole.contexts[q.context]) for q in whole.questions[start:]]
-    assert max(len(part.contexts) for part in stream_questions(path, False, 0, 99, 60)) == 1
-
-
-def test_numbers_are_read_whole_wherever_a_part_of_the_file_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(squad_streaming, "_CHUNK", 1)
-    article = json.dumps({"paragraphs": [{"context": "a", "qas": [{"id": "1", "question": "b"}]}]})
-    path = tmp_path / "questions.json"
-    path.write_text(f'{{"version": 1.5, "data": [{article}], "m": 1e+2, "n": -12.5E-3}}')
-    assert count_questions(path, False) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "1", "question": "b"}]}]}]',
-            "seems to be truncated",
-        ),
-        (
-            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "1"}]}]}]}',
-            r"paragraphs\[0\].qas\[0\] has no 'qu",
-        ),
-        ('{"data": [{"paragraphs": 3}]}', "is 3 and must be a list"),
-        ('{"data": [{"question": "a"}]}', "SQuAD nests data"),
-        ('{"data": [], }', "line 1, column 14"),
-        ('{"version": 1}', "has no 'data'"),
-        ('{"data": []}', "holds no question"),
-        (
-            '{"data": [], "data": [{"paragraphs": [{"context": "a", "qas": [{"id": "1", "question": "b"}]}]}]}',
-            "questions.json: an object has 2 members 'data' and must have one",
-        ),
-        ("[1, 2", "truncated"),
-        ("<html>", "web page"),
-        ('{"data": [{"paragraphs": [{"context": NaN, "qas": []}]}]}', "NaN is not a number"),
-        ('{"data": ' + "[" * 100_000, "nested too deeply|truncated"),
-        ("", "is empty"),
-    ],
-)
-def test_a_file_that_cannot_be_streamed_is_refused_as_by_the_reader_in_memory(tmp_path, text, message):
-    path = tmp_path / "questions.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        count_questions(path, False)
-
-
-def test_an_id_that_comes_twice_in_a_file_is_found_though_ids_are_not_kept(tmp_path):
-    path = question_file(tmp_path)
-    path.write_text(path.read_text().replace('"4-2-1"', '"0-0-1"'))
-    with pytest.raises(ValueError, match=r"data\[4\].paragraphs\[2\].qas\[1\].id is '0-0-1', as that of data\[0\]"):
-        count_questions(path, False)
+    assert max(len(part.contexts) for part in whole.windows(0, 99, 60)) == 1
 
 
 def peak_of(windows: Iterator) -> int:
@@ -270,14 +216,12 @@ def peak_of(windows: Iterator) -> int:
 READERS = {
     "sentences": (sentence_file, lambda path: stream_examples(path, TABLE, 0, 50, 1 << 20)),
     "words": (word_file, lambda path: tagged_windows(path, ConllFormat(tagged=False), 50, 1 << 20, False)),
-    "questions": (question_file, lambda path: stream_questions(path, False, 0, 50, 1 << 20)),
 }
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_memory_does_not_grow_with_the_file(name, tmp_path, monkeypatch):
     monkeypatch.setattr("bert.finetuning.text_files._BLOCK", 1 << 13)
-    monkeypatch.setattr(squad_streaming, "_CHUNK", 1 << 12)
     make, read = READERS[name]
     peaks = []
     for number in (300, 3000):
@@ -309,7 +253,7 @@ def test_several_files_continue_together(tmp_path):
 def test_results_that_another_process_finishes_meanwhile_are_left_alone(tmp_path, monkeypatch):
     target, partial = tmp_path / "a", tmp_path / "a.partial"
     partial.write_bytes(b"whole")
-    monkeypatch.setattr(resumable_files, "lock", lambda file: partial.rename(target))
+    monkeypatch.setattr(prediction_stream, "lock", lambda file: partial.rename(target))
     with pytest.raises(ValueError, match="another process writes"), ResumableFiles([target], "key", "--output"):
         pass
     assert target.read_bytes() == b"whole"
@@ -328,7 +272,7 @@ def test_a_damaged_state_starts_anew(tmp_path, damage):
 
 def test_the_state_is_saved_now_and_then_and_when_the_block_is_left(tmp_path, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(resumable_files.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(prediction_stream.time, "monotonic", lambda: clock[0])
     with pytest.raises(KeyboardInterrupt), ResumableFiles([tmp_path / "a"], "key", "--output") as partial:
         for step in range(1, 9):
             clock[0] += 1.0

@@ -1,6 +1,5 @@
 """Fine-tuning's common part on tasks made of numbers: order, resume, the best weights, predictions, exit codes."""
 
-import dataclasses
 import json
 import logging
 import os
@@ -13,13 +12,13 @@ import pytest
 from bert.arrays.ragged import offsets_of
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
-from bert.config.command_line import usage_errors
-from bert.exit_codes import INTERRUPTED, NOT_SAVED
+from bert.checkpoints.progress import LoopState
+from bert.exit_codes import INTERRUPTED
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import UNLABELLED, FeatureTable, FineTuningLoader, prediction_batches
 from bert.finetuning.model_files import implied_by_weights
-from bert.finetuning.streamed_prediction import StreamedSet, Window
-from bert.finetuning.task import FineTuning, FineTuningData, PredictedSet
+from bert.finetuning.run import FineTuning, FineTuningEvaluation
+from bert.finetuning.task import Features, FineTuningTask, Part, ResultsFile
 from bert.model.objectives import (
     QuestionAnsweringObjective,
     SequenceClassificationObjective,
@@ -73,39 +72,63 @@ def config_of(directory: Path, **changes) -> Config:
     return Config(**{**values, **changes})
 
 
-def accuracy(table: FeatureTable):
-    return lambda outputs: {"eval_accuracy": float((outputs["logits"].argmax(1) == table.labels["labels"]).mean())}
+class Numbers(FineTuningTask):
+    """Tells whether word 7 is in a sequence; predictions are the logits."""
+
+    unit, best_metric = "numbers", "eval_accuracy"
+
+    def __init__(self, config: Config, objective=None, table: FeatureTable | None = None) -> None:
+        self._objective = objective or SequenceClassificationObjective(config.model, num_labels=2)
+        self._dev = table or table_of(60, seed=2)
+        logging.getLogger("bert.tests").info("numbers were read")
+        if config.run.do_train:
+            self.training, self.training_file = table or table_of(90), Path("numbers")
+        self.evaluated = [Part("dev", Path("dev"))] * config.run.do_eval
+        self.predicted = [Part("test", Path(__file__), {"logits": ResultsFile()})] * config.run.do_predict
+
+    def objective(self):
+        return self._objective
+
+    def texts(self):
+        return {"labels.json": '["few", "many"]'}
+
+    def read(self, part):
+        return self._dev
+
+    def windows(self, part, start):
+        yield self._dev
+
+    def features(self, examples, training=False):
+        return Features(examples, examples, {"input_ids": examples.input_ids}, {})
+
+    def describe(self, path, counts):
+        return []
+
+    def decode(self, features, outputs):
+        return outputs
+
+    def score(self, part, features, outputs):
+        is_right = outputs["logits"].argmax(1) == features.table.labels["labels"]
+        return {"eval_accuracy": float(is_right.mean())}
+
+    def render(self, part, features, outputs):
+        return [outputs["logits"].tobytes() for name in part.results]
 
 
-def in_one_window(table: FeatureTable, render, name: str = "logits") -> StreamedSet:
-    """A set to predict whose only file is what `render` makes of the outputs."""
-    source = Path(__file__)
-    return StreamedSet(
-        "test", source, len(table), "numbers", lambda start: [Window(table, len(table), render)], {name: (b"", b"")}
-    )
+def scored(values):
+    """`Numbers` whose evaluations have the given accuracies."""
+    values = iter(values)
+
+    class Scored(Numbers):
+        def score(self, part, features, outputs):
+            return {"eval_accuracy": next(values)}
+
+    return Scored
 
 
-def render_logits(outputs) -> list[bytes]:
-    return [outputs["logits"].tobytes()]
-
-
-def open_numbers(config: Config, score=None) -> FineTuningData:
-    train, dev = table_of(90), table_of(60, seed=2)
-    logging.getLogger("bert.tests").info("numbers were read")
-    return FineTuningData(
-        SequenceClassificationObjective(config.model, config.hardware.fuse_mha, num_labels=2),
-        fingerprint="numbers 1",
-        best_metric="eval_accuracy",
-        train=train if config.run.do_train else None,
-        evaluation=[PredictedSet("dev", dev, score or accuracy(dev))],
-        prediction=[in_one_window(dev, render_logits)],
-        texts={"labels.json": '["few", "many"]'},
-    )
-
-
-def run(config: Config, read_data=open_numbers) -> int:
+def run(config: Config, task=Numbers) -> int:
     with static.scope_guard(static.Scope()):
-        return training_run.run(config, lambda config, group: FineTuning(config, group, read_data(config)))
+        return training_run.run(config, lambda config, group: FineTuning(config, group, task(config)))
 
 
 def weights(config: Config, step: int, directory: Path | None = None) -> dict:
@@ -234,10 +257,10 @@ def test_a_stopped_run_continues_as_if_it_had_not(trained, tmp_path):
 
 
 def test_the_best_weights_are_kept_and_used(tmp_path):
-    values = iter([0.9, 0.5, 0.4, 0.9])
     config = config_of(tmp_path)
-    assert run(config, lambda config: open_numbers(config, lambda outputs: {"eval_accuracy": next(values)})) == 0
-    assert checkpoint_files.list_steps(config.best_dir()) == [12]
+    assert run(config, scored([0.9, 0.5, 0.4, 0.9])) == 0
+    assert checkpoint_files.list_steps(config.checkpoint_dir()) == [12, 25, 30, 34]
+    assert checkpoint_files.final_step(config.checkpoint_dir()) == 12
     assert json.loads((config.stage_dir() / "summary.json").read_text())["best_step"] == 12
     only = config_of(
         tmp_path,
@@ -248,44 +271,36 @@ def test_the_best_weights_are_kept_and_used(tmp_path):
     assert (only.stage_dir() / "logits").read_bytes() == (config.stage_dir() / "logits").read_bytes()
 
 
-@pytest.mark.thorough
-def test_the_best_weights_of_a_run_that_died_before_its_first_checkpoint_do_not_win(tmp_path):
-    config = config_of(tmp_path)
-    other = checkpoint.save_weights(
-        config.best_dir(),
-        7,
-        "bert_paddle",
-        {"x": np.zeros(1, "float32")},
-        config.model.to_json(),
-        config.vocabulary_file(),
-        {"metrics.json": '{"eval_accuracy": 2}'},
-    )
-    (config.best_dir() / "6.set-aside-1").mkdir()  # of an earlier restart: only the newest is kept
-    assert run(config) == 0
-    assert json.loads((config.stage_dir() / "summary.json").read_text())["best_step"] in (12, 24, 34)
-    assert not (config.best_dir() / "6.set-aside-1").exists()
-    assert not other.exists() and other.with_name("7.set-aside-1").is_dir()
-
-
-def test_best_weights_that_cannot_be_kept_end_the_run_with_a_code_of_their_own(tmp_path, capsys):
-    config = config_of(tmp_path, run={"epochs": 1})
-    config.best_dir().parent.mkdir(parents=True)
-    config.best_dir().write_text("a file where the folder should be")
-    with pytest.raises(SystemExit) as ended, usage_errors():
-        run(config)
-    assert ended.value.code == NOT_SAVED
-    assert "the best weights, those of step 12, could not be kept" in capsys.readouterr().err
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_the_best_weights_that_an_earlier_version_kept_elsewhere_are_the_result(tmp_path, is_trained):
+    step = 34 if is_trained else 25
+    config = config_of(tmp_path, run={"steps_this_run": step})
+    assert run(config, scored([0.9, 0.5, 0.4, 0.4, 0.4])) == 0
+    parent = config.checkpoint_dir()
+    checkpoint.amend(parent, config.run.model_prefix, step, LoopState())
+    (parent / "best.json").unlink()
+    earlier = parent.with_name(f"{parent.name}-best")
+    earlier.mkdir()
+    (parent / "12").rename(earlier / "12")
+    (earlier / "12/metrics.json").write_text('{"eval_accuracy": 0.9}')
+    (earlier / "12/manifest.json").unlink()
+    checkpoint_files.write_manifest(earlier / "12", 12)
+    assert checkpoint_files.weights_folder(config.run.output_dir) == earlier / "12"
+    again = {"from_checkpoint": tmp_path / "results", "last_step_of_checkpoint": "auto"}
+    assert run(config_of(tmp_path, initialization=again), scored([0.5] * 9)) == 0
+    assert json.loads((config.stage_dir() / "summary.json").read_text())["best_step"] == 12
+    assert checkpoint_files.weights_folder(config.run.output_dir) == earlier / "12"
 
 
 def test_best_weights_that_were_damaged_meanwhile_are_not_used(tmp_path, capsys, monkeypatch):
-    config, finish = config_of(tmp_path, run={"epochs": 1}), FineTuning.finish
+    config, finish = config_of(tmp_path, run={"epochs": 1}), FineTuningEvaluation.finish
 
     def damaging(task, last_step):
-        for path in config.best_dir().glob("*/*.safetensors"):
+        for path in config.checkpoint_dir().glob("*/*.safetensors"):
             path.write_bytes(path.read_bytes()[:-1])
         return finish(task, last_step)
 
-    monkeypatch.setattr(FineTuning, "finish", damaging)
+    monkeypatch.setattr(FineTuningEvaluation, "finish", damaging)
     assert run(config) == 0
     assert "no complete best weights" in capsys.readouterr().out
     assert (config.stage_dir() / "logits").exists()
@@ -293,13 +308,12 @@ def test_best_weights_that_were_damaged_meanwhile_are_not_used(tmp_path, capsys,
 
 @pytest.mark.parametrize("do_train", [True, False])
 def test_a_signal_while_predictions_are_written_ends_the_run(tmp_path, trained, do_train):
-    def interrupted(outputs):
-        os.kill(os.getpid(), signal.SIGTERM)
-        raise AssertionError("it went on")
-
-    def read_data(config):
-        data = open_numbers(config)
-        return dataclasses.replace(data, prediction=[in_one_window(table_of(60), interrupted)])
+    class Interrupted(Numbers):
+        def render(self, part, features, outputs):
+            if part.name == "dev":
+                return []
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("it went on")
 
     config = config_of(
         tmp_path,
@@ -307,7 +321,7 @@ def test_a_signal_while_predictions_are_written_ends_the_run(tmp_path, trained, 
         initialization={"from_pretrained_params": trained.run.output_dir},
     )
     with pytest.raises(SystemExit) as ended:
-        run(config, read_data)
+        run(config, Interrupted)
     assert ended.value.code == INTERRUPTED
     assert checkpoint_files.list_steps(config.checkpoint_dir()) == ([5, 10, 12] if do_train else [])
     if do_train:  # the figures of the training are not lost with the rest
@@ -317,7 +331,7 @@ def test_a_signal_while_predictions_are_written_ends_the_run(tmp_path, trained, 
 
 def test_a_benchmark_that_is_stopped_predicts_nothing(tmp_path, monkeypatch):
     config = config_of(tmp_path, run={"benchmark": True, "benchmark_steps": 5, "benchmark_warmup_steps": 1})
-    monkeypatch.setattr(FineTuning, "finish", lambda task, last_step: pytest.fail("it went on"))
+    monkeypatch.setattr(FineTuningEvaluation, "finish", lambda task, last_step: pytest.fail("it went on"))
     update = Trainer._update
 
     def interrupted(trainer, batch):
@@ -332,9 +346,7 @@ def test_a_benchmark_that_is_stopped_predicts_nothing(tmp_path, monkeypatch):
 
 def test_prediction_needs_the_head(tmp_path, trained):
     encoder = {name: value for name, value in weights(trained, 34).items() if not name.startswith("classifier")}
-    folder = checkpoint.save_weights(
-        tmp_path / "encoder", 1, "x", encoder, trained.model.to_json(), trained.data.vocab_file, {}
-    )
+    folder = tiny.write_weights(tmp_path / "encoder", encoder, trained.model, trained.data.vocab_file)
     config = config_of(tmp_path, run={"do_train": False}, initialization={"from_pretrained_params": folder})
     with pytest.raises(ValueError, match="does not fit this task and model:\n  missing: classifier.bias"):
         run(config)
@@ -385,13 +397,12 @@ def test_every_objective_trains_and_predicts(kind, tmp_path):
     table = random_labels(objective, table_of(24))
     seen = {}
 
-    def keep(outputs):
-        seen.update(outputs)
-        return [b""]
+    class Seen(Numbers):
+        def render(self, part, features, outputs):
+            seen.update(outputs)
+            return [b""]
 
-    test = in_one_window(table, keep)
-    task = FineTuningData(objective, "labels 1", "", table, (), [test])
-    assert run(config, lambda config: task) == 0
+    assert run(config, lambda config: Seen(config, objective, table)) == 0
     losses = [row["loss"] for row in rows(config)]
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
     for values in seen.values():

@@ -52,7 +52,9 @@ def test_a_failed_check_stops_no_other(tmp_path, capsys):
     assert statuses(tmp_path) == {"first": "failed", "second": "failed", "third": "skipped", "fourth": "passed"}
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5 and lines[0].startswith("[ 1/4] first") and "failed" in lines[0] and "left" in lines[0]
-    assert lines[3].endswith("passed, 0:00:00: fine") and lines[4].startswith("2 of 4 failed: first, second. Send back")
+    assert lines[3].endswith("passed, 0 seconds: fine") and lines[4].startswith(
+        "2 of 4 failed: first, second. Send back"
+    )
 
 
 def test_only_passed_and_skipped_checks_give_code_0(tmp_path):

@@ -73,7 +73,7 @@ def test_onnx_without_its_packages_is_one_line_with_the_remedy(checkpoints, tmp_
         export(tmp_path / "not read", tmp_path / "x", "onnx")
     err = capsys.readouterr().err
     assert stopped.value.code == 2 and err.count("\n") == 1 and not (tmp_path / "x").exists()
-    assert f"needs the {package} package" in err and "pip install -r " in err and "requirements-export.txt" in err
+    assert f"needs the {package} package" in err and "scripts/setup.sh " in err
 
 
 def test_an_onnx_export_without_onnxruntime_says_that_it_needs_it(checkpoints, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 
 import run_predict
 from bert import REPOSITORY
-from bert.finetuning import resumable_files
+from bert.finetuning import prediction_stream
 from bert.inference import lines, streaming
 from bert.inference.loading import load_model
 from tests.inference.models import model, records
@@ -79,7 +79,7 @@ def test_a_file_is_written_whole_or_not_at_all(folders, tmp_path, capsys, monkey
     target.write_text("before")
     arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", target]
     with monkeypatch.context() as broken, pytest.raises(SystemExit):
-        broken.setattr(streaming, "_finished", lambda *_: (_ for _ in ()).throw(ValueError("broken")))
+        broken.setattr(streaming._Batch, "results", lambda *_: (_ for _ in ()).throw(ValueError("broken")))
         run_predict.main([str(argument) for argument in arguments])
     assert target.read_text() == "before" and sorted(os.listdir(tmp_path)) == ["in.txt", "out.jsonl"]
     run(capsys, *arguments)
@@ -151,7 +151,7 @@ def test_what_the_model_can_do_with_a_text(tmp_path, capsys):
         (["{model}", "--output", "no/where.jsonl"], "--output no/where.jsonl: the folder does not exist"),
         (["{model}", "--output", "x.npy"], "--output x.npy is for vectors; pass --encode"),
         (["{model}", "--show", "x", "--output", "y"], "--show prints what the model can do"),
-        (["{model}", "--top-k", "0", "{file}"], "top_k=0 must be at least 1"),
+        (["{model}", "--top-k", "0", "{file}"], "top_k=0 must be greater than or equal to 1; change --top-k"),
         (["{empty}", "{file}"], "holds no weights of a known format"),
         ([], "the following arguments are required: MODEL; see"),
     ],
@@ -239,26 +239,23 @@ def test_memory_does_not_grow_with_the_number_of_lines(folders, tmp_path):
     assert peaks[1] < peaks[0] + 60_000, peaks  # kilobytes
 
 
-class Interrupting:
-    """Stands in for a model's `run`: a Ctrl-C arrives in the given window."""
+def interrupting(window: int):
+    """Stands in for the running of a batch: a Ctrl-C arrives in the given window."""
+    results, seen = streaming._Batch.results, []
 
-    def __init__(self, window: int) -> None:
-        self.window, self.seen = window, 0
-
-    def __call__(self, window, run):
-        self.seen += 1
-        if self.seen == self.window:
+    def results_or_interruption(batch, run):
+        seen.append(batch)
+        if len(seen) == window:
             raise KeyboardInterrupt
-        return streaming_finished(window, run)
+        return results(batch, run)
 
-
-streaming_finished = streaming._finished
+    return results_or_interruption
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.npy"])
 def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folders, tmp_path, capsys, monkeypatch, name):
     monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
-    monkeypatch.setattr(resumable_files, "_SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
     requests = [json.dumps({"id": number, "text": f"word{number} word1"}) for number in range(17)]
     requests[0:0], requests[9:9] = ["", "{oops"], [""]
     for part in ("a", "b"):
@@ -270,7 +267,7 @@ def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folder
     (tmp_path / name).unlink()
     for window in (2, 3, 1, 4):  # stops again where it stopped before, and later
         with monkeypatch.context() as broken:
-            broken.setattr(streaming, "_finished", Interrupting(window))
+            broken.setattr(streaming._Batch, "results", interrupting(window))
             _, err = run(capsys, *arguments, code=75)
         assert "start again to continue" in err and not (tmp_path / name).exists()
     _, err = run(capsys, *arguments)
@@ -280,11 +277,11 @@ def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folder
 
 def test_a_partial_file_of_another_command_or_input_is_kept_and_refused(folders, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 2)
-    monkeypatch.setattr(resumable_files, "_SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
     (tmp_path / "in.txt").write_text("word1\nword2\nword3\nword4\nword5\n")
     arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
     with monkeypatch.context() as broken:
-        broken.setattr(streaming, "_finished", Interrupting(2))
+        broken.setattr(streaming._Batch, "results", interrupting(2))
         run(capsys, *arguments, code=75)
     (tmp_path / "in.txt").write_text("word6\nword7\n")
     (partial,) = tmp_path.glob("*.partial")
@@ -299,7 +296,7 @@ def test_a_partial_file_of_another_command_or_input_is_kept_and_refused(folders,
 
 def test_two_commands_do_not_write_one_file(folders, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("word1\n")
-    with resumable_files.ResumableFiles([tmp_path / "out.jsonl"], "key", "--output"), pytest.raises(SystemExit):
+    with prediction_stream.ResumableFiles([tmp_path / "out.jsonl"], "key", "--output"), pytest.raises(SystemExit):
         arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
         run_predict.main([str(argument) for argument in arguments])
     assert "another process writes" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 scripts/benchmark_data.sh makes; without it these tests are skipped."""
 
 import os
+import shlex
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -82,16 +83,10 @@ def our_rows(folder: Path, masked: bool) -> Counter:
 
 def flags(corpus: Path, sink: Path, shape: str) -> list[str]:
     return [
-        "--books",
-        str(corpus / "source"),
-        "--sink",
-        str(sink),
-        "--vocab-file",
-        str(corpus / "vocab.txt"),
-        "--target-seq-length",
-        "64",
-        "--duplicate-factor",
-        "2",
+        *shlex.split(
+            f"--books {corpus / 'source'} --sink {sink} --vocab-file {corpus / 'vocab.txt'} --target-seq-length 64 "
+            "--duplicate-factor 2"
+        ),
         *SHAPES[shape],
     ]
 
@@ -101,12 +96,7 @@ def test_lddls_loader_reads_our_shards(corpus, tmp_path, shape):
     preprocess_bert_pretrain.main(
         [
             *flags(corpus, tmp_path / "shards", shape),
-            "--num-shards",
-            "4",
-            "--block-size",
-            "9000",
-            "--local-n-workers",
-            "1",
+            *shlex.split("--num-shards 4 --block-size 9000 --local-n-workers 1"),
         ]
     )
     ours = our_rows(tmp_path / "shards", shape != "plain")
@@ -128,12 +118,7 @@ def test_our_loader_reads_lddls_shards(corpus, tmp_path, shape):
         "preprocess",
         "--",
         *flags(corpus, tmp_path / "parts", shape),
-        "--num-blocks",
-        "2",
-        "--local-n-workers",
-        "1",
-        "--sample-ratio",
-        "1.0",
+        *shlex.split("--num-blocks 2 --local-n-workers 1 --sample-ratio 1.0"),
     )
     balance(tmp_path / "parts", tmp_path / "shards", 2)
     ours = our_rows(tmp_path / "parts", shape != "plain")

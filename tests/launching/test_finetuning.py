@@ -1,16 +1,18 @@
 """What the launchers of all fine-tuning tasks share."""
 
 import json
+import math
 
 import pytest
 
+from bert import REPOSITORY
 from bert.config.training_settings import derive
 from bert.launching import finetuning, glue, ner, squad
 from bert.launching import ranks as launch_ranks
 from bert.launching.finetuning import evaluation_scores, result_lines, trained_model
 from bert.launching.glue import plan
 from bert.launching.ranks import Ranks
-from bert.reporting.figures import metrics_line, spoken_duration
+from bert.reporting.figures import duration, metrics_line
 
 
 @pytest.fixture
@@ -75,8 +77,8 @@ def test_scores_are_shown_as_people_write_them():
     assert shown == ["88.5%", "54.0%", "0.5211", "0.3000"]
     assert metrics_line(glue_scores) == "accuracy 88.5%  f1 54.0%  matthews 0.5211  loss 0.3000"
     assert metrics_line({"eval_exact_match": 80.8123, "eval_f1": 88.1}) == "exact_match 80.81  f1 88.10"
-    found = [spoken_duration(seconds) for seconds in (1, 48.4, 402, 9000)]
-    assert found == ["1 second", "48 seconds", "6.7 minutes", "2.5 hours"]
+    durations = [duration(seconds) for seconds in (1, 48.4, 402, 9000, 900_000, math.inf, math.nan)]
+    assert durations == ["1 second", "48 seconds", "6.7 minutes", "2.5 hours", "10.4 days", "unknown", "unknown"]
 
 
 def test_the_results_are_a_table_and_the_best_weights_come_first(words):
@@ -102,8 +104,10 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
         [],
         ["Summary:", f"{folder}/benchmark/summary.json"],
     ]
-    config.checkpoint_dir().mkdir(parents=True)
-    assert trained_model(config) == config.checkpoint_dir()
-    config.best_dir().mkdir()
-    assert trained_model(config) == config.best_dir()
-    assert lines(found)[-1][-2:] == ["run_predict.py", str(config.best_dir())]
+    model = config.checkpoint_dir()
+    model.mkdir(parents=True)
+    assert trained_model(config) == model
+    assert lines(found)[-1][-2:] == [str(REPOSITORY / "run_predict.py"), str(model)]
+    earlier = model.with_name(f"{model.name}-best")  # where earlier versions kept the best weights
+    (earlier / "7").mkdir(parents=True)
+    assert trained_model(config) == earlier

@@ -111,7 +111,7 @@ def test_the_quickstart_makes_its_data_once(tmp_path):
         return 0
 
     assert quickstart.prepare(config, run) == 0
-    modules = ["data.examples.sample_corpus", "data.train_vocabulary", *["data.preprocess_bert_pretrain"] * 2]
+    modules = ["data.examples.documentation", "data.train_vocabulary", *["data.preprocess_bert_pretrain"] * 2]
     assert ran == modules
     assert quickstart.prepare(config, run) == 0 and ran == modules
     train, held_out = (words for _, words, _ in quickstart.commands(config)[2:])

@@ -22,12 +22,11 @@ from tests.support import tiny
 from bert.config.training_settings import OptimizerSettings, PrecisionSettings
 from bert.runtime.distributed import finalize, group_from_environment
 from bert.samples.global_batches import GlobalBatch
-from bert.training.interruption import StopRequest
+from bert.training.interruption import SECONDS_BETWEEN_LOOKS, StopOnAnyRank, StopRequest
 from bert.reporting.logs import Log, RunLog
 from bert.model.optimization import COUNTERS
-from bert.training.health_checks import RanksDiffer, check_ranks
+from bert.training.health_checks import RankGuard, RanksDiffer
 from bert.training.saving import NoCheckpoints
-from bert.training.stop_on_any_rank import SECONDS_BETWEEN_LOOKS, StopOnAnyRank
 from bert.training.trainer import Trainer
 
 NUM_UPDATES = 10
@@ -109,12 +108,12 @@ def overflow(group, precision, optimizer, micro_steps) -> tuple[dict, dict]:
 
 
 def drift(group) -> tuple[dict, dict]:
-    """check_ranks accepts equal ranks and names the parameter that one of them lost a bit of: both of its ways."""
+    """The guard accepts equal ranks and names the parameter that one of them lost a bit of: both of its ways."""
     session = tiny.Session(group=group)
     device = session.device()
     devices = {"error": device, "error_on_device": replace(device, group=replace(group, device="gpu"))}
     for each in devices.values():
-        check_ranks(session.program, each, 0)
+        RankGuard(session.program, each, 1).check(0)
     name = "bert.encoder.layer.1.output.dense.weight"
     if group.rank == group.world_size - 1:
         value = session.read(name)
@@ -123,7 +122,7 @@ def drift(group) -> tuple[dict, dict]:
     errors = dict.fromkeys(devices)
     for key, each in devices.items():
         try:
-            check_ranks(session.program, each, 7)
+            RankGuard(session.program, each, 1).after_update(7)
         except RanksDiffer as error:
             errors[key] = str(error)
     return errors, session.parameters()
@@ -147,11 +146,11 @@ def trainer(group, as_on_gpus: bool = False) -> tuple[dict, dict]:
 
     log = RunLog(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else Log()
     checkpoints = NoCheckpoints()
-    checkpoints.save = lambda step, epoch, carried: saved.append(step)
-    loop = Trainer(session.program, device, config, log, stop, checkpoints=checkpoints)
+    checkpoints.save = lambda step, epoch, state: saved.append(step)
     looks = StopOnAnyRank(stop, replace(group, device="gpu") if as_on_gpus else group, device.collective)
     looks.measured(SECONDS_BETWEEN_LOOKS / (3.5 if group.is_main else 7.5))
     with mock.patch("bert.training.trainer.StopOnAnyRank", lambda *_: looks):
+        loop = Trainer(session.program, device, config, log, stop, checkpoints=checkpoints)
         outcome = loop.run(lambda step: batches(), 0, tiny.NUM_STEPS)
     return {
         "step": outcome.step,

@@ -17,11 +17,10 @@ import requests
 
 from bert import REPOSITORY
 
-FAKE = Path(__file__).with_name("fake_model.py")
 _FAKE_SERVER = """
 import sys
-from bert.serving import __main__, running
-running.model_command = lambda settings: [sys.executable, {fake!r}, settings.model]
+from bert.serving import __main__, worker
+worker.MODEL_PROCESS = "tests.serving.fake_model"
 sys.exit(__main__.main())
 """
 
@@ -64,7 +63,7 @@ class RunningServer:
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
     def model_pid(self) -> int:
-        (child,) = psutil.Process(self.process.pid).children()
+        (child,) = (c for c in psutil.Process(self.process.pid).children() if "spawn_main" in " ".join(c.cmdline()))
         return child.pid
 
     def memory(self) -> int:
@@ -88,7 +87,7 @@ def serving(
     folder: Path, model: str | Path, *flags: Any, fake: bool = False, ready: bool = True, **environment: str
 ) -> Iterator[RunningServer]:
     """A server of `model`, or of the fake for the task `model`; ended by force if the test has not stopped it."""
-    start = ["-c", _FAKE_SERVER.format(fake=str(FAKE))] if fake else ["-m", "bert.serving"]
+    start = ["-c", _FAKE_SERVER] if fake else ["-m", "bert.serving"]
     words = [sys.executable, *start, str(model), "--port", "0", *map(str, flags)]
     server = RunningServer(words, folder / "server.log", environment)
     try:

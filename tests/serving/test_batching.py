@@ -6,12 +6,12 @@ import time
 import pytest
 
 from bert.serving.batching import Batcher, Item, LengthEstimate, Overloaded, choose
-from bert.serving.protocol import DONE, ENCODE, LOST, PREDICT
 from bert.serving.settings import Limits
+from bert.serving.worker import DONE, ENCODE, LOST, PREDICT, Figures, Outcome
 
 
 def item(length: int, kind: str = PREDICT, rows: int = 1, text: str = "a") -> Item:
-    return Item(kind, (text,), 5, rows * length, length, rows, time.monotonic() + 9)
+    return Item(kind, (text,), 5, time.monotonic() + 9, rows * length, length, rows)
 
 
 def lengths(*numbers: int, size: int = 64, tokens: int = 4096) -> list[int]:
@@ -49,19 +49,23 @@ def test_vectors_and_predictions_do_not_run_together_and_windows_count():
 
 def test_lengths_are_estimated_from_bytes_and_learned():
     async def run():
-        estimate = LengthEstimate(128)
-        assert estimate(["x" * 40], windows=False) == (13, 13, 1, 40)
-        assert estimate(["x" * 4000], windows=False) == (128, 128, 1, 4000)
-        tokens, length, rows, _ = estimate(["a question", "x" * 4000], windows=True)
-        assert (length, rows, tokens) == (128, 24, 24 * 128)
+        estimate, of_windows = LengthEstimate(128), LengthEstimate(128, windows=True)
+
+        def sizes(*texts: str, estimate=estimate):
+            found = estimate.item(PREDICT, texts, 5, 0.0)
+            return found.tokens, found.length, found.rows, found.size
+
+        assert sizes("x" * 40) == (13, 13, 1, 40)
+        assert sizes("x" * 4000) == (128, 128, 1, 4000)
+        assert sizes("a question", "x" * 4000, estimate=of_windows) == (24 * 128, 128, 24, 4010)
         batch = [item(13)]
         batch[0].size = 40
         for _ in range(60):
             estimate.learn(batch, 2 + 20)  # two bytes a token
-        assert estimate(["x" * 40], windows=False)[0] == pytest.approx(23, abs=1)
+        assert sizes("x" * 40)[0] == pytest.approx(23, abs=1)
         batch[0].length = 128
         estimate.learn(batch, 5000)  # it was cut: nothing to learn
-        assert estimate(["x" * 40], windows=False)[0] == pytest.approx(23, abs=1)
+        assert sizes("x" * 40)[0] == pytest.approx(23, abs=1)
 
     asyncio.run(run())
 
@@ -74,15 +78,15 @@ class Model:
         self.rows: list[int] = []
         self._seconds, self._error = seconds, error
 
-    async def run(self, kind, inputs, rows, deadline):
-        self.batches.append([given["texts"][0] for given in inputs])
-        self.rows.append(rows)
+    async def run(self, batch):
+        texts = [given[0] for given, _ in batch.inputs]
+        self.batches.append(texts)
+        self.rows.append(batch.rows)
         await asyncio.sleep(self._seconds)
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        figures = {"tokens": 9, "padded_tokens": 9, "seconds": 0.0}
-        return figures, [(DONE, given["texts"][0].encode()) for given in inputs]
+        return Figures(9, 9, 0.0), [Outcome(DONE, text.encode()) for text in texts]
 
 
 def working(model: Model, test, **limits) -> None:
@@ -141,7 +145,7 @@ def test_a_full_queue_refuses_the_whole_request_and_says_when_to_come_back():
         with pytest.raises(Overloaded, match="2 inputs wait for the model; try again in 1 s"):
             batcher.submit([item(10), item(10)])
         batcher.submit([item(10)])
-        assert batcher.num_waiting == 3
+        assert len(batcher.waiting) == 3
 
     working(Model(0.1), test, max_queue=3, max_inputs=1)
 

@@ -11,7 +11,9 @@ import psutil
 import pytest
 import requests
 
-from bert.serving import __main__, command_line
+from bert.serving import __main__
+from bert.serving.running import listen
+from bert.serving.settings import parse_settings
 from tests.serving.servers import batches, serving, wait_until
 
 
@@ -267,10 +269,13 @@ def test_a_port_in_use_and_wrong_flags_are_one_line(capsys):
         port = taken.getsockname()[1]
         for flags, reason in (
             (["--port", str(port)], f"--port {port} cannot be listened on (Address already in use)"),
-            (["--port", "70000"], "--port 70000 must be from 0"),
-            (["--timeout-seconds", "0"], "--timeout-seconds 0.0 must be at least 1"),
+            (["--port", "70000"], "port=70000"),
+            (["--timeout-seconds", "0"], "timeout_seconds=0"),
             (["--max-queue", "10"], "--max-inputs 64 must be at most --max-queue 10"),
-            (["--max-batch-size", "many"], "invalid int value"),
+            (["--max-batch-size", "many"], "max_batch_size=many"),
+            (["--top-k", "0"], "top_k=0"),
+            (["--vocab-file", "nowhere"], "--vocab-file nowhere must be an existing file"),
+            (["--device", "tpu"], "device=tpu must be one of auto, cpu, gpu"),
         ):
             with pytest.raises(SystemExit) as ended:
                 __main__.main(["model", *flags])
@@ -279,16 +284,16 @@ def test_a_port_in_use_and_wrong_flags_are_one_line(capsys):
 
 
 def test_without_its_packages_the_server_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setitem(command_line.PACKAGES, "no_such_module", "no-such-package")
+    monkeypatch.setattr(__main__, "PACKAGES", ("no_such_package",))
     with pytest.raises(SystemExit) as ended:
         __main__.main(["model"])
     err = capsys.readouterr().err
     assert ended.value.code == 2 and err.count("\n") == 1
     assert "the server needs no-such-package, not installed here; " in err
-    assert "pip install -r requirements-serve.txt" in err
+    assert "scripts/setup.sh" in err and "serve" in err
 
 
 def test_an_answer_s_body_does_not_wait_until_the_client_confirms_its_head():
-    with command_line.listen("127.0.0.1", 0) as door, socket.create_connection(door.getsockname()):
+    with listen(parse_settings(["model", "--port", "0"])) as door, socket.create_connection(door.getsockname()):
         with door.accept()[0] as connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -8,10 +8,11 @@ import pytest
 
 import run_export
 from bert.inference.loading import load_model
-from bert.serving.model_process import ModelServer, describe, open_server
-from bert.serving.protocol import DONE, ENCODE, FAILED, LATE, PREDICT, REFUSED
+from bert.inference.settings import ModelSettings
+from bert.serving.model_process import ModelServer, open_server
 from bert.serving.schemas import predict_schemas
-from bert.serving.settings import Limits, ModelSettings
+from bert.serving.settings import Limits
+from bert.serving.worker import DONE, ENCODE, FAILED, LATE, PREDICT, REFUSED, Batch
 from tests.inference.models import model
 
 TEXTS = {
@@ -29,12 +30,11 @@ def folders(tmp_path_factory):
 
 
 def server(folder, **settings) -> ModelServer:
-    return open_server(ModelSettings(str(folder), device="cpu", cpu_threads=1, **settings))
+    return open_server(ModelSettings(model=str(folder), device="cpu", cpu_threads=1, **settings))
 
 
 def answer(serving: ModelServer, inputs, kind: str = PREDICT, top_k: int = 5, seconds: float = 60):
-    given = [{"texts": texts, "top_k": top_k} for texts in inputs]
-    return serving.answer({"kind": kind, "deadline": time.monotonic() + seconds, "rows": 8, "inputs": given})
+    return serving.answer(Batch(kind, time.monotonic() + seconds, 8, [(tuple(texts), top_k) for texts in inputs]))
 
 
 @pytest.mark.parametrize("task", TEXTS)
@@ -44,11 +44,11 @@ def test_every_head_answers_as_predict_does_and_as_its_schema_says(folders, task
     assert [mark for mark, _ in outcomes] == [DONE, DONE]
     results = [json.loads(text) for _, text in outcomes]
     assert results == load_model(folders[task], device="cpu").predict([tuple(texts) for texts in TEXTS[task]])
-    schemas = predict_schemas(describe(serving.model), Limits())
-    schemas.answer.model_validate({"results": results})
+    request, whole_answer = predict_schemas(serving.describe(), Limits())
+    whole_answer.model_validate({"results": results})
     names = ("question", "context") if task == "question-answering" else ("text", "text_pair")
-    schemas.request.model_validate({"inputs": [dict(zip(names, texts, strict=False)) for texts in TEXTS[task]]})
-    assert 0 < figures["tokens"] <= figures["padded_tokens"] and figures["seconds"] > 0
+    request.model_validate({"inputs": [dict(zip(names, texts, strict=False)) for texts in TEXTS[task]]})
+    assert 0 < figures.tokens <= figures.padded_tokens and figures.seconds > 0
     vectors = answer(serving, [["word1"], ["word2 word3"]], ENCODE)[1]
     expected = load_model(folders[task], "encoder", device="cpu").encode(["word1", "word2 word3"])
     np.testing.assert_allclose([json.loads(text)["vector"] for _, text in vectors], expected, rtol=1e-5, atol=1e-6)
@@ -73,15 +73,15 @@ def test_a_bad_input_costs_the_others_nothing(folders, monkeypatch):
 
 def test_each_input_has_its_own_number_of_candidates(folders):
     serving = server(folders["pretraining"])
-    given = [{"texts": ["a [MASK]"], "top_k": top_k} for top_k in (2, 7, 1)]
-    _, outcomes = serving.answer({"kind": PREDICT, "deadline": time.monotonic() + 60, "rows": 8, "inputs": given})
+    inputs = [(("a [MASK]",), top_k) for top_k in (2, 7, 1)]
+    _, outcomes = serving.answer(Batch(PREDICT, time.monotonic() + 60, 8, inputs))
     assert [len(json.loads(text)["masks"][0]) for _, text in outcomes] == [2, 7, 1]
 
 
 def test_what_is_too_late_is_not_run(folders):
     serving = server(folders["sequence-classification"])
     figures, outcomes = answer(serving, [["word1"], ["word2"]], seconds=-1)
-    assert [mark for mark, _ in outcomes] == [LATE, LATE] and figures["tokens"] == 0
+    assert [mark for mark, _ in outcomes] == [LATE, LATE] and figures.tokens == 0
 
 
 def test_damaged_weights_are_found_before_the_model_is_ready(folders):
@@ -100,7 +100,7 @@ def test_exports_are_served(folders, tmp_path, form):
     source = folders["sequence-classification"]
     assert run_export.main(["--checkpoint", str(source), "--to", str(tmp_path / "export"), "--format", form]) == 0
     serving = server(tmp_path / "export")
-    assert not describe(serving.model).can_encode
+    assert not serving.can_encode
     _, outcomes = answer(serving, TEXTS["sequence-classification"])
     (expected, _) = load_model(source, device="cpu").predict(["word1 word2", ("word3", "word4")])
     assert json.loads(outcomes[0][1])["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)

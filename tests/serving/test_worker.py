@@ -1,25 +1,26 @@
 """The supervisor of the model process: hangs, crashes in a row, the end."""
 
 import asyncio
-import sys
 import time
 
 import pytest
 
 from bert.exit_codes import Failure
+from bert.inference.settings import ModelSettings
 from bert.serving import worker as module
-from bert.serving.protocol import DONE
-from bert.serving.worker import ModelWorker, WorkerLost
-from tests.serving.servers import FAKE
-
-COMMAND = [sys.executable, str(FAKE), "encoder"]
+from bert.serving.worker import DONE, PREDICT, Batch, ModelWorker, Outcome, WorkerLost
 
 
-def running(test, command=COMMAND) -> None:
+@pytest.fixture(autouse=True)
+def fake(monkeypatch):
+    monkeypatch.setattr(module, "MODEL_PROCESS", "tests.serving.fake_model")
+
+
+def running(test) -> None:
     """Run `test(worker, task)` beside the supervisor."""
 
     async def run() -> None:
-        worker = ModelWorker(command, lambda description: None)
+        worker = ModelWorker(ModelSettings(model="encoder"), lambda description: None)
         task = asyncio.create_task(worker.keep_running())
         try:
             await test(worker, task)
@@ -30,21 +31,21 @@ def running(test, command=COMMAND) -> None:
     asyncio.run(asyncio.wait_for(run(), 90))
 
 
-def batch(text: str) -> list[dict]:
-    return [{"texts": [text], "top_k": 1}]
+def batch(text: str, seconds: float = 60) -> Batch:
+    return Batch(PREDICT, time.monotonic() + seconds, 8, [((text,), 1)])
 
 
 def test_a_process_that_hangs_is_replaced(monkeypatch):
     monkeypatch.setattr(module, "_GRACE_SECONDS", 0.5)
 
     async def test(worker, task):
-        _, outcomes = await worker.run("predict", batch("four"), 8, time.monotonic() + 60)
-        assert outcomes == [(DONE, b'{"vector": [4.0, 0.5]}')]
-        first = worker.pid
+        _, outcomes = await worker.run(batch("four"))
+        assert outcomes == [Outcome(DONE, b'{"vector": [4.0, 0.5]}')]
+        first = worker.process.pid
         with pytest.raises(WorkerLost, match="hung"):
-            await worker.run("predict", batch("hang"), 8, time.monotonic() + 0.2)
-        _, outcomes = await worker.run("predict", batch("again"), 8, time.monotonic() + 60)
-        assert outcomes[0][0] == DONE and worker.pid != first and worker.starts == 2
+            await worker.run(batch("hang", 0.2))
+        _, outcomes = await worker.run(batch("again"))
+        assert outcomes[0].kind == DONE and worker.process.pid != first and worker.starts == 2
 
     running(test)
 
@@ -52,13 +53,12 @@ def test_a_process_that_hangs_is_replaced(monkeypatch):
 def test_failures_in_a_row_end_the_server(monkeypatch, tmp_path):
     """It starts once, then never again."""
     monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.001)
-    mark = tmp_path / "started"
-    script = f"test -e {mark} && exit 3; touch {mark}; exec {sys.executable} {FAKE} encoder"
+    monkeypatch.setenv("FAKE_START", str(tmp_path / "started"))
 
     async def test(worker, task):
         with pytest.raises(WorkerLost):
-            await worker.run("predict", batch("die"), 8, time.monotonic() + 60)
-        with pytest.raises(Failure, match="ended with code 3 before the model was ready"):
+            await worker.run(batch("die"))
+        with pytest.raises(Failure, match="ended with code 7 before the model was ready"):
             await task
 
-    running(test, ["bash", "-c", script])
+    running(test)

@@ -8,10 +8,10 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from huggingface_hub import constants
 from safetensors.numpy import save
 
 from data.fetching.model_cache import LISTING_FILE
-from data.fetching.model_listing import ListedFile, Listing
 from data.fetching.published_models import parse_name
 from tests.support import corpora, foreign
 from tests.support.faulty_server import Served
@@ -30,6 +30,13 @@ CONFIG = {
     "hidden_act": "gelu",
 }
 VOCABULARY = "".join(f"{token}\n" for token in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]).encode()
+
+
+def set_hub(monkeypatch, *, url: str = "", offline: bool | None = None, cache: Path | None = None) -> None:
+    """Change what huggingface_hub has read from HF_ENDPOINT, HF_HUB_OFFLINE and HF_HUB_CACHE when it was imported."""
+    for name, value in (("ENDPOINT", url or None), ("HF_HUB_OFFLINE", offline), ("HF_HUB_CACHE", cache)):
+        if value is not None:
+            monkeypatch.setattr(constants, name, value)
 
 
 def git_sha1(data: bytes) -> str:
@@ -72,7 +79,7 @@ def hub(
         siblings.append(entry)
     answer = {"id": repository, "sha": commit, "gated": gated, "siblings": siblings, "cardData": {"license": licence}}
     api = Served(json.dumps(answer).encode(), headers={"Content-Type": "application/json"})
-    return served | {f"/api/models/{repository}/revision/{name}?blobs=true": api for name in (*revisions, commit)}
+    return served | {f"/api/models/{repository}/revision/{name}?blobs=True": api for name in (*revisions, commit)}
 
 
 def put_in_cache(cache: Path, name: str, files: dict[str, bytes]) -> Path:
@@ -83,9 +90,9 @@ def put_in_cache(cache: Path, name: str, files: dict[str, bytes]) -> Path:
     listed = {}
     for file, data in files.items():
         (folder / file).write_bytes(data)
-        listed[file] = ListedFile(f"hf://{file}", f"sha256:{hashlib.sha256(data).hexdigest()}", len(data))
-    listing = Listing(str(model), "https://hub", COMMIT, "apache-2.0", False, listed)
-    (folder / LISTING_FILE).write_text(listing.to_json())
+        listed[file] = {"checksum": f"sha256:{hashlib.sha256(data).hexdigest()}", "num_bytes": len(data)}
+    listing = {"name": str(model), "source": "https://hub", "revision": COMMIT, "licence": "apache-2.0", "gated": False}
+    (folder / LISTING_FILE).write_text(json.dumps({**listing, "files": listed}))
     return folder
 
 

@@ -1,6 +1,7 @@
 """Starting real ranks with Paddle's launcher, the way a user does."""
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -32,13 +33,7 @@ def launch_two_hosts(script: Path, *arguments: str, log_dir: Path, timeout: floa
 
 def start(script: Path, *arguments: str, log_dir: Path, nproc: int, options: tuple[str, ...]) -> subprocess.Popen:
     command = [
-        sys.executable,
-        "-m",
-        "paddle.distributed.launch",
-        "--nproc_per_node",
-        str(nproc),
-        "--log_dir",
-        str(log_dir),
+        *shlex.split(f"{sys.executable} -m paddle.distributed.launch --nproc_per_node {nproc} --log_dir {log_dir}"),
         *options,
         str(script),
         *arguments,

@@ -17,13 +17,13 @@ import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
 from tests.support import tiny
 from tests.support.messages import messages
 from bert.training import initialization, schedule, training_run
-from bert.checkpoints.state import Progress
+from bert.checkpoints.progress import Progress
 from bert.checkpoints.writer import CheckpointWriter
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.runtime.paddle_api import read_variable, static
 from bert.reporting.logs import Log
-from bert.training.held_out_loss import HeldOutLoss
+from bert.training.guards import BestMetric
 from bert.training.interruption import StopRequest
 from bert.training.saving import Checkpoints
 from bert.training.trainer import Outcome, Trainer
@@ -99,14 +99,12 @@ def run(
                 return packed(tiny.updates(step, program.gradient_accumulation_steps, change=change), program)
 
             with CheckpointWriter(config.run.async_checkpoint) as writer:  # ends its save however the run ends
-                metric = None if early_stopping is None else "eval_masked_lm_loss"
-                held_out = HeldOutLoss(
-                    metric, early_stopping=early_stopping or 0, carried=progress.carried.get("held_out")
-                )
-                lasting = replace(start, carried=schedule.resume_schedule(config, device, progress))
-                checkpoints = Checkpoints(
-                    config, program, device, lasting, writer, best_metric=metric, resumed=progress
-                )
+                metric = None
+                if early_stopping is not None:
+                    metric = BestMetric("eval_masked_lm_loss", early_stopping=early_stopping)
+                schedule.resume_schedule(config, device, progress)
+                name = metric.name if metric else None
+                checkpoints = Checkpoints(config, program, device, start, writer, metric=name, resumed=progress)
                 stop = StopRequest() if stop is None else stop
                 trainer = Trainer(
                     program,
@@ -116,8 +114,7 @@ def run(
                     stop,
                     evaluate=evaluate,
                     checkpoints=checkpoints,
-                    held_out=held_out,
-                    keeps_best=metric is not None,
+                    metric=metric,
                     evaluates_first=metric is not None and config.initialization.initial_weights() is not None,
                 )
                 outcome = trainer.run(open_batches, progress.step, last_step, progress.carried)

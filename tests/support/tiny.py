@@ -6,7 +6,9 @@
 from functools import lru_cache
 
 import numpy as np
+from safetensors.numpy import save_file
 
+from bert.checkpoints.directories import write_checkpoint
 from bert.config.training_settings import BertConfig, OptimizerSettings, PrecisionSettings
 from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import Schedule, load_schedule
@@ -202,6 +204,17 @@ def assert_identical(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) 
     assert left.keys() == right.keys()
     different = [name for name in left if left[name].tobytes() != right[name].tobytes()]
     assert not different, different
+
+
+def write_weights(folder, parameters: dict[str, np.ndarray], model: BertConfig, vocabulary):
+    """A checkpoint of weights alone, as published ones are."""
+
+    def write_files(directory) -> None:
+        save_file(parameters, directory / "bert_paddle.safetensors")
+        (directory / "bert_config.json").write_text(model.to_json())
+        (directory / "vocab.txt").write_bytes(vocabulary.read_bytes())
+
+    return write_checkpoint(folder, 1, write_files)
 
 
 def micro_batch(feed: dict) -> MicroBatch:

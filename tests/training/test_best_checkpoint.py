@@ -31,7 +31,7 @@ def test_the_best_checkpoint_is_saved_at_its_evaluation_and_never_pruned(tmp_pat
     run = runs.run(config, 14, evaluate=evaluate, early_stopping=0)
     assert list_steps(config.checkpoint_dir()) == [4, 14], "the best, and the newest"
     assert best_of(config) == {"step": 4, "eval_masked_lm_loss": 4.0, "is_final": False}
-    assert run.outcome.held_out == {"best_eval_masked_lm_loss": 4.0, "best_step": 4}
+    assert run.outcome.evaluations == {"best_eval_masked_lm_loss": 4.0, "best_step": 4}
     assert final_step(config.checkpoint_dir()) == 14
     assert weights_folder(config.run.output_dir).name == "14", "phase 2 and fine-tuning start from the last"
 
@@ -41,7 +41,7 @@ def test_early_stopping_ends_the_phase_and_its_best_weights_are_the_result(tmp_p
     run = runs.run(config, 14, evaluate=evaluate, early_stopping=3)
     outcome = run.outcome
     assert (outcome.step, outcome.finished, outcome.interrupted_by) == (10, True, None)
-    assert outcome.held_out["stopped_early"] and outcome.held_out["best_step"] == 4
+    assert outcome.evaluations["stopped_early"] and outcome.evaluations["best_step"] == 4
     assert list_steps(config.checkpoint_dir()) == [4, 10]
     assert best_of(config)["is_final"] and weights_folder(config.run.output_dir).name == "4"
     assert any("early stopping after update 10: 3 evaluations without" in line for line in run.said)
@@ -58,7 +58,7 @@ def test_early_stopping_ends_the_phase_and_its_best_weights_are_the_result(tmp_p
 def test_with_early_stopping_that_never_came_the_best_weights_are_the_result_too(tmp_path):
     config = settings(tmp_path)
     outcome = runs.run(config, 14, evaluate=evaluate, early_stopping=9).outcome
-    assert outcome.step == 14 and "stopped_early" not in outcome.held_out and outcome.held_out["ends_with_best"]
+    assert outcome.step == 14 and "stopped_early" not in outcome.evaluations and outcome.evaluations["ends_with_best"]
     assert final_step(config.checkpoint_dir()) == 4 and weights_folder(config.run.output_dir).name == "4"
 
 
@@ -69,7 +69,7 @@ def test_a_resumed_run_keeps_the_same_best(tmp_path, stop):
     resumed = settings(tmp_path, from_checkpoint=config.run.output_dir)
     run = runs.run(resumed, 14, evaluate=evaluate, early_stopping=0)
     assert list_steps(config.checkpoint_dir()) == [4, 14]
-    assert run.outcome.held_out == {"best_eval_masked_lm_loss": 4.0, "best_step": 4}
+    assert run.outcome.evaluations == {"best_eval_masked_lm_loss": 4.0, "best_step": 4}
 
 
 def test_a_best_whose_checkpoint_was_removed_is_found_anew(tmp_path):
@@ -93,7 +93,11 @@ def test_given_weights_are_evaluated_before_the_first_update(tmp_path):
         given, 4, evaluate=lambda step: evaluated.append(step) or {"eval_masked_lm_loss": 9.0 - step}, early_stopping=0
     )
     assert evaluated == [0, 2, 4]
-    assert run.outcome.held_out == {"initial_eval_masked_lm_loss": 9.0, "best_eval_masked_lm_loss": 5.0, "best_step": 4}
+    assert run.outcome.evaluations == {
+        "initial_eval_masked_lm_loss": 9.0,
+        "best_eval_masked_lm_loss": 5.0,
+        "best_step": 4,
+    }
 
 
 @pytest.fixture
@@ -116,7 +120,7 @@ def test_the_last_evaluation_is_added_to_a_checkpoint_whose_tensors_are_written_
     assert run.said.count(f"saved {config.checkpoint_dir() / '4'}") == 1
     assert list_steps(config.checkpoint_dir()) == [4], "the best before it is surplus now"
     _, _, progress = state.load(verify(config.checkpoint_dir() / "4"))
-    assert progress.step == 4 and progress.carried["held_out"]["best"] == [4, 4.0] and progress.carried["totals"]
+    assert progress.step == 4 and progress.carried.evaluations.best == (4, 4.0)
 
 
 def test_without_a_held_out_loss_the_last_checkpoint_is_written_once(tmp_path, written):
@@ -139,7 +143,7 @@ def test_an_evaluation_that_fails_at_the_end_does_not_save_again_and_is_made_up_
     runs.run(resumed, 4, evaluate=evaluate, early_stopping=0)
     assert written == {2: 1, 4: 1} and best_of(config)["step"] == 4, "only what the evaluation adds"
     runs.run(resumed, 4, evaluate=evaluate, early_stopping=0)
-    assert state.load(config.checkpoint_dir() / "4")[2].carried["held_out"]["last"] == [4, 4.0]
+    assert state.load(config.checkpoint_dir() / "4")[2].carried.evaluations.last == (4, 4.0)
 
 
 def test_the_checkpoint_of_another_run_is_not_taken_for_the_own_of_that_step(tmp_path):

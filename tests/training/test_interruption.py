@@ -1,4 +1,7 @@
-"""What stops a run: signals and a file. They set a flag and change nothing else."""
+"""What stops a run: signals and a file. They set a flag and change nothing else.
+
+That ranks stop together: tests/runtime/test_distributed.py.
+"""
 
 import os
 import signal
@@ -6,7 +9,8 @@ import time
 
 import pytest
 
-from bert.training.interruption import SIGNALS, STOP_FILE, StopRequest
+from bert.runtime.distributed import Collective, Group
+from bert.training.interruption import SIGNALS, STOP_FILE, StopOnAnyRank, StopRequest
 from tests.support.messages import messages
 
 
@@ -82,3 +86,43 @@ def test_a_folder_of_that_name_asks_too_and_a_missing_one_does_not(tmp_path):
     stop, clock, _ = watching(tmp_path / "nowhere")
     clock.now += 2
     assert not stop
+
+
+class Sums(Collective):
+    """The other ranks add nothing. Counts what makes the host wait for the device."""
+
+    waits = 0
+
+    def sum(self, values):
+        self.waits += 1
+        return values
+
+
+def ranks(device: str, world_size: int = 8) -> tuple[StopOnAnyRank, StopRequest, Sums]:
+    stop, sums = StopRequest(), Sums(Group(0, world_size, device), None)
+    return StopOnAnyRank(stop, Group(0, world_size, device), sums), stop, sums
+
+
+@pytest.mark.parametrize(("seconds_per_update", "looks"), [(15.0, 100), (0.5, 50), (0.1, 10), (0.004, 0), (0.0, 0)])
+def test_the_host_waits_about_once_a_second(seconds_per_update, looks):
+    shared, _, sums = ranks("gpu")
+    shared.measured(seconds_per_update)
+    sums.waits = 0
+    assert not any(shared.after(step, waits=False) for step in range(1, 101))
+    assert sums.waits == looks
+
+
+def test_a_request_is_known_at_the_next_look():
+    shared, stop, _ = ranks("gpu")
+    shared.measured(0.1)
+    stop.signal_name = "SIGTERM"
+    assert [step for step in range(1, 31) if shared.after(step, waits=step == 25)] == [10, 20, 25, 30]
+
+
+def test_before_anything_is_measured_and_on_a_cpu_each_update_is_followed_by_a_look():
+    for device in ("gpu", "cpu"):
+        shared, _, sums = ranks(device)
+        if device == "cpu":
+            shared.measured(0.001)
+        assert not any(shared.after(step, waits=False) for step in range(1, 11))
+        assert sums.waits == 10

@@ -2,8 +2,6 @@
 
 import json
 import math
-from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -13,11 +11,10 @@ from bert.config.training_settings import derive
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.reporting.logs import RunLog
 from bert.runtime.paddle_api import write_variable
-from bert.training import trainer as module
-from bert.training.health_checks import TrainingDiverged, check_finite
+from bert.training.guards import TrainingDiverged
+from bert.training.health_checks import FiniteGuard
 from bert.training.interruption import StopRequest
-from bert.training.interval_metrics import plausible_mfu
-from bert.training.trainer import Trainer
+from bert.training.metrics import plausible_mfu
 from tests.support import runs, tiny
 
 
@@ -63,7 +60,9 @@ def test_an_evaluation_that_fails_loses_no_update(tmp_path, fails_at):
     resumed = derive(config, from_checkpoint=config.run.output_dir, last_step_of_checkpoint="auto")
     run = runs.run(resumed, 5, evaluate=lambda step: {"eval_masked_lm_loss": float(step)})
     assert run.outcome.finished and run.outcome.metrics["eval_masked_lm_loss"] == 5.0
-    tiny.assert_identical(run.parameters, runs.run(tiny.pretraining_config(other(tmp_path), max_steps=5), 5).parameters)
+    tiny.assert_identical(
+        run.parameters, runs.run(tiny.pretraining_config(folder(tmp_path, "other"), max_steps=5), 5).parameters
+    )
 
 
 def test_the_checkpoint_of_the_last_update_is_there_before_its_evaluation(tmp_path):
@@ -77,9 +76,9 @@ def test_the_checkpoint_of_the_last_update_is_there_before_its_evaluation(tmp_pa
     assert found == [[3]]
 
 
-def other(folder):
-    (folder / "other").mkdir()
-    return folder / "other"
+def folder(parent, name):
+    (parent / name).mkdir()
+    return parent / name
 
 
 def test_the_saving_schedule_counts_from_step_0_not_from_the_resumed_step(tmp_path):
@@ -112,7 +111,7 @@ def test_a_killed_run_logs_and_counts_what_it_would_have(tmp_path):
 
 def test_logged_metrics_do_not_depend_on_how_often_they_are_logged(tmp_path):
     """Means over the interval, not the last micro-step: two rows of one step average to one row of two."""
-    often, seldom = (tiny.pretraining_config(tmp_path / str(n), log_freq=n) for n in self_made(tmp_path, 1, 2))
+    often, seldom = (tiny.pretraining_config(folder(tmp_path, str(n)), log_freq=n) for n in (1, 2))
     logged_run(often, 2)
     logged_run(seldom, 2)
     (first, second), (both,) = rows(often), rows(seldom)
@@ -120,12 +119,6 @@ def test_logged_metrics_do_not_depend_on_how_often_they_are_logged(tmp_path):
         assert both[name] == pytest.approx((first[name] + second[name]) / 2, rel=1e-6)
     for name in ("learning_rate", "gradient_norm", "skipped_steps"):
         assert both[name] == second[name]
-
-
-def self_made(directory, *names):
-    for name in names:
-        (directory / str(name)).mkdir()
-    return names
 
 
 def test_rates_are_of_the_updates_alone_and_agree_with_each_other(tmp_path):
@@ -172,24 +165,6 @@ def test_a_stop_request_ends_the_update_saves_and_tells(tmp_path):
     run = runs.run(config, 20, change=change, stop=stop)
     assert (run.outcome.step, run.outcome.interrupted_by, run.outcome.finished) == (3, "SIGTERM", False)
     assert list_steps(config.checkpoint_dir()) == [3]
-
-
-def test_signals_set_the_flag_and_nothing_else(monkeypatch):
-    import os
-    import signal
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        stop = StopRequest().install()
-        assert not stop
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stop and stop.signal_name == "SIGINT"
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def test_a_benchmark_saves_nothing_and_measures_after_its_warm_up(tmp_path):
@@ -253,17 +228,17 @@ def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("scale", "stops"), [(8.0, False), (1.0, True), (math.inf, True)])
-def test_an_overflowing_run_is_stopped_once_the_loss_scale_cannot_help(tmp_path, scale, stops):
+def test_an_overflowing_run_is_stopped_once_the_loss_scale_cannot_help(scale, stops):
     """A finite scale above 1 is still falling; an infinite one never comes down."""
-    config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=2)
     session = tiny.Session(precision=tiny.FLOAT16)
+    guard = FiniteGuard(session.program, session.device(), 2)
     write_variable(session.scope, CONSECUTIVE_SKIPPED_UPDATES, np.array([2], "int64"), session.place)
     write_variable(session.scope, session.program.loss_scale, np.array([scale], "float32"), session.place)
     if stops:
         with pytest.raises(TrainingDiverged, match="the last 2 updates had NaN or Inf gradients"):
-            check_finite(session.program, session.device(), config.run.max_consecutive_skipped_steps)
+            guard.check()
     else:
-        check_finite(session.program, session.device(), config.run.max_consecutive_skipped_steps)
+        guard.check()
 
 
 def test_an_implausible_utilisation_is_not_reported(tmp_path):
@@ -275,24 +250,13 @@ def test_an_implausible_utilisation_is_not_reported(tmp_path):
     assert "mfu" not in rows(config)[0]
 
 
-def test_a_spike_at_the_end_is_rolled_back_before_the_run_counts_as_diverged(monkeypatch):
-    def diverged(*_):
-        raise TrainingDiverged("far too high")
+def test_a_spike_at_the_end_is_rolled_back_before_the_run_counts_as_diverged(tmp_path):
+    def change(step, feeds):
+        factor = 100 if step == 11 else 1
+        return [{**feed, "masked_lm_weights": feed["masked_lm_weights"] * factor} for feed in feeds]
 
-    found = SimpleNamespace(metrics={"step_cost": 1.0, "loss": 90.0}, loss_sum=90.0, micro_steps=1)
-    monkeypatch.setattr(module, "collect", lambda *_: found)
-    monkeypatch.setattr(module, "check_finite", lambda *_: None)
-    monkeypatch.setattr(module, "check_divergence", diverged)
-    run = Trainer.__new__(Trainer)
-    for name in ("program", "device", "throughput", "watchdog", "stop_on_any_rank", "log", "config", "spikes"):
-        setattr(run, f"_{name}", MagicMock())
-    run._step, run._epoch, run._sequences_per_update, run._num_samples = 60, 0, 8, 0
-    run._divergence, run._held_out = None, MagicMock()
-    run._config.run.benchmark, run._config.run.log_freq = False, 10
-    run._program.objective.chance_loss.return_value = 9.0
-    monkeypatch.setattr(run, "_seconds_left", lambda: 0.0)
-    run._spikes.observe.return_value = SimpleNamespace(step=40, carried={})
-    assert run._end_interval().step == 40 and run._step == 40
-    run._spikes.observe.return_value = None
-    with pytest.raises(TrainingDiverged):
-        run._end_interval()
+    settings = {"max_steps": 12, "log_freq": 1, "num_steps_per_checkpoint": 4}
+    rolls_back = tiny.pretraining_config(folder(tmp_path, "back"), **settings, loss_spike_action="rollback")
+    assert runs.run(rolls_back, 12, change=change).outcome.finished
+    with pytest.raises(TrainingDiverged, match="the training has diverged"):
+        runs.run(tiny.pretraining_config(folder(tmp_path, "alert"), **settings), 12, change=change)

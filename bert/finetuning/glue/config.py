@@ -13,7 +13,7 @@ from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_s
 from bert.finetuning.glue.reading import MAX_BAD_LINE_FRACTION
 from bert.finetuning.glue.recipes import GLUE_RECIPES
 from bert.finetuning.glue.task_table import TASK_NAMES, TASKS, GlueTask, custom_task, find_task, task_name
-from bert.finetuning.inquiries import INQUIRIES
+from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import usage_in_training
 from data.download_glue import download_task
 from data.fetching.places import data_folder, mirrors
@@ -29,7 +29,7 @@ class GlueDataSettings(TaskDataSettings):
         description="fetch a GLUE task's files if they are not in --data-dir; without that flag, to "
         "$BERT_PREP_WORKING_DIR/download/glue/TASK or the cache",
     )
-    train_file: Path | None = Field(None, description="custom: .tsv, .csv or .jsonl to train on")
+    train_file: Path | None = Field(None, description="custom: .tsv, .csv, .jsonl or .parquet to train on")
     eval_file: Path | None = Field(None, description="custom: labelled file to evaluate on")
     predict_file: Path | None = Field(None, description="custom: file to predict, with or without labels")
     text_column: str = Field("sentence", description="custom: column, or key, of the text")
@@ -149,11 +149,13 @@ def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+_TASK = "bert.finetuning.glue.task:SentenceTask"
 ENTRY = EntryPoint(
     script="run_glue.py",
     config_class=GlueConfig,
+    task=_TASK,
     recipes=GLUE_RECIPES,
-    inquiries=INQUIRIES,
+    inquiries=inquiries(_TASK),
     implied=_implied,
     usage="(--config RECIPE | --task-name TASK) [--data-dir DIR | --download] --from-pretrained-params WEIGHTS "
     "--do-train --do-eval",

@@ -64,8 +64,6 @@ def scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) ->
     Args:
         predictions: [n], classes as int64, or numbers.
         labels: [n], likewise.
-    Raises:
-        ValueError: there are no labels, not as many predictions as labels, or a prediction is not finite.
     """
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(

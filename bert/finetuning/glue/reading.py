@@ -116,23 +116,15 @@ def read_examples(path: Path, split: Split, rule: LabelRule, max_bad_line_fracti
     return _examples(path, split, kept, 0, {"bad_lines": tally.problems, "unlabelled": tally.unlabelled}, warnings)
 
 
-def count_examples(path: Path, split: Split) -> int:
-    """The number of examples of a file without labels, all of which have been read and checked, in bounded memory.
+def stream_examples(path: Path, split: Split, start: int, most: int, most_characters: int) -> Iterator[Examples]:
+    """The examples of a file without labels from number `start` on, some at a time, in bounded memory.
 
     Raises:
-        DataError: as `read_examples`.
+        DataError: as `read_examples`; for a line that cannot be read after the last examples.
     """
-    tally = _Tally()
-    count = sum(1 for _ in _usable_rows(path, split, LabelRule(), tally))
-    tally.warnings(path, 0.0)
-    return count
-
-
-def stream_examples(path: Path, split: Split, start: int, most: int, most_characters: int) -> Iterator[Examples]:
-    """The examples of a file without labels from number `start` on, some at a time, in bounded memory."""
     rows: list[list[str]] = []
-    characters = 0
-    for row in itertools.islice(_usable_rows(path, split, LabelRule(), _Tally()), start, None):
+    characters, tally = 0, _Tally()
+    for row in itertools.islice(_usable_rows(path, split, LabelRule(), tally), start, None):
         rows.append(row)
         characters += sum(map(len, row))
         if len(rows) >= most or characters >= most_characters:
@@ -140,6 +132,7 @@ def stream_examples(path: Path, split: Split, start: int, most: int, most_charac
             start, rows, characters = start + len(rows), [], 0
     if rows:
         yield _examples(path, split, rows, start)
+    tally.warnings(path, 0.0)
 
 
 @dataclass

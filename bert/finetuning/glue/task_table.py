@@ -143,11 +143,7 @@ TASK_NAMES = (*TASKS, "custom")
 
 
 def find_task(name: str) -> GlueTask:
-    """The task of that name, ignoring case, hyphens and underscores.
-
-    Raises:
-        ValueError: no task has the name.
-    """
+    """The task of that name, ignoring case, hyphens and underscores."""
     by_plain_name = {_plain(task): TASKS[task] for task in TASKS}
     if _plain(name) not in by_plain_name:
         raise ValueError(

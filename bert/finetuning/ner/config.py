@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from bert.config.command_line import EntryPoint
 from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings
-from bert.finetuning.inquiries import INQUIRIES
+from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import usage_in_training
 from bert.finetuning.ner.conll import ConllFormat
 from bert.finetuning.ner.recipes import NER_RECIPES
@@ -82,11 +82,13 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"document_context": usage.document_context}
 
 
+_TASK = "bert.finetuning.ner.task:TaggingTask"
 ENTRY = EntryPoint(
     script="run_ner.py",
     config_class=TaggingConfig,
+    task=_TASK,
     recipes=NER_RECIPES,
-    inquiries=INQUIRIES,
+    inquiries=inquiries(_TASK),
     implied=_implied,
     usage="[--config RECIPE] --from-pretrained-params WEIGHTS --do-train --train-file FILE --do-eval --eval-file FILE",
     description="Fine-tune BERT to find named entities, or other spans of words.",

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.files import write_atomically
 from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, read_spans, split_tag, write_tags
 from bert.finetuning.text_files import DataError, text_lines
 
@@ -43,6 +42,10 @@ class TaggedText:
     spans: list[Span] | None
     scheme: Scheme
     warnings: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        """The number of sentences."""
+        return len(self.sentence_offsets) - 1
 
     def types(self) -> tuple[str, ...]:
         return tuple(sorted({span.type for span in self.spans or ()}))
@@ -168,17 +171,11 @@ def _tagged_text(part: _Lines, layout: ConllFormat, types: Sequence[str] | None)
     )
 
 
-def write_predicted(path: Path, text: TaggedText, spans: Sequence[Span]) -> None:
-    """Write the lines of the file with the predicted tag, in the file's scheme, as an additional column; atomically.
-
-    For a tagged file, the last two columns are the input of the CoNLL scorers.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, predicted_lines(text, spans))
-
-
 def predicted_lines(text: TaggedText, spans: Sequence[Span]) -> bytes:
-    """The lines of a text with the predicted tags."""
+    """The lines of a text with the predicted tag, in its scheme, as an additional column.
+
+    For a tagged text, the last two columns are the input of the CoNLL scorers.
+    """
     tags = write_tags(spans, len(text.words), text.scheme, text.sentence_offsets[:-1].tolist())
     lines = [f"{line} O" if line.startswith(DOCUMENT_START) else line for line in text.lines]
     for number, tag in zip(text.line_numbers.tolist(), tags, strict=True):

@@ -31,11 +31,7 @@ class Span(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def split_tag(tag: str) -> tuple[str, str]:
-    """Prefix and type: ("B", "PER") for "B-PER", ("O", "") for "O".
-
-    Raises:
-        ValueError: not a tag.
-    """
+    """Prefix and type: ("B", "PER") for "B-PER", ("O", "") for "O"."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     prefix, hyphen, kind = tag.partition("-")

@@ -12,7 +12,7 @@ from bert.config.flags import is_on
 from bert.config.training_settings import unset_variable
 from bert.conversion.model_usage import READER_FILE
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_settings
-from bert.finetuning.inquiries import INQUIRIES
+from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
 from bert.finetuning.squad.features import WindowSettings
 from bert.finetuning.squad.predictions import AnswerSettings
@@ -34,8 +34,10 @@ class SquadDataSettings(TaskDataSettings):
         128, ge=1, description="tokens between the starts of consecutive windows of a long paragraph"
     )
     max_query_length: int = Field(64, ge=1, description="longest question, in tokens; longer ones are truncated")
-    n_best_size: int = Field(20, ge=1, description="answers listed for each question; for SQuAD 2.0 at least 2")
-    max_answer_length: int = Field(30, ge=1, description="longest answer, in tokens")
+    n_best_size: int = Field(
+        AnswerSettings.n_best_size, ge=1, description="answers listed for each question; for SQuAD 2.0 at least 2"
+    )
+    max_answer_length: int = Field(AnswerSettings.max_answer_length, ge=1, description="longest answer, in tokens")
     version_2_with_negative: bool = Field(False, description="questions may have no answer, as in SQuAD 2.0")
     null_score_diff_threshold: float = Field(
         0.0, description="predict no answer if its score exceeds the best answer's by more than this"
@@ -136,11 +138,7 @@ def reader_settings(data: SquadDataSettings) -> str:
 
 
 def read_reader_settings(path: Path) -> tuple[WindowSettings, AnswerSettings]:
-    """Read a file written by `reader_settings`.
-
-    Raises:
-        ValueError: the file has another content.
-    """
+    """Read a file written by `reader_settings`."""
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return WindowSettings(**values["windows"]), AnswerSettings(**values["answers"])
@@ -151,14 +149,16 @@ def read_reader_settings(path: Path) -> tuple[WindowSettings, AnswerSettings]:
         ) from error
 
 
+_TASK = "bert.finetuning.squad.task:SquadTask"
 ENTRY = EntryPoint(
     script="run_squad.py",
     config_class=SquadConfig,
+    task=_TASK,
     recipes=RECIPES,
     usage="--from-pretrained-params DIR [--do-train --train-file FILE] [--do-eval | --do-predict] "
     "[--predict-file FILE] [--interactive] [flags]",
     description="Fine-tune BERT to answer questions on SQuAD 1.1 or 2.0, score it, use it.",
     aliases={"batch_size": ["--train-batch-size"]},
-    inquiries=INQUIRIES,
+    inquiries=inquiries(_TASK),
     implied=_implied,
 )

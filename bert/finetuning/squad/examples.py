@@ -9,22 +9,61 @@ trained on, e.g. because the answer is not at its offset, are kept: training ski
 """
 
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from bert.finetuning.text_files import decoded_text
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import NotRequired, TypedDict
 
-_MISSING = object()
+from bert.finetuning.text_files import decoded_text
+from bert.interpreter import shell_command
+
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair
-_KINDS = {str: "a string", list: "a list", dict: "an object", int: "a whole number", bool: "true or false"}
+_KINDS = {
+    "string_type": "a string",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+}
 _OWN_ID = "predictions are stored by id: give every question its own"
 _FLAT_FORM = (
     "this looks like one object per question; SQuAD nests data -> paragraphs -> qas: convert the file to the "
     "form of https://rajpurkar.github.io/SQuAD-explorer"
 )
+_Place = tuple[str | int, ...]
+
+
+class _Answer(TypedDict):
+    text: str
+    answer_start: int
+
+
+class _Question(TypedDict):
+    id: str
+    question: str
+    answers: NotRequired[list[_Answer] | None]
+    is_impossible: NotRequired[bool | None]
+
+
+class _Paragraph(TypedDict):
+    context: str
+    qas: list[_Question]
+
+
+class _Article(TypedDict):
+    paragraphs: list[_Paragraph]
+
+
+class _File(TypedDict):
+    data: list[_Article]
+
+
+_FORM = TypeAdapter(_File)
 
 
 class Answer(NamedTuple):
@@ -52,6 +91,23 @@ class SquadExamples:
     def __len__(self) -> int:
         return len(self.questions)
 
+    def windows(self, start: int, most: int, most_characters: int) -> Iterator["SquadExamples"]:
+        """The questions from number `start` on, some at a time, with their paragraphs."""
+        chosen: dict[int, int] = {}  # number of a context in the file -> in the window
+        questions: list[Question] = []
+        characters = 0
+        for question in self.questions[start:]:
+            if question.context not in chosen:
+                chosen[question.context] = len(chosen)
+                characters += len(self.contexts[question.context])
+            questions.append(question._replace(context=chosen[question.context]))
+            characters += len(question.text)
+            if len(questions) >= most or characters >= most_characters:
+                yield SquadExamples(self.source, tuple(self.contexts[number] for number in chosen), tuple(questions))
+                chosen, questions, characters = {}, [], 0
+        if questions:
+            yield SquadExamples(self.source, tuple(self.contexts[number] for number in chosen), tuple(questions))
+
 
 def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) -> SquadExamples:
     """Read and check a file of SQuAD 1.1 or 2.0.
@@ -61,21 +117,22 @@ def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) ->
         version_2: allow unanswerable questions.
         labelled: require answers or, in version 2, the mark is_impossible for every question. Otherwise answers are
             optional.
-    Raises:
-        ValueError: names the file, the entry, the rule and the remedy.
     """
-    content = _load(Path(path))
-    reader = SquadReader(str(path), version_2, labelled)
-    articles = reader.member(content, "data", list, ())
-    for number, article in enumerate(articles):
-        where: tuple[Any, ...] = ("data", number)
-        if isinstance(article, dict) and "paragraphs" not in article and "question" in article:
-            reader.fail(where, "has a question and no paragraphs", _FLAT_FORM)
-        for index, paragraph in enumerate(reader.member(article, "paragraphs", list, where)):
-            reader.paragraph(paragraph, (*where, "paragraphs", index))
-    if not reader.questions:
-        reader.fail((), "holds no question", "pass a file with at least one")
-    return SquadExamples(str(path), tuple(reader.contexts), tuple(reader.questions))
+    contexts: list[str] = []
+    questions: list[Question] = []
+    places: dict[str, _Place] = {}
+    for number, article in enumerate(_load(Path(path))["data"]):
+        for index, paragraph in enumerate(article["paragraphs"]):
+            contexts.append(paragraph["context"])
+            for row, entry in enumerate(paragraph["qas"]):
+                place = ("data", number, "paragraphs", index, "qas", row)
+                _check_question(path, place, entry, places, version_2, labelled)
+                places[entry["id"]] = place
+                answers = tuple(Answer(answer["text"], answer["answer_start"]) for answer in entry.get("answers") or ())
+                questions.append(Question(entry["id"], entry["question"], len(contexts) - 1, answers))
+    if not questions:
+        _fail(path, (), "holds no question", "pass a file with at least one")
+    return SquadExamples(str(path), tuple(contexts), tuple(questions))
 
 
 def single_paragraph(context: str, questions: Sequence[str]) -> SquadExamples:
@@ -90,132 +147,83 @@ def single_paragraph(context: str, questions: Sequence[str]) -> SquadExamples:
     )
 
 
-def _load(path: Path) -> Any:
-    """The JSON value of a file, or a ValueError with the place and the remedy."""
+def _load(path: Path) -> _File:
+    """The content of a file, or a ValueError with the place and the remedy."""
     if not path.is_file():
         raise ValueError(
-            f"{path} must be an existing SQuAD file; make it with `python -m data.download_squad`, or "
+            f"{path} must be an existing SQuAD file; make it with `{shell_command('data.download_squad')}`, or "
             "pass the path of yours"
         )
     text = decoded_text(path)
     if not text.strip():
         raise ValueError(f"{path} is empty; download or copy it again")
     try:
-        return json.loads(text, parse_constant=no_number)
-    except json.JSONDecodeError as error:
-        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-        reason = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        return _FORM.validate_json(text, strict=True)
+    except ValidationError as errors:
+        error = errors.errors(include_url=False)[0]
+    kind, place, value = error["type"], error["loc"], error["input"]
+    if kind == "json_invalid":
+        problem, _, at = error["ctx"]["error"].rpartition(" at ")
+        at, remedy = at.replace(" column", ", column"), "correct that place, or copy the file again"
         if text.lstrip().startswith("<"):
             remedy = "it is a web page, not JSON: download the file itself"
-        else:
-            remedy = "the file seems to be truncated: copy it again" if cut else "correct that place, or copy it again"
-        raise ValueError(f"{path}: {reason}; {remedy}") from error
-    except RecursionError as error:
-        raise ValueError(f"{path}: nested too deeply to be SQuAD; copy the file again") from error
-    except ValueError as error:  # NaN, or a number of thousands of digits
-        raise ValueError(f"{path}: {error}; correct that place, or copy the file again") from error
+        elif problem.startswith("EOF"):
+            remedy = "the file seems to be truncated: copy it again"
+        elif problem.startswith("recursion"):
+            problem = "nested too deeply to be SQuAD"
+        raise ValueError(f"{path}: {at}: {problem}; {remedy}")
+    if kind != "missing":
+        remedy = "correct or remove the entry"
+        _fail(path, place, f"is {_shown(value)} and must be {_KINDS.get(kind, error['msg'])}", remedy)
+    if place[-1] == "paragraphs" and "question" in value:
+        _fail(path, place[:-1], "has a question and no paragraphs", _FLAT_FORM)
+    _fail(path, place[:-1], f"has no {place[-1]!r}", "add it, or remove the entry")
 
 
-def no_number(name: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python's reader takes."""
-    raise ValueError(f"{name} is not a number of JSON")
+def _check_question(
+    path: Path, place: _Place, entry: _Question, places: dict[str, _Place], version_2: bool, labelled: bool
+) -> None:
+    """Raise ValueError for a question that contradicts itself, the version or `places`, the questions before it."""
+    identity, answers, is_impossible = entry["id"], entry.get("answers"), entry.get("is_impossible")
+
+    def fail(problem: str, remedy: str) -> NoReturn:
+        _fail(path, place, f"(id {identity!r}) {problem}", remedy)
+
+    if not identity:
+        _fail(path, (*place, "id"), "is empty", _OWN_ID)
+    if identity in places:
+        _fail(path, (*place, "id"), f"is {identity!r}, as that of {_shown_place(places[identity])}", _OWN_ID)
+    if is_impossible and not version_2:
+        fail("is marked as impossible, as in SQuAD 2.0", "pass --version-2-with-negative")
+    if is_impossible and answers:
+        fail(f"is marked as impossible and has {len(answers)} answers", "remove the mark or the answers")
+    if is_impossible or not labelled:
+        return
+    if answers is None:
+        _fail(path, place, "has no 'answers'", "it must be a list: add it, or remove the entry")
+    if not answers and not version_2:
+        remedy = "SQuAD 1.1 needs at least one; pass --version-2-with-negative if it is unanswerable"
+        fail("has no answer", remedy)
+    if not answers and is_impossible is False:
+        fail("has no answer and is not marked as impossible", "add an answer, or set is_impossible to true")
+    for index, answer in enumerate(answers):
+        if not answer["text"].strip():
+            remedy = "an unanswerable question has no answers and is_impossible true"
+            _fail(path, (*place, "answers", index, "text"), "is empty", remedy)
 
 
 def _not_text(text: str) -> bool:
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
-class SquadReader:
-    """Checks entries and collects what they hold, for `read_squad`. `where` is the path of an entry, for errors."""
-
-    def __init__(self, source: str, version_2: bool, labelled: bool) -> None:
-        self.contexts: list[str] = []
-        self.questions: list[Question] = []
-        self._source, self._version_2, self._labelled = source, version_2, labelled
-        self._seen: dict[str, tuple[Any, ...]] = {}
-
-    def fail(self, where: tuple[Any, ...], problem: str, remedy: str) -> NoReturn:
-        raise ValueError(f"{self._source}: {_path(where)} {problem}; {remedy}")
-
-    def member(self, holder: Any, name: str, kind: type, where: tuple[Any, ...], default: Any = _MISSING) -> Any:
-        """holder[name], which must be of the type `kind`."""
-        if type(holder) is not dict:
-            self.fail(where, f"is {_shown(holder)} and must be an object with {name!r}", "correct the entry")
-        value = holder.get(name, default)
-        if type(value) is not kind:
-            if value is _MISSING:
-                self.fail(where, f"has no {name!r}", f"it must be {_KINDS[kind]}: add it, or remove the entry")
-            if value is default:
-                return value
-            self.fail((*where, name), f"is {_shown(value)} and must be {_KINDS[kind]}", "correct or remove the entry")
-        if isinstance(value, str) and _not_text(value):
-            self.fail((*where, name), "holds half of a surrogate pair, which is not a character", "correct the entry")
-        return value
-
-    def paragraph(self, paragraph: Any, where: tuple[Any, ...]) -> None:
-        self.contexts.append(self.member(paragraph, "context", str, where))
-        for index, entry in enumerate(self.member(paragraph, "qas", list, where)):
-            self._question(entry, (*where, "qas", index))
-
-    def _question(self, entry: Any, where: tuple[Any, ...]) -> None:
-        identity = self.member(entry, "id", str, where)
-        if not identity:
-            self.fail((*where, "id"), "is empty", _OWN_ID)
-        if identity in self._seen:
-            self.fail((*where, "id"), f"is {identity!r}, as that of {_path(self._seen[identity])}", _OWN_ID)
-        self._seen[identity] = where
-        text = self.member(entry, "question", str, where)
-        answers = self._answers(entry, where)
-        impossible = self.member(entry, "is_impossible", bool, where, default=None)
-        if impossible and not self._version_2:
-            self.fail(
-                where, f"(id {identity!r}) is marked as impossible, as in SQuAD 2.0", "pass --version-2-with-negative"
-            )
-        if impossible and answers:
-            self.fail(
-                where,
-                f"(id {identity!r}) is marked as impossible and has {len(answers)} answers",
-                "remove the mark or the answers",
-            )
-        if not answers and not impossible and self._labelled:
-            self._refuse_unanswered(identity, impossible, where)
-        self.questions.append(Question(identity, text, len(self.contexts) - 1, answers))
-
-    def _refuse_unanswered(self, identity: str, impossible: bool | None, where: tuple[Any, ...]) -> None:
-        if not self._version_2:
-            self.fail(
-                where,
-                f"(id {identity!r}) has no answer",
-                "SQuAD 1.1 needs at least one; pass --version-2-with-negative if it is unanswerable",
-            )
-        if impossible is False:
-            self.fail(
-                where,
-                f"(id {identity!r}) has no answer and is not marked as impossible",
-                "add an answer, or set is_impossible to true",
-            )
-
-    def _answers(self, entry: dict[str, Any], where: tuple[Any, ...]) -> tuple[Answer, ...]:
-        entries = self.member(entry, "answers", list, where, default=_MISSING if self._needs_answers(entry) else None)
-        answers = []
-        for index, answer in enumerate(entries or ()):
-            place = (*where, "answers", index)
-            text = self.member(answer, "text", str, place)
-            if self._labelled and not text.strip():
-                self.fail(
-                    (*place, "text"), "is empty", "an unanswerable question has no answers and is_impossible true"
-                )
-            answers.append(Answer(text, self.member(answer, "answer_start", int, place)))
-        return tuple(answers)
-
-    def _needs_answers(self, entry: dict[str, Any]) -> bool:
-        return self._labelled and entry.get("is_impossible") is not True
+def _fail(path: Path, place: _Place, problem: str, remedy: str) -> NoReturn:
+    raise ValueError(f"{path}: {_shown_place(place)} {problem}; {remedy}")
 
 
-def _path(where: tuple[Any, ...]) -> str:
+def _shown_place(place: _Place) -> str:
     """('data', 0, 'paragraphs', 2) -> "data[0].paragraphs[2]"; () -> "the file"."""
     text = ""
-    for step in where:
+    for step in place:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
     return text or "the file"
 
@@ -223,6 +231,8 @@ def _path(where: tuple[Any, ...]) -> str:
 def _shown(value: Any) -> str:
     """The value as JSON, truncated to 60 characters."""
     if isinstance(value, (list, dict)):
-        return f"{_KINDS[type(value)]} of {len(value)}"
+        return f"{_KINDS['list_type' if isinstance(value, list) else 'dict_type']} of {len(value)}"
+    if isinstance(value, int) and not -(10**60) < value < 10**60:
+        return f"a number of {math.log10(abs(value)):.0f} digits"
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -18,6 +18,9 @@ from bert.tokenization.offsets import OffsetTokenizer, TokenizedTexts
 from bert.tokenization.vocabulary import Vocabulary
 
 _EXAMPLES_PER_BLOCK = 8192  # bounds the memory of intermediate arrays
+# Why a question cannot be trained on: no token in the paragraph or in the question, an answer that is not at its
+# offset, an answer of characters that no token covers.
+SKIPPED = ("empty_paragraph", "empty_question", "misplaced_answer", "answer_without_token")
 
 
 @dataclass(frozen=True)
@@ -86,35 +89,6 @@ class SquadFeatures:
 
 
 @dataclass(frozen=True)
-class FeatureCounts:
-    """Statistics of the questions of a file.
-
-    Attributes:
-        questions: in the file.
-        windows: made from them.
-        truncated_questions: truncated to max_query_length.
-        long_paragraph: questions whose paragraph needs more than one window.
-        windows_without_answer: windows of an answerable question that do not contain its answer; trained as [CLS].
-        misplaced_answer: skipped questions whose answer is not at its offset.
-        answer_without_token: skipped questions whose answer consists of characters that no token covers.
-        empty_paragraph, empty_question: skipped questions without a token in the paragraph or in the question.
-    """
-
-    questions: int = 0
-    windows: int = 0
-    truncated_questions: int = 0
-    long_paragraph: int = 0
-    windows_without_answer: int = 0
-    misplaced_answer: int = 0
-    answer_without_token: int = 0
-    empty_paragraph: int = 0
-    empty_question: int = 0
-
-    def skipped(self) -> int:
-        return self.misplaced_answer + self.answer_without_token + self.empty_paragraph + self.empty_question
-
-
-@dataclass(frozen=True)
 class _Tokens:
     """The tokens of a file's paragraphs and of its E questions."""
 
@@ -130,14 +104,16 @@ class _Tokens:
 
 def build_features(
     examples: SquadExamples, vocabulary: Vocabulary, settings: WindowSettings, training: bool
-) -> tuple[SquadFeatures, FeatureCounts]:
+) -> tuple[SquadFeatures, dict[str, int]]:
     """The windows of every question.
 
     Args:
         training: give windows the position of the question's first answer, and skip and count questions that cannot be
             trained on. Otherwise every question has at least one window.
-    Raises:
-        ValueError: training would skip most of the questions.
+    Returns:
+        counts: of questions and windows; questions truncated to max_query_length; questions whose paragraph needs
+            several windows; windows of an answerable question without its answer, which are trained as [CLS]; in
+            training, questions skipped for each reason of SKIPPED.
     """
     tokens = _tokens(examples, OffsetTokenizer(vocabulary, settings.lowercase), settings.max_query_length)
     chosen = np.arange(len(examples))
@@ -155,14 +131,14 @@ def build_features(
     features = _joined(blocks, tokens.paragraphs)
     windows_of = np.bincount(features.examples, minlength=len(examples))
     answered = spans[features.examples, 0] >= 0
-    counts = FeatureCounts(
-        questions=len(examples),
-        windows=len(features),
-        truncated_questions=int((tokens.questions.lengths() > settings.max_query_length).sum()),
-        long_paragraph=int((windows_of > 1).sum()),
-        windows_without_answer=int((answered & (features.end_positions == 0)).sum()),
+    counts = {
+        "questions": len(examples),
+        "windows": len(features),
+        "truncated_questions": int((tokens.questions.lengths() > settings.max_query_length).sum()),
+        "long_paragraph": int((windows_of > 1).sum()),
+        "windows_without_answer": int((answered & (features.end_positions == 0)).sum()),
         **skipped,
-    )
+    }
     return features, counts
 
 
@@ -204,14 +180,9 @@ def _answer_spans(examples: SquadExamples, tokens: _Tokens) -> tuple[np.ndarray,
     last = np.searchsorted(context_of_token * room + paragraphs.starts, context_of * room + ends, side="left") - 1
     spans[answered, 0] = (first - paragraphs.offsets[context_of])[answered]
     spans[answered, 1] = (last - paragraphs.offsets[context_of])[answered]
-    reasons = {
-        "empty_paragraph": tokens.paragraph_lengths() == 0,
-        "empty_question": tokens.query_lengths == 0,
-        "misplaced_answer": misplaced,
-        "answer_without_token": answered & (first > last),
-    }
+    reasons = (tokens.paragraph_lengths() == 0, tokens.query_lengths == 0, misplaced, answered & (first > last))
     counts, skipped = {}, np.zeros(number, bool)
-    for name, rows in reasons.items():
+    for name, rows in zip(SKIPPED, reasons, strict=True):
         counts[name] = int((rows & ~skipped).sum())
         skipped |= rows
     spans[skipped] = _SKIPPED

@@ -50,11 +50,7 @@ def answers_of(examples: SquadExamples) -> dict[str, tuple[str, ...]]:
 
 
 def score_squad_1(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float]:
-    """exact_match and f1 of SQuAD 1.1; a question without prediction scores 0.
-
-    Raises:
-        ValueError: there is no question, or one has no right answer.
-    """
+    """exact_match and f1 of SQuAD 1.1; a question without prediction scores 0."""
     _require_questions(answers)
     totals = {"exact_match": 0.0, "f1": 0.0}
     for identity, right in answers.items():
@@ -79,8 +75,6 @@ def score_squad_2(answers: Mapping[str, Sequence[str]], predictions: Mapping[str
     Returns:
         exact, f1 and total of all questions, of the answerable (HasAns_...) and the unanswerable ones (NoAns_...), if
         there are any.
-    Raises:
-        ValueError: no question has a prediction.
     """
     _require_questions(answers)
     scored = [identity for identity in answers if identity in predictions]
@@ -108,8 +102,6 @@ def best_thresholds(
     Args:
         predictions: the best answers before any threshold; a prediction emptied by one hides higher thresholds.
         null_odds: by question, the score of no answer relative to the best answer.
-    Raises:
-        ValueError: null_odds lacks a question with a prediction.
     """
     if lacking := [identity for identity in predictions if identity not in null_odds]:
         raise ValueError(

@@ -103,8 +103,6 @@ def predict(
         examples: the questions that the features were built from, with training=False.
         features: n windows of T tokens in all.
         start_logits, end_logits: float32 [T].
-    Raises:
-        ValueError: the logits have another shape or are not finite.
     """
     _check_logits(features, start_logits, end_logits)
     windows = _best_spans(features, start_logits, end_logits, settings)

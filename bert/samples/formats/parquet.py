@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert.arrays.arrow import numpy_array
+from bert.interpreter import shell_command
 from bert.samples.formats.shard_checks import MASK_COLUMNS, WORD_COLUMN, Description, check_mask_counts, check_positions
 from bert.samples.sample_table import SampleTable, StaticMasks, continues_at, join_pairs, lengths_with_end
 from bert.tokenization.token_strings import TokenStrings, decode_positions
@@ -36,12 +37,12 @@ def check_parquet_schema(schema: pa.Schema) -> bool:
         if name not in schema.names:
             raise ValueError(
                 f"has no column {name!r} (it has {', '.join(schema.names)}); a shard in LDDL's schema "
-                f"has {', '.join(wanted)}: make it with data.preprocess_bert_pretrain"
+                f"has {', '.join(wanted)}: make it with {shell_command('data.preprocess_bert_pretrain')}"
             )
         if schema.field(name).type != kind:
             raise ValueError(
                 f"column {name!r} is {schema.field(name).type}, it must be {kind}: make the shard with "
-                "data.preprocess_bert_pretrain"
+                f"{shell_command('data.preprocess_bert_pretrain')}"
             )
         if not schema.field(name).nullable:  # LDDL's all are; a flipped bit of the footer would cause misread values
             raise ValueError(

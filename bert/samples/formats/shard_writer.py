@@ -1,7 +1,5 @@
 """Writes shards, part by part."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ class ShardWriter:
         self._writer: Any = None
         self._pending: list[pa.Table] = []
 
-    def __enter__(self) -> ShardWriter:
+    def __enter__(self) -> "ShardWriter":
         return self
 
     def __exit__(self, kind, *rest) -> None:

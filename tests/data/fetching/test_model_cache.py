@@ -6,17 +6,16 @@ import os
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from bert import REPOSITORY
-from data.fetching import model_cache, published_models
+from data.fetching import model_cache, published_models, transfer
 from data.fetching.model_cache import LISTING_FILE, fetch_model, model_folder
-from data.fetching.published_models import ModelName, Pin, parse_name, pin_of, write_pin
-from data.fetching.transfer import DownloadError, Patience
-from tests.support.fake_hub import COMMIT, VOCABULARY, hub, num_requests, small_files, weights
+from data.fetching.published_models import Pin, parse_name, pin_of, write_pin
+from data.fetching.transfer import DownloadError
+from tests.support.fake_hub import COMMIT, VOCABULARY, hub, num_requests, set_hub, small_files, weights
 from tests.support.faulty_server import Served, serving
 
 NAME = "someone/tiny-bert"
@@ -28,22 +27,26 @@ FILES = {**small_files(), "model.safetensors": DATA, "pytorch_model.bin": DATA[:
 def own_caches(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    for name in ("HF_HUB_OFFLINE", "HF_TOKEN", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    model_cache._verified.clear()
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))  # of other processes
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    set_hub(monkeypatch, offline=False, cache=tmp_path / "hf/hub")
+    model_cache._verify.cache_clear()
 
 
-class Waits(list):
-    def patience(self) -> Patience:
-        return Patience(attempts=4, timeout_seconds=10.0, sleep=self.append)
+@pytest.fixture(autouse=True)
+def waits(monkeypatch) -> list[float]:
+    """The seconds that would have been waited."""
+    seconds: list[float] = []
+    monkeypatch.setattr(transfer, "sleep", seconds.append)
+    monkeypatch.setattr(transfer, "ATTEMPTS", 4)
+    return seconds
 
 
-def fetched(served: dict[str, Served], monkeypatch, name: str = NAME, waits: Waits | None = None, **options) -> Path:
+def fetched(served: dict[str, Served], monkeypatch, name: str = NAME, **options) -> Path:
     model = parse_name(name)
     with serving(served) as url:
-        monkeypatch.setenv("HF_ENDPOINT", url)
-        fetch_model(model, patience=(Waits() if waits is None else waits).patience(), **options)
+        set_hub(monkeypatch, url=url)
+        fetch_model(model, **options)
     return model_folder(model)
 
 
@@ -55,14 +58,14 @@ def test_a_model_comes_whole_verified_and_once(monkeypatch):
     served = hub(NAME, FILES)
     folder = fetched(served, monkeypatch)
     wanted = {"config.json", "vocab.txt", "tokenizer_config.json", "model.safetensors"}
-    assert kept(folder) == wanted | {LISTING_FILE, "checksums.json"}
+    assert kept(folder) == wanted | {LISTING_FILE}
     assert all((folder / name).read_bytes() == FILES[name] for name in wanted)
     listing = json.loads((folder / LISTING_FILE).read_text())
     assert (listing["revision"], listing["licence"]) == (COMMIT, "apache-2.0")
     assert listing["files"]["model.safetensors"]["checksum"] == "sha256:" + hashlib.sha256(DATA).hexdigest()
     before = num_requests(served)
     assert fetched(served, monkeypatch) == folder and num_requests(served) == before
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    set_hub(monkeypatch, offline=True)
     assert fetched({}, monkeypatch) == folder  # no server, and not allowed to ask one
 
 
@@ -82,48 +85,28 @@ def test_a_cut_connection_resumes_behind_the_redirection(monkeypatch):
     assert [one.get("Range") for one in weights(served).requests] == [None, "bytes=20000-", "bytes=40001-"]
 
 
-def test_a_stopped_download_resumes_in_the_next_command(monkeypatch):
+def test_too_many_requests_wait_as_long_as_the_server_asks(monkeypatch, waits):
     served = hub(NAME, FILES)
-    weights(served).drops = [20_000, 0, 0, 0, 0]
-    with pytest.raises(DownloadError, match="attempts in a row") as error:
-        fetched(served, monkeypatch)
-    assert "the same command resumes" in str(error.value)
-    weights(served).drops = []
-    folder = fetched(served, monkeypatch)  # another port: the checksum is known, so its bytes are those of the file
-    assert (folder / "model.safetensors").read_bytes() == DATA
-
-
-def test_too_many_requests_wait_as_long_as_the_server_asks(monkeypatch):
-    served, waits = hub(NAME, FILES), Waits()
-    for one, seconds in ((served[f"/api/models/{NAME}/revision/main?blobs=true"], "17"), (weights(served), "29")):
-        one.statuses, one.status_headers = [429], {"Retry-After": seconds}
-    fetched(served, monkeypatch, waits=waits)
+    for file, seconds in ((served[f"/api/models/{NAME}/revision/main?blobs=True"], "17"), (weights(served), "29")):
+        file.statuses, file.status_headers = [429], {"Retry-After": seconds}
+    fetched(served, monkeypatch)
     assert waits == [17.0, 29.0]
-
-
-def test_a_wait_of_hours_is_refused(monkeypatch):
-    served = hub(NAME, FILES)
-    api = served[f"/api/models/{NAME}/revision/main?blobs=true"]
-    api.statuses, api.status_headers = [429], {"Retry-After": "7200"}
+    weights(served).statuses, weights(served).status_headers = [429], {"Retry-After": "7200"}
+    (model_folder(parse_name(NAME)) / "model.safetensors").unlink()
     with pytest.raises(DownloadError, match="asks to wait 7200 seconds"):
         fetched(served, monkeypatch)
 
 
-def test_wrong_bytes_are_deleted_and_named(monkeypatch):
+@pytest.mark.parametrize("name, kind", [("model.safetensors", "sha256"), ("vocab.txt", "git-sha1")])
+def test_wrong_bytes_are_deleted_and_named(monkeypatch, name, kind):
     served = hub(NAME, FILES)
-    weights(served).data = DATA[:-1] + b"?"
-    with pytest.raises(DownloadError, match="not the one whose checksum is sha256"):
+    file = weights(served) if kind == "sha256" else served[f"/{NAME}/resolve/{COMMIT}/{name}"]
+    file.data = file.data[::-1]
+    with pytest.raises(DownloadError, match=f"not the one whose checksum is {kind}:"):
         fetched(served, monkeypatch)
-    assert not (model_folder(parse_name(NAME)) / "model.safetensors").exists()
-    weights(served).data = DATA
+    assert not (model_folder(parse_name(NAME)) / name).exists()
+    file.data = file.data[::-1]
     fetched(served, monkeypatch)
-
-
-def test_a_small_file_is_verified_by_gits_hash(monkeypatch):
-    served = hub(NAME, FILES)
-    served[f"/{NAME}/resolve/{COMMIT}/vocab.txt"].data = VOCABULARY[::-1]
-    with pytest.raises(DownloadError, match="not the one whose checksum is git-sha1"):
-        fetched(served, monkeypatch)
 
 
 def test_damage_in_the_cache_is_found_at_the_next_use(monkeypatch):
@@ -148,19 +131,19 @@ def test_damage_in_the_cache_is_found_at_the_next_use(monkeypatch):
 def test_refusals_are_explained_and_leave_nothing(monkeypatch, tmp_path, status, headers, text):
     refused = Served(b"", statuses=[status] * 9, status_headers=headers)
     with pytest.raises(DownloadError, match=text) as error:
-        fetched({f"/api/models/{NAME}/revision/main?blobs=true": refused}, monkeypatch)
+        fetched({f"/api/models/{NAME}/revision/main?blobs=True": refused}, monkeypatch)
     assert "\n" not in str(error.value) and not (tmp_path / "cache").exists()
 
 
 def test_no_network_is_one_line(monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    set_hub(monkeypatch, url="http://127.0.0.1:9")
     with pytest.raises(DownloadError, match="cannot be reached .*Connection refused.* copy DIR here") as error:
-        fetch_model(parse_name(NAME), patience=Waits().patience())
+        fetch_model(parse_name(NAME))
     assert "\n" not in str(error.value) and not (tmp_path / "cache").exists()
 
 
 def test_offline_is_one_line_without_a_request(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    set_hub(monkeypatch, offline=True)
     served = hub(NAME, FILES)
     with pytest.raises(
         DownloadError, match="HF_HUB_OFFLINE forbids downloads; unset it, or on a machine with"
@@ -172,7 +155,7 @@ def test_offline_is_one_line_without_a_request(monkeypatch):
 def test_offline_with_the_description_only_names_what_is_missing(monkeypatch):
     served = hub(NAME, FILES)
     fetched(served, monkeypatch, weights=False)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    set_hub(monkeypatch, offline=True)
     fetched(served, monkeypatch, weights=False)
     with pytest.raises(DownloadError, match="^model.safetensors of someone/tiny-bert is not in .* forbids downloads"):
         fetched(served, monkeypatch)
@@ -189,8 +172,8 @@ def test_a_gated_model_needs_a_token_which_only_the_hub_receives(monkeypatch):
             one.redirect = one.redirect and other.replace("127.0.0.1", "localhost") + one.redirect
         monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
         fetched(served, monkeypatch)
-    api = served[f"/api/models/{NAME}/revision/main?blobs=true"]
-    assert api.requests[-1]["Authorization"] == "Bearer hf_secret"
+    api = served[f"/api/models/{NAME}/revision/main?blobs=True"]
+    assert api.requests[-1]["authorization"] == "Bearer hf_secret"
     assert weights(served).requests and all("Authorization" not in one for one in weights(served).requests)
 
 
@@ -280,7 +263,7 @@ def hugging_face_cache(folder: Path, repository: str, files: dict[str, bytes], c
 
 def test_what_hugging_faces_tools_have_downloaded_is_used(tmp_path, monkeypatch):
     snapshot = hugging_face_cache(tmp_path / "hf", NAME, FILES)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    set_hub(monkeypatch, offline=True)
     folder = fetched({}, monkeypatch)
     assert (folder / "model.safetensors").samefile(snapshot / "model.safetensors")  # no second copy
     for path in snapshot.iterdir():
@@ -291,8 +274,8 @@ def test_what_hugging_faces_tools_have_downloaded_is_used(tmp_path, monkeypatch)
 def test_damage_in_hugging_faces_cache_is_not_taken(tmp_path, monkeypatch):
     snapshot = hugging_face_cache(tmp_path / "hf", NAME, FILES)
     (snapshot / "model.safetensors").write_bytes(DATA[::-1])
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(DownloadError, match="it is from .*blobs/.* which is damaged too: remove that first"):
+    set_hub(monkeypatch, offline=True)
+    with pytest.raises(DownloadError, match="blobs/.* is there, but is not the file .* remove it"):
         fetched({}, monkeypatch)
     assert not (model_folder(parse_name(NAME)) / "model.safetensors").exists()
 
@@ -326,7 +309,7 @@ def test_a_pinned_model_is_fetched_at_its_revision_and_nothing_else_is_accepted(
 
 def test_a_hub_that_answers_with_another_commit_is_refused(monkeypatch, own_pins):
     write_pin(parse_name(NAME), Pin("f" * 40, {}))
-    with pytest.raises(DownloadError, match=f"asked for {'f' * 40}, it describes {COMMIT}"):
+    with pytest.raises(DownloadError, match=f"asked for {'f' * 40} of {NAME}, it describes '{COMMIT}'"):
         fetched(hub(NAME, FILES, revisions=("f" * 40,)), monkeypatch)
 
 
@@ -364,19 +347,3 @@ def test_of_several_processes_one_fetches_and_the_others_wait(tmp_path):
     assert [process.returncode for process in processes] == [0, 0, 0], errors
     assert len(weights(served).requests) == 1
     assert sum("waiting for another process that is fetching" in error for error in errors) >= 1
-
-
-def test_a_killed_process_leaves_no_lock(tmp_path):
-    served = hub(NAME, FILES)
-    weights(served).stalls = 1
-    code = f"from data.fetching.model_cache import *; fetch_model(ModelName(*{NAME!r}.split('/')))"
-    with serving(served) as url:
-        environment = {**os.environ, "HF_ENDPOINT": url, "PYTHONPATH": str(REPOSITORY)}
-        process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        while not weights(served).requests and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.kill()
-        process.wait()
-        subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
-    assert (model_folder(ModelName("someone", "tiny-bert")) / "model.safetensors").read_bytes() == DATA

@@ -38,7 +38,7 @@ def put(folder: Path, name: str, text: str) -> Path:
     ],
 )
 def test_raw_text_is_refused_with_the_command_that_imports_it(tmp_path, name, text):
-    with pytest.raises(ValueError, match=r"is raw text; .* python -m data.import_text --input .*-imported"):
+    with pytest.raises(ValueError, match=r"is raw text; .*data.import_text --input .*-imported"):
         list_sources([put(tmp_path, name, text)])
 
 
@@ -83,7 +83,7 @@ def test_the_printed_command_gives_what_both_commands_read(tmp_path, capsys, mon
     assert not Path("out").exists() and not Path("new.txt").exists()
     with pytest.raises(ValueError) as error:
         list_sources(["my texts"])
-    words = shlex.split(str(error.value).partition("python -m data.import_text ")[2].partition(" (if")[0])
+    words = shlex.split(str(error.value).partition("data.import_text ")[2].partition(" (if")[0])
     import_text.main(words)
     source = words[words.index("--output-dir") + 1] + "/source"
     train_vocabulary.main(["--input", source, "--vocab-size", "200", "--output", "new.txt"])

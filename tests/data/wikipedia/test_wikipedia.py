@@ -13,7 +13,7 @@ import pytest
 
 from bert import REPOSITORY
 from data import download_wikipedia
-from data.fetching.transfer import DownloadError, Patience
+from data.fetching.transfer import DownloadError
 from data.text.lddl_reader import list_sources
 from data.wikipedia import articles as wikipedia_text
 from data.wikipedia.articles import Extraction, extract
@@ -372,9 +372,7 @@ def test_a_dump_with_another_checksum_than_published_is_refused(tmp_path, dump):
         serving(Site(dump.read_bytes(), "1" * 40).files) as url,
         pytest.raises(DownloadError, match="not the one whose checksum is sha1:1111"),
     ):
-        download_wikipedia.download_dump(
-            "en", "20240101", tmp_path, mirrors=[url], patience=Patience(sleep=lambda _: None)
-        )
+        download_wikipedia.download_dump("en", "20240101", tmp_path, mirrors=[url])
     assert not list(tmp_path.glob("enwiki*"))
 
 

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from bert.finetuning.glue.features import pair_lengths, sentence_features
-from bert.finetuning.glue.submission import prediction_texts, write_predictions
-from bert.finetuning.glue.task_table import TASKS
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -70,15 +68,3 @@ def test_all_at_once_equals_one_by_one(num_texts):
         truncated += count["truncated"]
     assert counts["truncated"] == truncated > 0
     assert np.diff(together["offsets"]).max() == 13
-
-
-def test_predictions_are_written_as_the_leaderboard_takes_them(tmp_path):
-    task = TASKS["RTE"]
-    texts = prediction_texts(task, task.labels, np.array([1, 0]))
-    write_predictions(tmp_path / "new" / "RTE.tsv", ["0", "1"], [texts])
-    assert (tmp_path / "new" / "RTE.tsv").read_text() == "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["RTE.tsv"]
-
-
-def test_similarities_are_clipped_to_their_range():
-    assert prediction_texts(TASKS["STS-B"], None, np.array([-0.2, 3.25, 5.4], np.float32)) == ["0", "3.25", "5"]

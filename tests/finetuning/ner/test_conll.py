@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert.finetuning.ner.conll import ConllFormat, predicted_lines, read_tagged_text, tagged_windows, write_predicted
+from bert.finetuning.ner.conll import ConllFormat, predicted_lines, read_tagged_text, tagged_windows
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import Span
 from bert.finetuning.text_files import DataError
@@ -49,8 +49,7 @@ def test_conll_2003_is_read(tmp_path, line_end, separator):
 
 def test_predictions_are_a_column_more_in_the_files_own_scheme(tmp_path):
     text = read_tagged_text(write(tmp_path, CONLL_2003))
-    write_predicted(tmp_path / "out" / "test.conll", text, text.spans)
-    lines = (tmp_path / "out" / "test.conll").read_text().split("\n")
+    lines = predicted_lines(text, text.spans).decode().split("\n")
     assert len(lines) == len(CONLL_2003.split("\n"))
     for line, before in zip(lines, CONLL_2003.split("\n"), strict=True):
         assert line == (f"{before} {before.split()[-1]}" if before else "")
@@ -59,8 +58,8 @@ def test_predictions_are_a_column_more_in_the_files_own_scheme(tmp_path):
 def test_words_without_tags_can_be_predicted(tmp_path):
     text = read_tagged_text(write(tmp_path, "Anna\nsaw\n\nOslo\n"), ConllFormat(tagged=False))
     assert text.spans is None and text.words == ["Anna", "saw", "Oslo"]
-    write_predicted(tmp_path / "out.conll", text, [Span("PER", 0, 1), Span("LOC", 2, 3)])
-    assert (tmp_path / "out.conll").read_text() == "Anna B-PER\nsaw O\n\nOslo B-LOC\n"
+    spans = [Span("PER", 0, 1), Span("LOC", 2, 3)]
+    assert predicted_lines(text, spans) == b"Anna B-PER\nsaw O\n\nOslo B-LOC\n"
 
 
 def test_other_columns_can_be_named(tmp_path):

@@ -22,8 +22,6 @@ def run_tagger(tmp_path, *words) -> int:
         "--device",
         "cpu",
         "--no-visualdl",
-        "--cache-dir",
-        str(tmp_path / "cache"),
         "--report-file",
         str(tmp_path / "report.json"),
         "--log-freq",

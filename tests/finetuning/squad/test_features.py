@@ -6,11 +6,10 @@ import random
 import numpy as np
 import pytest
 
-from bert.finetuning import feature_cache
 from bert.finetuning.squad import features as squad_features
 from bert.finetuning.squad.examples import read_squad
-from bert.finetuning.squad.features import SquadFeatures, WindowSettings, build_features, max_context
-from bert.finetuning.squad.task import describe
+from bert.finetuning.squad.features import SKIPPED, SquadFeatures, WindowSettings, build_features, max_context
+from bert.finetuning.squad.task import SquadTask
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.offsets import OffsetTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -89,7 +88,7 @@ def test_a_window_by_hand(tmp_path):
     features, counts = build(file)
     assert tokens(features, 0) == "[CLS] what is long ? [SEP] the nile is a long river . [SEP]"
     assert (features.start_positions[0], features.end_positions[0]) == (7, 7) and answer(features, 0) == "nile"
-    assert features.first_lengths[0] == 6 and counts.windows == counts.questions == 1
+    assert features.first_lengths[0] == 6 and counts["windows"] == counts["questions"] == 1
     assert [(4, 8)] == [(features.token_starts[1], features.token_ends[1])]
 
 
@@ -130,8 +129,8 @@ def test_long_paragraphs_are_read_in_windows_by_hand(tmp_path):
         "a sea .",
     ]
     assert [answer(features, row) for row in range(5)] == ["[CLS]", "long river", "[CLS]", "[CLS]", "[CLS]"]
-    assert counts.windows_without_answer == 4 and counts.long_paragraph == 1
-    assert "4 windows do not contain the answer" in "\n".join(describe(file, counts))
+    assert counts["windows_without_answer"] == 4 and counts["long_paragraph"] == 1
+    assert "4 windows do not contain the answer" in "\n".join(SquadTask.describe(None, file, counts))
     # "a" (token 3) has 1 token on its smaller side in the first window and 0 in the second; "long" (4) 0 and 1.
     best = max_context(features)
     kept = [int(best[features.offsets[row] : features.offsets[row + 1]].sum()) for row in range(5)]
@@ -142,7 +141,7 @@ def test_long_paragraphs_are_read_in_windows_by_hand(tmp_path):
 def test_a_question_is_cut_and_a_stride_is_never_longer_than_the_window(tmp_path):
     file = file_of(tmp_path / "f.json", paragraph("the " * 30, question("q", "who " * 20, ("the", 0))))
     features, counts = build(file, max_query_length=4, max_seq_length=16, doc_stride=500)
-    assert counts.truncated_questions == 1 and features.first_lengths.tolist() == [6, 6, 6, 6]
+    assert counts["truncated_questions"] == 1 and features.first_lengths.tolist() == [6, 6, 6, 6]
     assert features.paragraph_lengths().tolist() == [9, 9, 9, 3]
 
 
@@ -153,7 +152,7 @@ def test_unanswerable_questions_point_at_cls(tmp_path):
     )
     features, counts = build(file, version_2=True)
     assert features.start_positions.tolist() == [0, 5] and features.end_positions.tolist() == [0, 5]
-    assert counts.skipped() == 0 and counts.windows_without_answer == 0
+    assert sum(counts.get(name, 0) for name in SKIPPED) == 0 and counts["windows_without_answer"] == 0
 
 
 def test_what_cannot_be_learned_is_skipped_and_counted_in_training_only(tmp_path):
@@ -173,10 +172,10 @@ def test_what_cannot_be_learned_is_skipped_and_counted_in_training_only(tmp_path
     )
     features, counts = build(file)
     assert features.examples.tolist() == [0, 1, 2, 3, 4, 5]
-    assert (counts.misplaced_answer, counts.answer_without_token) == (3, 1)
-    assert (counts.empty_question, counts.empty_paragraph) == (1, 1)
+    assert (counts["misplaced_answer"], counts["answer_without_token"]) == (3, 1)
+    assert (counts["empty_question"], counts["empty_paragraph"]) == (1, 1)
     features, counts = build(file, training=False)
-    assert features.examples.tolist() == list(range(12)) and counts.skipped() == 0
+    assert features.examples.tolist() == list(range(12)) and sum(counts.get(name, 0) for name in SKIPPED) == 0
 
 
 def test_a_file_whose_offsets_are_wrong_throughout_is_refused(tmp_path):
@@ -210,7 +209,7 @@ def test_windows_spans_and_max_context_follow_the_definition_on_generated_files(
         examples = read_squad(file, version_2=version_2)
         features, counts = build_features(examples, VOCABULARY, settings, training=True)
         everything, _ = build_features(examples, VOCABULARY, settings, training=False)
-        assert counts.windows == len(features)
+        assert counts["windows"] == len(features)
         allowed, rows = max_context(everything), iter(range(len(everything)))
         labels = {
             (int(e), int(p)): (int(s), int(t))
@@ -246,19 +245,3 @@ def test_windows_spans_and_max_context_follow_the_definition_on_generated_files(
                     else:
                         assert (first, last) == (0, 0)
         assert next(rows, None) is None
-
-
-def test_features_come_back_from_the_cache_as_they_were(tmp_path):
-    file = file_of(tmp_path / "f.json", paragraph("The Nile is long.", question("q", "What?", ("Nile", 4))))
-    cache = feature_cache.FeatureCache(tmp_path / "cache")
-    key = cache.key("squad-train", files=[file], vocabulary=VOCABULARY, settings={}, code=[squad_features])
-
-    def once():
-        features, counts = build(file)
-        return vars(features), vars(counts)
-
-    first, counts = cache.get_or_build(key, once)
-    again, counted = cache.get_or_build(key, lambda: pytest.fail("built twice"))
-    assert counts == counted
-    assert all((first[name] == again[name]).all() and first[name].dtype == again[name].dtype for name in first)
-    assert len(SquadFeatures(**again)) == 1

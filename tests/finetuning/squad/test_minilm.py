@@ -62,8 +62,6 @@ def fine_tune(imported: Path, questions: Path, output: Path, *arguments: object)
         output,
         "--report-file",
         output / "report.json",
-        "--cache-dir",
-        "none",
         "--device",
         "cpu",
         *arguments,

@@ -11,11 +11,11 @@ import run_squad
 from bert.checkpoints import directories as checkpoint_files
 from bert.conversion.model_usage import Usage
 from bert.finetuning.config import with_steps
-from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.metrics import answers_of, score_squad_2
-from bert.inference.question_answering import QuestionAnswerer
+from bert.finetuning.squad.task import SquadTask
+from bert.inference.loading import load_model
 from bert.inference.terminal import converse
 from bert.runtime.paddle_api import static
 from bert.training import training_run
@@ -56,7 +56,6 @@ def config_of(directory: Path, output: str = "results", **changes) -> SquadConfi
             "predict_file": directory / "dev.json",
             "num_workers": 0,
             "version_2_with_negative": True,
-            "cache_dir": directory / "cache",
             "n_best_size": 3,
         },
         "batch": {"batch_size": 16},
@@ -81,7 +80,7 @@ def config_of(directory: Path, output: str = "results", **changes) -> SquadConfi
 
 def run(config: SquadConfig) -> int:
     with static.scope_guard(static.Scope()):
-        return training_run.run(config, squad.open_task)
+        return training_run.run(config, SquadTask.open)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +119,7 @@ def test_the_files_hold_what_was_scored(trained):
 
 
 def test_the_saved_model_answers_as_in_the_run(trained):
-    reader = QuestionAnswerer(trained.run.output_dir)
+    reader = load_model(trained.run.output_dir)
     assert reader.windows == trained.data.windows() and reader.answer_settings.version_2
     assert reader.opened.usage == Usage("squad", trained.data.max_seq_length)
     predictions = json.loads((trained.stage_dir() / "predictions.json").read_text())
@@ -129,10 +128,6 @@ def test_the_saved_model_answers_as_in_the_run(trained):
         found = reader.answer(item.text, examples.contexts[item.context])
         assert found.text == predictions[item.id]
         assert examples.contexts[item.context][found.start : found.end] == found.text
-    several = reader.answer_all(
-        ["What?", "What?"], "The Nile is long and the NILE is a river in egypt, the sea is a sea."
-    )
-    assert [answered.text.lower() for answered in several] == ["nile", "nile"] and reader.answer_all([], "x") == []
 
 
 def test_evaluation_alone_gives_the_same_scores(trained):
@@ -156,15 +151,13 @@ def test_two_ranks_give_the_predictions_of_one(trained, tmp_path):
         "--predict-file",
         str(trained.data.predict_file),
         "--from-pretrained-params",
-        str(trained.best_dir()),
+        str(trained.checkpoint_dir()),
         "--output-dir",
         str(tmp_path / "two"),
         "--device",
         "cpu",
         "--report-file",
         str(tmp_path / "report.json"),
-        "--cache-dir",
-        "none",
         "--predict-batch-size",
         "7",
         log_dir=tmp_path / "log",
@@ -182,7 +175,7 @@ def test_prediction_needs_no_answers(trained, tmp_path):
         tmp_path,
         run={"do_train": False, "do_eval": False},
         data={"predict_file": tmp_path / "unlabelled.json"},
-        initialization={"from_pretrained_params": trained.best_dir()},
+        initialization={"from_pretrained_params": trained.checkpoint_dir()},
     )
     assert run(config) == 0
     predictions = json.loads((config.stage_dir() / "predictions.json").read_text())
@@ -233,7 +226,7 @@ def test_warm_up_follows_the_steps_that_the_epochs_make(trained):
 
 
 def test_a_conversation(trained):
-    reader = QuestionAnswerer(trained.run.output_dir)
+    reader = load_model(trained.run.output_dir)
     typed = "\nThe Nile is\na long river.\n\nWhat?\nWho is long?\n\nThe sea.\n\nWhat?\n"
     out = io.StringIO()
     assert converse(reader, io.StringIO(typed), out) == 0
@@ -247,20 +240,20 @@ def test_a_conversation(trained):
 
 def test_a_folder_that_is_not_there_is_named():
     with pytest.raises(ValueError, match="nowhere does not exist"):
-        QuestionAnswerer("nowhere")
+        load_model("nowhere")
 
 
 def test_a_model_without_the_head_does_not_answer(trained, tmp_path):
     from safetensors.numpy import load_file, save_file
 
-    best = checkpoint_files.weights_folder(trained.best_dir())
+    best = checkpoint_files.weights_folder(trained.checkpoint_dir())
     for file in best.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / checkpoint_files.MANIFEST).unlink()
     weights = tmp_path / "bert_paddle.safetensors"
     save_file({name: value for name, value in load_file(weights).items() if "qa_outputs" not in name}, weights)
     with pytest.raises(ValueError, match="needs a question-answering head; the source has the bare encoder"):
-        QuestionAnswerer(tmp_path)
+        load_model(tmp_path, "question-answering")
 
 
 @pytest.mark.parametrize(

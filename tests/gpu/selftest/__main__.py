@@ -17,7 +17,7 @@ from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
 from bert.launching.ranks import num_gpus
-from bert.reporting.logs import duration
+from bert.reporting.figures import duration
 from tests.gpu.selftest.checks import Check
 from tests.gpu.selftest.kernel_checks import kernel_checks
 from tests.gpu.selftest.machine import Machine, describe, find_machine
@@ -47,7 +47,7 @@ def chosen(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
 
 
 def parser() -> HelpParser:
-    result = HelpParser(prog="run_gpu_selftest.sh", description=__doc__)
+    result = HelpParser(prog="scripts/run_gpu_selftest.sh", description=__doc__)
     result.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto", help="auto: the GPUs")
     result.add_argument("--gpus", type=int, metavar="N", help="GPUs to use; all without it")
     result.add_argument(

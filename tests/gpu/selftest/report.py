@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bert.files import write_atomically
-from bert.reporting.logs import duration, to_json
+from bert.reporting.figures import duration
+from bert.reporting.logs import to_json
 from tests.gpu.selftest.running import FAILED, PASSED, SKIPPED, Result
 
 NOT_COVERED = "Not covered: the speed of training on packed tokens and of the fine-tuning recipes, several nodes."

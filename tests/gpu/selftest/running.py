@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bert.files import write_atomically
-from bert.reporting.logs import duration, to_json
+from bert.reporting.figures import duration
+from bert.reporting.logs import to_json
 from tests.gpu.selftest.checks import Bench, Check, Failed, Skipped, tail
 from tests.gpu.selftest.machine import Machine
 

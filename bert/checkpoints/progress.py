@@ -1,0 +1,96 @@
+"""What a checkpoint holds beside its tensors: where the run is, and the state of its training loop."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+
+STATE_VERSION = 2
+
+
+@dataclass
+class SpikeState:
+    """State of `bert.training.guards.SpikeGuard`."""
+
+    losses: list[float] = field(default_factory=list)  # means of the last intervals
+    pending: tuple[int | None, float, float] = (None, 0.0, 0.0)  # first update, loss sum, micro-steps since a log line
+    skipped_batches: list[tuple[int, int]] = field(default_factory=list)  # of the updates first ... last - 1
+
+
+@dataclass
+class DivergenceState:
+    """State of `bert.training.guards.DivergenceGuard`."""
+
+    first: float | None = None  # the loss of the run's first interval
+    above: int = 0  # intervals in a row above the limit
+
+
+@dataclass
+class EvaluationState:
+    """State of `bert.training.guards.EvaluationGuard`. Values are pairs (step, value of the metric)."""
+
+    before: float | None = None  # of the weights that the run was given
+    best: tuple[int, float] | None = None
+    last: tuple[int, float] | None = None
+    since_best: int = 0  # evaluations
+    above: int = 0  # evaluations in a row that are clearly worse than the best
+    ends_with_best: bool = False  # the best weights, not the last, are the result
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over all ranks and all legs of a run."""
+
+    sequences: float = 0.0
+    tokens: float = 0.0
+    flops: float = 0.0
+    seconds: float = 0.0  # of training, without evaluations and checkpoints
+    rank_seconds: float = 0.0  # `seconds` times the ranks of each leg
+    total_seconds: float = 0.0
+
+
+@dataclass
+class LoopState:
+    """The state of the training loop that is not on the device."""
+
+    version: int = STATE_VERSION
+    spikes: SpikeState = field(default_factory=SpikeState)
+    divergence: DivergenceState = field(default_factory=DivergenceState)
+    evaluations: EvaluationState = field(default_factory=EvaluationState)
+    totals: Totals = Totals()
+    warmup_steps: int | None = None  # of an extended run, where they are not those of its settings
+    started_from: str | None = None  # the weights before the first update
+
+    @staticmethod
+    def read(values: dict[str, Any]) -> "LoopState":
+        """The state of a checkpoint's JSON, also of version 1, which had no version."""
+        version = values.get("version", 1)
+        if version > STATE_VERSION:
+            raise ValueError(f"its training state has version {version}, this program reads {STATE_VERSION}")
+        if version == 1:
+            values = {"spikes": values, "evaluations": values.get("held_out", {}), **values}
+        return _LOOP_STATE.validate_python({**values, "version": STATE_VERSION})
+
+
+_LOOP_STATE = TypeAdapter(LoopState)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A run's progress at the end of an update; together with the tensors, all that resuming needs.
+
+    Dropout masks, masking and the order of samples are functions of (seed, step), so there is no generator state.
+    Gradient-merge buffers are empty between updates, the only place a checkpoint is made.
+    """
+
+    stage: str  # phase1, phase2, squad ...
+    step: int  # updates attempted = global batches consumed
+    epoch: int
+    seed: int
+    global_batch_size: int
+    data_fingerprint: str
+    counters: dict[str, int]  # applied, skipped, consecutive skipped updates
+    loss_scale: float | None
+    loss_scale_counters: dict[str, int]
+    settings: dict  # the resolved configuration, for comparison and for people
+    carried: LoopState = field(default_factory=LoopState)

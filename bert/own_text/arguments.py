@@ -1,0 +1,315 @@
+"""The command line of a pre-training on own text -> what the user asked for; contradictions are refused."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from bert import REPOSITORY
+from bert.config.architecture import BertConfig
+from bert.config.command_line import resolve_config, suggest
+from bert.config.flags import flat_fields, is_optional
+from bert.conversion.downloading import resolve
+from bert.conversion.model_usage import tokenizer_warnings
+from bert.conversion.reading import read_pretrained
+from bert.conversion.tensor_names import heads_of
+from bert.conversion.vocabularies import Tokens, find_tokens
+from bert.interpreter import shell_command
+from bert.launching.arguments import LauncherParser, one_of, split_positional, whole_number
+from bert.launching.phase_flags import split_phases
+from bert.launching.pretraining_plan import launcher_parser
+from bert.own_text.facts import Weights, Wishes
+from bert.own_text.flags import IMPORT_FLAGS
+from bert.own_text.rules import MODEL_NAMES, MODELS
+from bert.planning.flags import PLAN_FLAGS
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.entry import ENTRY
+from bert.tokenization.vocabulary import Vocabulary
+from data.preprocessing.settings import check_language
+from data.text.encodings import check_encoding
+from data.text.readers import SEPARATORS
+from data.text.word_boundaries import SEGMENTERS, version_of
+
+_OF_THE_DATA = ("input_dir", "eval_dir")
+_OF_A_START = ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params")
+_OF_NODES = ("num_nodes", "node_rank", "master")
+_OF_WIKIPEDIA = (
+    "wikipedia_source",
+    "num_dask_workers",
+    "num_shards_per_worker",
+    "sample_ratio",
+    "phase1_bin_size",
+    "phase2_bin_size",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextRequest:
+    """A command line with --text.
+
+    Attributes:
+        wishes: for the plan.
+        flags: of the training as they were given, of both phases and of each one; without those of the plan.
+        tokens: the vocabulary that is given, by a file or by pre-trained weights; None: it will be trained.
+        import_options: of data.import_text.
+        language: None: by the text.
+        words: the command line as it was typed.
+    """
+
+    text: tuple[Path, ...]
+    output_dir: Path
+    wishes: Wishes
+    flags: dict[str, Any]
+    phase_flags: dict[int, dict[str, Any]]
+    tokens: Tokens | None
+    vocab_file: Path | None
+    weights: Path | None
+    lowercase: bool
+    import_options: dict[str, str | None]
+    language: str | None
+    code_dir: Path
+    job_name: str
+    create_logfile: bool
+    dry_run: bool
+    show_config: bool
+    words: tuple[str, ...]
+
+    def longer(self, hours: float) -> str:
+        """The command line that trains twice as long; hours: that were planned or used."""
+        of_phases = {
+            f"phase{phase}-max-steps": str(2 * self.wishes.phase_settings[phase]["max_steps"])
+            for phase in self.wishes.phase_settings
+            if any(word.partition("=")[0] == f"--phase{phase}-max-steps" for word in self.words)
+        }
+        if of_phases:
+            words: Sequence[str] = self.words
+            for flag, value in of_phases.items():
+                words = _replaced(words, flag, value)
+            return shell_command("scripts/run_pretraining.sh", *words)
+        if self.wishes.epochs is not None:
+            flag, value = "epochs", f"{2 * self.wishes.epochs:g}"
+        elif (steps := self.wishes.settings.get("max_steps")) is not None:
+            flag, value = "max-steps", str(2 * steps)
+        else:
+            flag, value = "hours", f"{2 * max(self.wishes.hours or 0, hours):.2g}"
+        return shell_command("scripts/run_pretraining.sh", *_replaced(self.words, flag, value))
+
+
+def _replaced(words: Sequence[str], flag: str, value: str) -> list[str]:
+    """The words with `--flag value` in place of what they say of it."""
+    kept: list[str] = []
+    for word in words:
+        if kept and kept[-1] == f"--{flag}":
+            kept.pop()
+        elif not word.startswith(f"--{flag}="):
+            kept.append(word)
+    return [*kept, f"--{flag}", value]
+
+
+def read_text_arguments(argv: Sequence[str], typed_words: Sequence[str] | None = None) -> TextRequest:
+    """What a command line with --text asks for.
+
+    Args:
+        typed_words: the command line that a recipe made `argv` of; None: it is `argv`.
+    """
+    positional, words = split_positional(argv)
+    if positional:
+        raise ValueError(
+            f"--text contradicts the positional argument {positional[0]}; drop it, and set what you need by flags"
+        )
+    parser: LauncherParser = launcher_parser()
+    parser.add_argument("--epochs", metavar="N")
+    launcher, rest = parser.read(words)
+    common, phases = split_phases(rest, parser.names())
+    _refuse_contradictions(launcher, common, phases)
+    model, only_phase_1 = _model(launcher, common), common.pop("phase", None) is not None
+    if "" in launcher["text"]:
+        raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
+    text = tuple(Path(path) for path in launcher["text"])
+    output_dir = Path(common.pop("output_dir", None) or _output_dir(text[0]))
+    _refuse_output_in_text(output_dir, text)
+    check_encoding(launcher.get("encoding", "auto"))
+    one_of("document_separator", launcher.get("document_separator", SEPARATORS[0]), SEPARATORS)
+    check_language(launcher.get("lang", "en"))
+    weights_path = common.pop("from_pretrained_params", None)
+    vocab_file = common.pop("vocab_file", None)
+    tokens, weights = _tokens(weights_path, vocab_file)
+    lowercase = launcher.get("lowercase", tokens.lowercase if tokens else True)
+    wishes = Wishes(
+        hours=_positive("hours", launcher.get("hours")),
+        epochs=_positive("epochs", launcher.get("epochs")),
+        model=model,
+        num_processes=whole_number("num_processes", launcher["num_gpus"]) if "num_gpus" in launcher else None,
+        vocab_tokens=len(tokens.vocabulary) if tokens and not weights else None,
+        weights=weights,
+        duplicate_factor=(
+            whole_number("duplicate_factor", launcher["duplicate_factor"]) if "duplicate_factor" in launcher else None
+        ),
+        held_out_fraction=_fraction(launcher.get("held_out_fraction")),
+        segmenter=_segmenter(launcher.get("word_segmenter")),
+        settings=typed(common),
+        phase_settings={phase: typed(flags) for phase, flags in phases.items()},
+        phases=(1,) if only_phase_1 else (1, 2),
+    )
+    deduplicate = one_of("deduplicate", launcher.get("deduplicate", "exact"), ("exact", "near", "none"))
+    return TextRequest(
+        text=text,
+        output_dir=output_dir,
+        wishes=wishes,
+        flags=common,
+        phase_flags=phases,
+        tokens=tokens,
+        vocab_file=Path(vocab_file) if vocab_file else None,
+        weights=Path(weights_path) if weights_path else None,
+        lowercase=lowercase,
+        import_options={
+            **{name: launcher[name] for name in IMPORT_FLAGS if name in launcher},
+            "deduplicate": None if deduplicate == "none" else deduplicate,
+        },
+        language=launcher.get("lang"),
+        code_dir=Path(launcher.get("code_dir", REPOSITORY)),
+        job_name=launcher.get("job_name", "bert_own_text"),
+        create_logfile=launcher.get("create_logfile", "false") == "true",
+        dry_run=launcher.get("dry_run", False),
+        show_config=launcher.get("show_config", False),
+        words=tuple(argv if typed_words is None else typed_words),
+    )
+
+
+def typed(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags as values of their fields."""
+    fields = flat_fields(PretrainingConfig)
+    found: dict[str, Any] = {}
+    for name, value in flags.items():
+        _, field = fields[name]
+        if is_optional(field) and isinstance(value, str) and value.lower() in ("none", "null", ""):
+            value = None
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])  # type: ignore[arg-type]
+            found[name] = adapter.validate_python(value)
+        except ValidationError:
+            resolve_config({"config": "quickstart_phase1", name: value}, ENTRY)
+            raise
+    return found
+
+
+def _refuse_contradictions(
+    launcher: Mapping[str, Any], common: Mapping[str, Any], phases: Mapping[int, Mapping[str, Any]]
+) -> None:
+    given = {**launcher, **common}
+    by_phase = {name for flags in phases.values() for name in flags}
+    _refuse({*given, *by_phase}, _OF_THE_DATA, "makes its own shards", "drop one of the two")
+    _refuse(given, _OF_WIKIPEDIA, "makes its own shards", "drop it")
+    _refuse({*given, *by_phase}, _OF_A_START, "resumes by itself", "drop it, and repeat the first command")
+    _refuse(given, _OF_NODES, "trains on one machine", "drop it, or train on the shards with --config NAME")
+    _refuse(given, PLAN_FLAGS, "measures this machine", "pass --dry-run, which shows memory and time")
+    _refuse({*given, *by_phase}, ("benchmark",), "measures the speed itself", "pass --dry-run, which shows it")
+    _refuse(by_phase, ("epochs",), "counts epochs of both phases", "pass --epochs, or --phase1-max-steps")
+    _refuse(by_phase, ("vocab_file", "vocab_size", "from_pretrained_params"), "has one for both phases", "give it once")
+    if common.get("phase") == 2:
+        raise ValueError("--phase2 with --text has no phase 1 to continue; drop it, or pass --phase1 to train only it")
+    for one, other in (("hours", "epochs"), ("hours", "max_steps"), ("epochs", "max_steps")):
+        if one in given and other in given:
+            raise ValueError(
+                f"--{one}={given[one]} and --{other.replace('_', '-')}={given[other]} both decide how long to train; "
+                "give one of them"
+            )
+    if "from_pretrained_params" in given:
+        brought = ("config", "bert_model", "config_file", "vocab_file", "vocab_size", "lowercase")
+        sizes = tuple(name for name in BertConfig.model_fields if "dropout" not in name)
+        _refuse(given, (*brought, *sizes), "continues --from-pretrained-params, which bring it", "drop it")
+    if "vocab_file" in given and "vocab_size" in given:
+        raise ValueError(
+            f"--vocab-size={given['vocab_size']} is read from --vocab-file={given['vocab_file']}; drop --vocab-size"
+        )
+
+
+def _refuse(given: Iterable[str], names: Iterable[str], rule: str, remedy: str) -> None:
+    for name in names:
+        if name in given:
+            raise ValueError(f"--{name.replace('_', '-')} contradicts --text, which {rule}; {remedy}")
+
+
+def _model(launcher: dict[str, Any], common: dict[str, Any]) -> str | None:
+    """The model that was named by --config or --bert-model; sizes of a --config-file become single settings."""
+    name, built_in = launcher.get("config"), common.pop("bert_model", None)
+    if name is not None and name not in MODEL_NAMES:
+        close = suggest(name, MODEL_NAMES, f"they are {', '.join(MODEL_NAMES)}")
+        raise ValueError(f"config={name} with --text must be the size of a model; {close}")
+    if built_in is not None:
+        names = {rule.built_in: rule.name for rule in MODELS}
+        if built_in not in names or name not in (None, names[built_in]):
+            raise ValueError(
+                f"bert_model={built_in} with --text must be one of {', '.join(names)}; pass --config "
+                f"{'|'.join(MODEL_NAMES)}, or --config-file with other sizes"
+            )
+        name = names[built_in]
+    if "config_file" in common:
+        sizes = BertConfig.from_json_file(common.pop("config_file")).model_dump(exclude={"vocab_size"})
+        for key, value in sizes.items():
+            common.setdefault(key, value)
+    return name
+
+
+def _tokens(weights: str | None, vocab_file: str | None) -> tuple[Tokens | None, Weights | None]:
+    """The vocabulary that was given, and what pre-trained weights bring."""
+    if weights is not None:
+        pretrained = read_pretrained(resolve(weights))
+        tokens = find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
+        if pretrained.config is None or tokens is None:
+            missing = "config.json with the model's sizes" if pretrained.config is None else "vocab.txt"
+            raise ValueError(f"from_pretrained_params={weights} must come with a {missing}; add it beside the weights")
+        heads = tuple(heads_of(pretrained.parameters))
+        ignored = tuple(tokenizer_warnings(pretrained.folder, tokens.lowercase))
+        return tokens, Weights(Path(weights).name, pretrained.config, tokens.lowercase, heads, ignored)
+    if vocab_file is None:
+        return None, None
+    if not Path(vocab_file).is_file():
+        raise ValueError(f"vocab_file={vocab_file} must be an existing vocabulary; correct it, or drop it to train one")
+    Vocabulary.from_file(vocab_file)  # raises ValueError with the line that is wrong
+    return find_tokens(Path(vocab_file).parent, Path(vocab_file), None, []), None
+
+
+def _positive(name: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{name}={text} must be a number above 0; change --{name}")
+    return number
+
+
+def _segmenter(name: str | None) -> str | None:
+    if name is not None and one_of("word_segmenter", name, (*SEGMENTERS, "none")) != "none":
+        version_of(name)  # raises ValueError if it is not installed
+    return name
+
+
+def _fraction(text: str | None) -> float | None:
+    number = _positive("held-out-fraction", text)
+    if number is not None and number > 0.5:
+        raise ValueError(f"held_out_fraction={text} must be at most 0.5, to leave text to train on; lower it")
+    return number
+
+
+def _refuse_output_in_text(output_dir: Path, text: Iterable[Path]) -> None:
+    """Refuse results inside of the text, which would be read as text at the next start."""
+    place = output_dir.resolve()
+    for path in text:
+        if path.is_dir() and path.resolve() in (place, *place.parents):
+            raise ValueError(
+                f"output_dir={output_dir} lies in --text {path}, whose files are all read; pass --output-dir with a "
+                "folder outside of it"
+            )
+
+
+def _output_dir(text: Path) -> Path:
+    """results/NAME, by the name of the folder or file."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text.resolve().name.partition(".")[0]).strip("-.")
+    return Path("results") / (name or "text")

@@ -1,0 +1,190 @@
+"""The data of a pre-training on own text: import, vocabulary, shards of each phase; each step once."""
+
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert.conversion.vocabularies import write_vocabulary
+from bert.launching.preparation import Run, Steps, preprocessing_command
+from bert.launching.process_runner import module_command
+from bert.own_text.arguments import TextRequest
+from bert.own_text.flags import IMPORT_FLAGS
+from bert.own_text.plan import TextPlan
+from bert.own_text.reading import fingerprint
+from bert.pretraining.config import PretrainingConfig
+from bert.samples.manifest import MANIFEST_NAME, Manifest, read_manifest
+
+NUM_SHARDS = 8
+SEED = 42  # of the data, whatever the seed of the training
+_LARGE_TEXT = 500e6  # bytes; the vocabulary of more text is trained on this much of it
+_LEAST_SAMPLES_IN_A_BIN = 50  # times the global batch: with fewer, a bin's last batches are too rare
+
+
+def vocabulary_file(request: TextRequest) -> Path:
+    """The vocabulary of the run, trained or a copy of the one that was given."""
+    return request.output_dir / "data/vocab.txt"
+
+
+def shards(request: TextRequest, phase: int, part: str) -> Path:
+    """The folder of the shards of a phase; part: train or held_out."""
+    return request.output_dir / f"data/phase{phase}/{part}"
+
+
+def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
+    """What the data are made from, by the names of the flags; `files` is a fingerprint."""
+    tokens = request.tokens
+    return {
+        "text": [str(path.absolute()) for path in request.text],
+        "files": fingerprint(request.text),
+        "held_out_fraction": plan.held_out_fraction,
+        "duplicate_factor": plan.duplicate_factor,
+        "vocab_size": plan.candidate.model.vocab_size,
+        "lang": _language(request, plan),
+        "word_segmenter": plan.segmenter(),
+        "lowercase": request.lowercase,
+        **{name: request.import_options.get(name) for name in ("deduplicate", *IMPORT_FLAGS)},
+        "vocab_file": None if tokens is None else hashlib.sha256(repr(tokens.vocabulary.tokens).encode()).hexdigest(),
+    }
+
+
+def _language(request: TextRequest, plan: TextPlan) -> str:
+    return request.language or plan.text.language()
+
+
+def note_of_changes(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> str:
+    """A warning if files of the text changed after the data of a run that has checkpoints were made; "" otherwise.
+
+    Args:
+        made, now: `data_facts` of then and now.
+    """
+    other = f"--from-pretrained-params {shlex.quote(str(output_dir))} --output-dir NEW continues the model on"
+    if made and now["vocab_file"] != made["vocab_file"]:  # a fingerprint; its size differs too
+        raise ValueError(
+            f"the vocabulary differs from that with which the data of the run in {output_dir} were made; repeat the "
+            "first command (without --vocab-file, if it was trained), or pass another --output-dir"
+        )
+    for name, value in made.items():
+        if name in ("text", "files") or now[name] == value:
+            continue
+        raise ValueError(
+            f"{name}={_short(now[name])} differs from {_short(value)}, with which the data of the run in "
+            f"{output_dir} were made; repeat that, or pass another --output-dir"
+        )
+    if not made or made["files"] == now["files"]:
+        return ""
+    if made["text"] != now["text"]:
+        raise ValueError(
+            f"text={' '.join(now['text'])} differs from {' '.join(made['text'])} of the run in {output_dir}; pass "
+            f"another --output-dir ({other} this text)"
+        )
+    return (
+        f"the files of {' '.join(now['text'])} changed after they were imported; the training goes on with the text as "
+        f"it was ({other} the new text)"
+    )
+
+
+def _short(value: object) -> str:
+    return "unset" if value is None else str(value)[:20]
+
+
+def prepare(
+    request: TextRequest,
+    plan: TextPlan,
+    configs: Mapping[int, PretrainingConfig],
+    run: Run,
+    *,
+    files: str,
+    has_trained: bool,
+) -> int:
+    """Make what is missing; exit code of the first command that failed, else 0.
+
+    Args:
+        files: the fingerprint of the text that the data are made from.
+        has_trained: there are checkpoints, and what is there is not made anew.
+    """
+    if request.tokens is not None and not vocabulary_file(request).exists():
+        vocabulary_file(request).parent.mkdir(parents=True, exist_ok=True)
+        write_vocabulary(vocabulary_file(request).parent, request.tokens)
+    steps = Steps(request.output_dir / "data/prepared.json", run, files)
+    for title, command, product in commands(request, plan, configs):
+        if has_trained and product.exists():
+            continue
+        if code := steps.step(title, command, product):
+            return code
+    return 0
+
+
+def commands(
+    request: TextRequest, plan: TextPlan, configs: Mapping[int, PretrainingConfig]
+) -> list[tuple[str, Sequence[str], Path]]:
+    """(title, command, product) in order. The vocabulary and the training shards never see the held-out text."""
+    text = request.output_dir / "data/text"
+    imported = module_command(
+        "data.import_text",
+        output_dir=text,
+        held_out_fraction=plan.held_out_fraction,
+        lang=_language(request, plan),
+        **request.import_options,
+    )
+    imported += ["--input", *(str(path.absolute()) for path in request.text)]
+    found: list[tuple[str, Sequence[str], Path]] = [("importing the text", imported, text / "report.json")]
+    if request.tokens is None:
+        trained = module_command(
+            "data.train_vocabulary",
+            input=text / "train/source",
+            vocab_size=plan.candidate.model.vocab_size,
+            output=vocabulary_file(request),
+            no_lowercase=None if request.lowercase else True,
+            sample_megabytes=500 if plan.text.num_bytes > _LARGE_TEXT else None,
+        )
+        found.append(("training the vocabulary", trained, vocabulary_file(request)))
+    for phase, config in configs.items():
+        for part, num_shards, duplicates in (("train", NUM_SHARDS, plan.duplicate_factor), ("held_out", 1, 1)):
+            sink = shards(request, phase, part)
+            is_static = config.data.masking == "static"
+            segmenter = plan.segmenter() if plan.wants_whole_words(phase) or not is_static else None
+            command = preprocessing_command(
+                config,
+                text=text / part / "source",
+                sink=sink,
+                num_shards=num_shards,
+                local_n_workers=plan.machine.cores,
+                seed=SEED,
+                duplicate_factor=duplicates,
+                bin_size=bin_size(plan, phase) if part == "train" else None,
+                language=_language(request, plan),
+                word_segmenter=segmenter,
+                whole_word_masking=True if segmenter and is_static else None,
+                lowercase=True if request.lowercase and request.tokens is not None else None,
+                no_lowercase=None if request.lowercase else True,
+            )
+            title = f"making the shards of phase {phase}, {part.replace('_', ' ')}"
+            found.append((title, command, sink / MANIFEST_NAME))
+    return found
+
+
+def bin_size(plan: TextPlan, phase: int) -> int | None:
+    """Width in tokens of the bins of phase 2, which spare padding; None where they would hold too few samples."""
+    length, batch = plan.candidate.lengths[phase], plan.phases[phase].global_batch
+    samples = plan.tokens * plan.duplicate_factor / length
+    return length // 4 if phase == 2 and samples >= 4 * _LEAST_SAMPLES_IN_A_BIN * batch else None
+
+
+def check_samples(config: PretrainingConfig, world_size: int) -> Manifest:
+    """The manifest of the training shards; refuses fewer samples than one update takes."""
+    manifest = read_manifest(config.data.input_dir)
+    assert manifest is not None, "made by `prepare`"
+    samples = num_samples(manifest)
+    batch = config.batch.resolved_global_batch_size(world_size)
+    if samples < batch:
+        raise ValueError(
+            f"the text gave {samples} samples for phase {config.run.phase} and must give at least one update's, "
+            f"global_batch_size={batch}; add text, or pass --global-batch-size {max(1, samples // 2)}"
+        )
+    return manifest
+
+
+def num_samples(manifest: Manifest) -> int:
+    return sum(record.num_samples for record in manifest.shards.values())

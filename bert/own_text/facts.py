@@ -1,0 +1,124 @@
+"""What a plan for own text rests on: facts of the text and of the machine, and what the user asked for."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from bert.config.architecture import BertConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFacts:
+    """Counts of the text in a folder.
+
+    Attributes:
+        distinct_characters: different ones; they are the least that a vocabulary must hold.
+        num_bytes: in UTF-8.
+        is_chinese: it is written in Chinese characters, and is not Japanese.
+        is_estimate: only a part was read, and the counts are scaled to all of it.
+    """
+
+    files: int
+    documents: int
+    words: int
+    characters: int
+    distinct_characters: int
+    num_bytes: int
+    is_estimate: bool = False
+    is_chinese: bool = False
+
+    def language(self) -> str:
+        """The code of the language whose rules end its sentences, if none was given."""
+        return "zh" if self.is_chinese else "en"
+
+    def has_spaces(self) -> bool:
+        """Whether spaces separate its words."""
+        return self.characters < 12 * self.words
+
+    def extent(self) -> str:
+        """For a reader: `85,775 words`, or the characters of a script without spaces."""
+        return f"{self.words:,} words" if self.has_spaces() else f"{self.characters:,} characters"
+
+    def learnable_words(self) -> float:
+        """The words; of scripts without spaces, two characters count as one."""
+        return self.words if self.has_spaces() else self.characters / 2
+
+
+@dataclasses.dataclass(frozen=True)
+class MachineFacts:
+    """The devices that training can use.
+
+    Attributes:
+        gpu_bytes: memory of the smallest GPU; 0 without.
+        memory_bytes: free memory of the machine.
+        disk_bytes: free on the disk of the output folder.
+        segmenter: of Chinese words that is installed; "" without one.
+        note: why a device that is there is not used; "" otherwise.
+    """
+
+    cores: int
+    memory_bytes: int
+    disk_bytes: int
+    gpus: int = 0
+    gpu_name: str = ""
+    gpu_bytes: int = 0
+    note: str = ""
+    segmenter: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Pre-trained weights that the training continues.
+
+    Attributes:
+        heads: the heads that they have.
+        warnings: what their tokenizer states that is not followed.
+    """
+
+    name: str
+    config: BertConfig
+    lowercase: bool
+    heads: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Wishes:
+    """What the user asked for; None and absent names leave the choice to the rules.
+
+    Attributes:
+        model: a name of `rules.MODELS`.
+        epochs: passes over the text, of both phases together.
+        vocab_tokens: lines of the vocabulary that was given.
+        segmenter: of Chinese words; "none": none.
+        settings: settings of both phases by their flat names, typed.
+        phase_settings: those of one phase.
+        phases: that are trained.
+    """
+
+    hours: float | None = None
+    epochs: float | None = None
+    model: str | None = None
+    num_processes: int | None = None
+    vocab_tokens: int | None = None
+    weights: Weights | None = None
+    duplicate_factor: int | None = None
+    held_out_fraction: float | None = None
+    segmenter: str | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    phase_settings: Mapping[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    phases: tuple[int, ...] = (1, 2)
+
+    def setting(self, phase: int, name: str, default: Any = None) -> Any:
+        """What was asked for, `default` if nothing was."""
+        return {**self.settings, **self.phase_settings.get(phase, {})}.get(name, default)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One line of the plan: a value, why, and the flag that sets it."""
+
+    name: str
+    value: str
+    reason: str
+    flag: str

@@ -1,0 +1,53 @@
+"""The flags of a pre-training on own text (`--text FOLDER`), beside those of every training."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert.pretraining.recipes import evening
+
+# name -> (metavar, help)
+_VALUES: dict[str, tuple[str, str]] = {
+    "hours": ("H", "time for everything, data included (default: 40 epochs, at most 8 hours)"),
+    "held_out_fraction": ("R", "share of the text to measure on (default: by the size of the text)"),
+    "duplicate_factor": ("N", "sentence pairs made of each document (default: 5; of much text 1)"),
+    "lang": ("CODE", "language of the text (default: zh for Chinese text, else en)"),
+    "word_segmenter": (
+        "jieba|none",
+        "finds the words of Chinese text, which masks then cover whole (default: jieba, if it is installed)",
+    ),
+    "encoding": ("NAME", "of txt and jsonl (default: detected, file by file)"),
+    "document_separator": ("file|line|blank-line", "of txt: what separates documents (default: file)"),
+    "text_field": ("NAME", "of jsonl and parquet (default: text)"),
+    "deduplicate": ("exact|near|none", "drop repeated documents (default: exact)"),
+}
+TEXT_FLAGS = ("text", *_VALUES, "lowercase")
+IMPORT_FLAGS = ("encoding", "document_separator", "text_field")  # of data.import_text, passed on as they are
+
+
+def is_evening(argv: Sequence[str]) -> bool:
+    """Whether a command line names the recipe."""
+    return f"--config={evening.NAME}" in argv or ("--config", evening.NAME) in zip(argv, argv[1:], strict=False)
+
+
+def is_about_own_text(argv: Sequence[str]) -> bool:
+    """Whether a command line names the recipe or text."""
+    return is_evening(argv) or any(word == "--text" or word.startswith("--text=") for word in argv)
+
+
+def add_text_flags(parser: Any) -> None:
+    """Add them to a launcher's parser."""
+    group = parser.add_argument_group("own text")
+    group.add_argument("--text", nargs="+", metavar="PATH", help="train on the files in these folders; see --hours")
+    for name, (metavar, text) in _VALUES.items():
+        group.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=f"with --text: {text}")
+    add = group.add_argument
+    add("--lowercase", action="store_true", help="with --text: lower-case it (default, if no vocabulary is given)")
+    add("--no-lowercase", dest="lowercase", action="store_false", help="with --text: keep its case")
+
+
+def refuse_without_text(flags: Mapping[str, Any]) -> None:
+    """Raises ValueError for a flag of own text where there is no --text."""
+    for name in TEXT_FLAGS:
+        if name in flags:
+            flag = "--" + name.replace("_", "-")
+            raise ValueError(f"{flag} is for own text; pass --text FOLDER with it, or drop it")

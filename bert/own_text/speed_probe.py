@@ -1,0 +1,104 @@
+"""Measures the speed of training programs on this machine, with made-up batches: what a plan for own text rests on.
+
+    python -m paddle.distributed.launch --nproc_per_node 2 bert/own_text/speed_probe.py TO.json CONFIG.yaml ...
+
+Each CONFIG is the settings of one phase. TO.json gets {CONFIG: sequences per second of all ranks}, after each of them
+again. Measures a second or two of each and ends when a program is slow: those that follow are slower. START_SECONDS
+in it is the time from the start of Paddle's launcher to the first update.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import psutil
+
+from bert.config.setting_sources import resolve_config
+from bert.config.training_settings import derive
+from bert.files import write_atomically
+from bert.model.objectives import PretrainingObjective
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.entry import ENTRY
+from bert.runtime.distributed import Group, finalize, group_from_environment
+from bert.samples.packing import pack
+from bert.training.devices import Device, choose_device, join_ranks
+from bert.training.feeding import Feeding
+from bert.training.training_run import build
+from program import TrainingProgram
+
+START_SECONDS = "start_seconds"
+SECONDS = 1.5  # of each program
+FILLED = 0.77  # of the length of sentence pairs, which a CPU computes alone; measured with 64 and 128 tokens
+MASKED = 0.15  # of the tokens
+SLOW_SECONDS = 3.0  # of one micro-step: the programs that follow are not measured
+
+
+def main(argv: Sequence[str]) -> int:
+    target, *files = argv
+    configs = {  # the peak would be measured otherwise
+        file: derive(resolve_config({"config": file}, ENTRY), peak_tflops=1.0) for file in files
+    }
+    first = next(iter(configs.values()))
+    group = group_from_environment(choose_device(first))
+    join_ranks(first, group)
+    speeds: dict[str, float] = {}
+    for file, config in configs.items():
+        seconds = measure(config, group)
+        if not speeds:
+            launcher = psutil.Process(os.getppid())
+            speeds[START_SECONDS] = time.time() - launcher.create_time() - SECONDS
+        speeds[file] = config.batch.batch_size * group.world_size / seconds
+        if group.is_main:
+            write_atomically(target, json.dumps(speeds).encode())
+        if seconds > SLOW_SECONDS:
+            break
+    finalize(group)
+    return 0
+
+
+def measure(config: PretrainingConfig, group: Group) -> float:
+    """Seconds of a micro-step with its update, the slowest rank's."""
+    program, device = build(config, PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha), group)
+    feeding, feed = Feeding(program, device), made_up_batch(config, program)
+    _step(program, device, feeding, feed)  # the first one also prepares the program
+    steps, start = 0, time.perf_counter()
+    while steps < 1 or not device.collective.any(time.perf_counter() - start > SECONDS):
+        _step(program, device, feeding, feed)
+        steps += 1
+    return (time.perf_counter() - start) / steps
+
+
+def _step(program: TrainingProgram, device: Device, feeding: Feeding, feed: dict[str, np.ndarray]) -> None:
+    program.dropout.draw(device.scope, device.place, feed, np.uint64(0))
+    feeding.run(feed)
+    device.collective.any(False)  # on a GPU a step is finished only once something waits for it
+
+
+def made_up_batch(config: PretrainingConfig, program: TrainingProgram) -> dict[str, np.ndarray]:
+    """A micro-batch of random tokens with the padding and the masks of real samples, as the program reads it."""
+    rng = np.random.default_rng(0)
+    rows, length = config.batch.batch_size, config.data.max_seq_length
+    real = length if config.run.objective == "mlm" else round(FILLED * length)
+    masked = -(-rows * min(config.data.max_predictions_per_seq, round(MASKED * real)) // 8) * 8
+    vocab = config.model.vocab_size
+    feed: dict[str, Any] = {
+        "input_ids": rng.integers(0, vocab, (rows, length)),
+        "token_type_ids": np.zeros((rows, length), np.int64),
+        "attention_mask": np.tile((np.arange(length) < real).astype(np.int64), (rows, 1)),
+        "masked_lm_positions": rng.integers(0, rows, masked) * length + rng.integers(0, real, masked),
+        "masked_lm_labels": rng.integers(0, vocab, masked),
+        "masked_lm_weights": np.ones(masked, np.float32),
+        "next_sentence_labels": rng.integers(0, 2, rows),
+        "masked_lm_normalizer": np.array([masked], np.float32),
+    }
+    packing, block = program.objective.packing(), program.main.global_block()
+    feed = feed if packing is None else pack(feed, packing)
+    return {name: values for name, values in feed.items() if block.has_var(name)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

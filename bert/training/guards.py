@@ -1,0 +1,359 @@
+"""Guards: observers of the training loop that warn, roll back to a checkpoint, or end an unhealthy run.
+
+Each keeps its state in `LoopState`, which checkpoints carry: a resumed run decides as the uninterrupted one would have.
+Those that look at the device are in `health_checks`.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bert.checkpoints.progress import LoopState, Progress
+from bert.config.training_settings import OptimizerSettings, RunSettings
+from bert.exit_codes import DIVERGED, Failure
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingDiverged(Failure):
+    """Too many updates in a row had gradients that were not finite, or the loss is far too high."""
+
+    exit_code = DIVERGED
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The updates between two log lines, over all ranks.
+
+    Attributes:
+        complete: whether a whole interval ends here, or only a leg of the run.
+        metrics: by the names that are logged.
+        loss_sum, micro_steps: numerator and denominator of the mean loss.
+    """
+
+    step: int
+    epoch: int
+    complete: bool
+    metrics: dict[str, float]
+    loss_sum: float
+    micro_steps: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an evaluation shows."""
+
+    is_best: bool = False
+    overfits: bool = False  # once for every best value
+    stops: bool = False  # early stopping ends the training here
+
+
+class Guard:
+    """What the training loop calls; a guard overrides what it observes. A method ends the run by raising a Failure."""
+
+    def load(self, state: LoopState) -> None:
+        """Follow this state from now on, and write to it: that of a start, or of the checkpoint rolled back to."""
+
+    def skips(self, step: int) -> bool:
+        """Whether the batch of the update after `step` is not to be trained on."""
+        return False
+
+    def after_update(self, step: int) -> None:
+        """Every rank has made update `step`."""
+
+    def after_interval(self, interval: Interval) -> Progress | None:
+        """-> the progress of the checkpoint, if the run was rolled back to one."""
+        return None
+
+    def before_save(self) -> None:
+        """The state of the device is about to be saved."""
+
+
+# ---- divergence ------------------------------------------------------------------------------------------------------
+
+ABOVE_CHANCE, ABOVE_FIRST, MARGIN = 1.1, 1.5, 0.5  # the limit: factors, and nats that are added
+WARN_AFTER, STOP_AFTER, LEAST_AT_END = 5, 20, 3  # intervals in a row
+FAR = 2.0  # times the limit: one interval is enough at the end
+
+
+class DivergenceGuard(Guard):
+    """Warns of a finite loss that stays far too high; ends the run if it does for long, or where the training ends.
+
+    `SpikeGuard` judges by the losses just before, which a loss that climbs slowly drags along. This guard compares with
+    two fixed values: the loss of a uniform guess, which no sound training from random weights exceeds for long, and the
+    loss of the run's first interval, which one from given weights does not.
+
+    Args:
+        chance_loss: of a uniform guess, in nats.
+    """
+
+    def __init__(self, chance_loss: float, optimizer: OptimizerSettings, max_steps: int) -> None:
+        self._chance, self._optimizer, self._max_steps = chance_loss, optimizer, max_steps
+        self.load(LoopState())
+
+    def load(self, state: LoopState) -> None:
+        self._state, self._loss = state.divergence, math.nan
+
+    def after_interval(self, interval: Interval) -> None:
+        """Raises TrainingDiverged before the last checkpoint is saved."""
+        state, loss = self._state, interval.metrics["loss"]
+        if math.isfinite(loss):
+            state.first = loss if state.first is None else state.first
+            self._loss = loss
+            state.above = state.above + 1 if loss > self._limit() else 0
+        if self._has_diverged(at_end=interval.step >= self._max_steps):
+            raise TrainingDiverged(str(self))
+        if math.isfinite(loss) and state.above == WARN_AFTER:
+            logger.warning("%s", self)
+
+    def _limit(self) -> float:
+        """The loss above which an interval counts as diverged."""
+        limit, first = ABOVE_CHANCE * self._chance, self._state.first
+        return MARGIN + (limit if first is None else min(limit, ABOVE_FIRST * first))
+
+    def _has_diverged(self, at_end: bool) -> bool:
+        """Whether to end the run; it must not end, as if it had succeeded, with a loss above the limit."""
+        above = self._state.above
+        is_far = self._loss > FAR * self._limit()
+        return above >= STOP_AFTER or (at_end and above > 0 and (above >= LEAST_AT_END or is_far))
+
+    def __str__(self) -> str:
+        state, optimizer = self._state, self._optimizer
+        began = "" if state.first is None else f", and the run began with {state.first:.4f}"
+        return (
+            f"the loss is {self._loss:.4f} and was above {self._limit():.2f} for {state.above} intervals, where a "
+            f"uniform guess has {self._chance:.2f}{began}: the training has diverged; lower --learning-rate (now "
+            f"{optimizer.learning_rate:g}) or lengthen the warm-up (--warmup-proportion, now "
+            f"{optimizer.warmup_proportion:g}), check the data, and start in another --output-dir"
+        )
+
+
+# ---- loss spikes -----------------------------------------------------------------------------------------------------
+
+WINDOW = 20  # intervals whose median is the usual loss
+LEAST = 5  # intervals before a spike can be detected
+MAX_ROLL_BACKS = 5  # of one leg of a run
+
+
+@dataclass(frozen=True)
+class Spike:
+    """Updates `first` .. `last` - 1 (an interval between two log lines) had a loss far above the usual one."""
+
+    first: int
+    last: int
+    loss: float
+    usual: float
+
+    def __str__(self) -> str:
+        return (
+            f"loss spike: {self.loss:.4f} in the updates of steps {self.first + 1}-{self.last}, "
+            f"{self.loss / self.usual:.1f} times the usual {self.usual:.4f}"
+        )
+
+
+class SpikeGuard(Guard):
+    """Compares the mean loss of an interval with the median of the intervals before it.
+
+    After a spike it logs, or rolls back to the checkpoint before the spike, whose batches are then skipped.
+
+    Args:
+        start: step at which the leg starts.
+        restore: restores the newest valid checkpoint up to a step -> its Progress; None if there is none.
+        log_event: as `bert.reporting.logs.Log.event`.
+    """
+
+    def __init__(
+        self,
+        run: RunSettings,
+        start: int,
+        restore: Callable[[int], Progress | None],
+        log_event: Callable[[str, int, int, dict], None],
+    ) -> None:
+        self._factor, self._rolls_back = run.loss_spike_factor, run.loss_spike_action == "rollback"
+        self._interval_start, self._restore, self._log_event = start, restore, log_event
+        self._roll_backs = 0
+        self.load(LoopState())
+
+    def load(self, state: LoopState) -> None:
+        self._state = state.spikes
+
+    def skips(self, step: int) -> bool:
+        return any(first <= step < last for first, last in self._state.skipped_batches)
+
+    def after_interval(self, interval: Interval) -> Progress | None:
+        spike = self.detect(interval)
+        self._interval_start = interval.step
+        if spike is None:
+            return None
+        logger.warning("%s", spike)
+        values = {"first_step": spike.first + 1, "loss_spike": spike.loss, "usual_loss": spike.usual}
+        self._log_event("loss_spike", interval.step, interval.epoch, values)
+        return self._roll_back(spike) if self._rolls_back else None
+
+    def detect(self, interval: Interval) -> Spike | None:
+        """Add the updates since the last call, and judge the interval if it is complete."""
+        state = self._state
+        first, loss_sum, micro_steps = state.pending
+        first = self._interval_start if first is None else first
+        loss_sum, micro_steps = loss_sum + interval.loss_sum, micro_steps + interval.micro_steps
+        state.pending = (None, 0.0, 0.0) if interval.complete else (first, loss_sum, micro_steps)
+        loss = loss_sum / micro_steps if micro_steps else math.nan
+        if not interval.complete or not math.isfinite(loss):
+            return None
+        usual = median(state.losses) if len(state.losses) >= LEAST else math.inf
+        if self._factor and loss > self._factor * usual > 0:
+            return Spike(first, interval.step, loss, usual)  # not kept: the usual loss must not follow it
+        state.losses = [*state.losses, loss][-WINDOW:]
+        return None
+
+    def _roll_back(self, spike: Spike) -> Progress | None:
+        if self._roll_backs == MAX_ROLL_BACKS:
+            raise TrainingDiverged(
+                f"{spike}, after {MAX_ROLL_BACKS} roll backs already; lower --learning-rate or lengthen the warm-up, "
+                "check the data, and continue from the last checkpoint"
+            )
+        progress = self._restore(spike.first)
+        if progress is None:
+            logger.warning(
+                f"no valid checkpoint from before step {spike.first + 1} is left to roll back to; training continues "
+                "(--keep-checkpoints, --num-steps-per-checkpoint)"
+            )
+            return None
+        self._roll_backs += 1
+        self._interval_start, restored = progress.step, progress.carried.spikes
+        skipped = {*self._state.skipped_batches, *restored.skipped_batches, (spike.first, spike.last)}
+        restored.skipped_batches = sorted(skipped)
+        logger.info(
+            f"rolled back to step {progress.step}; the batches of steps {spike.first + 1}-{spike.last} will be skipped"
+        )
+        return progress
+
+
+# ---- evaluations -----------------------------------------------------------------------------------------------------
+
+# A held-out loss must lie this far above the best, relative to it, before it counts as overfitting: it fluctuates.
+TOLERANCE = 0.005
+
+
+@dataclass(frozen=True)
+class BestMetric:
+    """The metric of the evaluations that decides which weights are best.
+
+    Attributes:
+        keeps: the checkpoint with the best value is saved, and never pruned.
+        is_result: the best weights are the result of the training; otherwise the last are, without early stopping.
+        overfitting_evaluations: warn after this many evaluations in a row that are worse than the best; 0: never.
+        early_stopping: end after this many without a new best, and take the best as the result; 0: neither.
+        counts_from: update before which no evaluation counts for the two: a rate that warms up may raise the loss.
+    """
+
+    name: str
+    larger_is_better: bool = False
+    keeps: bool = True
+    is_result: bool = False
+    overfitting_evaluations: int = 0
+    early_stopping: int = 0
+    counts_from: int = 0
+
+
+def is_trained(run: RunSettings, step: int, since_best: int) -> bool:
+    """Whether a training is over: all its updates were made, or early stopping ended it.
+
+    Args:
+        since_best: evaluations without a better one.
+    """
+    return step >= run.max_steps or 0 < getattr(run, "early_stopping", 0) <= since_best
+
+
+class EvaluationGuard(Guard):
+    """Follows one metric of the evaluations: the best weights, overfitting, early stopping."""
+
+    def __init__(self, metric: BestMetric, state: LoopState | None = None) -> None:
+        self.metric = metric
+        self.load(state or LoopState())
+
+    def load(self, state: LoopState) -> None:
+        self.state = state.evaluations
+        self.state.ends_with_best = self.ends_with_best
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether early stopping has ended the training."""
+        return 0 < self.metric.early_stopping <= self.state.since_best
+
+    @property
+    def ends_with_best(self) -> bool:
+        """Whether the best weights are the run's result. With early stopping: unless the last are nearly as good."""
+        state = self.state
+        if state.best is None:
+            return False
+        is_worse = state.last is not None and state.last[1] > state.best[1] * (1 + TOLERANCE)
+        return self.metric.is_result or self.has_stopped or (self.metric.early_stopping > 0 and bool(is_worse))
+
+    def forget_best(self) -> None:
+        """Forget a best whose checkpoint is gone: the next evaluation is the best again."""
+        self.state.best, self.state.since_best, self.state.above = None, 0, 0
+
+    def observe(self, step: int, metrics: Mapping[str, float]) -> Verdict:
+        """Take in the evaluation after update `step`; one that was taken in before changes nothing."""
+        metric, state = self.metric, self.state
+        if metric.name not in metrics or (state.last and step <= state.last[0]):
+            return Verdict()
+        value, worst = float(metrics[metric.name]), -math.inf if metric.larger_is_better else math.inf
+        if not math.isfinite(value):
+            value = worst
+        if step == 0:
+            state.before = value
+            return Verdict()
+        state.last = (step, value)
+        verdict = self._judge(step, value, worst if state.best is None else state.best[1])
+        state.ends_with_best = self.ends_with_best
+        return verdict
+
+    def _judge(self, step: int, value: float, best: float) -> Verdict:
+        metric, state = self.metric, self.state
+        if value > best if metric.larger_is_better else value < best:
+            state.best, state.since_best, state.above = (step, value), 0, 0
+            return Verdict(is_best=True)
+        if step < metric.counts_from:
+            return Verdict()
+        state.since_best += 1
+        state.above = state.above + 1 if state.best and value > best * (1 + TOLERANCE) else 0
+        return Verdict(overfits=0 < metric.overfitting_evaluations == state.above, stops=self.has_stopped)
+
+    def overfitting(self) -> str:
+        """The warning of a run that overfits."""
+        state, patience = self.state, self.metric.early_stopping
+        assert state.best is not None and state.last is not None
+        follows = f"The best is kept; {patience} evaluations without a better one end the phase (--early-stopping)"
+        return (
+            f"overfitting: the held-out loss has been above its best, {state.best[1]:.4f} after update "
+            f"{state.best[0]:,}, for {state.above} evaluations and is now {state.last[1]:.4f}; if the training loss "
+            "falls, the model learns its text by heart: use more text or fewer updates, dynamic masking (--masking "
+            f"dynamic) or a smaller model{'' if patience else ', or stop here (--early-stopping)'}; if it rises "
+            f"too, lower --learning-rate{f'. {follows}' if patience else ''}"
+        )
+
+    def reason(self) -> str:
+        """Why early stopping ended the run."""
+        since_best, best = self.state.since_best, self.state.best
+        if best is None:
+            return f"{since_best} evaluations without a finite held-out loss"
+        return f"{since_best} evaluations without a held-out loss below {best[1]:.4f}, that of update {best[0]:,}"
+
+    def figures(self) -> dict[str, Any]:
+        """What the summary says of it, by the names of the metric."""
+        state, name = self.state, self.metric.name
+        figures: dict[str, Any] = {}
+        if state.before is not None:
+            figures[f"initial_{name}"] = state.before
+        if state.best is not None:
+            figures |= {f"best_{name}": state.best[1], "best_step": state.best[0]}
+        if self.ends_with_best:
+            figures["ends_with_best"] = True
+        if self.has_stopped:
+            figures |= {"stopped_early": True, "early_stopping": self.metric.early_stopping}
+        return figures

@@ -1,0 +1,142 @@
+"""Metrics of a training: counts and times of the updates of a rank, and what a log line says of all ranks."""
+
+import dataclasses
+import time
+
+import numpy as np
+
+from bert.checkpoints.progress import Totals
+from bert.config.architecture import BertConfig
+from bert.model.optimization import GRADIENT_NORM, LEARNING_RATE, SKIPPED_UPDATES
+from bert.planning.estimates import training_flops_per_sequence
+from bert.runtime.distributed import Collective
+from bert.runtime.paddle_api import read_variable, write_variable
+from bert.training.devices import Device
+from program import TRAINING_METRICS, TrainingProgram
+
+_MOST_MFU = 1.2
+
+
+@dataclasses.dataclass
+class Counts:
+    """Work of one rank; `seconds` exclude evaluations and checkpoints."""
+
+    updates: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    flops: float = 0.0
+    seconds: float = 0.0
+
+
+class Throughput:
+    """The clock and the counts of one leg. The clock runs while batches are read and updates made.
+
+    Attributes:
+        interval: counts since the last `end_interval`.
+    """
+
+    def __init__(self, model: BertConfig, before: Totals) -> None:
+        self._model, self._before = model, before
+        self.interval, self._leg = Counts(), Counts()
+        self._begin = time.perf_counter()
+        self._started: float | None = None
+
+    def start(self) -> None:
+        self._started = time.perf_counter()
+
+    def pause(self) -> None:
+        self.interval.seconds, self._started = self._elapsed(), None
+
+    def add_micro_batch(self, batch) -> None:
+        counts = self.interval
+        counts.sequences += batch.num_sequences
+        counts.tokens += batch.num_tokens
+        counts.padded_tokens += batch.num_padded_tokens
+        length = batch.num_padded_tokens // batch.num_sequences
+        predictions = round(batch.num_masked / batch.num_sequences)
+        counts.flops += batch.num_sequences * training_flops_per_sequence(self._model, length, predictions)
+
+    def end_interval(self) -> Counts:
+        """Counts of the interval that ends now, after the wait for the device."""
+        self.pause()
+        counts, self.interval = self.interval, Counts()
+        self._leg = Counts(*_sum(self._leg, counts))
+        self.start()
+        return counts
+
+    def forget(self) -> None:
+        """Reset all counts at the end of a benchmark's warm-up."""
+        self._leg = Counts()
+
+    def seconds_left(self, updates: int) -> float:
+        """Time for `updates` more updates at the mean speed of this leg; infinite before the first update."""
+        done = self._leg.updates + self.interval.updates
+        return updates * (self._leg.seconds + self._elapsed()) / done if done else float("inf")
+
+    def totals(self, collective: Collective, world_size: int) -> Totals:
+        """Totals of the run including this leg. Every rank must call it."""
+        leg = self._leg
+        sums = collective.sum(np.array([leg.sequences, leg.tokens, leg.flops], "float64")).tolist()
+        times = [leg.seconds, leg.seconds * world_size, time.perf_counter() - self._begin]
+        return Totals(*_sum(self._before, Totals(*sums, *times)))
+
+    def _elapsed(self) -> float:
+        running = time.perf_counter() - self._started if self._started is not None else 0.0
+        return self.interval.seconds + running
+
+
+def _sum(one, other) -> list:
+    """The sums of the fields of two dataclasses."""
+    return [sum(values) for values in zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)]
+
+
+def collect(
+    program: TrainingProgram, device: Device, throughput: Throughput, sequences_per_update: int
+) -> tuple[dict[str, float], float, float]:
+    """End the interval: sums over the ranks, device counters and rates. Every rank must call it.
+
+    Returns:
+        The metrics by the names that are logged; numerator and denominator of the mean loss.
+    """
+    counts = throughput.interval
+    local = read_variable(device.scope, TRAINING_METRICS)
+    write_variable(device.scope, TRAINING_METRICS, np.zeros_like(local), device.place)
+    work = np.array([counts.tokens, counts.padded_tokens, counts.flops], "float64")
+    sums = device.collective.sum(np.concatenate([local, work]))
+    counts = throughput.end_interval()
+    names = program.objective.metric_names
+    tokens, padded_tokens, flops = sums[len(names) :]
+    seconds = max(counts.seconds, 1e-9)
+    metrics = {
+        **program.objective.summarise(dict(zip(names, sums[: len(names)].tolist(), strict=True))),
+        "learning_rate": _read(device, LEARNING_RATE),
+        "gradient_norm": _read(device, GRADIENT_NORM),
+        "skipped_steps": _read(device, SKIPPED_UPDATES),
+        "step_cost": seconds / max(counts.updates, 1),
+        "step_samples": sequences_per_update,
+        "seqs_per_sec": counts.updates * sequences_per_update / seconds,
+        "tokens_per_sec": tokens / seconds,
+        "padded_tokens_per_sec": padded_tokens / seconds,
+    }
+    mfu = plausible_mfu(flops, seconds * device.group.world_size, device.peak_tflops)
+    if mfu is not None:
+        metrics["mfu"] = mfu
+    if program.loss_scale:
+        metrics["loss_scale"] = _read(device, program.loss_scale)
+    micro_steps, loss_sum = sums[:2].tolist()  # of every objective
+    return metrics, loss_sum, micro_steps
+
+
+def plausible_mfu(flops: float, rank_seconds: float, peak_tflops: float) -> float | None:
+    """Model FLOPs utilisation; None where it cannot be so high, since the peak is then wrong, or nothing was measured.
+
+    It may exceed 1 by a little: of the model's operations the last layer is spared some (`BertModel.at`), a tenth of
+    BERT-mini's.
+    """
+    capacity = peak_tflops * 1e12 * rank_seconds
+    return flops / capacity if 0 < flops <= _MOST_MFU * capacity else None
+
+
+def _read(device: Device, name: str) -> float:
+    return float(read_variable(device.scope, name).reshape(-1)[0])

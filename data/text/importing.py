@@ -1,0 +1,244 @@
+"""Imports files of text: documents are read, checked for duplicates, divided, written in LDDL's layout and counted."""
+
+import json
+import math
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bert.files import shown, write_atomically
+from bert.reporting.progress import megabytes, progress
+from bert.samples.manifest import UNFINISHED_NAME
+from data.text.deduplication import SeenDocuments, TextDigest
+from data.text.encodings import NotTextError, check_encoding
+from data.text.import_report import MAX_EXAMPLES, REPORT_NAME, report_of
+from data.text.inputs import Findings, Input, list_inputs, total_bytes
+from data.text.lddl_writer import (
+    MAX_FILE_BYTES,
+    PART_SUFFIX,
+    ShuffledWriter,
+    SourceWriter,
+    WrittenFile,
+    check_free,
+    check_language,
+    document_id,
+    fresh_folder,
+    publish,
+    utf8,
+)
+from data.text.pieces import Reading
+from data.text.readers import read_pieces
+from data.text.split import PARTS, Documents, divide
+from data.text.tables import NoColumnError
+
+_LARGE_BYTES = 50 << 20
+_SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates
+_COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class ImportSettings:
+    """Settings that decide the corpus, given the files."""
+
+    reading: Reading = Reading()
+    kind: str = "auto"
+    deduplicate: str | None = None
+    near_threshold: float = 0.8
+    held_out_fraction: float = 0.0
+    min_characters: int = 1
+
+    def __post_init__(self) -> None:
+        check_language(self.reading.language)
+        if not 0.0 <= self.held_out_fraction < 1.0:
+            raise ValueError(f"held_out_fraction={self.held_out_fraction} must be at least 0 and below 1, e.g. 0.01")
+        if self.min_characters < 0:
+            raise ValueError(f"min_characters={self.min_characters} must be at least 0")
+        check_encoding(self.reading.encoding)
+
+
+class _Document:
+    """A document that is being read: its text with single spaces, in memory or, if long, on the disk."""
+
+    def __init__(self, identifier: str, near: bool, folder: Path) -> None:
+        self.id = utf8(document_id(identifier)).decode()
+        self.digest = TextDigest(near)
+        self.characters = self.num_bytes = 0
+        self._spool = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(folder))
+        self._space = False
+
+    def add(self, text: str) -> None:
+        words = " ".join(text.split())
+        self._space |= text[:1].isspace()
+        if words:
+            joined = " " * (self._space and self.characters > 0) + words
+            data = utf8(joined)
+            self._spool.write(data)
+            self.digest.add(data)
+            self.characters += len(joined)
+            self.num_bytes += len(data)
+            self._space = False
+        self._space |= text[-1:].isspace()
+
+    def write(self, writer: SourceWriter) -> None:
+        writer.write(utf8(self.id) + b" ", is_end=False)
+        self._spool.seek(0)
+        while data := self._spool.read(_COPY_BYTES):
+            writer.write(data, is_start=False, is_end=False)
+        writer.write(b"\n", is_start=False)
+
+    def close(self) -> None:
+        self._spool.close()
+
+
+class _Import:
+    """One import: what was found in the files, and what was kept of it."""
+
+    def __init__(self, inputs: list[Input], settings: ImportSettings, findings: Findings, work: Path) -> None:
+        self._inputs, self._settings, self._work = inputs, settings, work
+        self.findings = findings
+        self.duplicates: list[str] = []  # the first ones that were dropped
+        self._kept = Documents()
+
+    def write(self) -> dict[str, list[WrittenFile]]:
+        """Write work/all, or work/train and work/held_out; returns the files of each part."""
+        settings, seen = self._settings, None
+        if settings.deduplicate:
+            seen = SeenDocuments(self._work / "seen.sqlite", settings.deduplicate, settings.near_threshold)
+        try:
+            with SourceWriter(self._work / "all") as writer:
+                for document in self._documents():
+                    if self._is_kept(document, seen):
+                        document.write(writer)
+                    document.close()
+        finally:
+            if seen is not None:
+                seen.close()
+        return self._divide(writer.files) if settings.held_out_fraction else {"all": writer.files}
+
+    def _documents(self) -> Iterator[_Document]:
+        near = self._settings.deduplicate == "near"
+        with progress("import", total_bytes(self._inputs)) as meter:
+            for source in self._inputs:
+                document: _Document | None = None
+                try:
+                    for piece in read_pieces(source, self._settings.reading, self.findings):
+                        document = document or _Document(piece.id, near, self._work)
+                        document.add(piece.text)
+                        if piece.ends:
+                            _warn_if_large(source, document, self._settings)
+                            yield document
+                            document = None
+                    self.findings.counts["files read"] += 1
+                except NotTextError as error:
+                    self._leave_out(source, error)
+                meter.update(source.path.stat().st_size)
+
+    def _leave_out(self, source: Input, error: NotTextError) -> None:
+        """Count and name a file of a folder that is not text; ValueError if the file itself was given as input."""
+        count = "files that are no text left out"
+        remedy = "leave it out, convert it to text, or name its --encoding"
+        if isinstance(error, NoColumnError):
+            count, remedy = "files without the field left out", "name the right one with --text-field or --id-field"
+        if source.named:
+            raise ValueError(f"{shown(source.path)}: {error}; {remedy}")
+        named = f"{error}; {remedy}" if isinstance(error, NoColumnError) else str(error)
+        self.findings.leave_out(count, source.path, named)
+
+    def _is_kept(self, document: _Document, seen: SeenDocuments | None) -> bool:
+        """Count the document, or the reason for dropping it."""
+        counts = self.findings.counts
+        counts["documents read"] += 1
+        if document.characters < max(1, self._settings.min_characters):
+            reason = "short" if document.characters else "empty"
+            self.findings.leave_out(f"dropped: {reason}", document.id, f"is {reason}")
+            return False
+        earlier = seen.earlier(document.id, document.digest) if seen is not None else None
+        if earlier is not None:
+            kind, identifier = earlier
+            counts[f"dropped: {kind} duplicate"] += 1
+            if len(self.duplicates) < MAX_EXAMPLES:
+                self.duplicates.append(f"{document.id} = {identifier} ({kind})")
+            return False
+        counts["documents"] += 1
+        counts["characters"] += document.characters
+        counts["bytes of text"] += document.num_bytes
+        if self._settings.held_out_fraction:
+            self._kept.add(document.digest.sha256(), document.num_bytes)
+        return True
+
+    def _divide(self, files: list[WrittenFile]) -> dict[str, list[WrittenFile]]:
+        total, fraction = self.findings.counts["bytes of text"], self._settings.held_out_fraction
+        train = ShuffledWriter(self._work / "train", max(1, math.ceil(total * (1 - fraction) / MAX_FILE_BYTES)))
+        held_out = SourceWriter(self._work / "held_out")
+        paths = [(self._work / "all" / f"{file.name}{PART_SUFFIX}", file.documents) for file in files]
+        if files:
+            with progress("held-out part", total) as meter:
+                divide(paths, self._kept, fraction, train, held_out, meter.update)
+        train.close()
+        held_out.close()
+        (self._work / "all").rmdir()
+        return dict(zip(PARTS, (train.files, held_out.files), strict=True))
+
+
+def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> dict:
+    """Write the corpus and its report; returns the report."""
+    parts = PARTS if settings.held_out_fraction else ("",)
+    finals = {part: output / part / "source" / settings.reading.language for part in parts}
+    findings = Findings()
+    inputs = list_inputs(paths, settings.kind, findings)
+    unpublished = _unpublished_report(output, settings, inputs)
+    if unpublished is not None:
+        return _finish(output, unpublished, finals)
+    for final in finals.values():
+        check_free(final)
+    work = fresh_folder(output / UNFINISHED_NAME)
+    job = _Import(inputs, settings, findings, work)
+    try:
+        written = job.write()
+    except BaseException:  # Ctrl-C too
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    empty = [part for part, files in written.items() if not files]
+    if empty:
+        shutil.rmtree(work)
+        reasons = [*findings.left_out[:3], *findings.problems[:3]]
+        raise ValueError(
+            f"{len(inputs)} files gave no document{'' if empty[0] == 'all' else ' for ' + empty[0]}: "
+            f"{dict(findings.counts)} {reasons}; check --format, --text-field and --held-out-fraction"
+        )
+    report = report_of(asdict(settings), inputs, findings, job.duplicates, written)
+    write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
+    return _finish(output, report, finals)
+
+
+def _unpublished_report(output: Path, settings: ImportSettings, inputs: list[Input]) -> dict | None:
+    """The report of an earlier run that was killed while it published its files, None if there is none."""
+    path = output / UNFINISHED_NAME / REPORT_NAME
+    if not path.exists():
+        return None
+    report = json.loads(path.read_bytes())
+    same = (json.loads(json.dumps(asdict(settings))), len(inputs), total_bytes(inputs))
+    return report if (report["settings"], report["input files"], report["input bytes"]) == same else None
+
+
+def _finish(output: Path, report: dict, finals: dict[str, Path]) -> dict:
+    work = output / UNFINISHED_NAME
+    for part, final in finals.items():
+        if (work / (part or "all")).exists():
+            publish(work / (part or "all"), final)
+    (work / REPORT_NAME).rename(output / REPORT_NAME)
+    shutil.rmtree(work)
+    return report
+
+
+def _warn_if_large(source: Input, document: _Document, settings: ImportSettings) -> None:
+    if source.kind == "txt" and settings.reading.separator == "file" and document.num_bytes > _LARGE_BYTES:
+        print(
+            f"{shown(source.path)}: one document of {megabytes(document.num_bytes)}; if it holds several, name their "
+            "separator: --document-separator line or blank-line",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -1,0 +1,132 @@
+"""Divides imported documents into a training and a held-out part; the hash of a text decides its part.
+
+Documents are held out in the order of their hashes until the share is reached. So the division depends neither on the
+order nor on the number of the files, equal texts get into the same part, and added text moves few others. A document
+longer than a quarter of the held-out part is cut into blocks, where sentences start, each with a hash of its own: so a
+single huge document is divided too.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from bert.arrays.ragged import offsets_of, positions_in_rows
+from data.text.lddl_writer import ShuffledWriter, SourceWriter
+from data.text.sentence_starts import last_start
+
+PARTS = ("train", "held_out")
+MEASURABLE_BYTES = 20_000  # a loss on less text is noise
+LEAST_BYTES, _LARGEST_LEAST_SHARE = 1000, 0.2  # of the held-out part of very little text
+_BLOCKS = 8  # of the held-out part, if all documents are long
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 256, 8 << 20
+_WINDOW_BYTES = 16 << 10  # in which a sentence's start is searched
+_READ_BYTES = 1 << 16
+_NEXT_BLOCK = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the hashes of a document's blocks are spread evenly
+
+
+@dataclass
+class Documents:
+    """64 bits of the hash of each document's text, and its bytes without the id; 16 bytes of memory each."""
+
+    hashes: array = field(default_factory=lambda: array("Q"))
+    sizes: array = field(default_factory=lambda: array("Q"))
+
+    def add(self, sha256: bytes, num_bytes: int) -> None:
+        self.hashes.append(int.from_bytes(sha256[:8], "big"))
+        self.sizes.append(num_bytes)
+
+
+def held_out_bytes(text_bytes: int, fraction: float) -> float:
+    """Bytes to hold out: the share that was asked for, but of very little text at least 1 kB or a fifth."""
+    return max(text_bytes * fraction, min(LEAST_BYTES, text_bytes * _LARGEST_LEAST_SHARE))
+
+
+def plan_split(documents: Documents, fraction: float) -> tuple[np.ndarray, np.ndarray]:
+    """(int64 [n], the number of blocks of each document; bool [sum of it], whether each block is held out)."""
+    hashes, sizes = np.frombuffer(documents.hashes, np.uint64), np.frombuffer(documents.sizes, np.uint64).astype(float)
+    target = held_out_bytes(int(sizes.sum()), fraction)
+    block_bytes = min(_MAX_BLOCK_BYTES, max(_MIN_BLOCK_BYTES, int(target) // _BLOCKS))
+    num_blocks = np.where(sizes > 2 * block_bytes, np.ceil(sizes / block_bytes), 1).astype(np.int64)
+    numbers = positions_in_rows(offsets_of(num_blocks)).astype(np.uint64)
+    keys = np.repeat(hashes, num_blocks) + numbers * np.uint64(_NEXT_BLOCK)
+    order = np.argsort(keys, kind="stable")
+    ends = np.cumsum(np.repeat(sizes / num_blocks, num_blocks)[order])
+    last = int(np.argmin(np.abs(ends - target)))
+    return num_blocks, keys <= keys[order[last]]
+
+
+def divide(
+    files: Sequence[tuple[Path, int]],
+    documents: Documents,
+    fraction: float,
+    train: ShuffledWriter,
+    held_out: SourceWriter,
+    advance: Callable[[int], object],
+) -> None:
+    """Write each document to the writer of its part, and delete the files that are done.
+
+    The neighbouring blocks of one part become one document: id, id#2, id#3 ...
+
+    Args:
+        files: with the number of their documents, in the order of `documents`.
+        advance: gets the bytes that are done.
+    """
+    num_blocks, are_held_out = plan_split(documents, fraction)
+    sizes, blocks, part_of = iter(documents.sizes), iter(num_blocks.tolist()), iter(are_held_out.tobytes())
+    writers = (train, held_out)
+    for path, num_documents in files:
+        with open(path, "rb") as file:
+            for _ in range(num_documents):
+                count = next(blocks)
+                identifier, pieces = _read_document(file, next(sizes), count)
+                parts = [next(part_of) for _ in range(count)]
+                number = 0
+                for block, piece in enumerate(pieces):
+                    writer, is_end = writers[parts[block]], parts[block] not in parts[block + 1 : block + 2]
+                    if block == 0 or parts[block - 1] != parts[block]:
+                        number += 1
+                        name = identifier if number == 1 else b"%s#%d" % (identifier, number)
+                        writer.write(name + b" ", is_end=False)
+                    writer.write(piece.rstrip() + b"\n" if is_end else piece, is_start=False, is_end=is_end)
+                    advance(len(piece))
+        path.unlink()
+
+
+def _read_document(file: BinaryIO, num_bytes: int, num_blocks: int) -> tuple[bytes, Iterator[bytes]]:
+    """(id, text in blocks of about equal size) of the line of LDDL's layout that begins here."""
+    head = b""
+    while b" " not in head:
+        head += file.readline(_READ_BYTES)
+    identifier, _, text = head.partition(b" ")
+    return identifier, _cut(file, text, num_bytes, num_blocks)
+
+
+def _cut(file: BinaryIO, held: bytes, num_bytes: int, num_blocks: int) -> Iterator[bytes]:
+    """The text and its line end, of which `held` was read already; where it is cut depends on the text alone."""
+    start, read = 0, len(held)
+    for block in range(1, num_blocks):
+        stop = num_bytes * block // num_blocks
+        held += file.read(max(0, stop - read))
+        read = max(read, stop)
+        cut = _block_end(held[: stop - start])
+        yield held[:cut]
+        held, start = held[cut:], start + cut
+    yield held + file.read(num_bytes + 1 - read)
+
+
+def _block_end(block: bytes) -> int:
+    """Where to cut a block: at the last sentence's start in its second half, otherwise at a word's or a character's."""
+    low, high = _character(block, max(len(block) // 2, len(block) - _WINDOW_BYTES)), _character(block, len(block) - 4)
+    window = block[low:high].decode("utf-8", "replace")
+    return low + len(window[: last_start(window, 0, len(window))].encode())
+
+
+def _character(text: bytes, place: int) -> int:
+    """The first place from this one on at which a character of UTF-8 starts."""
+    while place < len(text) and text[place] & 0xC0 == 0x80:
+        place += 1
+    return place

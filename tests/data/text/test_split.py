@@ -1,0 +1,151 @@
+import io
+import json
+import random
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data import import_text
+from data.text.split import _read_document
+
+
+def prose(rng: random.Random, num_bytes: int) -> str:
+    """Distinct sentences of about that size in all."""
+    sentences, size = [], 0
+    while size < num_bytes:
+        words = [f"w{rng.randrange(10**6)}" for _ in range(rng.randint(3, 15))]
+        sentences.append(f"The {' '.join(words)} ended.")
+        size += len(sentences[-1]) + 1
+    return " ".join(sentences)
+
+
+def split(folder, texts: dict[str, str], *arguments) -> tuple[dict, dict[str, dict[str, str]]]:
+    """(report, {part: {id: text}}) of texts by file name."""
+    (folder / "in").mkdir(parents=True)
+    for name, text in texts.items():
+        (folder / "in" / f"{name}.txt").write_text(text)
+    import_text.main(["--input", str(folder / "in"), "--output-dir", str(folder / "out"), *arguments])
+    parts = {}
+    for part in ("train", "held_out"):
+        lines = (folder / "out" / part / "source/en/0.txt").read_text().splitlines()
+        parts[part] = dict(line.split(" ", 1) for line in lines)
+        assert len(parts[part]) == len(lines)
+    return json.loads((folder / "out/report.json").read_text()), parts
+
+
+def sentences(texts: dict[str, str]) -> list[str]:
+    return [sentence for text in texts.values() for sentence in re.findall(r"The .*? ended\.", text)]
+
+
+SIZES = {
+    "one long document": [400_000],
+    "a giant among notes": [1_000_000, *[105] * 20],
+    "15 odd files": [105, 300, 2000, 40_000, 5000, 90_000, 700, 12_000, 3000, 60, 150_000, 8000, 2500, 600, 33_000],
+    "articles": [5000] * 100,
+    "lines": [150] * 1500,
+}
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.05, 0.3])
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_the_share_is_one_of_the_text_and_no_sentence_is_torn_or_lost(tmp_path, sizes, fraction):
+    rng = random.Random(1)
+    texts = {f"{number}": prose(rng, size) for number, size in enumerate(sizes)}
+    report, parts = split(tmp_path, texts, "--held-out-fraction", str(fraction))
+    found = {part: sentences(some) for part, some in parts.items()}
+    assert sorted(found["train"] + found["held_out"]) == sorted(sentences(texts))
+    assert all(text == " ".join(sentences({"": text})) for part in parts.values() for text in part.values())
+    share = report["parts"]["held_out"]["share"]
+    assert 0.9 * fraction < share < 1.1 * fraction
+    assert share + report["parts"]["train"]["share"] == pytest.approx(1)
+    assert report["parts"]["held_out"]["documents"] == len(parts["held_out"])
+
+
+def test_documents_are_whole_where_there_are_many_and_blocks_of_all_of_a_long_one(tmp_path):
+    rng = random.Random(2)
+    texts = {f"{number}": prose(rng, 2000) for number in range(200)}
+    _, parts = split(tmp_path / "many", texts, "--held-out-fraction", "0.1")
+    whole = [name for name, text in parts["held_out"].items() if texts[name] == text]
+    assert len(whole) >= len(parts["held_out"]) - 1 >= 15
+    text = prose(rng, 500_000)
+    _, parts = split(tmp_path / "one", {"novel": text}, "--held-out-fraction", "0.1")
+    places = [text.index(block) / len(text) for block in parts["held_out"].values()]
+    assert len(places) >= 6 and min(places) < 0.3 and max(places) > 0.7
+    assert {name.partition("#")[0] for part in parts.values() for name in part} == {"novel"}
+
+
+def test_order_names_and_number_of_files_do_not_matter(tmp_path):
+    rng = random.Random(3)
+    texts = [prose(rng, size) for size in (*[1500] * 50, 90_000)]
+    command = ("--held-out-fraction", "0.1")
+    _, ordered = split(tmp_path / "a", {f"a{number:02}": text for number, text in enumerate(texts)}, *command)
+    _, other = split(tmp_path / "b", {f"b{-number:03}": text for number, text in enumerate(texts)}, *command)
+    joined = "\n\n".join(text for text in texts[::-1])
+    _, one_file = split(tmp_path / "c", {"c": joined}, *command, "--document-separator", "blank-line")
+    for part in ("train", "held_out"):
+        assert set(ordered[part].values()) == set(other[part].values()) == set(one_file[part].values())
+
+
+def test_equal_texts_are_in_one_part_without_deduplication(tmp_path):
+    rng = random.Random(4)
+    texts = {f"{number}": prose(rng, 300 + 40 * number) for number in range(60)}
+    texts |= {"long": prose(rng, 60_000)}
+    twins = {f"{name}-again": text for name, text in texts.items()}
+    for fraction in ("0.05", "0.1", "0.33"):
+        _, parts = split(tmp_path / fraction, {**texts, **twins}, "--held-out-fraction", fraction)
+        assert set(parts["train"].values()).isdisjoint(parts["held_out"].values())
+
+
+def test_added_documents_move_few_others(tmp_path):
+    rng = random.Random(5)
+    texts = {f"{number}": prose(rng, 1000) for number in range(400)}
+    more = {f"more{number}": prose(rng, 1000) for number in range(80)}
+    _, before = split(tmp_path / "before", texts, "--held-out-fraction", "0.2")
+    _, after = split(tmp_path / "after", {**texts, **more}, "--held-out-fraction", "0.2")
+    moved = [name for name in texts if (name in before["held_out"]) != (name in after["held_out"])]
+    assert 60 < len(before["held_out"]) < 100 and len(moved) <= 12, moved
+
+
+def test_of_very_little_text_a_kilobyte_is_held_out_and_said(tmp_path, capsys):
+    rng = random.Random(6)
+    texts = {f"{number}": prose(rng, 600) for number in range(20)}
+    report, _ = split(tmp_path, texts, "--held-out-fraction", "0.01")
+    assert 900 <= report["parts"]["held_out"]["bytes"] < 1300
+    printed = capsys.readouterr()
+    assert " documents, 1.1 kB (8.3% of the text) in 1 file" in printed.out
+    assert "warning: 8.3% of the text are held out instead of 1.0%, as less than 1.0 kB is no measure" in printed.err
+    assert "held-out part has 1.1 kB; a loss measured on less than 20.0 kB is noisy: give more text" in printed.err
+    split(tmp_path / "more", {"0": prose(rng, 100_000)}, "--held-out-fraction", "0.05")
+    assert (
+        "5.2 kB; a loss measured on less than 20.0 kB is noisy: give --held-out-fraction 0.21"
+        in capsys.readouterr().err
+    )
+    split(tmp_path / "enough", {"0": prose(rng, 100_000)}, "--held-out-fraction", "0.25")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("space", [" ", ""])
+@pytest.mark.parametrize("letters", ["ab", "\u5317\u4eac\u5e02", "\U0001f600\U0001f601"])
+def test_text_without_sentences_is_cut_at_words_or_characters(tmp_path, letters, space):
+    words = ["".join(random.Random(number).choices(letters, k=20)) for number in range(5000)]
+    _, parts = split(tmp_path, {"a": space.join(words)}, "--held-out-fraction", "0.2")
+    found = [text for part in parts.values() for text in part.values()]
+    if space:
+        assert sorted(word for text in found for word in text.split()) == sorted(words)
+    assert sorted("".join(found).replace(" ", "")) == sorted("".join(words))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.text(alphabet="ab. \u4e2d\U0001f600", min_size=40, max_size=400), min_size=1, max_size=5),
+    st.integers(1, 6),
+)
+def test_blocks_are_the_text(texts, num_blocks):
+    texts = [" ".join(text.split()) or "x" * 30 for text in texts]
+    file = io.BytesIO("".join(f"id{number} {text}\n" for number, text in enumerate(texts)).encode())
+    for number, text in enumerate(texts):
+        identifier, blocks = _read_document(file, len(text.encode()), num_blocks if len(text) > 30 else 1)
+        found = [block.decode() for block in blocks]
+        assert identifier == b"id%d" % number and "".join(found) == text + "\n"

@@ -1,0 +1,183 @@
+"""Pre-training on Chinese text: masks cover the words that jieba finds, without a flag."""
+
+import dataclasses
+import importlib.metadata
+import json
+import subprocess
+import sys
+
+import pytest
+
+from bert import REPOSITORY
+from bert.own_text import command, corpus, reading
+from bert.own_text.arguments import read_text_arguments
+from bert.own_text.choices import as_table, choices, warnings
+from bert.own_text.facts import MachineFacts
+from bert.own_text.reading import machine_facts, text_facts
+from bert.own_text.record import read_record
+from bert.own_text.run import phase_config
+from bert.samples.manifest import read_manifest
+from data.text.readers import Reading
+from tests.support.chinese_text import letters, write_letters
+
+WITH_JIEBA = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11, segmenter="jieba")
+WITHOUT = dataclasses.replace(WITH_JIEBA, segmenter="")
+needs_jieba = pytest.mark.skipif(not reading.has_package("jieba"), reason="pip install -r requirements-chinese.txt")
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """A function of a machine, of flags and of a text: the plan and the commands that make its data."""
+    monkeypatch.setattr(
+        command,
+        "measure_speeds",
+        lambda found, machine, cache: {(one.name, phase): 200.0 / phase for one in found for phase in one.lengths},
+    )
+
+    def plan(machine, *words, chinese=True):
+        text = tmp_path / ("zh" if chinese else "en")
+        if chinese and not text.exists():
+            write_letters(text, 40)
+        elif not text.exists():
+            text.mkdir()
+            (text / "one.txt").write_text("Nobody in the town had seen the heron before. " * 400)
+        monkeypatch.setattr(command, "machine_facts", lambda output_dir: machine)
+        request = read_text_arguments(["--text", str(text), "--output-dir", str(tmp_path / "out"), *words])
+        record, made = command.plan_of(request)
+        configs = {phase: phase_config(request, made, record, phase) for phase in made.phases}
+        lines = [" ".join(words) for _, words, _ in corpus.commands(request, made, configs)]
+        return made, configs[1].data, lines
+
+    return plan
+
+
+def test_its_language_and_its_words_need_no_flag(planned):
+    plan, data, commands = planned(WITH_JIEBA)
+    assert data.whole_word_masking and "whole words that jieba finds" in as_table(choices(plan))
+    assert not any("jieba" in line for line in warnings(plan))
+    shards = [line for line in commands if "preprocess_bert_pretrain" in line]
+    assert len(shards) == 4 and all("--word-segmenter jieba" in line and "--language zh" in line for line in shards)
+    assert "--lang zh" in commands[0] and not any("--whole-word-masking" in line for line in shards)
+
+
+def test_a_language_that_is_given_counts_whatever_the_characters_are(planned):
+    _, data, commands = planned(WITH_JIEBA, "--lang", "ja")
+    assert not data.whole_word_masking and not any("jieba" in line for line in commands)
+    _, data, commands = planned(WITH_JIEBA, "--lang", "zh", chinese=False)
+    assert data.whole_word_masking and any("--word-segmenter jieba" in line for line in commands)
+
+
+def test_static_masks_are_made_of_whole_words_with_the_shards(planned):
+    _, data, commands = planned(WITH_JIEBA, "--masking", "static")
+    assert not data.whole_word_masking
+    shards = [line for line in commands if "preprocess_bert_pretrain" in line]
+    assert all("--whole-word-masking" in line and "--word-segmenter jieba" in line for line in shards)
+
+
+@pytest.mark.parametrize(
+    "machine, words",
+    [
+        (WITHOUT, []),
+        (WITH_JIEBA, ["--word-segmenter", "none"]),
+        (WITH_JIEBA, ["--no-whole-word-masking", "--masking", "static"]),
+    ],
+)
+def test_without_a_segmenter_masks_cover_single_characters(planned, machine, words):
+    plan, data, commands = planned(machine, *words)
+    assert not data.whole_word_masking
+    assert not any("--word-segmenter" in line or "--whole-word-masking" in line for line in commands)
+    assert "single characters" in as_table(choices(plan))
+    hints = [line for line in warnings(plan) if "jieba" in line]
+    assert len(hints) == (not words) and all("scripts/setup.sh" in line and "chinese" in line for line in hints)
+
+
+def test_a_phase_may_mask_single_characters(planned):
+    plan, data, commands = planned(WITH_JIEBA, "--phase1-no-whole-word-masking")
+    assert not data.whole_word_masking and "whole words in phase 2 that jieba finds" in as_table(choices(plan))
+    assert sum("--word-segmenter jieba" in line for line in commands) == 4  # as before: the words are in the shards
+    plan, _, commands = planned(WITH_JIEBA, "--phase1-no-whole-word-masking", "--masking", "static")
+    assert ["--whole-word-masking" in line for line in commands if "preprocess" in line] == [False] * 2 + [True] * 2
+
+
+def test_without_jieba_whole_words_cannot_be_had(planned):
+    plan, *_ = planned(WITHOUT, "--whole-word-masking")
+    (row,) = (row for row in choices(plan) if row.name == "masks")
+    assert "single characters" in row.value and row.reason == "no words are known"
+
+
+def test_english_text_is_as_before(planned):
+    plan, data, commands = planned(WITH_JIEBA, chinese=False)
+    assert not data.whole_word_masking and "masks" not in {row.name for row in choices(plan)}
+    assert not any("--word-segmenter" in line for line in commands) and "--lang en" in commands[0]
+
+
+def test_a_run_that_was_begun_before_there_was_a_choice_keeps_its_data(planned, tmp_path):
+    planned(WITH_JIEBA)
+    record = read_record(tmp_path / "out")
+    assert record is None  # a plan alone leaves nothing
+    request = read_text_arguments(["--text", str(tmp_path / "zh"), "--output-dir", str(tmp_path / "out")])
+    record, _ = command.plan_of(request)
+    record.save()
+    file = tmp_path / "out/own_text.json"
+    content = json.loads(file.read_text())
+    for section, names in (("text", ["is_chinese"]), ("machine", ["segmenter"]), ("data", ["word_segmenter"])):
+        for name in names:
+            del content[section][name]
+    content["data"]["lang"] = "en"
+    file.write_text(json.dumps(content))
+    (tmp_path / "out/bert-quickstart/phase1/5").mkdir(parents=True)
+    _, data, commands = planned(WITH_JIEBA)
+    assert not data.whole_word_masking and "--lang en" in commands[0]
+
+
+@pytest.mark.parametrize(
+    "text, is_chinese",
+    [
+        ("".join(letters(2)), True),
+        ("臺灣的圖書館早上八點開門，讀者可以自由地借閱書籍。", True),
+        ("T恤和WiFi：春天来了，大家去公园。", True),
+        ("これは図書館で書かれた日本語の文章であり、漢字もたくさん使われています。", False),
+        ("도서관은 아침 여덟 시에 문을 엽니다.", False),
+        ("The word 茶 means tea; nobody at the table could read it, though all of them drank it.", False),
+    ],
+)
+def test_chinese_text_is_recognised(tmp_path, text, is_chinese):
+    (tmp_path / "one.txt").write_text(text, encoding="utf-8")
+    assert text_facts([tmp_path], Reading()).is_chinese is is_chinese
+
+
+def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
+    with pytest.raises(ValueError, match="word_segmenter=jeiba must be one of jieba, none; did you mean jieba"):
+        read_text_arguments(["--text", "t", "--word-segmenter", "jeiba"])
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert machine_facts(REPOSITORY).segmenter == ""
+    with pytest.raises(ValueError, match="not installed.*scripts/setup.sh .*chinese"):
+        read_text_arguments(["--text", "t", "--word-segmenter", "jieba"])
+
+
+@pytest.mark.thorough
+@needs_jieba
+@pytest.mark.parametrize("masking", ["dynamic", pytest.param("static", marks=pytest.mark.slow)])
+def test_one_command_trains_on_chinese_text_and_fills_masks(tmp_path, masking):
+    write_letters(tmp_path / "letters", 60)
+    words = ["--text", "letters", "--output-dir", "out", "--max-steps", "8", "--masking", masking, "--log-freq", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bert.launching", "pretraining", *words],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in ("train", "held_out"):
+        manifest = read_manifest(tmp_path / "out/data/phase2" / part)
+        assert manifest.settings["word_segmenter"] == "jieba" and manifest.settings["language"] == "zh"
+        assert manifest.counts["words of several characters, some Chinese"] > 100
+    assert "masked characters of held-out sentences" in done.stdout and "true character: " in done.stdout
+    assert "nearest sentences" in done.stdout

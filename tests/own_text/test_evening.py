@@ -1,0 +1,106 @@
+"""`--config evening`: the command line that it stands for. What that trains is tested with own text."""
+
+import json
+import os
+
+import pytest
+
+from bert.launching import pretraining
+from bert.own_text import command
+from bert.own_text.arguments import read_text_arguments
+from bert.own_text.evening import own_text_words
+from bert.own_text.flags import is_evening
+from bert.pretraining.recipes import evening
+from data.examples import documentation
+
+PROSE = "The door that leads to room {} is open, and the key of it should be returned to the owner of the house."
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine whose documentation is one file; the current folder is empty."""
+    (tmp_path / "doc").mkdir()
+    (tmp_path / "doc" / "house.txt").write_text("\n\n".join(PROSE.format(number) for number in range(3000)))
+    monkeypatch.setattr(documentation, "default_roots", lambda *_: [tmp_path / "doc"])
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def request_of(*words):
+    return read_text_arguments(own_text_words(["--config", "evening", *words]), words)
+
+
+def test_the_recipe_is_recognised_in_both_spellings():
+    assert is_evening(["--config", "evening"])
+    assert is_evening(["--dry-run", "--config=evening"])
+    assert not is_evening(["--config", "quickstart", "--output-dir", "evening"])
+
+
+def test_without_text_it_collects_the_documentation_once(machine, capsys):
+    request = request_of()
+    assert request.output_dir == evening.OUTPUT_DIR
+    file = evening.OUTPUT_DIR / "documentation" / documentation.FILE_NAME
+    assert request.text == (file,)
+    assert len(json.loads(file.read_text())["text"]) > 100_000
+    assert "1 documents" in capsys.readouterr().out
+    before = os.stat(file).st_mtime_ns
+    request_of()
+    assert os.stat(file).st_mtime_ns == before
+    assert capsys.readouterr().out == ""
+
+
+def test_the_recipe_decides_model_and_updates(machine):
+    wishes = request_of().wishes
+    assert (wishes.model, wishes.hours) == (evening.MODEL, None)
+    for phase, flags in evening.PHASE_FLAGS.items():
+        assert wishes.setting(phase, "max_steps") == int(flags["max_steps"])
+    for name, value in evening.FLAGS.items():
+        assert str(wishes.setting(1, name)) == value
+
+
+def test_what_is_given_wins(machine, tmp_path):
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]) + "\n")
+    request = request_of("--phase1-max-steps", "7", "--output-dir", "mine", "--vocab-file", str(vocabulary))
+    assert request.wishes.setting(1, "max_steps") == 7
+    assert request.wishes.setting(2, "max_steps") == int(evening.PHASE_FLAGS[2]["max_steps"])
+    assert request.text[0].is_relative_to("mine")
+    assert request.wishes.vocab_tokens == 7
+    for words in (("--hours", "2"), ("--epochs=3",), ("--max-steps", "9")):
+        wishes = request_of(*words).wishes
+        assert wishes.phase_settings == {1: {}, 2: {}} or "max_steps" not in wishes.phase_settings[1]
+    only_first = request_of("--phase1").wishes
+    assert only_first.phases == (1,)
+
+
+def test_own_text_gets_the_hours_and_a_plan_of_its_own(tmp_path):
+    (tmp_path / "text").mkdir()
+    request = request_of("--text", str(tmp_path / "text"))
+    assert (request.wishes.hours, request.wishes.model) == (float(evening.HOURS), None)
+    assert request.output_dir.name == "text"
+    assert request_of("--text", str(tmp_path / "text"), "--epochs", "2").wishes.hours is None
+
+
+def test_the_command_to_train_longer_is_what_was_typed(machine):
+    assert request_of("--config", "evening").longer(4).endswith("scripts/run_pretraining.sh --config evening --hours 8")
+
+
+def test_the_launcher_hands_the_line_over(machine, monkeypatch):
+    calls = []
+    monkeypatch.setattr(command, "main", lambda *arguments: calls.append(arguments) or 0)
+    assert pretraining.main(["--config", "evening", "--dry-run"]) == 0
+    assert calls[0][0] == ["--config", "evening", "--dry-run"]
+
+
+def test_a_machine_without_documentation_says_what_to_do(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(documentation, "default_roots", lambda *_: [tmp_path])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as error:
+        pretraining.main(["--config", "evening"])
+    assert error.value.code == 2
+    assert "--text FOLDER" in capsys.readouterr().err
+
+
+def test_documentation_is_only_collected_when_needed(machine):
+    assert own_text_words(["--config=evening", "--text", "x"])[:2] == ["--text", "x"]
+    assert not evening.OUTPUT_DIR.exists()

@@ -1,0 +1,318 @@
+"""The guards of the training loop: divergence, loss spikes, evaluations; and their state across a resume."""
+
+import json
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from bert.checkpoints.progress import LoopState, SpikeState
+from bert.exit_codes import DIVERGED
+from bert.model.objectives import MaskedLMObjective, PretrainingObjective, SequenceClassificationObjective
+from bert.training.guards import (
+    LEAST,
+    STOP_AFTER,
+    WARN_AFTER,
+    WINDOW,
+    BestMetric,
+    DivergenceGuard,
+    EvaluationGuard,
+    Interval,
+    SpikeGuard,
+    TrainingDiverged,
+    Verdict,
+    is_trained,
+)
+from tests.support import runs, tiny
+from tests.support.messages import messages
+
+CHANCE = math.log(4096) + math.log(2)  # 9.01
+RISING = [5.0, 4.0, 3.0, 3.1, 3.2, 3.3, 3.4]
+NAN = float("nan")
+
+
+def interval(loss: float, last: int, size: int = 10, complete: bool = True) -> Interval:
+    return Interval(last, 0, complete, {"loss": loss}, loss * size, size)
+
+
+def written_and_read(state: LoopState) -> LoopState:
+    return LoopState.read(json.loads(json.dumps(asdict(state))))
+
+
+# ---- divergence ------------------------------------------------------------------------------------------------------
+
+
+def divergence(config, losses, chance=CHANCE, max_steps=10_000, state=None) -> tuple[int, int | None]:
+    """How often the guard warns of these losses, and after which of them it ends the run."""
+    guard = DivergenceGuard(chance, config.optimizer, max_steps)
+    guard.load(state or LoopState())
+    with messages() as said:
+        for number, loss in enumerate(losses):
+            try:
+                guard.after_interval(interval(loss, 10 * (number + 1)))
+            except TrainingDiverged as error:
+                assert error.exit_code == DIVERGED and "lower --learning-rate (now " in str(error)
+                return len(said), number
+    return len(said), None
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [9.0 - 3 * i / 100 for i in range(100)],
+        [9.05, 9.3, 9.6, 9.2, 8.7, 8.1, 7.5, 7.1],  # warm-up of LAMB may pass through a hill
+        [2.1, 2.2, 2.9, 3.0, 2.8, 2.4, 2.1],  # given weights, with the rate's first jump
+        [6.0, 6.1, 30.0, 8.0, 6.2, 6.1],  # a spike that passes, which another guard reports
+        [0.4, 0.5, 0.3, 0.6, 0.7, 0.2],
+        [9.0, NAN, 8.9, NAN],
+    ],
+)
+def test_normal_runs_do_not_warn_and_do_not_end(losses, tmp_path):
+    config = tiny.pretraining_config(tmp_path)
+    assert divergence(config, losses, max_steps=10 * len(losses)) == (0, None)
+
+
+@pytest.mark.parametrize("losses", [[9.0, *[97.0] * 30], [9.0 + i for i in range(60)], [2.0, *[7.4] * 40]])
+def test_a_loss_that_stays_too_high_warns_once_and_ends_the_run(losses, tmp_path):
+    config = tiny.pretraining_config(tmp_path)
+    warnings, ended = divergence(config, losses)
+    assert warnings == 1
+    assert divergence(config, losses[: ended - (STOP_AFTER - WARN_AFTER)]) == (0, None), "the warning comes before"
+
+
+@pytest.mark.parametrize(
+    ("losses", "ends"),
+    [([9.0, 11.0, 11.0, 11.0], True), ([9.0, 11.0, 11.0], False), ([9.0, 97.0], True), ([60.0], True)],
+)
+def test_at_the_end_three_intervals_or_one_far_above_are_enough(losses, ends, tmp_path):
+    _, ended = divergence(tiny.pretraining_config(tmp_path), losses, max_steps=10 * len(losses))
+    assert (ended is not None) == ends
+
+
+def test_a_resumed_run_warns_as_the_uninterrupted_one(tmp_path):
+    config, state = tiny.pretraining_config(tmp_path), LoopState()
+    assert divergence(config, [2.0, 2.1, *[5.0] * 4], state=state) == (0, None)
+    assert divergence(config, [5.0], state=written_and_read(state)) == (1, None)
+
+
+def test_the_loss_of_a_uniform_guess_is_known_for_pretraining_alone():
+    assert PretrainingObjective(tiny.MODEL).chance_loss() == pytest.approx(math.log(99 * 2))
+    assert MaskedLMObjective(tiny.MODEL).chance_loss() == pytest.approx(math.log(99))
+    assert SequenceClassificationObjective(tiny.MODEL).chance_loss() is None
+
+
+def test_a_diverging_training_ends_unsaved(tmp_path):
+    config = tiny.pretraining_config(tmp_path, learning_rate=10.0, max_steps=20)
+    with pytest.raises(TrainingDiverged, match="the training has diverged"):
+        runs.run(config, 20)
+    assert not config.checkpoint_dir().exists() or not any(config.checkpoint_dir().iterdir())
+
+
+# ---- loss spikes -----------------------------------------------------------------------------------------------------
+
+
+def spike_guard(folder, factor=3.0, state=None, start=0) -> SpikeGuard:
+    run = tiny.pretraining_config(folder, loss_spike_factor=factor).run
+    guard = SpikeGuard(run, start, lambda step: None, lambda *_: None)
+    guard.load(state or LoopState())
+    return guard
+
+
+def feed(guard: SpikeGuard, losses):
+    """One observation for each interval of 10 updates -> the spikes, else None."""
+    found = []
+    for number, loss in enumerate(losses):
+        found.append(guard.detect(interval(loss, 10 * (number + 1))))
+        guard._interval_start = 10 * (number + 1)
+    return found
+
+
+def test_a_jump_over_the_factor_is_a_spike_and_names_its_updates(tmp_path):
+    found = feed(spike_guard(tmp_path), [10, 9, 8, 7, 6, 25, 5])
+    assert [spike is not None for spike in found] == [False] * 5 + [True, False]
+    spike = found[5]
+    assert (spike.first, spike.last, spike.loss, spike.usual) == (50, 60, 25.0, 8.0)
+    assert str(spike) == "loss spike: 25.0000 in the updates of steps 51-60, 3.1 times the usual 8.0000"
+
+
+def test_what_is_usual_does_not_follow_a_spike(tmp_path):
+    found = feed(spike_guard(tmp_path), [1] * 5 + [9] * 30)
+    assert [spike is not None for spike in found] == [False] * 5 + [True] * 30
+
+
+@pytest.mark.parametrize("losses", [[1] * (LEAST - 1) + [100], [1, 2.9, 1, 2.9, 1, 2.9], [0.0] * 9, [math.nan] * 9])
+def test_too_little_to_say_and_ordinary_noise_are_none(losses, tmp_path):
+    assert not any(feed(spike_guard(tmp_path), losses))
+
+
+def test_a_factor_of_0_is_off(tmp_path):
+    assert not any(feed(spike_guard(tmp_path, 0), [1] * 9 + [1000]))
+
+
+def test_an_interval_that_an_interruption_cut_is_judged_as_a_whole(tmp_path):
+    state = LoopState()
+    guard = spike_guard(tmp_path, state=state)
+    feed(guard, [1] * 5)
+    assert guard.detect(interval(1.0, 54, size=4, complete=False)) is None
+    resumed = spike_guard(tmp_path, state=written_and_read(state), start=54)
+    spike = resumed.detect(interval(10.0, 60, size=6))
+    assert spike is not None and (spike.first, spike.last, spike.loss) == (50, 60, pytest.approx(6.4))
+
+
+def test_a_roll_back_skips_the_batches_of_all_spikes_so_far_and_losses_are_bounded(tmp_path):
+    state = LoopState(spikes=SpikeState(skipped_batches=[(5, 7)]))
+    guard = spike_guard(tmp_path, state=state)
+    feed(guard, [1.0 + number / 100 for number in range(99)])
+    assert len(state.spikes.losses) == WINDOW
+    restored = runs.fresh_progress(tiny.pretraining_config(tmp_path), step=20)
+    guard._restore, guard._rolls_back = lambda step: restored, True
+    progress = guard.after_interval(interval(90.0, 21))
+    assert progress is restored and progress.carried.spikes.skipped_batches == [(5, 7), (990, 21)]
+    guard.load(LoopState(spikes=SpikeState(skipped_batches=[(5, 7), (20, 21)])))
+    assert [step for step in range(30) if guard.skips(step)] == [5, 6, 20]
+
+
+# ---- evaluations -----------------------------------------------------------------------------------------------------
+
+
+def follow(losses, state=None, **settings):
+    guard = EvaluationGuard(BestMetric("eval_loss", **settings), state)
+    return guard, [guard.observe(10 * (i + 1), {"eval_loss": loss}) for i, loss in enumerate(losses)]
+
+
+@pytest.mark.parametrize(("larger", "best"), [(False, [True, False, True, False]), (True, [True, True, False, False])])
+def test_every_better_value_is_the_best(larger, best):
+    guard, verdicts = follow([5.0, 6.0, 4.0, 4.5], larger_is_better=larger)
+    assert [verdict.is_best for verdict in verdicts] == best
+    assert guard.figures() == {"best_eval_loss": 6.0 if larger else 4.0, "best_step": 20 if larger else 30}
+
+
+def test_overfitting_is_said_once_after_so_many_evaluations_above_the_best():
+    guard, verdicts = follow(RISING, overfitting_evaluations=3)
+    assert [verdict.overfits for verdict in verdicts] == [False] * 5 + [True, False]
+    text = guard.overfitting()
+    assert "best, 3.0000 after update 30" in text and "is now 3.4000" in text and "--early-stopping" in text
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [5.0, 4.9, 4.91, 4.905, 4.92, 4.899, 4.91, 4.91, 4.92],  # a plateau with its noise
+        [5.0, 4.0, 4.5, 4.4, 3.9, 4.2, 4.1, 3.8],  # a noisy fall
+        [5.0, 4.0, 3.0, 2.0, 1.0],
+    ],
+)
+def test_noise_is_not_overfitting(losses):
+    assert not any(verdict.overfits for verdict in follow(losses, overfitting_evaluations=3)[1])
+
+
+def test_early_stopping_ends_after_so_many_evaluations_without_a_best():
+    guard, verdicts = follow(RISING[:6], early_stopping=3)
+    assert [verdict.stops for verdict in verdicts] == [False] * 5 + [True]
+    assert guard.has_stopped and guard.figures()["stopped_early"]
+    assert "3 evaluations without a held-out loss below 3.0000, that of update 30" in guard.reason()
+    assert not any(verdict.stops for verdict in follow(RISING)[1])
+
+
+def test_a_training_is_over_after_its_updates_or_its_patience(tmp_path):
+    run = tiny.pretraining_config(tmp_path, max_steps=9, early_stopping=3).run
+    assert [is_trained(run, *case) for case in ((8, 2), (9, 0), (5, 3))] == [False, True, True]
+
+
+@pytest.mark.parametrize("cut", range(1, len(RISING)))
+def test_a_resumed_run_decides_as_the_uninterrupted_one(cut):
+    settings = {"overfitting_evaluations": 3, "early_stopping": 4}
+    whole, verdicts = follow(RISING, **settings)
+    state = LoopState()
+    follow(RISING[:cut], state, **settings)
+    resumed = EvaluationGuard(BestMetric("eval_loss", **settings), written_and_read(state))
+    found = [resumed.observe(10 * (cut + i + 1), {"eval_loss": loss}) for i, loss in enumerate(RISING[cut:])]
+    assert found == verdicts[cut:]
+    assert (resumed.state, resumed.figures()) == (whole.state, whole.figures())
+    assert resumed.observe(10 * len(RISING), {"eval_loss": 0.1}) == Verdict(), "evaluated again, counted once"
+
+
+def test_the_loss_of_given_weights_is_reported_and_never_the_best():
+    guard = EvaluationGuard(BestMetric("eval_loss"))
+    assert guard.observe(0, {"eval_loss": 2.0}) == Verdict()
+    assert guard.observe(10, {"eval_loss": 2.5}).is_best
+    assert guard.figures() == {"initial_eval_loss": 2.0, "best_eval_loss": 2.5, "best_step": 10}
+    guard.forget_best()  # its checkpoint is gone
+    assert guard.observe(20, {"eval_loss": 3.5}).is_best
+    assert guard.observe(30, {"eval_f1": 3.0}) == Verdict(), "another metric"
+
+
+def test_evaluations_before_the_given_update_do_not_count():
+    """The loss rises while the rate warms up, and falls again."""
+    losses = [4.1, 4.2, 4.3, 4.25, 4.15, 4.0]
+    settings = {"overfitting_evaluations": 3, "early_stopping": 3}
+    assert any(verdict.stops and verdict.overfits for verdict in follow(losses, **settings)[1])
+    guard, verdicts = follow(losses, **settings, counts_from=40)
+    assert not any(verdict.stops or verdict.overfits for verdict in verdicts) and guard.state.best == (60, 4.0)
+    verdicts = follow(RISING, early_stopping=3, counts_from=40)[1]
+    assert [verdict.stops for verdict in verdicts] == [False] * 5 + [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("losses", "settings", "is_best"),
+    [
+        ([5.0, 4.0, 4.1], {"early_stopping": 5}, True),
+        ([5.0, 4.0, 4.01], {"early_stopping": 5}, False),  # the last is as good
+        ([5.0, 4.0, 4.1], {}, False),
+        ([5.0, 4.0, 4.01], {"is_result": True}, True),
+        ([NAN, NAN], {"is_result": True}, False),
+    ],
+)
+def test_whether_a_run_ends_with_its_best_weights(losses, settings, is_best):
+    guard, _ = follow([np.float32(loss) for loss in losses], **settings)
+    assert guard.ends_with_best == is_best and not guard.has_stopped
+    assert guard.figures().get("ends_with_best", False) == is_best
+    assert json.loads(json.dumps(asdict(guard.state)))["ends_with_best"] == is_best
+
+
+def test_a_loss_that_is_no_number_is_worse_than_any():
+    state = LoopState()
+    guard, verdicts = follow([NAN, 5.0, 4.0, NAN], state, early_stopping=3)
+    assert [verdict.is_best for verdict in verdicts] == [False, True, True, False]
+    assert not guard.has_stopped and guard.state.best == (30, 4.0) and guard.ends_with_best
+    resumed = EvaluationGuard(BestMetric("eval_loss", early_stopping=3), written_and_read(state))
+    assert resumed.ends_with_best and resumed.observe(50, {"eval_loss": 3.0}).is_best
+
+
+def test_a_run_of_such_losses_stops_without_a_best():
+    guard, verdicts = follow([NAN, NAN, NAN], early_stopping=3, overfitting_evaluations=2)
+    assert [verdict.stops for verdict in verdicts] == [False, False, True]
+    assert guard.state.best is None and not guard.ends_with_best
+    assert "without a finite held-out loss" in guard.reason()
+    assert not any(verdict.overfits for verdict in verdicts)
+
+
+# ---- the state -------------------------------------------------------------------------------------------------------
+
+
+def test_the_state_of_version_1_is_read():
+    """The dictionary that checkpoints had before the state was typed."""
+    carried = {
+        "losses": [3.0, 2.5],
+        "pending": [54, 4.0, 4.0],
+        "skipped_batches": [[5, 7]],
+        "totals": {"sequences": 12.0, "later": 1},
+        "divergence": {"first": 9.0, "above": 2},
+        "held_out": {"before": None, "best": [4, 4.0], "last": [6, math.inf], "since_best": 1, "above": 1},
+        "warmup_steps": 2,
+        "started_from": "weights",
+    }
+    state = LoopState.read(carried)
+    assert state == written_and_read(state)
+    assert (state.spikes.losses, state.spikes.pending, state.spikes.skipped_batches) == (
+        [3.0, 2.5],
+        (54, 4.0, 4.0),
+        [(5, 7)],
+    )
+    assert (state.divergence.first, state.divergence.above, state.totals.sequences) == (9.0, 2, 12.0)
+    assert (state.evaluations.best, state.evaluations.last) == ((4, 4.0), (6, math.inf))
+    assert (state.evaluations.since_best, state.warmup_steps, state.started_from) == (1, 2, "weights")
+    assert LoopState.read({}) == LoopState()
+    with pytest.raises(ValueError, match="version 3, this program reads 2"):
+        LoopState.read({"version": 3})
