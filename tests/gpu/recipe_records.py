@@ -42,7 +42,7 @@ def build_combinations() -> str:
     """The record of all combinations of settings: the operators of each that have no kernel."""
     pretend_to_be_rank_0(NUM_RANKS)
     from bert.runtime.distributed import Group, initialize
-    from tests.gpu.combinations import missing
+    from tests.gpu.kernel_coverage import missing
     from tests.gpu.program_record import dump
 
     group = Group(0, NUM_RANKS, "gpu", 0, NUM_RANKS)

@@ -11,7 +11,7 @@ from bert.model.objectives import PretrainingObjective
 from bert.pretraining.recipes import RECIPES
 from bert.training import training_run as runs
 from bert.training.kernel_self_test import OPERATORS
-from tests.gpu import combinations
+from tests.gpu import kernel_coverage
 from tests.gpu.cases import all_cases, distinct
 from tests.gpu.recipe_records import COMBINATIONS, GOLDEN, record_of, table
 from tests.support import tiny
@@ -94,7 +94,7 @@ def test_the_wheel_has_a_kernel_for_every_operator(name):
 
 def test_the_wheel_has_a_kernel_for_every_operator_of_every_combination_of_settings():
     found = facts(COMBINATIONS)["operators without a kernel"]
-    assert list(found) == [combinations.named(*combination) for combination in combinations.combinations()]
+    assert list(found) == [kernel_coverage.named(*combination) for combination in kernel_coverage.combinations()]
     assert not any(found.values())
 
 

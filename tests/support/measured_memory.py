@@ -19,7 +19,7 @@ import program as programs
 from bert.model.dropout import Dropout
 from bert.model.objectives import PretrainingObjective
 from bert.runtime.paddle_api import core
-from tests.gpu.program_memory import bound_shapes, tensor_bytes, walk
+from tests.gpu.program_record import bound_shapes, tensor_bytes, walk
 from tests.support import tiny
 
 SEQUENCES, LENGTH, MASKED = 24, 64, 240

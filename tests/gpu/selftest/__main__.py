@@ -18,13 +18,11 @@ from bert.files import only_writer
 from bert.help_parser import HelpParser
 from bert.launching.ranks import num_gpus
 from bert.reporting.figures import duration
-from tests.gpu.selftest.checks import Check
+from tests.gpu.selftest.checks import FAILED, Check, run_checks, write_report
 from tests.gpu.selftest.kernel_checks import kernel_checks
 from tests.gpu.selftest.machine import Machine, describe, find_machine
 from tests.gpu.selftest.recipe_checks import recipe_checks
-from tests.gpu.selftest.report import write_report
-from tests.gpu.selftest.running import FAILED, run_checks
-from tests.gpu.selftest.training_checks import training_checks
+from tests.gpu.selftest.trainings import training_checks
 
 
 def all_checks() -> list[Check]:

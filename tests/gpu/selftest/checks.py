@@ -4,13 +4,18 @@ import dataclasses
 import json
 import shlex
 import subprocess
+import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from bert.files import write_atomically
 from bert.interpreter import repository_environment
+from bert.reporting.figures import duration
+from bert.reporting.logs import to_json
 from tests.gpu.selftest.machine import Machine
 
 TAIL_LINES = 40
@@ -144,3 +149,189 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             pass
     process.wait()
     psutil.wait_procs(family, timeout=10)
+
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+RESULTS = "results.json"
+PRIOR_SECONDS = 60.0  # at the expected pace, so that the first checks do not decide the estimate alone
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """`text` is one line: what was found, or why the check failed or was skipped."""
+
+    name: str
+    title: str
+    status: str
+    seconds: float
+    text: str
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    output: str = ""  # of a failed check
+
+
+def run_check(check: Check, bench: Bench) -> Result:
+    """Never raises but for an interruption: an error of a check is a failure of it."""
+    start, figures, output = time.perf_counter(), {}, ""
+    try:
+        if reason := check.unable(bench.machine):
+            raise Skipped(reason)
+        verdict = check.run(bench)
+        status, text, figures = PASSED, verdict.text, verdict.figures
+    except Skipped as error:
+        status, text = SKIPPED, str(error)
+    except Failed as error:
+        status, text, figures, output = FAILED, str(error), error.figures, error.output
+    except Exception as error:
+        status, text, output = FAILED, f"{type(error).__name__}: {error}", tail(traceback.format_exc())
+    line = " ".join(text.split())
+    return Result(check.name, check.title, status, time.perf_counter() - start, line, figures, output)
+
+
+def run_checks(
+    checks: Sequence[Check],
+    machine: Machine,
+    folder: Path,
+    again: str | None,
+    show: Callable[[str], None],
+    finished: Callable[[dict[str, Result]], None],
+) -> dict[str, Result]:
+    """Run the checks that have no result yet; a skipped check is looked at again.
+
+    Args:
+        again: all | failed: these are run although they have a result.
+        finished: called with all results after each check.
+    """
+    results = read_results(folder, machine)
+    kept = {check.name for check in checks if _is_kept(results.get(check.name), again)}
+    waiting = [check for check in checks if check.name not in kept]
+    expected = sum(check.seconds[machine.device] for check in waiting)
+    done_seconds = done_expected = PRIOR_SECONDS
+    for number, check in enumerate(checks, start=1):
+        head = f"[{number:>2}/{len(checks)}] {check.name:<34}"
+        if check.name in kept:
+            show(f"{head} {results[check.name].status}, kept: {results[check.name].text}")
+            continue
+        bench = Bench(
+            machine, folder, folder / "logs" / f"{check.name}.log", again is not None or check.name in results
+        )
+        bench.log_file.unlink(missing_ok=True)
+        result = run_check(check, bench)
+        results[check.name] = result
+        write_results(folder, machine, results)
+        finished(results)
+        share = check.seconds[machine.device]
+        expected -= share
+        if result.status != SKIPPED:
+            done_seconds, done_expected = done_seconds + result.seconds, done_expected + share
+        left = f"; about {duration(expected * done_seconds / done_expected)} left" if expected > 0 else ""
+        show(f"{head} {result.status}, {duration(result.seconds)}: {result.text}{left}")
+    return results
+
+
+def _is_kept(result: Result | None, again: str | None) -> bool:
+    kept = {None: (PASSED, FAILED), "failed": (PASSED,), "all": ()}[again]
+    return result is not None and result.status in kept
+
+
+def read_results(folder: Path, machine: Machine) -> dict[str, Result]:
+    """Results of an earlier start on this machine; empty if there are none, or of another one."""
+    try:
+        record = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+        if record["machine"] != json.loads(to_json(machine.identity())):
+            return {}
+        return {values["name"]: Result(**values) for values in record["results"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def write_results(folder: Path, machine: Machine, results: dict[str, Result]) -> None:
+    rows = [dataclasses.asdict(result) for result in results.values()]
+    text = to_json({"machine": machine.identity(), "results": rows}, indent=1)
+    write_atomically(folder / RESULTS, f"{text}\n".encode())
+
+
+NOT_COVERED = "Not covered: the speed of training on packed tokens and of the fine-tuning recipes, several nodes."
+LONG_FIGURES = 2000  # characters: longer ones stand in the JSON alone
+
+
+def write_report(path: Path, machine: dict[str, Any], results: dict[str, Result]) -> None:
+    write_atomically(path, report(machine, list(results.values())).encode())
+
+
+def report(machine: dict[str, Any], results: list[Result]) -> str:
+    """Markdown."""
+    counts = ", ".join(f"{sum(r.status == status for r in results)} {status}" for status in (PASSED, FAILED, SKIPPED))
+    parts = [
+        "# Self-test of BERT on Paddle",
+        f"{counts}; {duration(sum(result.seconds for result in results))} in all. {NOT_COVERED}",
+        "## Machine",
+        _machine(machine),
+        "## Checks",
+        _table(("check", "result", "time", "found"), [_row(result) for result in results]),
+        *(_failure(result) for result in results if result.status == FAILED),
+        *_throughput(results),
+        "## Everything as JSON",
+        _fenced(to_json({"machine": machine, "results": [vars(result) for result in results]}), "json"),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    cards = [f"{gpu['name']}, {gpu['memory_mib']} MiB, driver {gpu['driver']}" for gpu in machine["gpus"]]
+    values = {
+        "device": f"{machine['device']}, {machine['ranks']} ranks",
+        "GPUs": "; ".join(f"{cards.count(card)} x {card}" for card in dict.fromkeys(cards)) or "none",
+        "packages": ", ".join(f"{name} {version}" for name, version in machine["packages"].items()),
+        **{name: machine[name] for name in ("python", "system", "commit", "date")},
+    }
+    text = _table(("", ""), list(values.items()))
+    links = machine["links between GPUs"]
+    return text + (f"\n\n{_fenced(links, 'text')}" if links else "")
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    return f"`{result.name}`: {result.title}", result.status, duration(result.seconds), result.text
+
+
+def _failure(result: Result) -> str:
+    figures = to_json(result.figures) if result.figures else ""
+    parts = [f"### {result.name} failed", result.text]
+    if figures and len(figures) <= LONG_FIGURES:
+        parts.append(_fenced(figures, "json"))
+    if result.output:
+        parts.append(_fenced(result.output, "text"))
+    return "\n\n".join(parts)
+
+
+def _throughput(results: list[Result]) -> list[str]:
+    rows = []
+    for result in results:
+        figures = result.figures
+        if "estimated bytes" not in figures:
+            continue
+        speed, planned = figures["sequences per second"], figures.get("planned sequences per second")
+        rows.append(
+            (
+                result.name.removeprefix("throughput-"),
+                figures["model"],
+                " x ".join(map(str, figures["ranks x micro-batches x sequences"])),
+                ", ".join(figures["fused kernels"]) or "none",
+                f"{speed:,.1f}" if speed else "none",
+                f"{planned:,.1f} ({speed / planned - 1:+.0%})" if planned and speed else "no plan",
+                f"{figures['peak bytes']['allocated'] / 1e9:.2f}",
+                f"{figures['estimated bytes']['total'] / 1e9:.2f}",
+            )
+        )
+    if not rows:
+        return []
+    header = ("recipe", "model", "ranks x micro-batches x sequences", "fused kernels", "sequences/s", "planned")
+    return ["## Speed and memory", _table((*header, "peak, GB", "estimated, GB"), rows)]
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _fenced(text: str, language: str) -> str:
+    return f"````{language}\n{text}\n````"

@@ -4,9 +4,10 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import shutil
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 
 from bert.config.command_line import dump_yaml
@@ -15,7 +16,8 @@ from bert.launching.pretraining_quickstart import prepare
 from bert.launching.ranks import Ranks, training_command
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.recipes import RECIPES
-from tests.gpu.selftest.checks import Bench, Failed, tail
+from tests.gpu.selftest.checks import Bench, Check, Failed, Verdict, tail
+from tests.gpu.selftest.machine import Machine
 
 SCRIPT = Path(__file__).with_name("measured_training.py")
 NUM_STEPS = 20
@@ -135,3 +137,223 @@ def _said(log_dir: Path) -> str:
     return "\n".join(
         f"{path.name}:\n{tail(path.read_text(errors='replace'))}" for path in sorted(log_dir.glob("workerlog.*"))
     )
+
+
+# A training in half precision, or with dropout, against the one in float32: the first update has the same weights.
+FIRST_LOSS, LAST_LOSSES = 0.005, 0.03
+SKIPPED = 8  # of 20 updates: the loss scale of float16 begins at 2^20 and is halved until the gradients are finite
+# Largest relative difference of a loss, by device; of a gradient norm ten times as much. On a GPU the order of sums
+# is not fixed.
+RESUMED = {"cpu": 0.0, "gpu": 1e-3}
+RESUMED_IN_HALF_PRECISION = {"cpu": 0.0, "gpu": 2e-2}
+RANKS = {"cpu": 1e-5, "gpu": 1e-3}
+EVALUATED = 0.01
+DROPOUT = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+FLOAT16, BFLOAT16 = dict(amp=True), dict(amp=True, amp_dtype="bfloat16")
+KINDS: dict[str, tuple[str, dict]] = {
+    "fp32": ("float32", dict(unpad="off")),
+    "packed": ("float32, packed tokens", dict(unpad="on")),
+    "amp": ("mixed precision, float16", FLOAT16),
+    "bfloat16": ("mixed precision, bfloat16", BFLOAT16),
+    "pure-fp16": ("parameters in float16 (O2)", dict(amp=True, use_pure_fp16=True)),
+    "fused": ("float16 with all fused kernels and dropout", {**FLOAT16, **FUSED, **DROPOUT}),
+    "packed-fused": (
+        "float16, packed tokens with all fused kernels and dropout",
+        {**FLOAT16, **FUSED, **DROPOUT, "unpad": "on"},
+    ),
+    "fused-bfloat16": ("bfloat16 with all fused kernels and dropout", {**BFLOAT16, **FUSED, **DROPOUT}),
+    "pure-fp16-fused": (
+        "O2 with all fused kernels and dropout",
+        {**FLOAT16, **FUSED, **DROPOUT, "use_pure_fp16": True},
+    ),
+}
+
+
+def training_checks() -> list[Check]:
+    found = [
+        Check("data", "text, vocabulary and shards of the quickstart", data, {"gpu": 60, "cpu": 60}),
+        *(
+            Check(
+                f"train-{kind}",
+                f"{NUM_STEPS} updates of the quickstart: {title}",
+                partial(train_kind, kind),
+                {"gpu": 45, "cpu": 15},
+                partial(_unable, settings),
+            )
+            for kind, (title, settings) in KINDS.items()
+        ),
+    ]
+    for name, title, settings, tolerance in (
+        ("resume-fp32", "float32", {}, RESUMED),
+        ("resume-amp", "float16", FLOAT16, RESUMED_IN_HALF_PRECISION),
+        ("resume-fused", "float16 with all fused kernels", {**FLOAT16, **FUSED}, RESUMED_IN_HALF_PRECISION),
+    ):
+        run = partial(resume, name, settings, tolerance)
+        found.append(Check(name, f"stopped after 10 updates and resumed: {title}", run, {"gpu": 100, "cpu": 30}))
+    for name, title, ranks_of in (
+        ("ranks-accumulated", "2 ranks with accumulation equal one", lambda machine: 2),
+        ("ranks-all", "all ranks without accumulation equal one", lambda machine: machine.num_ranks),
+    ):
+        run = partial(equal_ranks, name, ranks_of)
+        found.append(Check(name, title, run, {"gpu": 100, "cpu": 30}, _one_gpu))
+    title = "held-out loss of the same weights with fused kernels"
+    found.append(Check("evaluation-fused", title, evaluate_fused, {"gpu": 60, "cpu": 15}))
+    return found
+
+
+def _unable(settings: dict, machine: Machine) -> str:
+    if settings.get("use_pure_fp16") and machine.device == "cpu":
+        return "parameters in float16 need a GPU"
+    return machine.lacks_bfloat16() if settings.get("amp_dtype") == "bfloat16" else ""
+
+
+def _one_gpu(machine: Machine) -> str:
+    return "there is one GPU" if machine.num_ranks < 2 else ""
+
+
+def data(bench: Bench) -> Verdict:
+    make_data(bench)
+    return Verdict("made")
+
+
+def train_kind(kind: str, bench: Bench) -> Verdict:
+    """The losses fall, and are near those of float32."""
+    make_data(bench)
+    settings = KINDS[kind][1]
+    reference = _of_kind(bench, "fp32") if kind != "fp32" else None
+    training = _of_kind(bench, kind)
+    figures = _figures(training)
+    _refuse(loss_problem(training.of_updates("loss"), reference.of_updates("loss") if reference else None), figures)
+    if training.summary["skipped_steps"] > SKIPPED:
+        raise Failed(f"{training.summary['skipped_steps']} of {NUM_STEPS} updates were skipped", figures)
+    if settings.get("fuse_linear") == "on":
+        _refuse(fusion_problem(training.messages(), bench.machine), figures)
+    return Verdict(f"loss {figures['losses'][0]:.3f} to {figures['losses'][-1]:.3f}", figures)
+
+
+def _of_kind(bench: Bench, kind: str) -> Training:
+    if kind == "fp32" and bench.log_file.stem != "train-fp32":
+        bench = Bench(bench.machine, bench.folder, bench.log_file)  # the reference of others: made once
+    return train(bench, f"train-{kind}", quickstart(bench, f"train-{kind}", **KINDS[kind][1]))
+
+
+def _figures(training: Training) -> dict:
+    summary = training.summary
+    return {
+        "losses": [round(loss, 5) for loss in training.of_updates("loss")],
+        "skipped updates": summary["skipped_steps"],
+        "held-out masked-LM loss": summary.get("eval_masked_lm_loss"),
+        "sequences per second": summary["training_sequences_per_second"],
+        "peak bytes": training.peak_bytes(),
+    }
+
+
+def loss_problem(losses: Sequence[float | None], reference: Sequence[float] | None) -> str:
+    """Why losses are not those of a training that works; "" if they are.
+
+    Args:
+        reference: the same training in float32; None: only their fall is judged.
+    """
+    finite = [loss for loss in losses if loss is not None and math.isfinite(loss)]
+    if len(finite) < len(losses) or len(losses) != NUM_STEPS:
+        return f"{len(finite)} losses are finite, there must be {NUM_STEPS}"
+    first, last = finite[0], sum(finite[-5:]) / 5
+    if not last < first:
+        return f"the loss does not fall: {first:.4f} at first, {last:.4f} in the last five updates"
+    if reference is not None:
+        for name, mine, theirs, tolerance in (
+            ("first loss", first, reference[0], FIRST_LOSS),
+            ("mean of the last five losses", last, sum(reference[-5:]) / 5, LAST_LOSSES),
+        ):
+            if abs(mine - theirs) > tolerance * theirs:
+                return f"the {name} is {mine:.4f}, in float32 {theirs:.4f}; at most {tolerance:.0%} apart"
+    return ""
+
+
+def fusion_problem(messages: str, machine: Machine) -> str:
+    """Why a training did not use the kernels that it was told to use; "" if it did, or on a CPU."""
+    if machine.device == "cpu":
+        return ""
+    wanted = ["linear", "dropout_add", *(["attention"] if machine.has_flash_attention() else [])]
+    line = next((line for line in messages.splitlines() if line.startswith("fused kernels: ")), "no fused kernels")
+    return "" if all(name in line for name in wanted) else f"{', '.join(wanted)} were to be used, the log has: {line}"
+
+
+def resume(name: str, settings: dict, tolerance: dict[str, float], bench: Bench) -> Verdict:
+    """Dropout is on: its masks must go on as well."""
+    make_data(bench)
+    settings = {**settings, **DROPOUT}
+    whole = train(bench, f"{name}-whole", quickstart(bench, f"{name}-whole", **settings))
+    folder = f"{name}-stopped"
+    stopped = quickstart(bench, folder, **settings)
+    stopped = quickstart(
+        bench, folder, **settings, from_checkpoint=stopped.run.output_dir, last_step_of_checkpoint="auto"
+    )
+    first_leg = stopped.model_copy(update={"run": stopped.run.model_copy(update={"steps_this_run": NUM_STEPS // 2})})
+    resumed = train(bench, folder, first_leg, stopped)
+    if f" at step {NUM_STEPS // 2}\n" not in resumed.messages():
+        raise Failed(f"the second leg did not resume at step {NUM_STEPS // 2}", output=tail(resumed.messages()))
+    return compared(resumed, whole, tolerance[bench.machine.device])
+
+
+def equal_ranks(name: str, ranks_of: Callable[[Machine], int], bench: Bench) -> Verdict:
+    """float32, no dropout; an epsilon that does not blow rounding noise up."""
+    make_data(bench)
+    world_size = ranks_of(bench.machine)
+    batch_size = 8 if name == "ranks-accumulated" else 32 // world_size
+    settings = dict(max_steps=10, epsilon=1e-4, batch_size=batch_size, global_batch_size=batch_size * world_size)
+    if name == "ranks-accumulated":
+        settings["global_batch_size"] = 32
+    trainings = []
+    for ranks in (1, world_size):
+        folder = f"{name}-{ranks}"
+        trainings.append(train(bench, folder, quickstart(bench, folder, **settings), num_ranks=ranks))
+    return compared(trainings[1], trainings[0], RANKS[bench.machine.device], f"{world_size} ranks: ")
+
+
+def compared(training: Training, expected: Training, tolerance: float, prefix: str = "") -> Verdict:
+    """Losses and gradient norms, update by update: LAMB's updates do not change with the scale of the gradients.
+
+    Raises:
+        Failed: too far apart.
+    """
+    found = {}
+    for name, allowed in (("loss", tolerance), ("gradient_norm", 10 * tolerance)):
+        apart = largest_difference(training.of_updates(name), expected.of_updates(name))
+        found[name] = {"largest difference": apart, "allowed": allowed}
+    figures = {**found, "losses": training.of_updates("loss"), "expected": expected.of_updates("loss")}
+    text = prefix + ", ".join(
+        f"{name.replace('_', ' ')} differs by {values['largest difference']:.1e}, at most {values['allowed']:.0e}"
+        for name, values in found.items()
+    )
+    if not all(values["largest difference"] <= values["allowed"] for values in found.values()):
+        raise Failed(text, figures)
+    return Verdict(text, figures)
+
+
+def largest_difference(values: Sequence[float], expected: Sequence[float]) -> float:
+    """Relative to the expected ones; infinite for another number of them, or for null, which is not finite."""
+    if len(values) != len(expected) or None in (*values, *expected):
+        return math.inf
+    return max(abs(mine - theirs) / abs(theirs) for mine, theirs in zip(values, expected, strict=True))
+
+
+def evaluate_fused(bench: Bench) -> Verdict:
+    """The weights of the float32 training, evaluated before the first update of another."""
+    make_data(bench)
+    plain = _of_kind(bench, "fp32")
+    weights: Path = quickstart(bench, "train-fp32").checkpoint_dir() / str(NUM_STEPS)
+    settings = {**FLOAT16, **FUSED, "max_steps": 1, "from_pretrained_params": weights}
+    fused = train(bench, "evaluation-fused", quickstart(bench, "evaluation-fused", **settings))
+    expected, found = plain.held_out(NUM_STEPS), fused.held_out(0)
+    figures = {"float32, plain": expected, "float16, fused": found}
+    text = f"held-out masked-LM loss {found:.4f}, in float32 with plain operators {expected:.4f}"
+    if not abs(found - expected) <= EVALUATED * expected:
+        raise Failed(f"{text}; at most {EVALUATED:.0%} apart", figures)
+    _refuse(fusion_problem(fused.messages(), bench.machine), figures)
+    return Verdict(text, figures)
+
+
+def _refuse(problem: str, figures: dict) -> None:
+    if problem:
+        raise Failed(problem, figures)
