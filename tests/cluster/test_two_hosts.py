@@ -11,12 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-import network_namespaces
 import pytest
 import workplace
-from network_namespaces import two_hosts
+from workplace import two_hosts
 
-REASON = network_namespaces.why_not()
+REASON = workplace.why_not()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=f"no network namespaces: {REASON}")]
 STEPS = "30"
 
