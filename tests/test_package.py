@@ -123,6 +123,7 @@ def test_the_installed_package_takes_no_generic_name(installed, user):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("installed", ["wheel", pytest.param("editable", marks=pytest.mark.slow)], indirect=True)
 def test_the_commands_run_in_any_folder(installed, user):
     assert output(run(command(installed, "--version"), user)) == f"bert-on-paddle {__version__}\n"
     listed = output(run(command(installed), user))
@@ -199,6 +200,7 @@ print(train("squad", output_dir="reader", from_pretrained_params="model", **sett
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("installed", ["wheel", pytest.param("editable", marks=pytest.mark.slow)], indirect=True)
 def test_the_examples_of_the_readme_run_as_written(installed, user):
     pretrained_model(user / "model")
     for name, part in (("train.tsv", "train"), ("dev.tsv", "held_out")):

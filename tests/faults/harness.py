@@ -27,10 +27,12 @@ class Trials:
         count: how many are wanted; a row with a fixed list of cases may make fewer in a small run, never in a full one.
         folder: empty, for the row's files.
         random: seeded by the row's number, so that a failure can be repeated.
+        one_loss: end at the first loss.
     """
 
-    def __init__(self, count: int, folder: Path, seed: int, full: bool = False):
+    def __init__(self, count: int, folder: Path, seed: int, full: bool = False, one_loss: bool = False):
         self.count, self.folder, self.random, self.full = count, folder, random.Random(seed), full
+        self.one_loss = one_loss
         self.tried, self.losses, self.notes = 0, [], []  # type: int, list[str], list[str]
 
     @contextmanager
@@ -43,6 +45,8 @@ class Trials:
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
             self.losses += [f"{name}: {text} ({Path(where.filename).name}:{where.lineno})"] * weight
+            if self.one_loss:
+                raise
 
     def note(self, text: str) -> None:
         """What a reader of the table should know of this run."""
@@ -81,10 +85,10 @@ class Outcome:
 
 
 def run_row(row: Row, full: bool = False, broken: str | None = None, count: int | None = None) -> Outcome:
-    """Run a row in a folder of its own; an error outside of a trial is a loss too."""
+    """Run a row in a folder of its own; an error outside of a trial is a loss too. One loss proves that it is broken."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f"fault{row.number}-") as folder, sabotage.disabled(broken):
-        trials = Trials(count or (row.full if full else row.quick), Path(folder), 1000 + row.number, full)
+        trials = Trials(count or (row.full if full else row.quick), Path(folder), 1000 + row.number, full, one_loss=broken is not None)
         try:
             row.run(trials)
         except Exception as error:

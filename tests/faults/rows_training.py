@@ -247,11 +247,11 @@ ROWS = [
         "NaN or Inf in one micro-step, or persistent; float32, bfloat16, float16",
         "no variable moves, counted; abort after K",
         overflows,
-        6,
+        3,
         50,
         ("no guard against overflows",),
     ),
-    Row(17, "loss spike x 100", "alert or roll back, as configured, exactly", spikes, 5, 5, ("spikes are not seen",)),
+    Row(17, "loss spike x 100", "alert or roll back, as configured, exactly", spikes, 3, 5, ("spikes are not seen",)),
     Row(
         20,
         "one bit of one rank's parameters drifts",
