@@ -85,10 +85,11 @@ class Outcome:
 
 
 def run_row(row: Row, full: bool = False, broken: str | None = None, count: int | None = None) -> Outcome:
-    """Run a row in a folder of its own; an error outside of a trial is a loss too. One loss proves that it is broken."""
+    """Run a row in a folder of its own; an error outside of a trial is a loss too. `broken`: one loss ends it."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f"fault{row.number}-") as folder, sabotage.disabled(broken):
-        trials = Trials(count or (row.full if full else row.quick), Path(folder), 1000 + row.number, full, one_loss=broken is not None)
+        count = count or (row.full if full else row.quick)
+        trials = Trials(count, Path(folder), 1000 + row.number, full, one_loss=broken is not None)
         try:
             row.run(trials)
         except Exception as error:
