@@ -4,8 +4,9 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from bert.files import lock
 
@@ -30,12 +31,28 @@ def mirrors() -> list[str] | None:
 
 @contextmanager
 def one_at_a_time(folder: Path, what: str) -> Iterator[None]:
-    """Hold the lock of a folder, which is made; others wait. Without locks (some NFS), go on: files appear whole."""
+    """Hold the lock of a folder, which is made; others wait. Without locks (some NFS), go on: files appear whole.
+
+    The lock is a file, because NFS has no locks for folders. Its owner removes it; whoever waited makes the next one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "a") as file:
-        try:
-            lock(file)
-        except BlockingIOError:
-            print(f"waiting for another process that is fetching {what} to {folder}", file=sys.stderr, flush=True)
-            lock(file, math.inf)
-        yield
+    path = folder / ".lock"
+    while True:
+        with open(path, "a") as file:
+            try:
+                lock(file)
+            except BlockingIOError:
+                print(f"waiting for another process that is fetching {what} to {folder}", file=sys.stderr, flush=True)
+                lock(file, math.inf)
+            if _is_at(file, path):
+                try:
+                    yield
+                finally:
+                    path.unlink(missing_ok=True)  # without locks another may have removed it
+                return
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    return False

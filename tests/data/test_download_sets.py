@@ -52,7 +52,7 @@ def test_squad_lies_where_the_recipes_look(tmp_path, monkeypatch, capsys):
         for _ in range(2):
             download_squad.main(["--outdir", str(tmp_path / "squad"), "--mirror", url])
     assert [len(file.requests) for file in served.values()] == [2, 2]
-    assert names(tmp_path / "squad") == ["v1.1/.lock", "v1.1/dev-v1.1.json", "v1.1/train-v1.1.json"]
+    assert names(tmp_path / "squad") == ["v1.1/dev-v1.1.json", "v1.1/train-v1.1.json"]
     assert capsys.readouterr().out.count(": complete") == 4
 
 
