@@ -23,6 +23,7 @@ import numpy as np
 from bert import REPOSITORY
 from bert.files import write_atomically
 from bert.planning.estimates import training_flops_per_sequence
+from tests.benchmarks.processes import Competitor, markdown
 from tests.benchmarks.training_tasks import (
     CASES,
     Case,
@@ -36,7 +37,7 @@ _LOSSES_AGREE = {"float32": 2e-3, "bfloat16": 1e-2}  # relative; PaddleNLP's Lay
 
 
 @dataclass(frozen=True)
-class Competitor:
+class Variant:
     name: str
     module: str
     arguments: tuple[str, ...] = ()
@@ -46,73 +47,41 @@ class Competitor:
 
 
 OURS = {
-    "float32": Competitor("this project", "train_static"),
-    "bfloat16": Competitor("this project, bfloat16", "train_static", ("--bfloat16",), "bfloat16"),
+    "float32": Variant("this project", "train_static"),
+    "bfloat16": Variant("this project, bfloat16", "train_static", ("--bfloat16",), "bfloat16"),
 }
 _TORCH = {"module": "train_transformers", "needs_torch": True}
 COMPETITORS = (
     OURS["float32"],
-    Competitor("this project, padded", "train_static", ("--padded",)),
-    Competitor("PaddleNLP, dygraph", "train_paddlenlp", finetunes=False),
-    Competitor("transformers on PyTorch", arguments=("--all-positions",), finetunes=False, **_TORCH),
-    Competitor("transformers, masked positions", **_TORCH),
-    Competitor("transformers, compiled", arguments=("--compile",), **_TORCH),
+    Variant("this project, padded", "train_static", ("--padded",)),
+    Variant("PaddleNLP, dygraph", "train_paddlenlp", finetunes=False),
+    Variant("transformers on PyTorch", arguments=("--all-positions",), finetunes=False, **_TORCH),
+    Variant("transformers, masked positions", **_TORCH),
+    Variant("transformers, compiled", arguments=("--compile",), **_TORCH),
     OURS["bfloat16"],
-    Competitor("transformers, autocast", arguments=("--bfloat16",), precision="bfloat16", **_TORCH),
+    Variant("transformers, autocast", arguments=("--bfloat16",), precision="bfloat16", **_TORCH),
 )
 DEFAULT = (0, 4, 6, 7)
 
 
-class Worker:
-    """The process of one competitor; see measuring.py.
+class Worker(Competitor):
+    """The process of a variant, trained in rounds; see measuring.py."""
 
-    Raises:
-        RuntimeError: with the end of what it said, if it failed.
-    """
-
-    def __init__(self, competitor: Competitor, python: Path, folder: Path, *more: str) -> None:
-        words = [str(python), "-m", f"tests.benchmarks.{competitor.module}", str(folder), *competitor.arguments, *more]
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        self.competitor, self._errors = competitor, folder / f"{competitor.name}.log"
-        with self._errors.open("w") as errors:
-            self._process = subprocess.Popen(
-                words,
-                cwd=REPOSITORY,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment,
-            )
-        self.result: dict[str, Any] = self._answer()
-        self.rounds: list[dict[str, float]] = []
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
-        code, said = self._process.wait(), self._errors.read_text()[-3000:]
-        raise RuntimeError(f"{self.competitor.name} failed with exit code {code}:\n{said}")
+    def __init__(self, variant: Variant, python: Path, folder: Path, *more: str) -> None:
+        words = (folder, *variant.arguments, *more)
+        super().__init__(variant.module, python, words, folder / f"{variant.name}.log")
+        self.variant, self.rounds = variant, list[dict[str, float]]()
 
     def train(self, updates: int) -> None:
-        assert self._process.stdin is not None
-        print(updates, file=self._process.stdin, flush=True)
-        self.rounds.append(self._answer())
+        self.rounds.append(self.order(updates=updates))
 
     def finish(self) -> dict[str, Any]:
-        """The figures of the competitor: medians of its rounds, for one update."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self.result |= self._answer()
-        self._process.wait()
+        """The figures of the variant: medians of its rounds, for one update."""
+        self.end_orders()
+        result = self.hello | self.answer()
         names = [name for name in self.rounds[0] if name != "updates"]
         medians = {name: median(each[name] / each["updates"] for each in self.rounds) for name in names}
-        return {**medians, **self.result, "precision": self.competitor.precision}
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        return {**medians, **result, "precision": self.variant.precision}
 
 
 def figures(results: dict[str, dict], flops_per_update: float, wall_time: bool) -> list[dict]:
@@ -168,34 +137,33 @@ def table(rows: list[dict], wall_time: bool) -> str:
         "peak memory",
         "loss before, after",
     )
-    lines = [head, ("---",) * len(head)]
-    for row in rows:
-        lines.append(
-            (
-                row["name"],
-                f"{row['over_ours']:.2f}",
-                f"{row['cpu_seconds']:.3f}",
-                f"{row['system_seconds'] / max(row['cpu_seconds'], 1e-9):.0%}",
-                f"{row['seconds']:.3f}",
-                f"{row['tokens_per_second']:,.0f}",
-                f"{row['mfu']:.0%}",
-                f"{row['peak_memory'] / 1e9:.2f} GB",
-                f"{row['loss_before']:.4f}, {row['loss_after']:.4f}",
-            )
+    lines = [
+        (
+            row["name"],
+            f"{row['over_ours']:.2f}",
+            f"{row['cpu_seconds']:.3f}",
+            f"{row['system_seconds'] / max(row['cpu_seconds'], 1e-9):.0%}",
+            f"{row['seconds']:.3f}",
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['mfu']:.0%}",
+            f"{row['peak_memory'] / 1e9:.2f} GB",
+            f"{row['loss_before']:.4f}, {row['loss_after']:.4f}",
         )
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        for row in rows
+    ]
+    return markdown(head, lines)
 
 
-def compare(task: Path, competitors: list[tuple[Competitor, Path]], rounds: int, updates: int) -> dict[str, dict]:
+def compare(task: Path, variants: list[tuple[Variant, Path]], rounds: int, updates: int) -> dict[str, dict]:
     """The figures of each competitor that runs; one that fails is reported and left out, unless it is ours."""
     with contextlib.ExitStack() as stack:
         workers = []
-        for competitor, python in competitors:
-            print(f"starting {competitor.name}", file=sys.stderr)
+        for variant, python in variants:
+            print(f"starting {variant.name}", file=sys.stderr)
             try:
-                workers.append(Worker(competitor, python, task))
+                workers.append(Worker(variant, python, task))
             except RuntimeError as error:
-                if competitor in OURS.values():
+                if variant in OURS.values():
                     raise
                 print(error, file=sys.stderr)
             else:
@@ -204,7 +172,7 @@ def compare(task: Path, competitors: list[tuple[Competitor, Path]], rounds: int,
             print(f"round {number + 1} of {rounds}", file=sys.stderr)
             for worker in workers:
                 worker.train(updates)
-        return {worker.competitor.name: worker.finish() for worker in workers}
+        return {worker.variant.name: worker.finish() for worker in workers}
 
 
 def arguments_of(argv: list[str] | None) -> argparse.Namespace:

@@ -28,6 +28,7 @@ from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.task import Outputs
 from bert.inference.model_folder import open_model
 from data.examples import sample_questions
+from tests.benchmarks.processes import markdown
 
 ENTRIES = {
     "questions": ("run_squad.py", "squad_small", SQUAD, ("eval_f1", "eval_exact_match")),
@@ -148,13 +149,13 @@ def table(rows: list[dict[str, Any]]) -> str:
     columns = [(name, metric) for name in ENTRIES for metric in ENTRIES[name][-1]]
     cells = {(row["kind"], row["set"], metric): row.get(metric) for row in rows for _, metric in columns}
     head = ["", *(f"{name}, {metric.removeprefix('eval_')}" for name, metric in columns), "relative error"]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for kind in dict.fromkeys(row["kind"] for row in rows):
         errors = [row["relative_error"] for row in rows if row["kind"] == kind]
         values = [cells.get((kind, *column)) for column in columns]
         shown = ["" if value is None else f"{value:.1f}" for value in values]
         lines.append([kind, *shown, f"{min(errors):.1g} to {max(errors):.1g}"])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown(head, lines)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -25,7 +25,7 @@ from bert import REPOSITORY
 from bert.files import write_atomically
 from bert.finetuning.squad.examples import read_squad
 from data.examples import sample_questions
-from tests.benchmarks.quiet_commands import run
+from tests.benchmarks.processes import run
 
 LENGTH, STRIDE, JOINED = 128, 64, 2  # of `paragraphs`: half of each window is in the next, as with SQuAD at 256
 NEVER = 10**6

@@ -10,8 +10,6 @@ wall time. That they compute the same is checked before.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,6 +22,7 @@ from bert.files import write_atomically
 from bert.inference.model_folder import open_model
 from tests.benchmarks.inference_cases import cases_of, labelled_case, prepare
 from tests.benchmarks.inference_worker import write_cases
+from tests.benchmarks.processes import Competitor, markdown
 
 LENGTHS, BATCH_SIZES = (64, 128, 384), (1, 8, 32)
 BASE = "transformers on PyTorch"
@@ -34,39 +33,13 @@ def precision_of(variant: str) -> str:
     return next((name for name in ("bfloat16", "INT8") if variant.endswith(name)), "float32")
 
 
-class Worker:
-    """A competitor's process."""
-
-    def __init__(self, module: str, python: Path, folder: Path, threads: int) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
-        command = [str(python), "-m", f"tests.benchmarks.{module}", str(folder), str(threads)]
-        self.log = folder / f"{module}.log"
-        with open(self.log, "wb") as log:
-            self._process = subprocess.Popen(
-                command, cwd=REPOSITORY, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-            )
-        self.variants: list[str] = self._answer()["variants"]
-
-    def order(self, **order: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write((json.dumps(order) + "\n").encode())
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:  # libraries print lines of their own
-            if line.startswith(b"{"):
-                return json.loads(line)
-        raise RuntimeError(f"a competitor ended with {self._process.wait()}:\n{self.log.read_text()[-3000:]}")
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+def competitor(module: str, python: Path, folder: Path, threads: int) -> Competitor:
+    return Competitor(module, python, (folder, threads), folder / f"{module}.log", OMP_NUM_THREADS=str(threads))
 
 
-def measure(workers: list[Worker], cases: Mapping[str, int], rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
+def measure(
+    workers: list[Competitor], cases: Mapping[str, int], rounds: int, seconds: float
+) -> Iterator[dict[str, Any]]:
     """One row for each case (name -> number of batches) and variant. In a round each variant runs some batches."""
     for case, num_batches in cases.items():
         print(f"measuring {case}", file=sys.stderr, flush=True)
@@ -74,13 +47,13 @@ def measure(workers: list[Worker], cases: Mapping[str, int], rounds: int, second
         size = int(case.split(" x ")[0])
         runs = {}
         for worker in workers:
-            for variant in worker.variants:
+            for variant in worker.hello["variants"]:
                 found = worker.order(variant=variant, case=case, first=0, runs=2)  # the first one warms up
                 runs[variant] = max(1, min(64, int(seconds / rounds / found["seconds"][-1])))
         every = -(-num_batches // rounds)  # of a mix, all batches once
         for number in range(rounds):
             for worker in workers:
-                for variant in worker.variants:
+                for variant in worker.hello["variants"]:
                     count = runs[variant] if num_batches == 1 else every
                     found = worker.order(variant=variant, case=case, first=number * count, runs=count)
                     row = times.setdefault(variant, {"seconds": [], "cpu": []})
@@ -105,7 +78,7 @@ def figures(case: str, variant: str, size: int, times: Mapping[str, list[float]]
     }
 
 
-def check(workers: list[Worker], folder: Path, case: str, labels: np.ndarray | None) -> dict[str, dict[str, float]]:
+def check(workers: list[Competitor], folder: Path, case: str, labels: np.ndarray | None) -> dict[str, dict[str, float]]:
     """The differences of logits from PyTorch's over their spread, the same decisions, and the accuracy.
 
     Raises:
@@ -113,7 +86,7 @@ def check(workers: list[Worker], folder: Path, case: str, labels: np.ndarray | N
     """
     outputs: dict[str, np.ndarray] = {}
     for worker in workers:
-        for variant in worker.variants:
+        for variant in worker.hello["variants"]:
             file = folder / "outputs.npz"
             worker.order(variant=variant, case=case, save=str(file))
             with np.load(file) as arrays:
@@ -136,7 +109,7 @@ def table(rows: list[dict[str, Any]], threads: int, scores: Mapping[str, Mapping
     chosen = [row for row in rows if row["threads"] == threads]
     cases, variants = (list(dict.fromkeys(row[name] for row in chosen)) for name in ("case", "variant"))
     rate = {(row["variant"], row["case"]): row["sequences_per_cpu_second"] for row in chosen}
-    lines = [["", *cases, "same decision", "accuracy"], ["---"] * (len(cases) + 3)]
+    lines = []
     for variant in variants:
         values = [rate[variant, case] for case in cases]
         bases = [rate.get((BASE, case)) for case in cases]
@@ -144,7 +117,7 @@ def table(rows: list[dict[str, Any]], threads: int, scores: Mapping[str, Mapping
         accuracy = scores[variant].get("accuracy")
         decided = [f"{scores[variant]['same_decision']:.0%}", "" if accuracy is None else f"{accuracy:.0%}"]
         lines.append([variant, *shown, *decided])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown(["", *cases, "same decision", "accuracy"], lines)
 
 
 def latencies(rows: list[dict[str, Any]], threads: int) -> str:
@@ -155,9 +128,7 @@ def latencies(rows: list[dict[str, Any]], threads: int) -> str:
         (row["variant"], row["case"]): " / ".join(f"{row[f'latency_{p}_ms']:.0f}" for p in ("p50", "p90", "p99"))
         for row in chosen
     }
-    lines = [["ms", *cases], ["---"] * (len(cases) + 1)]
-    lines += [[variant, *(cells[variant, case] for case in cases)] for variant in variants]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown(["ms", *cases], ([variant, *(cells[variant, case] for case in cases)] for variant in variants))
 
 
 def behind(rows: list[dict[str, Any]]) -> list[str]:
@@ -206,9 +177,9 @@ def main(argv: list[str] | None = None) -> None:
     rows: list[dict[str, Any]] = []
     output = arguments.output or folder / "results.json"
     for threads in arguments.threads:
-        workers = [Worker("inference_ours", Path(sys.executable), folder, threads)]
+        workers = [competitor("inference_ours", Path(sys.executable), folder, threads)]
         if arguments.torch_python is not None:
-            workers.append(Worker("inference_torch", arguments.torch_python, folder, threads))
+            workers.append(competitor("inference_torch", arguments.torch_python, folder, threads))
         scores = check(workers, folder, "labelled" if labels is not None else list(timed)[-1], labels)
         for row in measure(workers, timed, arguments.rounds, arguments.seconds):
             rows.append({**row, "threads": threads, **scores[row["variant"]]})

@@ -28,7 +28,7 @@ from bert.files import write_atomically
 from bert.pretraining.entry import ENTRY
 from bert.samples.loader import PretrainingDataset, PretrainingLoader
 from bert.tokenization.vocabulary import Vocabulary
-from tests.benchmarks.quiet_commands import run
+from tests.benchmarks.processes import run
 from tests.benchmarks.training_tasks import make_shards, predictions_of
 
 VOCABULARY_SIZE = 4_096

@@ -74,7 +74,8 @@ def measure(task: Task, train: Callable[[Feed], Any], evaluate: Callable[[Feed],
     _print(loss_before=loss_before, peak_tflops=peak_tflops)
     step = task.warmup_steps
     for line in sys.stdin:
-        batches = [task.batches[(step + number) % len(task.batches)] for number in range(int(line))]
+        numbers = range(json.loads(line)["updates"])
+        batches = [task.batches[(step + number) % len(task.batches)] for number in numbers]
         step += len(batches)
         start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         for batch in batches:

@@ -33,7 +33,7 @@ from bert.own_text.reading import machine_facts, text_facts
 from bert.own_text.speed import measure_speeds
 from bert.pretraining.entry import ENTRY
 from data.text.readers import Reading
-from tests.benchmarks.quiet_commands import run, run_module
+from tests.benchmarks.processes import run, run_module
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 _PREPARATION_HOURS = 1 / 60  # about what the plan takes off for data and start

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert import REPOSITORY
-from tests.benchmarks.compare_training import OURS, Competitor, Worker, check_same_model, compare
+from tests.benchmarks.compare_training import OURS, Variant, Worker, check_same_model, compare
 from tests.benchmarks.training_tasks import CASES, make_shards, pretraining_batches, write_task
 
 
@@ -30,9 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         batches = pretraining_batches(case, make_shards(arguments.folder.resolve(), case.length))
         write_task(task, case, batches, warmup_steps=2, threads=1, dropout=not arguments.no_dropout)
         Worker(OURS["float32"], arguments.pythons[0][1], task, "--weights").kill()
-        competitors = [
-            (Competitor(f"Paddle {version}", "train_static"), python) for version, python in arguments.pythons
-        ]
+        competitors = [(Variant(f"Paddle {version}", "train_static"), python) for version, python in arguments.pythons]
         results = compare(task, competitors, arguments.rounds, arguments.updates)
         check_same_model(results)
         print(f"\n{name}, {case.batch_size} x {case.length} tokens, one thread\n")

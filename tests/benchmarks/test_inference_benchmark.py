@@ -58,7 +58,7 @@ class Process:
     """A competitor whose batches take a fixed time."""
 
     def __init__(self, seconds: dict[str, float], outputs: dict[str, np.ndarray] | None = None) -> None:
-        self.variants, self._seconds, self._outputs = list(seconds), seconds, outputs or {}
+        self.hello, self._seconds, self._outputs = {"variants": list(seconds)}, seconds, outputs or {}
         self.orders: list[dict] = []
 
     def order(self, **order) -> dict:

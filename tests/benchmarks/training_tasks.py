@@ -11,7 +11,7 @@ from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 from bert.samples.loader import PretrainingDataset, PretrainingLoader
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
-from tests.benchmarks.quiet_commands import run_module
+from tests.benchmarks.processes import run_module
 
 VOCABULARY_SIZE = 30_000
 MAX_MEGABYTES = 8

@@ -1,0 +1,85 @@
+"""Processes of the comparisons, and their tables."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert import REPOSITORY
+
+
+def run(words: Sequence[object], **variables: str) -> None:
+    """Run a command in the repository's folder, with further environment variables; its output matters if it fails.
+
+    Raises:
+        ValueError: with the end of its output, if it failed.
+    """
+    command = list(map(str, words))
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        output = (done.stdout + done.stderr)[-3000:]
+        raise ValueError(f"{' '.join(command)} ended with exit code {done.returncode}: {output}")
+
+
+def run_module(name: str, *words: object, **variables: str) -> None:
+    """`run` of `python -m NAME WORDS`."""
+    run([sys.executable, "-m", name, *words], **variables)
+
+
+class Competitor:
+    """A process of `tests.benchmarks.MODULE` that prints a line of JSON when it is ready, and one for each order."""
+
+    def __init__(self, module: str, python: Path, words: Sequence[object], log: Path, **variables: str) -> None:
+        self._name, self._log = module, log
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **variables}
+        with log.open("w") as errors:
+            self._process = subprocess.Popen(
+                [str(python), "-m", f"tests.benchmarks.{module}", *map(str, words)],
+                cwd=REPOSITORY,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
+            )
+        self.hello = self.answer()
+
+    def answer(self) -> dict[str, Any]:
+        """The next line of JSON; libraries print lines of their own.
+
+        Raises:
+            RuntimeError: with the end of what it said, if it failed.
+        """
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        code, said = self._process.wait(), self._log.read_text()[-3000:]
+        raise RuntimeError(f"{self._name} failed with exit code {code}:\n{said}")
+
+    def order(self, **order: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        return self.answer()
+
+    def end_orders(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def close(self) -> None:
+        self.end_orders()
+        self._process.wait()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """A table."""
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows])
