@@ -176,7 +176,7 @@ def test_the_table_has_a_row_for_each_mode_and_number_of_clients():
     assert [line.split(" | ")[:2] for line in text.splitlines()[2:]] == [["| 1", "one at a time"], ["| 64", "batches"]]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # the documents' commands run it too
 def test_two_modes_are_measured(tmp_path, capsys):
     modes = ["--modes", "one at a time", "batches", "--clients", "1", "8", "--seconds", "1", "--rounds", "2"]
     assert serving.main(["--size", "mini", "--threads", "1", *modes, "--output", str(tmp_path / "rows.json")]) == 0

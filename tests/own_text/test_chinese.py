@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import json
+import shlex
 import subprocess
 import sys
 
@@ -164,7 +165,7 @@ def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
 @pytest.mark.parametrize("masking", ["dynamic", pytest.param("static", marks=pytest.mark.slow)])
 def test_one_command_trains_on_chinese_text_and_fills_masks(tmp_path, masking):
     write_letters(tmp_path / "letters", 60)
-    words = ["--text", "letters", "--output-dir", "out", "--max-steps", "8", "--masking", masking, "--log-freq", "1"]
+    words = shlex.split(f"--text letters --output-dir out --phase1 --num-processes 1 --max-steps 8 --masking {masking}")
     done = subprocess.run(
         [sys.executable, "-m", "bert.launching", "pretraining", *words],
         cwd=tmp_path,
@@ -176,7 +177,7 @@ def test_one_command_trains_on_chinese_text_and_fills_masks(tmp_path, masking):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for part in ("train", "held_out"):
-        manifest = read_manifest(tmp_path / "out/data/phase2" / part)
+        manifest = read_manifest(tmp_path / "out/data/phase1" / part)
         assert manifest.settings["word_segmenter"] == "jieba" and manifest.settings["language"] == "zh"
         assert manifest.counts["words of several characters, some Chinese"] > 100
     assert "masked characters of held-out sentences" in done.stdout and "true character: " in done.stdout
