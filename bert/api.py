@@ -16,13 +16,13 @@ from bert.checkpoints.directories import weights_folder
 from bert.conversion.downloading import resolve
 from bert.conversion.model_usage import READER_FILE, read_usage
 from bert.finetuning.glue.task_table import task_name
-from bert.launching.subprocesses import run_task
+from bert.launching.process_runner import run_task
 from bert.samples.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:  # Paddle takes a second to load
     import numpy as np
 
-    from bert.inference.question_answering import AnsweredQuestion
+    from bert.inference.heads import AnsweredQuestion
     from bert.inference.trained_model import TrainedModel
 
 TASKS = ("pretraining", "squad", "glue", "ner")
@@ -90,11 +90,11 @@ def load(model: str | Path, task: str | None = None, **settings: Any) -> Trained
     Args:
         model: the output folder of a training, a checkpoint, an export, or another library's model.
         task: what it is used for; None: what its head is for. "encoder" makes vectors with any model.
-        settings: arguments of `bert.inference.loading.load_model`: device, max_seq_length, batch_size ...
+        settings: arguments of `bert.inference.model_folder.load_model`: device, max_seq_length, batch_size ...
     Raises:
         ValueError: names what was found and what is needed.
     """
-    from bert.inference.loading import load_model
+    from bert.inference.heads import load_model
 
     return load_model(model, task, **settings)
 

@@ -28,11 +28,8 @@ from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.fetching.transfer import DownloadError, Remote, digest_of, fetch
-from data.text.compression import COMPRESSIONS, read_chunks
 from data.text.encodings import NotTextError, decoded
-from data.text.folder_files import files_below
-from data.text.gutenberg import book_of
-from data.text.inputs import is_set_aside
+from data.text.inputs import COMPRESSIONS, files_below, is_set_aside, read_chunks
 from data.text.lddl_writer import (
     SourceWriter,
     check_free,
@@ -42,6 +39,7 @@ from data.text.lddl_writer import (
     fresh_folder,
     publish,
 )
+from data.text.readers import book_of
 
 REPORT_NAME = "report.json"
 _MAX_BOOK_BYTES = 256 << 20

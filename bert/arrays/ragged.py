@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 
 def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -24,3 +25,31 @@ def offsets_of(lengths: np.ndarray | Sequence[int]) -> np.ndarray:
 def positions_in_rows(offsets: np.ndarray) -> np.ndarray:
     """int64 [offsets[-1]]: the position of every element in its row, counted from 0."""
     return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
+
+
+def arrow_array(values: np.ndarray) -> pa.Array:
+    """The Arrow array of `values` [n]: numbers become a view, bools are packed into bits."""
+    if values.dtype == bool:
+        bits = np.packbits(values, bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def numpy_array(values: pa.Array, column: str) -> np.ndarray:
+    """The NumPy array [n]: integers as a view, bits as bool; ValueError if values are missing or of another type."""
+    if values.null_count:
+        raise ValueError(
+            f"column {column!r}: {values.null_count} of {len(values)} values are missing, which is not allowed; "
+            "the shard is damaged: make it again"
+        )
+    if not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
+        raise ValueError(
+            f"column {column!r} holds values of type {values.type}, not integers; the shard is damaged or "
+            "written by another program: make it again"
+        )
+    start, stop = values.offset, values.offset + len(values)
+    data = values.buffers()[1] or b""
+    if pa.types.is_boolean(values.type):
+        return np.unpackbits(np.frombuffer(data, np.uint8), count=stop, bitorder="little")[start:].view(bool)
+    return np.frombuffer(data, np.dtype(str(values.type)))[start:stop]

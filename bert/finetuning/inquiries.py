@@ -11,10 +11,9 @@ from bert.finetuning.config import FineTuningConfig, with_global_batch, with_ste
 from bert.finetuning.loader import FeatureTable
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
 from bert.planning.estimates import checkpoint_bytes
-from bert.planning.flags import PlanRequest, add_plan_flags, planned, take_plan_request
 from bert.planning.hardware import Hardware, load_parts
-from bert.planning.planner import UpdateTime, update_time
-from bert.reporting.figures import duration
+from bert.planning.planner import PlanRequest, UpdateTime, add_plan_flags, planned, take_plan_request, update_time
+from bert.reporting.progress import duration
 from bert.runtime.topology import nvidia_smi
 
 

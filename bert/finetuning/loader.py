@@ -11,10 +11,27 @@ from functools import lru_cache
 
 import numpy as np
 
-from bert.arrays.ragged import ragged_indices
+from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.randomness import permutation, stream_key
 from bert.samples.collation import MicroBatch, padded_width
 from bert.samples.global_batches import GlobalBatchLoader
+
+
+def single_sequences(ids: np.ndarray, lengths: np.ndarray, cls_id: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """[CLS] A [SEP] for every row.
+
+    Args:
+        ids: [sum(lengths)], the tokens of all rows.
+        lengths: int64 [n], tokens of each row.
+    Returns:
+        token ids [T] and offsets int64 [n + 1].
+    """
+    offsets = offsets_of(lengths + 2)
+    joined = np.empty(offsets[-1], ids.dtype)
+    joined[offsets[:-1]], joined[offsets[1:] - 1] = cls_id, sep_id
+    joined[ragged_indices(offsets[:-1] + 1, lengths)] = ids
+    return joined, offsets
+
 
 UNLABELLED = -1  # of a token
 

@@ -16,7 +16,7 @@ from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader, prediction_batches
 from bert.finetuning.prediction_stream import Stream, Window, key_of
 from bert.finetuning.task import FineTuningData, FineTuningTask, Outputs, Part, ResultsFile
-from bert.reporting.figures import metrics_line
+from bert.reporting.progress import metrics_line
 from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import read_variable
 from bert.samples.global_batches import GlobalBatch

@@ -2,17 +2,50 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from bert import exit_codes
-from bert.config.flags import Formatter, Parser
+from bert.config.flags import Formatter, Parser, add_flag, flag_name, members
+from bert.config.settings_base import Settings
 from bert.inference.lines import refuse_documents
-from bert.inference.settings import ModelSettings, add_flags
+
+Task = Literal["masked-lm", "encoder", "question-answering", "sequence-classification", "token-classification"]
+TASKS: tuple[str, ...] = get_args(Task)
+
+
+class ModelSettings(Settings):
+    model: str = Field(
+        description="a checkpoint, the output folder of a run, an export, another library's model, or a published name"
+    )
+    task: Task | None = Field(None, description="what to use the model for; none: what its head is for")
+    top_k: int = Field(5, ge=1, description="fills, answers or nearest lines to list")
+    max_seq_length: int | None = Field(None, description="longest sequence in tokens; none: that of the training")
+    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto: a GPU if there is one")
+    cpu_threads: int = Field(0, ge=0, description="0: one for each core")
+    vocab_file: Path | None = Field(None, description="vocab.txt or tokenizer.json, if none is beside the weights")
+    do_lower_case: bool | None = Field(None, description="lower-case the text (default: as the model's files say)")
+
+    @field_validator("vocab_file")
+    @classmethod
+    def _exists(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError(f"--vocab-file {path} must be an existing file; check the path")
+        return path
+
+
+def add_flags(group: Any, settings: type[Settings], positional: Collection[str] = ("model",)) -> None:
+    """The flags of all fields that are not positional. A boolean flag takes no value: what follows may be the model."""
+    for name, field in settings.model_fields.items():
+        if bool in members(field):
+            group.add_argument(flag_name(name), action=argparse.BooleanOptionalAction, help=field.description)
+        elif name not in positional:
+            add_flag(group, name, field)
+
 
 if TYPE_CHECKING:
     from bert.inference.streaming import Position, Run
@@ -96,7 +129,7 @@ def parse_request(argv: Sequence[str] | None) -> PredictRequest:
 
 def run_request(request: PredictRequest) -> int:
     """Do what was asked; returns the exit code."""
-    from bert.inference.loading import load_from_settings
+    from bert.inference.heads import load_from_settings
     from bert.inference.nearest import NearestSentences
     from bert.inference.terminal import talk
 
@@ -114,8 +147,7 @@ def run_request(request: PredictRequest) -> int:
 
 
 def _run_lines(model: "TrainedModel", request: PredictRequest, run: "Run | None") -> int:
-    from bert.inference.results import JsonLines
-    from bert.inference.streaming import Position, results_of
+    from bert.inference.streaming import JsonLines, Position, results_of
 
     end = Position()
     if request.output is None:
@@ -137,8 +169,7 @@ def _run_lines(model: "TrainedModel", request: PredictRequest, run: "Run | None"
 
 def _write_file(model: "TrainedModel", request: PredictRequest, run: "Run | None", output: Path) -> "Position":
     from bert.finetuning.prediction_stream import Stream, Window, key_of
-    from bert.inference.results import JsonLines, Vectors
-    from bert.inference.streaming import Position, results_of
+    from bert.inference.streaming import JsonLines, Position, Vectors, results_of
 
     sizes = [path.stat().st_size for path in request.files]
 

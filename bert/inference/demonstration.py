@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.files import sha256_of
-from bert.inference.masked_words import MASK
+from bert.inference.heads import MASK
 from bert.inference.nearest import cosines
 from bert.inference.trained_model import TrainedModel
 from data.text.sentences import split_sentences

@@ -8,8 +8,8 @@ from typing import IO
 
 from bert import MESSAGES
 from bert.finetuning.squad.config import SquadConfig
+from bert.inference.heads import QuestionAnswerer
 from bert.inference.model_folder import open_model
-from bert.inference.question_answering import QuestionAnswerer
 from bert.inference.streaming import Run
 from bert.inference.trained_model import Result, TrainedModel
 from bert.training.devices import choose_device

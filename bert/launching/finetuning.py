@@ -15,11 +15,10 @@ from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.arguments import LauncherParser, notices_aside
 from bert.launching.process_runner import Runner
-from bert.launching.ranks import Ranks, num_gpus, read_ranks
-from bert.launching.start_training import launch
+from bert.launching.start_training import Ranks, launch, num_gpus, read_ranks
 from bert.planning.dry_run import WORLD_SIZE
 from bert.reporting.curves import curves_command
-from bert.reporting.figures import metric_form
+from bert.reporting.progress import metric_form
 
 Row = tuple[str, str, str]  # title, key of summary.json, format
 _THROUGHPUT: list[Row] = [

@@ -14,7 +14,7 @@ from bert.config.command_line import EntryPoint, resolve_config
 from bert.files import require_writable
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.process_runner import module_command
-from bert.launching.ranks import quickstart_processes
+from bert.launching.start_training import quickstart_processes
 from bert.pretraining.recipes.quickstart import QUICKSTART_DIR
 
 QUICKSTART_OUTPUT = Path("results/glue_quickstart")

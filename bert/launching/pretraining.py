@@ -4,29 +4,226 @@ Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the sam
 the code of the process that failed.
 """
 
+import contextlib
 import importlib
+import json
+import math
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import psutil
 
 from bert.command_errors import discard_output
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.config.training_settings import derive
-from bert.files import require_writable
-from bert.launching import pretraining_quickstart, pretraining_report
-from bert.launching.preparation import prepare_shards
+from bert.files import lock, read_json, require_writable
+from bert.interpreter import shell_command
+from bert.launching.preparation import Run, Steps, prepare_shards, preprocessing_command
 from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
 from bert.launching.previous_run import is_done, kept_start, refuse_other_run
-from bert.launching.process_runner import Runner
+from bert.launching.process_runner import Runner, module_command
 from bert.launching.start_training import explain_exit, launch
 from bert.own_text.flags import is_about_own_text
-from bert.planning.flags import planned
+from bert.planning.planner import planned
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.dry_run import dry_run_report
 from bert.pretraining.epochs import with_known_steps
+from bert.reporting.curves import curves_command
+from bert.reporting.progress import duration
+from bert.reporting.report_reading import RunRecord, read_run
+from bert.samples.manifest import MANIFEST_NAME
+
+_ROWS = (  # title, key of summary.json, format
+    ("updates", "steps", ","),
+    ("epochs over the samples", "epochs", ".2f"),
+    ("training loss (masked LM + next sentence)", "final_loss", ".3f"),
+    ("masked-LM loss before training, held out (nats)", "initial_eval_masked_lm_loss", ".3f"),
+    ("masked-LM loss, held out (nats)", "eval_masked_lm_loss", ".3f"),
+    ("lowest masked-LM loss, held out (nats)", "best_eval_masked_lm_loss", ".3f"),
+    ("... after update, kept as a checkpoint", "best_step", ","),
+    ("unigram entropy, to be below (nats)", "unigram_entropy", ".3f"),
+    ("masked-LM accuracy, held out", "eval_masked_lm_accuracy", ".1%"),
+    ("next-sentence accuracy, held out", "eval_next_sentence_accuracy", ".1%"),
+    ("sequences a second", "training_sequences_per_second", ",.1f"),
+    ("tokens a second", "tokens_per_second", ",.0f"),
+    ("model FLOPs utilisation", "mfu", ".1%"),
+    ("updates skipped for overflow", "skipped_steps", ",.0f"),
+)
+
+
+def show(plan: LaunchPlan, seconds: float | None) -> None:
+    """Write summary.json and loss.png beside the phases, print the table and what to do next.
+
+    Args:
+        seconds: of this start; None: it trained nothing.
+    """
+    show_figures(plan, seconds)
+    show_commands(next_commands(plan))
+
+
+def show_commands(commands: Sequence[tuple[str, str]]) -> None:
+    """Print (purpose, command)."""
+    print("\n".join(["Next, try:", *(f"  {command}   # {purpose}" for purpose, command in commands)]))
+
+
+def show_figures(plan: LaunchPlan, seconds: float | None) -> None:
+    """Write summary.json and loss.png beside the phases, and print the table; `seconds` as for `show`."""
+    output_dir = plan.phases[0].run.output_dir
+    runs = [read_run(config.stage_dir(), config.stage()) for config in plan.phases]
+    summaries = {run.name: run.summary for run in runs}
+    summary_file, picture = output_dir / "summary.json", output_dir / "loss.png"
+    known = read_json(summary_file)  # of the other phase, when this plan has only one
+    summary_file.write_text(json.dumps({**known, "preset": plan.name, **summaries}, indent=2) + "\n", encoding="utf-8")
+    try:
+        draw(picture, runs, [config.run.max_steps for config in plan.phases])
+    except Exception as error:  # a picture is never worth a failed run
+        print(f"no picture: {error}")
+    print_table(summaries)
+    if seconds is None:
+        trained = sum(summary.get("e2e_train_time") or 0.0 for summary in summaries.values())
+        took = f"Trained before{f', in {duration(trained)}' if trained else ''}"
+    else:
+        took = duration(seconds)
+    print(f"\n{took}. Summary: {summary_file}. Picture: {picture}")
+
+
+def print_table(summaries: dict[str, dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Held-out results")
+    table.add_column("")
+    for phase in summaries:
+        table.add_column(phase.replace("phase", "phase "), justify="right")
+    evaluated = [summary for summary in summaries.values() if "eval_masked_lm_loss" in summary]
+    is_mlm = bool(evaluated) and not any("eval_next_sentence_accuracy" in summary for summary in evaluated)
+    for title, key, form in _ROWS:
+        values = [summary.get(key) for summary in summaries.values()]
+        if key.startswith("initial_") and not any(values):  # the weights were random
+            continue
+        if is_mlm and "next_sentence" in key:
+            continue
+        title = title.replace(" + next sentence", "") if is_mlm else title
+        table.add_row(title, *("-" if value is None else format(value, form) for value in values))
+    console = Console()
+    with console.capture() as text:  # on a closed pipe rich would end the process
+        console.print(table)
+    print(text.get())
+
+
+def next_commands(plan: LaunchPlan) -> list[tuple[str, str]]:
+    """(purpose, command)."""
+    pretrain, longer = "scripts/run_pretraining.sh", ["--output-dir", "results/longer", "--phase1-max-steps", "4000"]
+    return [
+        curves_command(plan.phases[-1].run.output_dir),
+        ("train longer", shell_command(pretrain, *longer)),
+        ("what BERT-large on 8 GPUs would take", shell_command(pretrain, "--config", "large", "--dry-run")),
+        ("fine-tune what was trained", shell_command("scripts/run_squad.sh", "--help")),
+    ]
+
+
+def draw(picture: Path, runs: Sequence[RunRecord], max_steps: Sequence[int]) -> None:
+    """Masked-LM loss over the updates of all phases: training, held out, and the unigram entropy."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5))
+    start = 0
+    for run, steps in zip(runs, max_steps, strict=True):
+        title, color = run.name.replace("phase", "phase "), f"C{int(run.name[-1]) - 1}"
+        for key, style, label, alpha in (
+            ("masked_lm_loss", "-", "training", 0.6),
+            ("eval_masked_lm_loss", "o--", "held out", 1.0),
+        ):
+            if points := [(start + step, value) for step, value in run.curve(key)]:
+                curve = zip(*points, strict=True)
+                axes.plot(*curve, style, markersize=4, label=f"{title}, {label}", color=color, alpha=alpha)
+        if (entropy := run.summary.get("unigram_entropy")) is not None:
+            label = "unigram entropy" if start == 0 else "_"
+            axes.hlines(entropy, start, start + steps, colors="0.5", linestyles="dotted", label=label)
+        start += steps
+    axes.set_xlabel("update")
+    axes.set_ylabel("masked-LM loss (nats)")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(picture, dpi=120)
+    pyplot.close(figure)
+
+
+BIN_SIZES = {1: None, 2: 32}  # width in tokens of the bins of each phase's shards
+NUM_SHARDS = 8
+HELD_OUT_FRACTION = "0.08"
+DUPLICATE_FACTOR = 5  # pairs of each sentence: with fewer, the model memorises the pairs
+SEED = 42  # of the data, whatever the seed of the training, so that runs with different seeds share the shards
+
+
+def prepare(config: PretrainingConfig, run: Run) -> int:
+    """Make the missing data of one phase; exit code of the first command that failed, else 0."""
+    steps = Steps(_home(config) / "prepared.json", run)
+    for title, command, product in commands(config):
+        if code := steps.step(title, command, product):
+            return code
+    return 0
+
+
+@contextlib.contextmanager
+def data_lock(config: PretrainingConfig) -> Iterator[None]:
+    """Lock the data's folder while the data are made: a second start waits, and then finds them complete."""
+    _home(config).mkdir(parents=True, exist_ok=True)
+    with open(_home(config) / ".lock", "w") as file:
+        try:
+            lock(file)
+        except BlockingIOError:
+            print(f"waiting for another start that makes the data in {_home(config)}", flush=True)
+            lock(file, math.inf)
+        yield
+
+
+def commands(config: PretrainingConfig) -> list[tuple[str, Sequence[str], Path]]:
+    """(title, command, product) in order. The vocabulary and the training shards never see the held-out text."""
+    corpus, vocabulary, phase = _home(config) / "corpus", config.data.vocab_file, config.run.phase
+    assert config.data.eval_dir is not None
+    collect = module_command(
+        "data.examples.documentation", output_dir=corpus, sources="docstrings", held_out_fraction=HELD_OUT_FRACTION
+    )
+    train_vocabulary = module_command(
+        "data.train_vocabulary", input=corpus / "train/source", vocab_size=config.model.vocab_size, output=vocabulary
+    )
+    steps: list[tuple[str, Sequence[str], Path]] = [
+        ("collecting text from this machine", collect, corpus / "report.json"),
+        ("training the vocabulary", train_vocabulary, vocabulary),
+    ]
+    parts = (
+        ("train", config.data.input_dir, NUM_SHARDS, BIN_SIZES[phase], DUPLICATE_FACTOR),
+        ("held_out", config.data.eval_dir, 1, None, 1),
+    )
+    for part, sink, num_shards, bin_size, duplicate_factor in parts:
+        command = preprocessing_command(
+            config,
+            text=corpus / part / "source",
+            sink=sink,
+            num_shards=num_shards,
+            local_n_workers=os.cpu_count() or 1,
+            sample_ratio=1.0,
+            seed=SEED,
+            duplicate_factor=duplicate_factor,
+            bin_size=bin_size,
+        )
+        steps.append((f"making the shards of phase {phase}, {part}", command, sink / MANIFEST_NAME))
+    return steps
+
+
+def _home(config: PretrainingConfig) -> Path:
+    """Folder of the data, which runs with another --output-dir share."""
+    return config.data.vocab_file.parent
+
 
 MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
 SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
@@ -75,7 +272,7 @@ def _run(plan: LaunchPlan, runner: Runner) -> int:
             return 0
     if plan.ranks.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
         try:
-            pretraining_report.show(with_known_lengths(plan), time.monotonic() - started if unfinished else None)
+            show(with_known_lengths(plan), time.monotonic() - started if unfinished else None)
             for config in plan.phases[1:]:
                 if notice := kept_start(config, plan.phases[0]):
                     print(notice)
@@ -94,8 +291,8 @@ def prepare_data(plan: LaunchPlan, config: PretrainingConfig, runner: Runner, on
     """Make the phase's data if it is missing; returns the exit code of the command that made it."""
     with usage_errors():
         if plan.name == "quickstart":
-            with pretraining_quickstart.data_lock(config):
-                return pretraining_quickstart.prepare(config, runner.run)
+            with data_lock(config):
+                return prepare(config, runner.run)
         return prepare_shards(plan, config, runner.run, only_this_node)
 
 

@@ -20,17 +20,18 @@ from bert.interpreter import is_installed, shell_command
 from bert.launching.arguments import (
     PRECISIONS,
     LauncherParser,
+    errors_of_phase,
     one_of,
     positional_help,
     ratio,
     read_positional,
+    split_phases,
     split_positional,
     whole_number,
 )
-from bert.launching.phase_flags import errors_of_phase, split_phases
-from bert.launching.ranks import Ranks, num_gpus, quickstart_processes, read_ranks
+from bert.launching.start_training import Ranks, num_gpus, quickstart_processes, read_ranks
 from bert.own_text.flags import add_text_flags, refuse_without_text
-from bert.planning.flags import PlanRequest, add_plan_flags, take_plan_request
+from bert.planning.planner import PlanRequest, add_plan_flags, take_plan_request
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.recipes import PRESETS, RECIPES, evening

@@ -2,23 +2,216 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, MappingProxyType
-from typing import Any
+from typing import IO, Any
 
+from bert.command_errors import discard_output
 from bert.config.training_settings import TrainingConfig
-from bert.exit_codes import INTERRUPTED, OK
-from bert.interpreter import repository_environment
-from bert.launching.progress_bar import Display
-from bert.launching.worker_output import LAUNCHER_LOG, WorkerOutput
-from bert.reporting.logs import QUIET_STEPS
+from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
+from bert.interpreter import isolated_environment, repository_environment
+from bert.reporting.logs import QUIET_STEPS, Sink
 from bert.reporting.progress import RunProgress
 from bert.training.interruption import STOPPED_BY
-from data.text.counts import QUIET_COUNTS
+from data.text.importing import QUIET_COUNTS
+
+_ERROR = "error: "
+
+
+def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
+    """`bert.launching TASK` with settings as flags; its output goes to ours, unless it is to be silent.
+
+    Raises:
+        KeyboardInterrupt: it was stopped, and has saved.
+        Failure: any other exit code.
+    """
+    command = [sys.executable, "-m", "bert.launching", task, *flags_of(settings)]
+    output = subprocess.PIPE if is_silent else _own(sys.stdout)
+    process = subprocess.Popen(
+        command,
+        env=isolated_environment(),
+        stdout=output,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",  # whatever the locale of this process
+        errors="replace",
+    )
+    errors: list[str] = []
+    copies = [(process.stderr, sys.stderr), (process.stdout, None if is_silent else sys.stdout)]
+    readers = [
+        threading.Thread(target=_pass_on, args=(source, target, errors), daemon=True)
+        for source, target in copies
+        if source is not None
+    ]
+    for reader in readers:
+        reader.start()
+    code = _wait(process)
+    for reader in readers:
+        reader.join()
+    text = "\n".join(errors)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt("stopped; the same call continues from here")
+    if code == BAD_INPUT:
+        raise ValueError(text or f"the {task} run was refused; the reason is above")
+    if code != OK:
+        failure = Failure(text or f"the {task} run ended with exit code {code}; the reason is above")
+        failure.exit_code = code
+        raise failure
+
+
+def flags_of(settings: Mapping[str, Any]) -> list[str]:
+    """`{"epochs": 3, "do_eval": True, "amp": False, "seed": None}` -> --epochs 3 --do-eval --amp false."""
+    words: list[str] = []
+    for name, value in settings.items():
+        if value is None:
+            continue
+        words.append(f"--{name.replace('_', '-')}")
+        if isinstance(value, (list, tuple)):
+            words += map(str, value)
+        elif isinstance(value, Path):
+            words.append(str(value.expanduser()))
+        elif value is not True:
+            words.append(str(value).lower() if isinstance(value, bool) else str(value))
+    return words
+
+
+def _own(stream: Any) -> int | None:
+    """A real file or terminal is inherited; a notebook's stream, which has no descriptor, is written to."""
+    with contextlib.suppress(Exception):
+        return None if stream.fileno() == 1 else subprocess.PIPE
+    return subprocess.PIPE
+
+
+def _wait(process: "subprocess.Popen[str]") -> int:
+    """Ctrl-C reaches the launcher too, which saves first; another exception here stops it."""
+    try:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+
+def _pass_on(source: IO[str], target: Any, errors: list[str]) -> None:
+    """Copy lines; those of errors are kept for the exception instead."""
+    for line in source:
+        if line.startswith(_ERROR):
+            errors.append(line.removeprefix(_ERROR).rstrip("\n"))
+        elif target is not None:
+            target.write(line)
+            target.flush()
+
+
+LAUNCHER_LOG = "launcher.log"
+_FIRST = "workerlog.0"
+_EXPLAINS = re.compile(rb"^(error: |Traceback |[A-Za-z.]*Error\b|.*C\+\+ Traceback)", re.MULTILINE)
+# What Paddle writes in a process that is ended by SIGTERM: the launcher ends the other ranks so when one has failed.
+_TERMINATION = re.compile(
+    rb"^\n*-+\nC\+\+ Traceback [^\0]*?FatalError: `Termination signal`[^\0]*?\[SignalInfo: [^\n]*\n*", re.MULTILINE
+)
+_TRACEBACK = re.compile(rb"^\n*-+\nC\+\+ Traceback ", re.MULTILINE)
+_FAILED = re.compile(rb"^Container rank \d+ status failed .* code (-?\d+) log ", re.MULTILINE)
+_MOST_LINES = 20  # of a failed rank
+
+
+class WorkerOutput:
+    """What the ranks write from now on; the files may hold the output of earlier starts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._starts = {path.name: path.stat().st_size for path in folder.glob("*log*") if path.is_file()}
+        self._position = self._starts.get(_FIRST, 0)
+
+    def new_lines(self, ended: bool = False) -> Iterator[bytes]:
+        """The lines that the first rank has completed since the last call; if it `ended`, also one without an end."""
+        text = self._read(_FIRST, self._position)
+        if not ended:
+            text = text[: text.rfind(b"\n") + 1]
+            if (begun := _TRACEBACK.search(text)) and b"[SignalInfo: " not in text[begun.end() :]:
+                text = text[: begun.start()]  # until all of it is there
+        self._position += len(text)
+        return iter(_TERMINATION.sub(b"", text).splitlines(keepends=True))
+
+    def exit_code(self) -> int | None:
+        """Of the rank that failed first, as the launcher noted; a signal is a negative number. None: no rank did."""
+        found = _FAILED.search(self._read(LAUNCHER_LOG, self._starts.get(LAUNCHER_LOG, 0)))
+        return int(found[1]) if found else None
+
+    def unseen_reason(self) -> list[str]:
+        """Why the ranks failed, unless the first rank, whose output was shown, has said so: another rank's last lines.
+
+        Where no rank wrote anything, the last lines of Paddle's launcher.
+        """
+        names = sorted(path.name for path in self._folder.glob("workerlog.*"))
+        texts = {name: _TERMINATION.sub(b"", self._read(name, self._starts.get(name, 0))) for name in names}
+        if _EXPLAINS.search(texts.get(_FIRST, b"")):
+            return []
+        for name, text in texts.items():
+            if _EXPLAINS.search(text):
+                return [f"{self._folder / name}:", *_last_lines(text)]
+        return [] if any(texts.values()) else _last_lines(self._read(LAUNCHER_LOG, self._starts.get(LAUNCHER_LOG, 0)))
+
+    def _read(self, name: str, position: int) -> bytes:
+        try:
+            with open(self._folder / name, "rb") as file:
+                file.seek(position)
+                return file.read()
+        except OSError:  # not written yet
+            return b""
+
+
+def _last_lines(text: bytes) -> list[str]:
+    return text.decode(errors="replace").splitlines()[-_MOST_LINES:]
+
+
+class Display:
+    """Shows lines of a program on our output, above the bar if there is one, and keeps them in a file if there is one.
+
+    A full disk or a closed terminal ends nothing: what fails is switched off with one line.
+    """
+
+    def __init__(self, log_file: Path | None, progress: RunProgress | None) -> None:
+        self._keep, self._show = Sink(str(log_file)), Sink("console output")
+        self._progress, self._log_file = progress, log_file
+        self._file: IO[bytes] | None = None
+
+    def __call__(self, line: bytes) -> None:
+        if self._log_file is not None:
+            self._keep(lambda: self._write(line))
+        self._show(lambda: _print(line, self._progress))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            assert self._log_file is not None
+            self._log_file.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self._log_file, "ab", buffering=0)  # errors are raised here and not later by `close`
+        self._file.write(line)
+
+
+def _print(line: bytes, progress: RunProgress | None) -> None:
+    if progress is not None:
+        progress.write(line.decode(errors="replace").rstrip("\n"))
+        return
+    try:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        discard_output()
+        raise
+
 
 _NAMES = {signal.SIGINT: "Ctrl-C"}  # for people; the others are called by their names
 

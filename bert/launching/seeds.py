@@ -23,7 +23,7 @@ from bert.interpreter import shell_command
 from bert.launching.process_runner import Runner
 from bert.launching.squad import PRESETS as SQUAD_PRESETS
 from bert.pretraining.recipes import PRESETS, evening
-from bert.reporting.figures import duration, metric_form
+from bert.reporting.progress import duration, metric_form
 
 _RECIPES = {  # by task; a name that several tasks have belongs to the first of them
     "pretraining": (*PRESETS, evening.NAME),

@@ -24,7 +24,7 @@ from bert.launching.arguments import (
 )
 from bert.launching.finetuning import FineTuningPlan, Row, finetune, finetuning_parser, make_plan
 from bert.launching.finetuning_quickstart import check_flags, data_dir, quickstart_settings, run_module
-from bert.launching.ranks import num_gpus, quickstart_processes
+from bert.launching.start_training import num_gpus, quickstart_processes
 
 QUICKSTART_VOCABULARY_SIZE = 2048  # only where no checkpoint brings a vocabulary
 PRESETS = {"dgxa100-80g_8gpu_amp": "squad_large", "dgxa100-80g_8gpu_tf32": "squad_large_tf32"}  # on 8 GPUs

@@ -18,13 +18,12 @@ from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens
 from bert.interpreter import shell_command
-from bert.launching.arguments import LauncherParser, one_of, split_positional, whole_number
-from bert.launching.phase_flags import split_phases
+from bert.launching.arguments import LauncherParser, one_of, split_phases, split_positional, whole_number
 from bert.launching.pretraining_plan import launcher_parser
 from bert.own_text.facts import Weights, Wishes
 from bert.own_text.flags import IMPORT_FLAGS
 from bert.own_text.rules import MODEL_NAMES, MODELS
-from bert.planning.flags import PLAN_FLAGS
+from bert.planning.planner import PLAN_FLAGS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.tokenization.vocabulary import Vocabulary

@@ -9,7 +9,7 @@ from bert.own_text.candidates import has_enough_text, layer_parameters, rank_byt
 from bert.own_text.facts import Choice
 from bert.own_text.plan import TextPlan
 from bert.planning.estimates import checkpoint_bytes
-from bert.reporting.figures import duration
+from bert.reporting.progress import duration
 
 _GIVEN = "as given"
 

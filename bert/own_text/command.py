@@ -28,7 +28,7 @@ from bert.own_text.reading import machine_facts, text_facts
 from bert.own_text.record import TextRecord, as_first_asked, new_record, on_first_devices, read_record, without_batch
 from bert.own_text.run import TextRun, Train, list_steps_of, phase_config, speed_file
 from bert.own_text.speed import measure_speeds
-from bert.reporting.figures import duration
+from bert.reporting.progress import duration
 from data.text.readers import Reading
 
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert.config.flags import flag_name
-from bert.launching.arguments import split_positional
-from bert.launching.phase_flags import split_phases
+from bert.launching.arguments import split_phases, split_positional
 from bert.launching.pretraining_plan import launcher_parser
 from bert.pretraining.recipes import evening
 from data.examples import documentation

@@ -12,7 +12,7 @@ from bert.own_text import rules
 from bert.own_text.candidates import Candidate, layer_parameters, predictions_of, text_tokens
 from bert.own_text.facts import MachineFacts, TextFacts, Wishes
 from bert.planning.estimates import training_flops_per_sequence
-from bert.reporting.figures import duration
+from bert.reporting.progress import duration
 
 Speeds = Mapping[tuple[str, int], float]  # (name of the candidate, phase) -> sequences per second of all ranks
 

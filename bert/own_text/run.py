@@ -12,13 +12,12 @@ from bert.checkpoints.directories import list_steps
 from bert.config.command_line import resolve_config
 from bert.config.training_settings import derive
 from bert.files import read_json
-from bert.launching import pretraining_report
-from bert.launching.phase_flags import errors_of_phase
+from bert.launching import pretraining
+from bert.launching.arguments import errors_of_phase
 from bert.launching.pretraining_plan import LaunchPlan, Preparation
 from bert.launching.previous_run import has_checkpoint, is_done, kept_start, settings_asked_for
 from bert.launching.process_runner import Runner
-from bert.launching.ranks import Ranks
-from bert.launching.start_training import explain_exit
+from bert.launching.start_training import Ranks, explain_exit
 from bert.own_text import corpus, report
 from bert.own_text.arguments import TextRequest
 from bert.own_text.plan import TextPlan, num_evaluations, step_settings
@@ -264,7 +263,7 @@ class TextRun:
 
     def _report(self, was_done: bool) -> None:
         output_dir, configs = self._request.output_dir, self._configs()
-        pretraining_report.show_figures(self._launch_plan(), None if was_done else self._record.used())
+        pretraining.show_figures(self._launch_plan(), None if was_done else self._record.used())
         samples = {phase: self._samples(phase) for phase in configs}
         print("\n".join(report.result_lines(self._plan, configs, samples)) + "\n", flush=True)
         if len(configs) > 1 and (notice := kept_start(configs[2], configs[1])):
@@ -274,4 +273,4 @@ class TextRun:
         else:
             report.demonstrate(output_dir, self._request.code_dir / "run_predict.py", self._runner)
         again = self._request.longer(max(self._plan.seconds(), self._record.used()) / 3600)
-        pretraining_report.show_commands(report.next_commands(output_dir, again))
+        pretraining.show_commands(report.next_commands(output_dir, again))

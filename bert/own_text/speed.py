@@ -16,7 +16,7 @@ from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import read_json, write_atomically
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.process_runner import ranks_of
-from bert.launching.ranks import Ranks
+from bert.launching.start_training import Ranks
 from bert.own_text import rules
 from bert.own_text.candidates import Candidate, predictions_of
 from bert.own_text.facts import MachineFacts

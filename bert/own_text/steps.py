@@ -8,7 +8,7 @@ from bert.own_text.facts import Wishes
 from bert.own_text.plan import TextPlan, phase_shares
 from bert.own_text.record import TextRecord
 from bert.planning.estimates import training_flops_per_sequence
-from bert.reporting.figures import duration
+from bert.reporting.progress import duration
 
 _LEAST_SECONDS = 5.0
 _MOST_FROM_WORK = 1.2  # times the ratio of speeds that the arithmetic of two phases gives

@@ -4,14 +4,17 @@ import dataclasses
 import difflib
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError
 
+from bert.config.architecture import BertConfig
 from bert.config.settings_base import Settings
 from bert.config.training_settings import PrecisionSettings
-from bert.planning.operators import Unit
+
+Unit = Literal["product", "fused attention", "memory"]
+
 
 PARTS_FILE = Path(__file__).with_name("hardware_parts.yaml")
 
@@ -145,3 +148,159 @@ def parse_hardware(text: str, parts: dict[str, Part] | None = None) -> Hardware:
         hint = f"did you mean {' or '.join(names[key] for key in close)}?" if close else f"they are {', '.join(parts)}"
         raise ValueError(f"hardware={text} must name a part of the table {PARTS_FILE.name}; {hint}")
     return Hardware(name, parts[name], nodes, devices)
+
+
+Fusion = Literal["attention", "bias", "activation", "dropout_add", "qkv"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramKind:
+    """What of a program its settings of batch and precision do not tell.
+
+    fused: decides how often activations cross the memory bus. "attention": scores never leave the chip; "bias" and
+        "activation": biases and gelu inside the matrix products; "dropout_add": dropout and residual sum as one
+        operator that keeps no mask; "qkv": one matrix product for queries, keys and values.
+    host_waits: before an update the host waits for the flag of non-finite gradients.
+    """
+
+    fused: frozenset[Fusion] = frozenset()
+    host_waits: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class MicroBatch:
+    """The work of one device in one micro-step: `batch_size` sequences, `num_predictions` tokens masked in each."""
+
+    model: BertConfig
+    batch_size: int
+    sequence_length: float
+    num_predictions: float  # 0 without the masked-LM head
+    width: int  # bytes of an activation: 2 in mixed precision, else 4
+    kind: ProgramKind
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """Forward and backward of one operator in one micro-step; `unit` decides the share of the peak that it reaches."""
+
+    name: str
+    flops: float
+    bytes: float
+    unit: Unit
+
+
+def operators(work: MicroBatch) -> list[Operator]:
+    """The operators that matter, those of the layers summed over the layers."""
+    layers = work.model.num_hidden_layers
+    per_layer = [*_layer_products(work), *_layer_pointwise(work)]
+    summed = [dataclasses.replace(op, flops=op.flops * layers, bytes=op.bytes * layers) for op in per_layer]
+    return [*summed, *_outside_the_layers(work)]
+
+
+def _product(
+    name: str, work: MicroBatch, rows: float, inner: float, columns: float, count: float = 1, resident: bool = False
+) -> Operator:
+    """[rows, inner] x [inner, columns], `count` times; the backward pass has two products of the same size.
+
+    resident: the square matrix of scores stays on the chip (fused attention), so that two of [rows, inner] remain.
+    """
+    numbers = 2 * rows * inner if resident else rows * inner + inner * columns + rows * columns
+    unit: Unit = "fused attention" if resident else "product"
+    return Operator(name, 3 * 2 * rows * inner * columns * count, 3 * numbers * work.width * count, unit)
+
+
+def _layer_products(work: MicroBatch) -> list[Operator]:
+    model, length = work.model, work.sequence_length
+    tokens, hidden, inner = work.batch_size * length, model.hidden_size, model.intermediate_size
+    heads, fused = work.batch_size * model.num_attention_heads, "attention" in work.kind.fused
+    separate = 1 if "qkv" in work.kind.fused else 3
+    return [
+        _product("queries, keys, values", work, tokens, hidden, 3 * hidden // separate, separate),
+        _product("attention scores", work, length, model.head_size(), length, heads, fused),  # queries, keys in
+        _product("attention context", work, length, model.head_size(), length, heads, fused),  # values in, context out
+        _product("attention output", work, tokens, hidden, hidden),
+        _product("feed-forward in", work, tokens, hidden, inner),
+        _product("feed-forward out", work, tokens, inner, hidden),
+    ]
+
+
+def _layer_pointwise(work: MicroBatch) -> list[Operator]:
+    """Operators bound by memory: how many numbers each reads and writes per number of its width, forward + backward.
+
+    A dropout mask is a byte a number (half a float16).
+    """
+    model, fused = work.model, work.kind.fused
+    tokens, hidden, inner = work.batch_size * work.sequence_length, model.hidden_size, model.intermediate_size
+    scores = model.num_attention_heads * work.sequence_length
+    dropout = 4 + 2 / work.width
+    hidden_dropout = dropout if model.hidden_dropout_prob > 0 else 0.0
+    scores_dropout = dropout if model.attention_probs_dropout_prob > 0 else 0.0
+    rows: list[tuple[str, float, float, Fusion | None]] = [  # name, width, numbers, what removes it
+        ("splitting and merging heads", 4 * hidden, 2 + 2, "attention"),
+        ("scaling of queries", hidden, 2 + 2, "attention"),
+        ("attention mask", scores, 2 + 0, "attention"),
+        ("softmax", scores, 2 + 3, "attention"),
+        ("dropout of attention", scores, scores_dropout, "attention"),
+        ("biases", 5 * hidden, 2 + 1, "bias"),
+        ("bias of feed-forward", inner, 2 + 1, "bias"),
+        ("gelu", inner, 2 + 3, "activation"),
+        ("dropout", 2 * hidden, hidden_dropout, "dropout_add"),
+        ("residual sums", 2 * hidden, 3 + 3, None),
+        ("LayerNorm", 2 * hidden, 2 + 3, None),
+    ]
+    return [
+        Operator(name, 0.0, tokens * width * numbers * work.width, "memory")
+        for name, width, numbers, remover in rows
+        if remover not in fused
+    ]
+
+
+def _outside_the_layers(work: MicroBatch) -> list[Operator]:
+    """Embeddings, pooler and heads."""
+    model = work.model
+    hidden, vocab = model.hidden_size, model.padded_vocab_size()
+    tokens, masked = work.batch_size * work.sequence_length, work.batch_size * work.num_predictions
+    found = [
+        _product("pooler", work, work.batch_size, hidden, hidden),
+        # Three look-ups summed, LayerNorm and dropout; backward scatters into a table of float32.
+        Operator("embeddings", 0.0, 20.0 * tokens * hidden * work.width + 2 * 4 * vocab * hidden, "memory"),
+    ]
+    if masked:
+        found += [
+            _product("masked-LM transform", work, masked, hidden, hidden),
+            _product("masked-LM decoder", work, masked, hidden, vocab),
+            # Logits in float32: written by a cast, read twice; the gradient written, cast and read.
+            Operator("masked-LM loss", 0.0, masked * vocab * (4 * 5 + 2 * work.width), "memory"),
+        ]
+    return found
+
+
+def update_bytes(num_parameters: int, *, micro_steps: int, lamb: bool, casts: bool) -> float:
+    """Bytes an update moves besides the activations of its micro-steps.
+
+    In float32, the norm reads the gradients, unscaling and clipping read and write them; the update reads parameter,
+    gradient and two moments and writes three of them, LAMB once more for its trust ratio. With accumulation each
+    micro-step reads two and writes one.
+
+    Args:
+        casts: mixed precision casts each parameter in every forward pass and each gradient back to float32, before it
+            is accumulated or, without accumulation, after the all-reduce.
+    """
+    numbers = 1 + 2 + 2 + 7 + (3 if lamb else 0)
+    numbers += 3 * micro_steps + 1 if micro_steps > 1 else 0
+    cast = 2 * (4 + 2) * micro_steps if casts else 0
+    return float(num_parameters * (4 * numbers + cast))
+
+
+def all_reduce_bytes(model: BertConfig, *, micro_steps: int, amp: bool, pure_half: bool) -> int:
+    """Bytes of the gradients that the ranks sum.
+
+    Accumulated ones are in float32. Without accumulation mixed precision sums those that it computes in half precision:
+    all but the word embeddings'. With parameters in half precision (O2) all of them are.
+    """
+    numbers = model.num_parameters()
+    if pure_half:
+        return 2 * numbers
+    if amp and micro_steps == 1:
+        return 2 * numbers + 2 * model.padded_vocab_size() * model.hidden_size
+    return 4 * numbers

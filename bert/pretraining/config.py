@@ -9,7 +9,7 @@ from bert.config.flags import ValueFlags
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig, unset_variable
 from bert.conversion.downloading import resolve
 from bert.samples.settings import LoaderSettings
-from bert.tokenization.vocabulary_check import check_vocabulary_file
+from bert.tokenization.vocabulary import check_vocabulary_file
 
 
 class DataSettings(LoaderSettings):

@@ -1,7 +1,7 @@
 """The entry point of run_pretraining.py: its settings, recipes and inquiries."""
 
 from bert.config.entry_point import EntryPoint
-from bert.planning.flags import PLAN
+from bert.planning.planner import PLAN
 from bert.pretraining.config import LENGTHS, PretrainingConfig
 from bert.pretraining.dry_run import DRY_RUN
 from bert.pretraining.recipes import RECIPES

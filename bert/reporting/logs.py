@@ -20,8 +20,7 @@ from typing import IO, Any
 from bert import MESSAGES
 from bert.command_errors import discard_output
 from bert.reporting.curves import Curves
-from bert.reporting.figures import duration, metrics_line
-from bert.reporting.progress import progress
+from bert.reporting.progress import duration, metrics_line, progress
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
 CONSOLE_METRICS = (("epochs", "{:.2f}"), ("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))

@@ -13,12 +13,167 @@ What is left above 2% of an update of BERT-mini (32 x 128 tokens, one thread of 
     cast 14: weights, activations and gradients to bfloat16, as fast as memory.
 """
 
-from bert.runtime.cpu_bfloat16 import computes_bfloat16, use_bfloat16_products
-from bert.runtime.cpu_cross_entropy import replace_cross_entropies
-from bert.runtime.cpu_layer_norm import replace_layer_norm_gradients
-from bert.runtime.cpu_linear import fold_biases, forward_gradients_of_additions
+from typing import Any
+
+from bert.runtime.cpu_linear import (
+    computes_bfloat16,
+    fold_biases,
+    forward_gradients_of_additions,
+    use_bfloat16_products,
+)
 from bert.runtime.operator_editing import BlockEditor, set_attribute
-from bert.runtime.paddle_api import core, static
+from bert.runtime.paddle_api import core, paddle, static
+
+
+def replace_layer_norm_gradients(editor: BlockEditor) -> int:
+    """Replace the `layer_norm_grad` operators over the last axis that want all gradients -> their number."""
+    found = [operator for operator in editor.operators("layer_norm_grad") if _is_replaced(editor, operator)]
+    for operator in found:
+        _replace(editor, operator)
+    return len(found)
+
+
+def _is_replaced(editor: BlockEditor, operator: Any) -> bool:
+    wanted = all(editor.is_wanted(operator, f"{name}@GRAD") for name in ("X", "Scale", "Bias"))
+    return wanted and operator.attr("begin_norm_axis") == len(editor.shape(operator.input("X")[0])) - 1
+
+
+def _replace(editor: BlockEditor, operator: Any) -> None:
+    """x and the gradients [..., h]; mean and variance [n], n the rows; scale and bias [h]."""
+    x, mean, variance, scale, gradient = (
+        operator.input(name)[0] for name in ("X", "Mean", "Variance", "Scale", "Y@GRAD")
+    )
+    hidden, epsilon = editor.shape(x)[-1], operator.attr("epsilon")
+
+    def insert(kind: str, inputs: dict, name: str, size: list[int], out: str = "Out", **attributes: Any) -> str:
+        made = editor.temporary(name, size)
+        editor.insert_before(operator, kind, inputs, {out: made}, **attributes)
+        return made
+
+    def sum_over_rows(values: str, result: str) -> None:
+        total = insert("matmul_v2", {"X": ones, "Y": values}, "total", [1, hidden], trans_x=False, trans_y=False)
+        editor.reshape(operator, total, [hidden], result)
+
+    table = [1, -1, hidden]  # rows as the channels of one image
+    values, original = editor.reshape(operator, x, table)
+    gradients, _ = editor.reshape(operator, gradient, table)
+    mean, variance = (editor.reshape(operator, name, [-1])[0] for name in (mean, variance))  # oneDNN's are [b, s]
+    shifted = insert("scale", {"X": variance}, "variance", [-1], scale=1.0, bias=float(epsilon))
+    inverse = insert("rsqrt", {"X": shifted}, "inverse_deviation", [-1])
+    product = insert("elementwise_mul", {"X": mean, "Y": inverse}, "product", [-1], axis=-1)
+    offset = insert("scale", {"X": product}, "offset", [-1], scale=-1.0, bias=0.0)
+    ones = insert("fill_any_like", {"X": mean}, "ones", [-1], value=1.0, dtype=-1)
+    zeros = insert("fill_any_like", {"X": scale}, "zeros", [hidden], value=0.0, dtype=-1)
+
+    rows = {"X": values, "Scale": inverse, "Bias": offset}
+    normalised = insert("affine_channel", rows, "normalised", table, data_layout="NCHW")
+    weighted = insert("elementwise_mul", {"X": normalised, "Y": gradients}, "weighted", table, axis=-1)
+    sum_over_rows(weighted, operator.output("Scale@GRAD")[0])
+    sum_over_rows(gradients, operator.output("Bias@GRAD")[0])
+
+    columns = {"X": gradients, "Scale": scale, "Bias": zeros}
+    scaled = insert("affine_channel", columns, "scaled", table, data_layout="NHWC")
+    statistics = {"Scale": ones, "Bias": ones, "SavedMean": mean, "SavedVariance": inverse}
+    inputs = {"X": values, "Y@GRAD": scaled, **statistics}
+    flags = {"is_test": False, "use_global_stats": False, "trainable_statistics": False}
+    attributes = {"data_layout": "NCHW", "epsilon": 1e-5, "momentum": 0.9, **flags}
+    result = insert("batch_norm_grad", inputs, "gradient", table, "X@GRAD", **attributes)
+    outputs = {"X@GRAD": operator.output("X@GRAD")[0]}
+    editor.replace(operator, "reshape2_grad", {"XShape": original, "Out@GRAD": result}, outputs)
+
+
+SMALLEST_VOCABULARY = 1024  # below, the number of operators costs more than the elements
+
+
+def replace_cross_entropies(editor: BlockEditor) -> int:
+    """Replace the cross-entropies, and comparisons of arg-max with labels, over large vocabularies -> their number.
+
+    Where nothing is trained the arg-max stays, which counts no tie as correct: held-out accuracies are exact.
+    """
+    largest: dict[str, str] = {}  # logits -> their rows' largest
+    replaced, trains = 0, bool(editor.operators("softmax_with_cross_entropy_grad"))
+    for operator in editor.operators("softmax_with_cross_entropy"):
+        if _is_large(editor, operator.input("Logits")[0]) and not operator.attr("soft_label"):
+            _replace_loss(editor, operator, largest)
+            replaced += 1
+    comparisons = {operator.input("X")[0]: operator for operator in editor.operators("equal")}
+    for operator in editor.operators("arg_max") if trains else ():
+        comparison = comparisons.get(operator.output("Out")[0])
+        if comparison is not None and _is_large(editor, operator.input("X")[0]):
+            _replace_comparison(editor, operator, comparison, largest)
+            replaced += 1
+    return replaced
+
+
+def _is_large(editor: BlockEditor, logits: str) -> bool:
+    shape = editor.shape(logits)
+    return len(shape) == 2 and shape[1] >= SMALLEST_VOCABULARY and editor.block.var(logits).dtype == paddle.float32
+
+
+def _largest(editor: BlockEditor, operator: Any, logits: str, known: dict[str, str]) -> str:
+    """float32 [n]: the largest of each row of logits [n, vocabulary]."""
+    if logits not in known:
+        known[logits] = editor.temporary("largest", [-1])
+        flags = {"dim": [-1], "keep_dim": False, "reduce_all": False, "use_mkldnn": True}
+        editor.insert_before(operator, "reduce_max", {"X": logits}, {"Out": known[logits]}, **flags)
+    return known[logits]
+
+
+def _chosen(editor: BlockEditor, operator: Any, table: str, labels: str) -> str:
+    """[n, 1]: of each row of a table the element of its label, int64 [n, 1]. (`index_sample` copies the table.)"""
+    chosen = editor.temporary("chosen", [-1, 1])
+    editor.insert_before(operator, "take_along_axis", {"Input": table, "Index": labels}, {"Result": chosen}, Axis=1)
+    return chosen
+
+
+def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -> None:
+    """Logits and softmax [n, vocabulary], labels and loss [n, 1]: log(sum(exp(z))) - z[label], z = logits - max."""
+    logits, labels = operator.input("Logits")[0], operator.input("Label")[0]
+    softmax, loss = operator.output("Softmax")[0], operator.output("Loss")[0]
+    vocabulary = editor.shape(logits)[1]
+
+    def insert(kind: str, inputs: dict, out: str, **attributes: Any) -> str:
+        editor.insert_before(operator, kind, inputs, {"Out": out}, **attributes)
+        return out
+
+    def rows(kind: str) -> str:
+        return editor.temporary(kind, [-1])
+
+    def scaled_rows(values: str, scale: str, bias: str, out: str) -> None:
+        """out = values * scale[:, None] + bias[:, None], all tables [n, vocabulary]."""
+        table, _ = editor.reshape(operator, values, [1, -1, vocabulary])
+        result = editor.temporary("table", [1, -1, vocabulary])
+        insert("affine_channel", {"X": table, "Scale": scale, "Bias": bias}, result, data_layout="NCHW")
+        editor.reshape(operator, result, [-1, vocabulary], out)
+
+    maximum = _largest(editor, operator, logits, largest)
+    ones = insert("fill_any_like", {"X": maximum}, rows("ones"), value=1.0, dtype=-1)
+    zeros = insert("fill_any_like", {"X": maximum}, rows("zeros"), value=0.0, dtype=-1)
+    negative = insert("scale", {"X": maximum}, rows("negative"), scale=-1.0, bias=0.0)
+    shifted = editor.temporary("shifted", [-1, vocabulary])
+    scaled_rows(logits, ones, negative, shifted)
+    chosen = _chosen(editor, operator, shifted, labels)
+    powers = insert("exp", {"X": shifted}, editor.temporary("powers", [-1, vocabulary]), use_mkldnn=True)
+    columns = editor.temporary("columns", [vocabulary])
+    insert("fill_constant", {}, columns, shape=[vocabulary], value=1.0, dtype=int(paddle.float32))
+    total = insert("matmul_v2", {"X": powers, "Y": columns}, rows("total"), trans_x=False, trans_y=False)
+    scaled_rows(powers, insert("reciprocal", {"X": total}, rows("inverse")), zeros, softmax)
+    logarithm = insert("log", {"X": total}, rows("logarithm"))
+    column, _ = editor.reshape(operator, logarithm, [-1, 1])
+    editor.replace(operator, "elementwise_sub", {"X": column, "Y": chosen}, {"Out": loss}, axis=-1)
+
+
+def _replace_comparison(editor: BlockEditor, arg_max: Any, comparison: Any, largest: dict[str, str]) -> None:
+    """arg-max == label becomes logits[label] >= largest: the same but for rows with several largest logits."""
+    logits, labels = arg_max.input("X")[0], comparison.input("Y")[0]
+    maximum = _largest(editor, arg_max, logits, largest)
+    column, _ = editor.reshape(comparison, labels, [-1, 1])
+    chosen = _chosen(editor, comparison, logits, column)
+    row, _ = editor.reshape(comparison, chosen, [-1])
+    outputs = {"Out": comparison.output("Out")[0]}
+    editor.replace(comparison, "greater_equal", {"X": row, "Y": maximum}, outputs, axis=-1)
+    editor.remove(arg_max)
+
 
 # oneDNN's kernels that are faster than Paddle's own, on one thread of a Zen 5 core, [4,096, 1,024], milliseconds:
 # gelu 3.9 -> 2.1, its gradient 8.9 -> 3.2 (tanh form 2.8 -> 2.7 and 5.6 -> 3.1), layer_norm 1.8 -> 1.5 ([4,096, 256]

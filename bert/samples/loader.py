@@ -17,15 +17,13 @@ import numpy as np
 
 from bert.randomness import permutation, stream_key
 from bert.samples.collation import CollationRule, MicroBatch
-from bert.samples.global_batches import GlobalBatchLoader
+from bert.samples.global_batches import GlobalBatchLoader, prefetched
 from bert.samples.masking import MaskingRule
-from bert.samples.order import SampleOrder
+from bert.samples.order import SampleOrder, TableCache, gather
 from bert.samples.packing import Packing
-from bert.samples.prefetching import prefetched
 from bert.samples.sample_table import SampleTable
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
-from bert.samples.table_cache import TableCache, gather
 from bert.tokenization.vocabulary import Vocabulary
 
 _ORDER_VERSION = 2  # changes with the rule that decides which samples a global batch has

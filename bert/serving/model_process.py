@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from bert import __version__
-from bert.inference.classification import Classifier
+from bert.inference.command_line import ModelSettings
 from bert.inference.export_files import DESCRIPTION_FILE
-from bert.inference.loading import load_from_settings
-from bert.inference.masked_words import MASK, vector_results
+from bert.inference.heads import MASK, Classifier, load_from_settings, vector_results
 from bert.inference.model_folder import HEADS, Runner
-from bert.inference.settings import ModelSettings
 from bert.inference.trained_model import Request, Result, TrainedModel
 from bert.serving.worker import DONE, FAILED, LATE, PREDICT, REFUSED, Batch, Description, Figures, Outcome
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from bert.config.flags import Formatter, Parser
 from bert.config.settings_base import Settings
-from bert.inference.settings import ModelSettings, add_flags
+from bert.inference.command_line import ModelSettings, add_flags
 
 _DESCRIPTION = (
     "Serve a trained model: JSON over HTTP, and a page to try it in a browser. Inputs of concurrent requests run "

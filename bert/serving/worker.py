@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 from bert.exit_codes import Failure
-from bert.inference.settings import ModelSettings
+from bert.inference.command_line import ModelSettings
 
 logger = logging.getLogger(__name__)
 PREDICT, ENCODE = "predict", "encode"  # kinds of inputs

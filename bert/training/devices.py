@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert.config.training_settings import TrainingConfig
-from bert.runtime.cpu_bfloat16 import computes_bfloat16
+from bert.runtime.cpu_linear import computes_bfloat16
 from bert.runtime.distributed import Collective, Group, initialize
 from bert.runtime.hardware import peak_tflops, use_cores
 from bert.runtime.paddle_api import default_device, paddle, place_of, static

@@ -15,10 +15,9 @@ from bert.training.devices import Device
 from bert.training.feeding import Feeding
 from bert.training.guards import BestMetric, DivergenceGuard, EvaluationGuard, Guard, Interval, SpikeGuard, is_trained
 from bert.training.health_checks import FiniteGuard, RankGuard
-from bert.training.interruption import StopOnAnyRank, StopRequest
+from bert.training.interruption import StopOnAnyRank, StopRequest, Watchdog
 from bert.training.metrics import Throughput, collect
 from bert.training.saving import NoCheckpoints
-from bert.training.watchdog import Watchdog
 from program import TrainingProgram
 
 logger = logging.getLogger(__name__)

@@ -25,13 +25,12 @@ from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
 from bert.training.guards import is_trained
 from bert.training.initialization import initialize_weights
-from bert.training.interruption import STOPPED_BY, StopRequest
+from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
 from bert.training.metrics import plausible_mfu
 from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start, take_over_best
 from bert.training.schedule import resume_schedule, schedule_of
 from bert.training.task import Session, Task
 from bert.training.trainer import Outcome, Trainer
-from bert.training.watchdog import Watchdog
 from program import TrainingProgram, build_training_program
 
 logger = logging.getLogger(__name__)

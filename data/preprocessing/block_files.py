@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert.arrays.arrow import arrow_array, numpy_array
-from bert.arrays.ragged import offsets_of
+from bert.arrays.ragged import arrow_array, numpy_array, offsets_of
 from bert.files import write_atomically
 from bert.samples.formats.arrow import columns_to_arrow, read_arrow
 from data.preprocessing.pairs import Spans

@@ -14,14 +14,10 @@ import numpy as np
 from bert.arrays.compiled import compiled
 from bert.arrays.ragged import ragged_indices
 from bert.randomness import integers_below, permutation, stream_key, uniform
-from bert.samples.mask_loops import below_at, uniform_at
+from bert.samples.masking import below_at, uniform_at
 from bert.samples.sample_table import SampleTable, join_pairs, lengths_with_end
 from bert.tokenization.vocabulary import Vocabulary
 from data.text.sentences import TokenizedDocuments
-
-_RANDOM_NEXT_SHARE = 0.5
-_BALANCING_WALKS = 4
-_ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 
 
 @dataclass(frozen=True)
@@ -93,6 +89,60 @@ class Spans:
         """int64: indices in the block's tokens of the `positions` of `rows`, none of which is [CLS] or [SEP]."""
         first = self.first_lengths()[rows]
         return np.where(positions < first, self.first_start[rows] - 1, self.second_start[rows] - first) + positions
+
+
+SPECIAL_TOKENS = 2  # [CLS] and [SEP] of a sequence
+_FEWEST_TOKENS = 8  # of a sequence: the ends of a block's text may be shorter, and are dropped
+
+
+def pack_documents(
+    documents: TokenizedDocuments, settings: PairSettings, block: int, sep_id: int, counts: Counter
+) -> tuple[TokenizedDocuments, Spans]:
+    """The block's tokens with a [SEP] after each document, and its sequences in random order; B of a span is empty."""
+    separated = _separated(documents, sep_id)
+    tokens = separated.token_ids
+    pieces = [_cut(len(tokens), settings, block, number) for number in range(settings.duplicate_factor)]
+    starts, stops = np.concatenate([piece[0] for piece in pieces]), np.concatenate([piece[1] for piece in pieces])
+    if len(starts):  # no sequence begins or ends with the [SEP] between two documents
+        starts = starts + (tokens[starts] == sep_id)
+        stops = stops - (tokens[stops - 1] == sep_id)
+    long_enough = stops - starts >= _FEWEST_TOKENS
+    counts["tokens dropped at the ends of blocks"] += int(np.maximum(stops - starts, 0)[~long_enough].sum())
+    starts, stops = starts[long_enough], stops[long_enough]
+    order = permutation(stream_key(settings.seed, "sequence order", block), len(starts))
+    starts, stops = starts[order], stops[order]
+    spans = Spans(starts, stops, stops, stops, np.zeros(len(starts), bool))
+    counts["samples"] += len(spans)
+    counts["sample tokens"] += int(spans.lengths().sum())
+    return separated, spans
+
+
+def _separated(documents: TokenizedDocuments, sep_id: int) -> TokenizedDocuments:
+    """The documents with a [SEP] at the end of each."""
+    ends = documents.sentence_offsets[documents.document_offsets[1:]]
+    continues = documents.continues
+    return TokenizedDocuments(
+        np.insert(documents.token_ids, ends, sep_id),
+        documents.sentence_offsets,  # not used any more: sequences are cut from tokens
+        documents.document_offsets,
+        None if continues is None else np.insert(continues, ends, False),
+    )
+
+
+def _cut(num_tokens: int, settings: PairSettings, block: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, stops) of one repetition: the first piece has a random length, except in the first repetition."""
+    size = settings.target_seq_length - SPECIAL_TOKENS
+    first = 0
+    if number:
+        key = stream_key(settings.seed, "first cut", block, number)
+        first = int(integers_below(key, np.zeros(1, np.int64), np.array([size]))[0])
+    edges = np.unique(np.concatenate([[0], np.arange(first, num_tokens, size), [num_tokens]]))
+    return edges[:-1], edges[1:]
+
+
+_RANDOM_NEXT_SHARE = 0.5
+_BALANCING_WALKS = 4
+_ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 
 
 class _Chunks(NamedTuple):

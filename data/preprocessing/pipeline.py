@@ -29,8 +29,7 @@ from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.block_files import BlockSamples, read_block, write_block
 from data.preprocessing.borrowed_documents import borrowed_texts, joined, needs_others
-from data.preprocessing.packing import pack_documents
-from data.preprocessing.pairs import draw_pairs, spans_to_table
+from data.preprocessing.pairs import draw_pairs, pack_documents, spans_to_table
 from data.preprocessing.settings import SampleSettings
 from data.preprocessing.static_masks import draw_masks
 from data.preprocessing.text_columns import BlockText, text_columns

@@ -7,8 +7,7 @@ import numpy as np
 from bert.arrays.compiled import compiled
 from bert.arrays.ragged import offsets_of
 from bert.randomness import hash64
-from bert.samples.mask_loops import choose_in_pairs
-from bert.samples.masking import MaskingRule, choose_words, corrupt_with
+from bert.samples.masking import MaskingRule, choose_in_pairs, choose_words, corrupt_with
 from bert.samples.sample_table import SampleTable, StaticMasks
 from data.preprocessing.pairs import Spans
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bert.arrays.arrow import arrow_array
 from bert.arrays.compiled import SPARE_BYTES, compiled, copied_wide
-from bert.samples.formats.shard_checks import WORD_COLUMN
+from bert.arrays.ragged import arrow_array
+from bert.samples.formats.shard_writer import WORD_COLUMN
 from bert.samples.sample_table import word_positions
 from bert.tokenization.token_strings import TokenStrings, encode_positions, string_array
 from bert.tokenization.token_table import TokenTable

@@ -1,15 +1,109 @@
 """Lists the files of a corpus with their formats; what a folder holds besides is left out and named with the reason."""
 
+import bz2
+import gzip
+import lzma
 import os
 import re
+import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pyarrow as pa
+import zstandard
+
 from bert.files import shown
-from data.text.compression import COMPRESSIONS
-from data.text.folder_files import files_below
+
+COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
+CHUNK_BYTES = 1 << 20
+_ZSTD_INPUT_BYTES = 1 << 10  # small, so that even highly compressed input gives pieces of a few megabytes
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Report damage of a compressed or parquet file as a ValueError that names the file and the remedy."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError, pa.ArrowException) as error:
+        raise ValueError(f"{shown(path)}: is damaged or cut off ({error}); repair it, or leave it out") from error
+    except OSError as error:
+        if error.errno is None:  # bz2's
+            raise ValueError(f"{shown(path)}: is damaged or cut off ({error}); repair it, or leave it out") from error
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+def read_chunks(path: Path, compression: str) -> Iterator[bytes]:
+    """The bytes of a file, decompressed, in pieces; compression is "" or one of COMPRESSIONS."""
+    with damage_named(path):
+        if compression == ".zst":
+            yield from _zstd_chunks(path)
+            return
+        openers: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, "": open}
+        with openers[compression](path, "rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+
+
+def _zstd_chunks(path: Path) -> Iterator[bytes]:
+    """Like read_chunks, for zstd; the library's own reader does not notice a truncated file."""
+    with open(path, "rb") as file:
+        data = file.read(_ZSTD_INPUT_BYTES)
+        while data:
+            frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+            while not frame.eof:
+                if not data:
+                    raise EOFError(f"ends inside a zstd frame, at byte {file.tell()}")
+                chunk = frame.decompress(data)
+                if chunk:
+                    yield chunk
+                data = frame.unused_data if frame.eof else file.read(_ZSTD_INPUT_BYTES)
+            data = data or file.read(_ZSTD_INPUT_BYTES)
+
+
+def files_below(folder: Path, counts: Counter, hidden: bool = True, others: list[Path] | None = None) -> list[Path]:
+    """The files below a folder, sorted; links to folders are followed, and each folder is read once.
+
+    Without `hidden`, hidden files and everything below hidden folders are left out. Broken links, pipes and devices are
+    counted, or appended to `others`.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    files: list[Path] = []
+    seen: set[str] = set()
+    waiting = [folder]
+    while waiting:  # a folder is visited before links to it
+        for root, names, names_of_files in os.walk(waiting.pop(0), onerror=_raise):
+            if not hidden:
+                names[:], names_of_files = (
+                    [name for name in found if not name.startswith(".")] for found in (names, names_of_files)
+                )
+            names.sort()
+            real = os.path.realpath(root)
+            if real in seen:
+                counts["links to folders that were read already"] += 1
+                names.clear()
+                continue
+            seen.add(real)
+            waiting += [Path(root, name) for name in names if os.path.islink(os.path.join(root, name))]
+            found = [Path(root, name) for name in names_of_files if os.path.isfile(os.path.join(root, name))]
+            files += found
+            strange = sorted({Path(root, name) for name in names_of_files}.difference(found))
+            if others is not None:
+                others += strange
+            elif strange:
+                counts["broken links, pipes and devices left out"] += len(strange)
+    return sorted(files)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
 
 _SUFFIXES = {
     "txt": ".txt .text .md .markdown .rst .org .adoc .asciidoc .log",

@@ -1,15 +1,111 @@
 """Reads documents from files of all formats, plain or compressed, in pieces of bounded size."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from html.parser import HTMLParser
 
 from bert.files import shown
-from data.text.compression import CHUNK_BYTES, read_chunks
 from data.text.encodings import NotTextError, decoded
-from data.text.html_text import text_of_html
-from data.text.inputs import Findings, Input
+from data.text.inputs import CHUNK_BYTES, Findings, Input, read_chunks
 from data.text.pieces import Piece, Reading, lines
 from data.text.tables import KINDS, Row, TableForm, parquet_rows, rows_of_chunks
+
+_START = re.compile(r"^\s*\*\s*\*\s*\*\s*START\s+OF\s+(?:THE|THIS)\s+PROJECT\s+GUTENBERG\b", re.I)
+_END = re.compile(
+    r"^\s*\*\s*\*\s*\*\s*END\s+OF\s+(?:THE|THIS)\s+PROJECT\s+GUTENBERG\b"
+    r"|^\s*End of (?:the )?Project Gutenberg(?:'s|\u2019s| EBook\b)",
+    re.I,
+)
+_OLD_START = re.compile(r"\*END\*?\s*THE SMALL PRINT|^\s*\*+\s*END\s*THE SMALL PRINT", re.I)  # until about 2003
+_CREDIT = re.compile(
+    r"^\s*(?:Produced by|E-?text prepared by|This e-?text was (?:produced|prepared) by"
+    r"|Transcribed (?:by|from)|\[?Transcriber'?s note)",
+    re.I,
+)
+_MENTIONS = re.compile(r"Project\s+Gutenberg", re.I)
+_CREDIT_PARAGRAPHS = 6  # only among the first paragraphs of the book
+
+
+def book_of(text: str) -> tuple[str, bool]:
+    """(text between the licences, whether there were any); a text without licences is returned unchanged."""
+    lines = text.split("\n")
+    start = next((number + 1 for number, line in enumerate(lines) if _START.search(line) or _OLD_START.search(line)), 0)
+    while start and start < len(lines) and lines[start].strip() and "***" in lines[start]:
+        start += 1  # the second line of a long mark
+    end = next((number for number in range(start, len(lines)) if _END.search(lines[number])), len(lines))
+    found = start > 0 or end < len(lines)
+    return (_without_credits("\n".join(lines[start:end])) if found else text), found
+
+
+def _without_credits(text: str) -> str:
+    """Remove credits and, near the beginning, paragraphs that name the project."""
+    paragraphs = re.split(r"\n[ \t]*(?:\n[ \t]*)+", text.strip())
+    kept = [
+        paragraph
+        for number, paragraph in enumerate(paragraphs)
+        if number >= _CREDIT_PARAGRAPHS or not (_CREDIT.search(paragraph) or _MENTIONS.search(paragraph))
+    ]
+    return "\n\n".join(kept)
+
+
+_DROPPED = frozenset("head script style noscript template svg nav select button".split())
+_OF_HEAD = frozenset("html head title base link meta script style noscript template".split())
+_CONTENT = frozenset("main article".split())  # what ends navigation whose end tag is missing
+_INLINE = frozenset("a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup".split())
+
+
+def text_of_html(chunks: Iterable[str]) -> Iterator[str]:
+    """The text in pieces; elements other than inline ones are separated by line ends."""
+    parser = _Parser()
+    for chunk in chunks:
+        parser.feed(chunk)
+        yield parser.taken()
+    parser.close()
+    yield parser.taken()
+
+
+class _Parser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._text: list[str] = []
+        self._dropped: list[str] = []  # open elements whose text is left out
+
+    def taken(self) -> str:
+        text = "".join(self._text)
+        self._text.clear()
+        return text
+
+    def handle_starttag(self, tag: str, _: object) -> None:
+        if self._dropped and self._ends(tag):
+            self._dropped.clear()
+        if tag in _DROPPED:
+            self._dropped.append(tag)
+        self._break(tag)
+
+    def handle_startendtag(self, tag: str, _: object) -> None:
+        self._break(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._dropped:
+            while self._dropped.pop() != tag:
+                pass
+        self._break(tag)
+
+    def handle_data(self, data: str) -> None:
+        if not self._dropped:
+            self._text.append(data)
+
+    def _ends(self, tag: str) -> bool:
+        """Whether an element begins that the open ones cannot hold: an end tag is missing, or was omitted."""
+        in_head = self._dropped[-1] == "head" and tag not in _OF_HEAD
+        in_navigation = self._dropped[0] in ("nav", "select", "button") and tag in _CONTENT
+        return tag == "body" or in_head or in_navigation
+
+    def _break(self, tag: str) -> None:
+        if tag not in _INLINE:
+            self._text.append("\n")
+
 
 SEPARATORS = ("file", "line", "blank-line")
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of, positions_in_rows
 from data.text.lddl_writer import ShuffledWriter, SourceWriter
-from data.text.sentence_starts import last_start
+from data.text.sentences import last_start
 
 PARTS = ("train", "held_out")
 MEASURABLE_BYTES = 20_000  # a loss on less text is noise

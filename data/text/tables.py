@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from data.text.compression import CHUNK_BYTES, damage_named, read_chunks
 from data.text.encodings import NotTextError, decoded
-from data.text.inputs import format_of
+from data.text.inputs import CHUNK_BYTES, damage_named, format_of, read_chunks
 from data.text.pieces import MAX_ROW_CHARACTERS, whole_lines
 
 KINDS = ("csv", "tsv", "jsonl", "json", "parquet")

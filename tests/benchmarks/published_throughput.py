@@ -8,7 +8,7 @@ read shards in bins, is our reading of its code and changelog.
 import dataclasses
 from typing import Literal
 
-from bert.planning.operators import Fusion, ProgramKind
+from bert.planning.hardware import Fusion, ProgramKind
 
 Task = Literal["phase 1", "phase 2", "SQuAD"]
 

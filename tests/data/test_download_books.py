@@ -7,7 +7,7 @@ import pytest
 
 from data import download_books
 from data.download_books import read_list
-from data.text.gutenberg import book_of
+from data.text.readers import book_of
 from tests.support.commands import refused
 from tests.support.faulty_server import Served, serving
 

@@ -8,8 +8,8 @@ import pytest
 
 from data import import_text
 from data.text import tables
-from data.text.html_text import text_of_html
 from data.text.inputs import Findings
+from data.text.readers import text_of_html
 from tests.support.commands import refused
 
 READ = {

@@ -29,8 +29,8 @@ from hypothesis import strategies as st
 from bert import REPOSITORY
 from bert.exit_codes import BAD_INPUT
 from data import import_text
-from data.text import compression as compressed
 from data.text import importing
+from data.text import inputs as compressed
 from data.text import lddl_writer as source_files
 from data.text.deduplication import SeenDocuments, TextDigest
 from data.text.encodings import Encoding, check_encoding, decode, detect

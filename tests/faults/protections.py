@@ -133,7 +133,7 @@ def ignore_signals() -> list[Replacement]:
 
 
 def no_watchdog() -> list[Replacement]:
-    from bert.training.watchdog import Watchdog
+    from bert.training.interruption import Watchdog
 
     return [Replacement(Watchdog, Watchdog.__enter__, lambda self: self)]
 

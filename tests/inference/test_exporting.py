@@ -12,7 +12,7 @@ import pytest
 
 import run_export
 from bert.conversion.model_usage import Usage
-from bert.inference.loading import load_model
+from bert.inference.heads import load_model
 from bert.inference.predictor import Predictor
 from tests.conversion import test_parity
 from tests.conversion.test_parity import INPUTS, compare, random_feed

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bert.inference import lines
+from bert.inference.heads import split_words
 from bert.inference.lines import LineFormat, read_lines
-from bert.inference.tagging import split_words
 
 
 def read(*parts: bytes, pause: threading.Event | None = None) -> list:

@@ -8,7 +8,7 @@ import pytest
 import run_convert
 from bert.checkpoints.directories import write_best
 from bert.conversion.model_usage import Usage
-from bert.inference.loading import load_model
+from bert.inference.heads import load_model
 from bert.inference.model_folder import open_model
 from bert.inference.trained_model import probabilities
 from tests.conversion.test_parity import our_outputs
@@ -72,7 +72,7 @@ def test_a_long_text_is_read_around_its_masks(checkpoints):
 
 
 def test_a_word_piece_is_joined_to_the_word_before_it():
-    from bert.inference.masked_words import _filled
+    from bert.inference.heads import _filled
 
     assert _filled("They walk [MASK] to [MASK].", ["##ed", "town"]) == "They walked to town."
 

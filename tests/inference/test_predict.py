@@ -17,7 +17,7 @@ import run_predict
 from bert import REPOSITORY
 from bert.finetuning import prediction_stream
 from bert.inference import lines, streaming
-from bert.inference.loading import load_model
+from bert.inference.heads import load_model
 from tests.inference.models import model, records
 from tests.support import foreign
 

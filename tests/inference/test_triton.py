@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 import run_export
-from bert.inference.loading import load_model
+from bert.inference.heads import load_model
 from tests.inference.models import LABELS, model
 
 pytest.importorskip("onnxruntime")

@@ -8,11 +8,11 @@ import pytest
 from bert import REPOSITORY
 from bert.config.training_settings import derive
 from bert.launching import finetuning, glue, ner, squad
-from bert.launching import ranks as launch_ranks
+from bert.launching import start_training as launch_ranks
 from bert.launching.finetuning import evaluation_scores, result_lines, trained_model
 from bert.launching.glue import plan
-from bert.launching.ranks import Ranks
-from bert.reporting.figures import duration, metrics_line
+from bert.launching.start_training import Ranks
+from bert.reporting.progress import duration, metrics_line
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from bert import REPOSITORY
 from bert.config.training_settings import BUILT_IN_MODELS, derive
 from bert.launching.__main__ import main
 from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
-from bert.launching.ranks import quickstart_processes
+from bert.launching.start_training import quickstart_processes
 from bert.pretraining.recipes import PRESETS, RECIPES
 
 # name -> (a value unlike the default, where it lands: f(plan, phase 1, phase 2) -> value)

@@ -7,7 +7,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.config.training_settings import derive
-from bert.launching import pretraining_quickstart as quickstart
+from bert.launching import pretraining as quickstart
 from bert.launching.__main__ import main
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.pretraining.recipes import RECIPES
@@ -16,7 +16,7 @@ SECOND_START = """
 import sys
 from pathlib import Path
 from bert.config.training_settings import derive
-from bert.launching import pretraining_quickstart as quickstart
+from bert.launching import pretraining as quickstart
 from bert.pretraining.recipes import RECIPES
 config = derive(RECIPES["quickstart_phase1"](), vocab_file=Path(sys.argv[1]) / "vocab.txt")
 with quickstart.data_lock(config):

@@ -11,7 +11,7 @@ from bert import REPOSITORY
 PASSING_ON = """
 import sys
 from pathlib import Path
-from bert.launching.progress_bar import Display
+from bert.launching.process_runner import Display
 display = Display(Path(sys.argv[1]), None)
 for number in range(9999):
     display(f"line {number}\\n".encode())

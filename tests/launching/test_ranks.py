@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from bert.launching import pretraining_plan
-from bert.launching import ranks as launch_ranks
+from bert.launching import start_training as launch_ranks
 from bert.launching.arguments import LauncherParser
 from bert.launching.pretraining_plan import parse_launch_arguments
-from bert.launching.ranks import Ranks, quickstart_processes, read_ranks, training_command
-from bert.launching.rendezvous import launcher_addresses
+from bert.launching.start_training import Ranks, launcher_addresses, quickstart_processes, read_ranks, training_command
 
 
 def parsed(words: list[str], device: str, num_processes: int = 1) -> Ranks:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bert.launching.rendezvous import address_towards, launcher_addresses, wait_for_master, without_proxy
+from bert.launching.start_training import address_towards, launcher_addresses, wait_for_master, without_proxy
 
 
 def test_loopback_is_fine_when_it_is_said():

@@ -8,9 +8,9 @@ import pytest
 
 from bert import REPOSITORY, interpreter
 from bert.conversion.model_usage import READER_FILE
+from bert.finetuning.squad.config import RECIPES
 from bert.finetuning.squad.features import WindowSettings
 from bert.finetuning.squad.predictions import AnswerSettings
-from bert.finetuning.squad.recipes import RECIPES
 from bert.launching.finetuning import result_lines
 from bert.launching.squad import SCORES, main, plan
 

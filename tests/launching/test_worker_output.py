@@ -1,6 +1,6 @@
 """The output of the ranks: lines as they come, and the reason of a failure that no shown line names."""
 
-from bert.launching.worker_output import WorkerOutput
+from bert.launching.process_runner import WorkerOutput
 
 
 def test_lines_are_given_once_and_only_when_they_are_complete(tmp_path):

@@ -9,10 +9,16 @@ from bert.config.command_line import parse_arguments
 from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, derive
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.planning.estimates import forward_flops_per_sequence
-from bert.planning.flags import planned
-from bert.planning.hardware import load_parts, parse_hardware
-from bert.planning.operators import MicroBatch, ProgramKind, all_reduce_bytes, operators, update_bytes
-from bert.planning.planner import make_plan, plan_report
+from bert.planning.hardware import (
+    MicroBatch,
+    ProgramKind,
+    all_reduce_bytes,
+    load_parts,
+    operators,
+    parse_hardware,
+    update_bytes,
+)
+from bert.planning.planner import make_plan, plan_report, planned
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
 from tests.benchmarks.planner_check import (

@@ -12,10 +12,23 @@ import pytest
 
 from bert import REPOSITORY
 from bert.reporting.curves import REPLAYED_ROWS
-from bert.reporting.figures import metrics_line
 from bert.reporting.logs import RunLog, append
-from bert.reporting.report import blocks_of, differences, draw, main, results_table, run_names, updates_before
-from bert.reporting.report_document import Heading, Picture, Table, Text, to_html, to_markdown
+from bert.reporting.progress import metrics_line
+from bert.reporting.report import (
+    Heading,
+    Picture,
+    Table,
+    Text,
+    blocks_of,
+    differences,
+    draw,
+    main,
+    results_table,
+    run_names,
+    to_html,
+    to_markdown,
+    updates_before,
+)
 from bert.reporting.report_reading import find_runs, read_legs, read_run
 
 PNG = b"\x89PNG\r\n\x1a\n"

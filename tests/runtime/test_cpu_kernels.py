@@ -9,7 +9,7 @@ import pytest
 from bert.config.training_settings import BertConfig, PrecisionSettings
 from bert.model.losses import masked_lm_loss, weighted_correct
 from bert.model.modeling import PLAIN, activation_function, linear
-from bert.runtime import cpu_bfloat16, cpu_kernels
+from bert.runtime import cpu_kernels, cpu_linear
 from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import core, nn, paddle, place_of, static, unique_name
@@ -33,7 +33,7 @@ EPSILON = 2.0**-8  # half a unit in the last place of bfloat16, relative
 needs_onednn = pytest.mark.skipif(
     core.is_compiled_with_cuda() or not core.is_compiled_with_mkldnn(), reason="the pass is for CPU wheels with oneDNN"
 )
-needs_bfloat16 = pytest.mark.skipif(not cpu_bfloat16.computes_bfloat16(), reason="needs AVX512-BF16 or AMX")
+needs_bfloat16 = pytest.mark.skipif(not cpu_linear.computes_bfloat16(), reason="needs AVX512-BF16 or AMX")
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bert.runtime.rank_barrier import RankBarrier
+from bert.runtime.gloo import RankBarrier
 
 
 class Store:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert.samples.global_batches import prefetched
 from bert.samples.loader import (
     PretrainingDataset,
     PretrainingLoader,
@@ -16,7 +17,6 @@ from bert.samples.loader import (
     unigram_entropy,
 )
 from bert.samples.order import SampleOrder
-from bert.samples.prefetching import prefetched
 from bert.samples.settings import LoaderSettings
 from tests.support.corpora import random_table, vocabulary, write_shards
 

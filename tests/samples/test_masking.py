@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.randomness import hash64, stream_key
-from bert.samples.mask_loops import choose_in_rows
-from bert.samples.masking import MaskingRule, choose_positions, corrupt
+from bert.samples.masking import MaskingRule, choose_in_rows, choose_positions, corrupt
 from tests.support.corpora import random_table, vocabulary
 
 WORDS = vocabulary()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import run_export
-from bert.inference.loading import load_model
-from bert.inference.settings import ModelSettings
+from bert.inference.command_line import ModelSettings
+from bert.inference.heads import load_model
 from bert.serving.model_process import ModelServer, open_server
 from bert.serving.schemas import predict_schemas
 from bert.serving.settings import Limits

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert.arrays.arrow import arrow_array
-from bert.arrays.ragged import offsets_of, ragged_indices
+from bert.arrays.ragged import arrow_array, offsets_of, ragged_indices
 from bert.files import checksum_of
 from bert.samples.formats.arrow import arrow_columns, columns_to_arrow
 from bert.samples.formats.shard_writer import ShardWriter

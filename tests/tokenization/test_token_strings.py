@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.arrays.arrow import arrow_array, numpy_array
+from bert.arrays.ragged import arrow_array, numpy_array
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 

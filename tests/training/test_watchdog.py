@@ -9,14 +9,14 @@ import pytest
 
 from bert import REPOSITORY
 from bert.exit_codes import STALLED, STUCK
-from bert.training.watchdog import Watchdog
+from bert.training.interruption import Watchdog
 from tests.support.waiting import wait_until
 
 PROGRAM = """
 import ctypes, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from bert.training.watchdog import Watchdog
+from bert.training.interruption import Watchdog
 library = None if sys.argv[3] == "beats" else ctypes.PyDLL(None) if sys.argv[3] == "held" else ctypes.CDLL(None)
 def a_pass_that_hangs():
     for second in range(int(sys.argv[6])):

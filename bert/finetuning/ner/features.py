@@ -3,8 +3,8 @@
 import numpy as np
 
 from bert.arrays.ragged import offsets_of, ragged_indices
+from bert.finetuning.loader import single_sequences
 from bert.finetuning.ner.conll import TaggedText
-from bert.finetuning.sequences import single_sequences
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 NO_WORD = -1

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert.arrays.arrow import arrow_array, numpy_array
-from bert.samples.formats.shard_checks import MASK_COLUMNS, WORD_COLUMN, Description, check_mask_counts, check_positions
+from bert.arrays.ragged import arrow_array, numpy_array
+from bert.samples.formats.shard_writer import MASK_COLUMNS, WORD_COLUMN, Description, check_mask_counts, check_positions
 from bert.samples.sample_table import SampleTable, StaticMasks, continues_at, word_positions
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary

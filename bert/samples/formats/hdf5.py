@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert.arrays.ragged import offsets_of
-from bert.samples.formats.shard_checks import Description
+from bert.samples.formats.shard_writer import Description
 from bert.samples.sample_table import SampleTable, StaticMasks
 from bert.tokenization.token_strings import TokenStrings
 

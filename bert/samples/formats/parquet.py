@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.arrays.arrow import numpy_array
+from bert.arrays.ragged import numpy_array
 from bert.interpreter import shell_command
-from bert.samples.formats.shard_checks import MASK_COLUMNS, WORD_COLUMN, Description, check_mask_counts, check_positions
+from bert.samples.formats.shard_writer import MASK_COLUMNS, WORD_COLUMN, Description, check_mask_counts, check_positions
 from bert.samples.sample_table import SampleTable, StaticMasks, continues_at, join_pairs, lengths_with_end
 from bert.tokenization.token_strings import TokenStrings, decode_positions
 

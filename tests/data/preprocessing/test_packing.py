@@ -8,8 +8,7 @@ import pytest
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.token_strings import TokenStrings
 from data.preprocess_bert_pretrain import main as preprocess
-from data.preprocessing.packing import pack_documents
-from data.preprocessing.pairs import PairSettings, spans_to_table
+from data.preprocessing.pairs import PairSettings, pack_documents, spans_to_table
 from data.text.sentences import TokenizedDocuments
 from tests.support.commands import refused
 from tests.support.corpora import vocabulary, write_source, write_vocabulary

@@ -1,4 +1,4 @@
-from data.text.counts import QUIET_COUNTS, print_counts
+from data.text.importing import QUIET_COUNTS, print_counts
 
 
 def test_a_launcher_switches_the_counts_off(monkeypatch, capsys):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert.finetuning.glue.features import pair_lengths, sentence_features
+from bert.finetuning.glue.metrics import pair_lengths, sentence_features
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 

@@ -14,7 +14,7 @@ from bert.finetuning.glue.config import ENTRY
 from bert.finetuning.glue.task import SentenceTask
 from bert.finetuning.glue.task_table import TASKS
 from bert.finetuning.model_files import implied_by_weights, labels_beside, labels_of_the_weights
-from bert.inference.loading import load_model
+from bert.inference.heads import load_model
 from bert.runtime.paddle_api import static
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support import tiny

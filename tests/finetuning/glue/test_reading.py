@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert.finetuning.glue.reading import LabelRule, discover_labels, find_file, read_examples
-from bert.finetuning.glue.rows import read_rows
+from bert.finetuning.glue.reading import LabelRule, discover_labels, find_file, read_examples, read_rows
 from bert.finetuning.glue.task_table import TASKS, custom_task, find_task
 from bert.finetuning.text_files import DataError
 

@@ -11,7 +11,7 @@ from bert.config.command_line import parse_arguments
 from bert.finetuning.ner.config import ENTRY
 from bert.finetuning.ner.conll import ConllFormat, read_tagged_text
 from bert.finetuning.ner.tags import Span, score_spans, write_tags
-from bert.inference.loading import load_model
+from bert.inference.heads import load_model
 from bert.runtime.paddle_api import static
 from tests.finetuning.glue.test_glue import WORDS, weights  # noqa: F401
 from tests.support import tiny

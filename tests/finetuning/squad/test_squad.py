@@ -15,7 +15,7 @@ from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.metrics import answers_of, score_squad_2
 from bert.finetuning.squad.task import SquadTask
-from bert.inference.loading import load_model
+from bert.inference.heads import load_model
 from bert.inference.terminal import converse
 from bert.runtime.paddle_api import static
 from bert.training import training_run

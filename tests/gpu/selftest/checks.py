@@ -14,8 +14,8 @@ import psutil
 
 from bert.files import write_atomically
 from bert.interpreter import repository_environment
-from bert.reporting.figures import duration
 from bert.reporting.logs import to_json
+from bert.reporting.progress import duration
 from tests.gpu.selftest.machine import Machine
 
 TAIL_LINES = 40

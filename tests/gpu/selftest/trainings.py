@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bert.config.command_line import dump_yaml
 from bert.config.training_settings import derive
-from bert.launching.pretraining_quickstart import prepare
-from bert.launching.ranks import Ranks, training_command
+from bert.launching.pretraining import prepare
+from bert.launching.start_training import Ranks, training_command
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.recipes import RECIPES
 from tests.gpu.selftest.checks import Bench, Check, Failed, Verdict, tail

@@ -1,0 +1,349 @@
+"""Models with the methods of their heads, and `load_model`, which opens any model.
+
+model = load_model("results/quickstart")
+model.fill_mask("Paris is the capital of [MASK].")
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.arrays.ragged import offsets_of
+from bert.conversion.model_usage import READER_FILE
+from bert.finetuning.ner.conll import TaggedText
+from bert.finetuning.ner.features import NO_WORD, token_features
+from bert.finetuning.ner.tags import read_spans
+from bert.finetuning.squad.config import read_reader_settings
+from bert.finetuning.squad.examples import Question, SquadExamples, single_paragraph
+from bert.finetuning.squad.features import WindowSettings, build_features
+from bert.finetuning.squad.predictions import AnswerSettings, Candidate, predict
+from bert.finetuning.squad.task import table_of
+from bert.inference.command_line import ModelSettings
+from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS
+from bert.inference.model_folder import OpenedModel, open_model
+from bert.inference.trained_model import Request, Result, TrainedModel, probabilities
+from bert.runtime.hardware import use_cores
+
+
+class Classifier(TrainedModel):
+    """The probabilities of all classes of a text or a pair of texts; of a regression, the number."""
+
+    task = "sequence-classification"
+    keys = (*PAIR_KEYS, *SINGLE_KEYS)
+
+    def __init__(self, opened: OpenedModel, **settings: Any) -> None:
+        super().__init__(opened, **settings)
+        assert self.opened.labels is not None
+        self.labels = self.opened.labels
+        self.is_regression = self.opened.usage.regression or len(self.labels) == 1
+        trained_on = len(self.opened.usage.text_columns)
+        self.num_texts = (trained_on,) if trained_on else (1, 2)  # a foreign model does not say
+        self.splits_tabs = trained_on != 1
+
+    def check(self, texts: Request) -> None:
+        if len(texts) not in self.num_texts:
+            needed = "one text" if self.num_texts == (1,) else "two texts"
+            form = 'separated by a tab, or {"text": ..., "text_pair": ...}'
+            raise ValueError(f"{len(texts)} text(s) in a request; this model takes {needed} (two: {form})")
+
+    def run(self, requests: Sequence[Request]) -> list[Result]:
+        logits = np.zeros((len(requests), len(self.labels)), "float32")
+        for size in {len(texts) for texts in requests}:
+            rows = np.array([row for row, texts in enumerate(requests) if len(texts) == size])
+            for batch in self.batches(self.table([requests[row] for row in rows])):
+                logits[rows[batch.rows]] = self.network.run(self.task, batch.feed)["logits"]
+        likely = probabilities(logits)
+        if self.is_regression:
+            return [{"value": round(float(value), 6)} for value in logits[:, 0]]
+        results: list[Result] = []
+        for row in likely:
+            values, best = [round(float(value), 6) for value in row], int(row.argmax())
+            named = dict(zip(self.labels, values, strict=True))
+            results.append({"label": self.labels[best], "probability": values[best], "probabilities": named})
+        return results
+
+
+MASK = "[MASK]"
+
+
+class SentenceEncoder(TrainedModel):
+    """Sentence vectors: means of the last hidden states."""
+
+    task = "encoder"
+
+    def run(self, requests: Sequence[Request]) -> list[Result]:
+        return vector_results(self.encode([text for (text,) in requests]))
+
+
+def vector_results(vectors: np.ndarray) -> list[Result]:
+    return [{"vector": [float(f"{value:.7g}") for value in vector.tolist()]} for vector in vectors]
+
+
+class MaskFiller(TrainedModel):
+    """The most likely tokens at each [MASK] of a text."""
+
+    task = "masked-lm"
+
+    def __init__(self, opened: OpenedModel, **settings: Any) -> None:
+        super().__init__(opened, **settings)
+        self._words = self.vocabulary.replacement_ids()  # special tokens are not words of a text
+        self._mask_id = self.vocabulary.id_of(MASK)
+
+    def check(self, texts: Request) -> None:
+        super().check(texts)
+        if MASK not in texts[0]:
+            raise ValueError(f"no {MASK} in the text; write {MASK} for the word to fill, or ask for vectors (--encode)")
+        if len(self._window(texts[0])) > self.max_seq_length - 2:
+            raise ValueError(
+                f"the masks are more than max_seq_length={self.max_seq_length} tokens apart; split the text"
+            )
+
+    def fill_mask(self, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
+        return self._fill([self.request(text)[0]], top_k)[0]
+
+    def run(self, requests: Sequence[Request]) -> list[Result]:
+        found = self._fill([text for (text,) in requests], self.top_k)
+        return [
+            {"filled": _filled(text, [mask[0]["token"] for mask in masks]), "masks": masks}
+            for (text,), masks in zip(requests, found, strict=True)
+        ]
+
+    def _fill(self, texts: Sequence[str], top_k: int) -> list[list[list[dict[str, Any]]]]:
+        cls_id, sep_id = self.vocabulary.id_of("[CLS]"), self.vocabulary.id_of("[SEP]")
+        rows = [[cls_id, *self._window(text), sep_id] for text in texts]
+        lengths = np.array([len(row) for row in rows], np.int64)
+        table = self.table_of(np.concatenate(rows).astype(np.int64), offsets_of(lengths), lengths)
+        found: list[list[list[dict[str, Any]]]] = [[] for _ in texts]
+        for batch in self.batches(table):
+            ids = batch.feed["input_ids"]
+            positions = np.flatnonzero(ids == self._mask_id)
+            outputs = self.network.run("masked-lm", {**batch.feed, "masked_lm_positions": positions})
+            likely = probabilities(outputs["masked_lm_logits"][:, : len(self.vocabulary)])
+            for position, row in zip(positions.tolist(), likely, strict=True):
+                best = self._words[np.argsort(-row[self._words], kind="stable")[:top_k]]
+                fills = [{"token": self.vocabulary.tokens[i], "probability": round(float(row[i]), 6)} for i in best]
+                found[batch.rows[position // ids.shape[1]]].append(fills)
+        return found
+
+    def _window(self, text: str) -> list[int]:
+        """The tokens of a text; of one that is too long, those around its masks."""
+        first_part, *parts = text.split(MASK)
+        ids = self.tokenizer.encode(first_part)
+        for part in parts:
+            ids += [self._mask_id, *self.tokenizer.encode(part)]
+        room = self.max_seq_length - 2
+        if len(ids) <= room:
+            return ids
+        first, last = ids.index(self._mask_id), len(ids) - 1 - ids[::-1].index(self._mask_id)
+        if last - first >= room:
+            return ids[first : last + 1]
+        start = max(0, min(first - (room - (last + 1 - first)) // 2, len(ids) - room))
+        return ids[start : start + room]
+
+
+def _filled(text: str, tokens: Sequence[str]) -> str:
+    """The text with its masks replaced; a word piece (##ing) is joined to the word before it."""
+    for token in tokens:
+        before, after = text.split(MASK, 1)
+        text = (before.rstrip() if token.startswith("##") else before) + token.removeprefix("##") + after
+    return text
+
+
+@dataclass(frozen=True)
+class AnsweredQuestion:
+    """The model's answer to one question."""
+
+    text: str  # as in the paragraph; "" for no answer
+    score: float  # probability among the n best
+    start: int  # first character in the paragraph; 0 for no answer
+    end: int  # after the last character; 0 for no answer
+    n_best: tuple[Candidate, ...]  # best first
+    null_odds: float | None = None  # score of no answer minus that of the best; None for a model that always answers
+
+    def to_result(self, top_k: int) -> Result:
+        """For JSON: the answer, the best `top_k` answers, and the probability that there is none."""
+        result: Result = {"answer": self.text, **_place(self.score, self.start, self.end)}
+        listed = [candidate for candidate in self.n_best if candidate.text][:top_k]
+        result["answers"] = [{"text": c.text, **_place(c.probability, c.start, c.end)} for c in listed]
+        if self.null_odds is not None:
+            empty = next(candidate.probability for candidate in self.n_best if not candidate.text)
+            result["no_answer_probability"] = round(float(empty), 6)
+        return result
+
+
+def _place(probability: float, start: int, end: int) -> Result:
+    return {"probability": round(float(probability), 6), "start": start, "end": end}
+
+
+class QuestionAnswerer(TrainedModel):
+    """A model fine-tuned on questions. Several can be used at the same time.
+
+    Args:
+        windows, answers: replace the settings beside the weights.
+        others: as `TrainedModel`.
+    """
+
+    task = "question-answering"
+    keys = (QUESTION_KEYS,)
+    splits_tabs = True
+    num_texts = (2,)
+
+    def __init__(
+        self,
+        opened: OpenedModel,
+        *,
+        windows: WindowSettings | None = None,
+        answers: AnswerSettings | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(opened, **settings)
+        path, most = opened.path / READER_FILE, min(384, opened.most_positions)
+        if path.is_file():
+            trained_windows, trained_answers = read_reader_settings(path)
+        else:
+            trained_windows = WindowSettings(most, min(128, most // 3), min(64, most // 2 - 2), opened.tokens.lowercase)
+            trained_answers = AnswerSettings()
+        self.windows, self.answer_settings = windows or trained_windows, answers or trained_answers
+        if windows is None and settings.get("max_seq_length"):
+            self.windows = replace(self.windows, max_seq_length=self.max_seq_length)
+        self.max_seq_length = self.windows.max_seq_length
+
+    def check(self, texts: Request) -> None:
+        if len(texts) != 2:
+            raise ValueError(
+                f"{len(texts)} texts in one request; a question and its context are needed (separated by a tab, or "
+                '{"question": ..., "context": ...})'
+            )
+
+    def run(self, requests: Sequence[Request]) -> list[Result]:
+        contexts = {context: number for number, context in enumerate(dict.fromkeys(context for _, context in requests))}
+        questions = [Question(str(row), text, contexts[context]) for row, (text, context) in enumerate(requests)]
+        examples = SquadExamples("the requests", tuple(contexts), tuple(questions))
+        return [answered.to_result(self.top_k) for answered in self._answer(examples)]
+
+    def answer(self, question: str, paragraph: str) -> AnsweredQuestion:
+        """The answer to one question about a paragraph of any length."""
+        return self._answer(single_paragraph(paragraph, [question]))[0]
+
+    def _answer(self, examples: SquadExamples) -> list[AnsweredQuestion]:
+        features, _ = build_features(examples, self.vocabulary, self.windows, training=False)
+        logits = {name: np.zeros(len(features.input_ids), "float32") for name in ("start_logits", "end_logits")}
+        for batch in self.batches(table_of(features, self.vocabulary, labelled=False)):
+            for name, row_values in self.network.run(self.task, batch.feed).items():
+                for row, values in zip(batch.rows.tolist(), row_values, strict=True):
+                    start, end = features.offsets[row : row + 2]
+                    logits[name][start:end] = values[: end - start]
+        predictions = predict(examples, features, **logits, settings=self.answer_settings)
+        answered = []
+        for question in examples.questions:
+            n_best, text = tuple(predictions.n_best[question.id]), predictions.answers[question.id]
+            best = next(candidate for candidate in n_best if candidate.text == text)
+            null_odds = predictions.null_odds.get(question.id)
+            answered.append(AnsweredQuestion(text, best.probability, best.start, best.end, n_best, null_odds))
+        return answered
+
+
+# Words as in CoNLL's files: punctuation stands alone, but not inside a word (U.N., 1,000.5, well-known, O'Brien); the
+# genitive 's is a word. Each Chinese or Japanese character is one.
+_WORDS = re.compile(
+    r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+    r"|['\u2019][sS]\b"
+    r"|(?:[^\W\d_]\.){2,}"
+    r"|\d+(?:[.,:/]\d+)*(?:-?[^\W_]+)?"
+    r"|[^\W_](?:[^\W_\u3040-\u30ff\u3400-\u9fff]|[-.&@/'\u2019_](?!['\u2019]?[sS]\b(?![-\w]))(?=[^\W_]))*"
+    r"|\S"
+)
+
+
+def split_words(text: str) -> list[tuple[int, int]]:
+    """The words of plain text: start and end in characters."""
+    return [match.span() for match in _WORDS.finditer(text)]
+
+
+class Tagger(TrainedModel):
+    """The entities of a text, with their places in it."""
+
+    task = "token-classification"
+
+    def __init__(self, opened: OpenedModel, **settings: Any) -> None:
+        super().__init__(opened, **settings)
+        assert self.opened.labels is not None
+        self.labels = self.opened.labels
+        try:
+            read_spans(self.labels)
+        except ValueError as error:
+            raise ValueError(
+                f"{self.opened.path} is not a tagger of spans: class {error}; put its classes into labels.json there"
+            ) from None
+
+    def run(self, requests: Sequence[Request]) -> list[Result]:
+        texts = [text for (text,) in requests]
+        places = [split_words(text) for text in texts]
+        words = [text[start:end] for text, spans in zip(texts, places, strict=True) for start, end in spans]
+        offsets = offsets_of(np.array([len(spans) for spans in places], np.int64))
+        likely = self._of_words(words, offsets)
+        results = []
+        for text, spans, first in zip(texts, places, offsets[:-1].tolist(), strict=True):
+            results.append({"entities": self._entities(text, spans, likely[first : first + len(spans)])})
+        return results
+
+    def _of_words(self, words: list[str], offsets: np.ndarray) -> np.ndarray:
+        """The probabilities of all classes of every word, float64 [words, classes]."""
+        count = len(offsets) - 1
+        numbers = np.arange(count, dtype=np.int64)
+        text = TaggedText(Path(), [], np.zeros(0, np.int64), words, offsets, numbers, None, "iob2")
+        arrays, _ = token_features(self.tokenizer, text, self.max_seq_length)
+        table = self.table_of(arrays["input_ids"], arrays["offsets"], np.diff(arrays["offsets"]))
+        likely = np.zeros((len(words), len(self.labels)))
+        for batch in self.batches(table):
+            logits = self.network.run(self.task, batch.feed)["logits"]
+            for row, values in zip(batch.rows.tolist(), logits, strict=True):
+                own = arrays["word_indices"][arrays["offsets"][row] : arrays["offsets"][row + 1]]
+                likely[own[own != NO_WORD]] = probabilities(values[: len(own)][own != NO_WORD])
+        return likely
+
+    def _entities(self, text: str, spans: list[tuple[int, int]], likely: np.ndarray) -> list[dict[str, Any]]:
+        entities = []
+        for entity in read_spans([self.labels[index] for index in likely.argmax(-1).tolist()]):
+            start, end = spans[entity.start][0], spans[entity.stop - 1][1]
+            probability = round(float(likely[entity.start : entity.stop].max(-1).mean()), 6)  # of its words' classes
+            place = {"start": start, "end": end, "probability": probability}
+            entities.append({"text": text[start:end], "type": entity.type, **place})
+        return entities
+
+
+_HEADS: dict[str, type[TrainedModel]] = {
+    head.task: head for head in (MaskFiller, SentenceEncoder, Classifier, Tagger, QuestionAnswerer)
+}
+
+
+def load_model(
+    source: str | Path,
+    task: str | None = None,
+    *,
+    max_seq_length: int | None = None,
+    batch_size: int = 32,
+    top_k: int = 5,
+    **settings: Any,
+) -> TrainedModel:
+    """A model with the methods of its head: predict, encode, fill_mask or answer.
+
+    Args:
+        source: a checkpoint, the output folder of a run, an export, another library's model, or a published name.
+        task: one of settings.TASKS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
+        max_seq_length, batch_size, top_k: as `TrainedModel`.
+        settings: further arguments of `open_model`.
+    """
+    opened = open_model(source, task, **settings)
+    return _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k)
+
+
+def load_from_settings(settings: ModelSettings, batch_size: int = 32) -> TrainedModel:
+    """The model of a command line, with Paddle's threads as it says."""
+    own = settings.model_dump(include=set(ModelSettings.model_fields))
+    threads = use_cores(own.pop("cpu_threads"), "off", 0, 1)
+    return load_model(own.pop("model"), batch_size=batch_size, cpu_threads=threads, **own)
