@@ -35,16 +35,13 @@ _POLICY_OF_DOCS = _POLICY + b"; style-src 'self' 'unsafe-inline'; script-src 'se
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
 
 
 def make_app(service: Service) -> "Guard":
     """The application; /predict, /encode and /model answer once the model is loaded."""
     app = FastAPIOffline(
-        title="BERT on Paddle",
-        version=__version__,
-        redoc_url=None,
-        max_body_size=service.limits.max_body_bytes,
-        separate_input_output_schemas=False,
+        title="BERT on Paddle", version=__version__, redoc_url=None, separate_input_output_schemas=False
     )
     app.add_exception_handler(RequestValidationError, _refused)
     app.include_router(_always_routes(service))
@@ -135,13 +132,18 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 
 class Guard:
-    """Refuses requests while there is no model, adds headers, and measures; outside of FastAPI's limit of bodies."""
+    """Refuses requests while there is no model, reads and limits bodies, adds headers, and measures.
+
+    FastAPI gets a body only when it is whole. Where it reads one that breaks off, exceptions with reference cycles keep
+    the parts until the garbage collector runs, and the limit of `connections.py` on what is held would not hold.
+    """
 
     def __init__(self, app: FastAPI, service: Service) -> None:
         self._app, self._service = app, service
+        self._most = service.limits.max_body_bytes
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Send) -> None:
-        start, status = time.perf_counter(), 500
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        start, status = time.perf_counter(), 499  # unless an answer begins
 
         async def send_measured(message: Message) -> None:
             nonlocal status
@@ -153,17 +155,35 @@ class Guard:
             await send(message)
 
         try:
-            await (self._refusal(scope) or self._app)(scope, receive, send_measured)
+            await self._answer(scope, receive, send_measured)
+        except BaseException:
+            status = 500
+            raise
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self._service.metrics.requests.labels(route, status).inc()
             self._service.metrics.seconds.labels(route).observe(time.perf_counter() - start)
 
-    def _refusal(self, scope: MutableMapping[str, Any]) -> Response | None:
-        """The answer to a request that the application need not see. A body without a length is counted there."""
+    async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         length = dict(scope["headers"]).get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._service.limits.max_body_bytes:
-            return problem(413, f"the body must have at most {self._service.limits.max_body_bytes:,} bytes")
-        if scope["path"] in _ALWAYS or self._service.worker.is_ready:
-            return None
-        return not_ready(self._service.why_not_ready() or "")
+        size = int(length) if length.isdigit() else 0
+        if size <= self._most and scope["path"] not in _ALWAYS and not self._service.worker.is_ready:
+            await not_ready(self._service.why_not_ready() or "")(scope, receive, send)
+            return
+        body, is_whole = bytearray(), False
+        while size <= self._most and not is_whole:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            size, is_whole = max(size, len(body)), not message.get("more_body", False)
+        if size > self._most:
+            await problem(413, f"the body must have at most {self._most:,} bytes")(scope, receive, send)
+            return
+        first: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+        del body
+
+        async def receive_whole() -> Message:
+            return first.pop() if first else await receive()
+
+        await self._app(scope, receive_whole, send)
