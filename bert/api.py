@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert.checkpoints.directories import weights_folder
-from bert.conversion.downloading import resolve
-from bert.conversion.model_usage import READER_FILE, read_usage
+from bert.conversion.locating import resolve
+from bert.conversion.model_description import READER_FILE, read_usage
 from bert.finetuning.glue.task_table import task_name
 from bert.launching.process_runner import run_task
 from bert.samples.manifest import MANIFEST_NAME

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.help_parser import HelpParser
-from data.fetching.places import one_at_a_time
-from data.fetching.transfer import Remote, fetch
+from data.fetching.transfer import Remote, exclusive, fetch
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/"
 _MRPC_ADDRESS = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
@@ -52,7 +51,7 @@ def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> P
         DownloadError: no address gives a file.
     """
     if not is_there(final):
-        with one_at_a_time(final.parent / "archives", task):
+        with exclusive(final.parent / f"archives/.{task}.lock"):
             if not is_there(final):
                 _make(task, final, mirrors)
     return final

@@ -17,8 +17,7 @@ from bert.command_errors import command
 from bert.files import only_writer, sha256_of_file
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
-from data.fetching.hugging_face import CONFIGS, Listing
-from data.fetching.model_cache import LISTING_FILE, fetch_model, model_folder, read_listing
+from data.fetching.model_cache import CONFIGS, LISTING_FILE, Listing, fetch_model, model_folder, read_listing
 from data.fetching.published_models import PINS_FILE, ModelName, Pin, known_names, parse_name, pin_of, write_pin
 
 

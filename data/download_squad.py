@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.help_parser import HelpParser
-from data.fetching.places import one_at_a_time
 from data.fetching.transfer import Remote, fetch
 
 FILES = {
@@ -41,8 +40,7 @@ def download_file(path: Path, mirrors: list[str] | None = None) -> Path:
         raise ValueError(f"{path} is not a file of SQuAD, which has {', '.join(files)}; name one of them")
     sha256, num_bytes = files[path.name]
     urls = tuple(f"{base.rstrip('/')}/{path.name}" for base in mirrors or [_ADDRESS])
-    with one_at_a_time(path.parent, path.name):
-        fetch(Remote(urls, f"sha256:{sha256}", num_bytes), path)
+    fetch(Remote(urls, f"sha256:{sha256}", num_bytes), path)
     return path
 
 

@@ -1,17 +1,272 @@
-"""Converts a source of any known format to a directory of another, with a report of every change; its command line."""
+"""Converts a source of any known format to a directory that this project, Hugging Face or PaddleNLP loads, with a
+report of every change; its command line."""
 
 import argparse
-from collections.abc import Sequence
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import save_file
+
+from bert.checkpoints import directories as checkpoint_files
+from bert.config.architecture import BertConfig
 from bert.config.flags import Formatter, Parser
-from bert.conversion import downloading, vocabularies, writing
-from bert.conversion.model_usage import kept_texts
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion import locating, tensor_layout, tensor_names, vocabularies
+from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, describe, kept_texts
+from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of, with_question_answering_head
+from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
+from bert.files import sync
+
+REPORT_FILE = "conversion.json"
+# Heads (keys of tensor_names.HEADS) that a task needs, and those it also takes.
+_NEEDS = {
+    "pretraining": ("pooler", "masked-LM head", "next-sentence head"),
+    "masked-lm": ("masked-LM head",),
+    "question-answering": ("question-answering head",),
+    "sequence-classification": ("pooler", "classifier"),
+    "token-classification": ("classifier",),
+    "next-sentence": ("pooler", "next-sentence head"),
+    "encoder": (),
+}
+_TAKES = {
+    "masked-lm": ("pooler",),
+    "question-answering": ("pooler",),
+    "token-classification": ("pooler",),
+    "encoder": ("pooler",),
+}
+TASKS = tuple(ARCHITECTURES)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model to write: tensors by our names, their task, and the files beside them."""
+
+    source: Path
+    source_format: str  # as `PretrainedWeights.format`
+    parameters: Mapping[str, np.ndarray]
+    config: BertConfig
+    task: str
+    labels: tuple[str, ...] | None
+    tokens: Tokens | None
+    texts: Mapping[str, str]  # further files, by name
+    keep_padding: bool  # write the padded rows too, as part of the vocabulary
+    notes: list[str]  # a line for each change; writers add to them
+
+    def report(self, to_format: str) -> dict[str, Any]:
+        """The content of conversion.json."""
+        sizes = [array.size for array in self.parameters.values()]
+        return {
+            "source": str(self.source),
+            "source_format": self.source_format,
+            "to_format": to_format,
+            "task": self.task,
+            "tensors": len(sizes),
+            "parameters": sum(sizes),
+            "notes": list(self.notes),
+        }
+
+    def unpadded(self) -> tuple[dict[str, np.ndarray], BertConfig]:
+        """Parameters and description for libraries that do not pad the vocabulary."""
+        if self.keep_padding:
+            padded = self.config.padded_vocab_size()
+            self.notes.append(f"padding of the vocabulary kept: vocab_size is {padded}")
+            return dict(self.parameters), self.config.model_copy(update={"vocab_size": padded})
+        return tensor_layout.strip_vocabulary(self.parameters, self.config.vocab_size, self.notes), self.config
+
+    def num_outputs(self) -> int | None:
+        """Classes of the classifier; None without one."""
+        bias = self.parameters.get("classifier.bias")
+        return None if bias is None else len(bias)
+
+    def has_pooler(self) -> bool:
+        return "bert.pooler.dense.weight" in self.parameters
+
+    def description(self, config: BertConfig, for_paddlenlp: bool = False) -> dict[str, Any]:
+        """The content of config.json."""
+        class_name = ARCHITECTURES[self.task][-1 if for_paddlenlp else 0]
+        return describe(config, self.task, self.labels, self.num_outputs(), class_name)
+
+    def name_without_prefix(self, name: str) -> str:
+        """A tensor's name in other libraries, whose bare encoder has no `bert.` before its names."""
+        return name.removeprefix("bert.") if self.task == "encoder" else name
+
+    def write_texts(self, folder: Path) -> None:
+        for name, text in self.texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+    def write_tokenizer(self, folder: Path) -> None:
+        if self.tokens is not None:
+            write_tokenizer(folder, self.tokens, self.config.max_position_embeddings)
+
+
+def choose_task(
+    heads: tuple[str, ...], described: str | None, requested: str | None, *, every_model_has_a_pooler: bool
+) -> str:
+    """The task that was requested, else the one in the model's description, else the one that its heads allow.
+
+    A classifier without a pooler classifies tokens. One with a pooler classifies sequences, unless the library keeps a
+    pooler in every model (PaddleNLP does, and names the question-answering head `classifier` too).
+
+    Raises:
+        ConversionError: the source lacks the heads of the task, or they allow several tasks.
+    """
+    if requested is not None:
+        if lacking := [head for head in _NEEDS[requested] if head not in heads]:
+            raise ConversionError(
+                f"task={requested} needs a {' and a '.join(lacking)}; the source has "
+                f"{', '.join(heads) or 'the bare encoder'}: choose another --task"
+            )
+        return requested
+    if described == "masked-lm" and all(head in heads for head in _NEEDS["pretraining"]):
+        return "pretraining"  # bert-base-uncased of Hugging Face is described as less than it holds
+    if described is not None and all(head in heads for head in _NEEDS[described]):
+        return described
+    tops = set(heads) - {"pooler"}
+    tasks = [task for task, needs in _NEEDS.items() if tops == set(needs) - {"pooler"} and set(needs) <= set(heads)]
+    if tops == {"classifier"} and "pooler" in heads:
+        tasks = (
+            ["question-answering", "sequence-classification", "token-classification"]
+            if every_model_has_a_pooler
+            else ["sequence-classification"]
+        )
+    if len(tasks) != 1:
+        raise ConversionError(
+            f"the source has {', '.join(heads)} and does not name its task; pass --task {' or '.join(tasks or TASKS)}"
+        )
+    return tasks[0]
+
+
+def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[str]) -> dict[str, np.ndarray]:
+    """The encoder and the task's heads; other heads are left out, each with a note."""
+    wanted = (*_NEEDS[task], *_TAKES.get(task, ()))
+    result = dict(parameters)
+    for head, names in tensor_names.HEADS.items():
+        if head not in wanted and any(name in result for name in names):
+            notes.append(f"left out: {head}, not used by {task}")
+            result = {name: value for name, value in result.items() if name not in names}
+    return result
+
+
+def write_directory(target: Path, write: Callable[[Path], None]) -> None:
+    """Create `target` atomically from what `write(folder)` puts into a temporary folder beside it.
+
+    Raises:
+        ConversionError: `target` is there already and holds something.
+    """
+    check_target(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f".writing-{target.name}-{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir()
+        write(temporary)
+        for path in temporary.rglob("*"):
+            if path.is_file():
+                path.chmod(0o644)  # safetensors makes its files readable to their owner only
+                sync(path)
+        sync(temporary)
+        if target.exists():
+            target.rmdir()
+        temporary.rename(target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_target(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConversionError(f"{target} is there already; nothing was overwritten: name a new folder")
+
+
+# ---- formats ------------------------------------------------------------------------------------------------------
+
+
+def write_native(folder: Path, model: Model) -> None:
+    """Our checkpoint without an optimizer; `write_model` adds the manifest."""
+    save_file(dict(model.parameters), folder / "bert_paddle.safetensors", metadata={"format": "pd"})
+    write_json(folder / "bert_config.json", model.description(model.config))
+    if model.labels is not None and len(model.labels) == model.num_outputs():
+        (folder / LABELS_FILE).write_text(json.dumps(model.labels, ensure_ascii=False) + "\n", encoding="utf-8")
+    if model.tokens is not None:
+        write_vocabulary(folder, model.tokens)
+        write_json(folder / "tokenizer_config.json", {"do_lower_case": model.tokens.lowercase})
+
+
+def write_hugging_face(folder: Path, model: Model) -> None:
+    """config.json, model.safetensors and the tokenizer's files."""
+    parameters, config = model.unpadded()
+    tensors = {
+        model.name_without_prefix(name): np.ascontiguousarray(array.T if tensor_names.is_linear(name) else array)
+        for name, array in parameters.items()
+    }
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    write_json(folder / "config.json", {**model.description(config), "torch_dtype": "float32"})
+    model.write_tokenizer(folder)
+    _note_absent_pooler(model, "transformers", model.task == "encoder")
+
+
+def write_paddlenlp(folder: Path, model: Model) -> None:
+    """config.json, model_state.pdparams and the tokenizer's files.
+
+    Raises:
+        ConversionError: an activation that PaddleNLP's BERT does not have.
+    """
+    if model.config.hidden_act == "gelu_tanh":
+        raise ConversionError(
+            "hidden_act=gelu_tanh: PaddleNLP's BERT has only gelu and relu, so its outputs would "
+            "differ; use --to-format hf, or train with --hidden-act gelu"
+        )
+    parameters, config = model.unpadded()
+    tensors = {
+        model.name_without_prefix(tensor_names.paddlenlp_name(name)): np.ascontiguousarray(array)
+        for name, array in parameters.items()
+    }
+    if tensor_names.DECODER_BIAS in parameters:  # PaddleNLP keeps the tied decoder under its own names too
+        tensors["cls.predictions.decoder.weight"] = tensors[tensor_names.WORD_EMBEDDINGS]
+        tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.decoder_bias"]
+    with open(folder / "model_state.pdparams", "wb") as file:
+        pickle.dump(tensors, file, protocol=4)  # the highest that Paddle reads
+    write_json(folder / "config.json", model.description(config, for_paddlenlp=True))
+    model.write_tokenizer(folder)
+    _note_absent_pooler(model, "paddlenlp", True)
+
+
+def _note_absent_pooler(model: Model, library: str, has_one: bool) -> None:
+    if has_one and not model.has_pooler():
+        use = "its pooled output is meaningless" if model.task == "encoder" else f"{model.task} does not use it"
+        model.notes.append(f"no pooler: {library} will log that it initialises one at random; {use}")
+
+
+WRITERS: dict[str, Callable[[Path, Model], None]] = {
+    "native": write_native,
+    "hf": write_hugging_face,
+    "paddlenlp": write_paddlenlp,
+}
+FORMATS = tuple(WRITERS)
+
+
+def write_model(target: Path, to_format: str, model: Model) -> None:
+    """Write a model atomically, with conversion.json."""
+
+    def write(folder: Path) -> None:
+        WRITERS[to_format](folder, model)
+        model.write_texts(folder)
+        write_json(folder / REPORT_FILE, model.report(to_format))
+        if to_format == "native":
+            checkpoint_files.write_manifest(folder, step=0)
+
+    write_directory(target, write)
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -20,7 +275,7 @@ class Request:
 
     source: str  # a path, or a name that PaddleNLP knows
     target: Path
-    to_format: str  # one of writing.FORMATS, or a serving format
+    to_format: str  # one of FORMATS, or a serving format
     task: str | None = None
     config_file: Path | None = None
     vocab_file: Path | None = None
@@ -38,17 +293,17 @@ def convert(request: Request) -> dict[str, Any]:
             partial is left.
     """
     model = read(request)
-    writing.write_model(request.target, request.to_format, model)
+    write_model(request.target, request.to_format, model)
     return model.report(request.to_format)
 
 
-def read(request: Request) -> writing.Model:
+def read(request: Request) -> Model:
     """Find and read the source: the heads of one task, a vocabulary, a model description.
 
     Refuses a target that exists before anything is read.
     """
-    writing.check_target(request.target)
-    path = downloading.resolve(request.source)
+    check_target(request.target)
+    path = locating.resolve(request.source)
     pretrained = read_pretrained(
         path, config_file=request.config_file, fused_qkv=request.fused_qkv, allow_unknown=request.allow_unknown
     )
@@ -62,13 +317,13 @@ def read(request: Request) -> writing.Model:
     if from_paddlenlp and request.task == "question-answering":
         parameters = with_question_answering_head(parameters)
     heads = heads_of(parameters)
-    task = writing.choose_task(heads, pretrained.task, request.task, every_model_has_a_pooler=from_paddlenlp)
-    parameters = writing.parameters_for(task, parameters, notes)
+    task = choose_task(heads, pretrained.task, request.task, every_model_has_a_pooler=from_paddlenlp)
+    parameters = parameters_for(task, parameters, notes)
     vocab_file = request.vocab_file or pretrained.vocab_file
     tokens = vocabularies.find_tokens(pretrained.folder, vocab_file, request.do_lower_case, notes)
     if tokens is not None:
         vocabularies.check_ids(tokens, pretrained.config.vocab_size, notes)
-    return writing.Model(
+    return Model(
         path,
         pretrained.format,
         parameters,
@@ -105,7 +360,7 @@ def parse_request(argv: Sequence[str] | None) -> Request:
         "or a name that PaddleNLP knows",
         task_help="the task of the model, if the source does not name it; other heads are left out",
     )
-    parser.add_argument("--to-format", required=True, choices=writing.FORMATS, help="the format to write")
+    parser.add_argument("--to-format", required=True, choices=FORMATS, help="the format to write")
     parser.add_argument(
         "--fused-qkv",
         metavar="blocks|heads:NUMBER",
@@ -130,7 +385,7 @@ def source_parser(program: str, description: str, *, source: str, source_help: s
     parser = Parser(prog=program, description=description, formatter_class=Formatter, allow_abbrev=False)
     parser.add_argument(source, dest="source", required=True, metavar="DIR_OR_FILE", help=source_help)
     parser.add_argument("--to", dest="target", required=True, type=Path, metavar="DIR", help="the folder to make")
-    parser.add_argument("--task", choices=writing.TASKS, help=task_help)
+    parser.add_argument("--task", choices=TASKS, help=task_help)
     parser.add_argument(
         "--config-file", type=Path, help="the model's bert_config.json or config.json, if none is beside the weights"
     )

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, deserialize
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_layout, tensor_names
-from bert.conversion.downloading import resolve
+from bert.conversion.locating import resolve
 from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels
 from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, read_json, regular_file

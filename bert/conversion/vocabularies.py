@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
-from bert.conversion.model_usage import stated_lower_case, tokenizer_warnings
+from bert.conversion.model_description import stated_lower_case, tokenizer_warnings
 from bert.conversion.raw_tensors import ConversionError, regular_file, write_json
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, is_cased

@@ -20,7 +20,7 @@ from bert.config.training_settings import (
     TrainingConfig,
     derive,
 )
-from bert.conversion.downloading import resolve
+from bert.conversion.locating import resolve
 from bert.conversion.model_description import read_description
 from bert.finetuning.model_files import description_file, implied_by_weights, named_weights
 from bert.tokenization.vocabulary import check_vocabulary_file

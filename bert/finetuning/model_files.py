@@ -9,10 +9,17 @@ from typing import Any
 from bert.checkpoints.directories import weights_folder
 from bert.config.flags import is_on
 from bert.config.training_settings import InitializationSettings
-from bert.conversion.downloading import published_model, resolve
-from bert.conversion.locating import VOCABULARY_FILE
-from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, read_description, read_labels
-from bert.conversion.model_usage import Usage, read_usage, stated_lower_case, tokenizer_warnings
+from bert.conversion.locating import VOCABULARY_FILE, published_model, resolve
+from bert.conversion.model_description import (
+    CONFIG_FILES,
+    LABELS_FILE,
+    Usage,
+    read_description,
+    read_labels,
+    read_usage,
+    stated_lower_case,
+    tokenizer_warnings,
+)
 from bert.conversion.raw_tensors import ConversionError
 from bert.tokenization.vocabulary import Vocabulary, is_cased, vocabulary_content
 

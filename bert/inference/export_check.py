@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from bert.conversion.converting import Model
 from bert.conversion.raw_tensors import ConversionError
-from bert.conversion.writing import Model
 from bert.inference.export_files import outputs_of
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion import writing
-from bert.conversion.converting import Request, convert, read, source_parser
-from bert.conversion.model_usage import TASK_FILE, read_usage
+from bert.conversion import converting
+from bert.conversion.converting import Model, Request, convert, read, source_parser
+from bert.conversion.model_description import TASK_FILE, read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
-from bert.conversion.writing import Model
 from bert.inference import triton
 from bert.inference.export_files import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, ONNX_FILE, PRECISIONS, outputs_of
 from bert.inference.onnx_graph import onnx_package, write_onnx
@@ -108,7 +107,7 @@ def export(request: ExportRequest) -> dict[str, Any]:
         ConversionError, CheckpointError: the source cannot be read as a BERT, or its task is not served; the export
             differs too much from the model.
     """
-    if request.to_format in writing.FORMATS:
+    if request.to_format in converting.FORMATS:
         return convert(request)
     if request.to_format != "paddle-inference":
         onnx_package()
@@ -149,9 +148,9 @@ def export(request: ExportRequest) -> dict[str, Any]:
         same = check["same_decision"]
         decisions = "" if same is None else f", the same decision in {same:.1%}"
         model.notes.append(f"checked on {sample.source}: relative error {check['relative_error']:.2g}{decisions}")
-        write_json(folder / writing.REPORT_FILE, model.report(request.to_format))
+        write_json(folder / converting.REPORT_FILE, model.report(request.to_format))
 
-    writing.write_directory(request.target, write)
+    converting.write_directory(request.target, write)
     return model.report(request.to_format)
 
 
@@ -159,7 +158,7 @@ def _with_outputs(model: Model, task: str | None) -> Model:
     """The model with the task whose outputs are served."""
     if task is None and model.task in ("pretraining", "masked-lm", "next-sentence"):
         model.notes.append(f"the hidden states of the encoder are served; the heads of {model.task} are left out")
-        parameters = writing.parameters_for("encoder", model.parameters, model.notes)
+        parameters = converting.parameters_for("encoder", model.parameters, model.notes)
         model = dataclasses.replace(model, parameters=parameters, task="encoder", labels=None)
     outputs_of(model.task, model.has_pooler())  # raises for a task that is not served
     return model

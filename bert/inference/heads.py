@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bert.arrays.ragged import offsets_of
-from bert.conversion.model_usage import READER_FILE
+from bert.conversion.model_description import READER_FILE
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import read_spans

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from bert.config.architecture import BertConfig
-from bert.conversion import downloading, writing
-from bert.conversion.model_usage import Usage, read_usage
+from bert.conversion import converting, locating
+from bert.conversion.model_description import Usage, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
@@ -22,7 +22,7 @@ from bert.runtime.paddle_api import default_device
 
 logger = logging.getLogger(__name__)
 
-# The words for a task in messages; the keys are those of writing.TASKS that a model can be used for.
+# The words for a task in messages; the keys are those of converting.TASKS that a model can be used for.
 HEADS = {
     "masked-lm": "a masked-LM head",
     "encoder": "an encoder (sentence vectors)",
@@ -76,7 +76,7 @@ def open_model(
         vocab_file, do_lower_case, model: in place of what the files beside the weights say.
         cpu_threads: of an export.
     """
-    path = downloading.resolve(str(source))
+    path = locating.resolve(str(source))
     if (path / DESCRIPTION_FILE).is_file():
         return _open_export(path, task, vocab_file, do_lower_case, cpu_threads)
     pretrained = read_pretrained(path)
@@ -93,7 +93,7 @@ def open_model(
             f"num_attention_heads={model.num_attention_heads}; omit the model's sizes"
         )
     heads, of_paddlenlp = heads_of(pretrained.parameters), pretrained.format == "paddlenlp"
-    task = writing.choose_task(heads, pretrained.task, task, every_model_has_a_pooler=of_paddlenlp)
+    task = converting.choose_task(heads, pretrained.task, task, every_model_has_a_pooler=of_paddlenlp)
     task = {"pretraining": "masked-lm", "next-sentence": "encoder"}.get(task, task)
     tokens = _tokens(folder, vocab_file or pretrained.vocab_file, do_lower_case)
     check_ids(tokens, config.vocab_size, [])

@@ -18,8 +18,8 @@ import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion import tensor_layout
+from bert.conversion.converting import Model
 from bert.conversion.raw_tensors import ConversionError
-from bert.conversion.writing import Model
 from bert.inference.export_files import INPUTS, outputs_of
 from bert.interpreter import install_command
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
-from bert.conversion.writing import Model
+from bert.conversion.converting import Model
 from bert.inference.export_files import INPUTS, PREFIX, outputs_of
 from bert.model.attention import packed_layout
 from bert.model.modeling import BertModel

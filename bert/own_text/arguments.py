@@ -12,8 +12,8 @@ from bert import REPOSITORY
 from bert.config.architecture import BertConfig
 from bert.config.command_line import resolve_config, suggest
 from bert.config.flags import flat_fields, is_optional
-from bert.conversion.downloading import resolve
-from bert.conversion.model_usage import tokenizer_warnings
+from bert.conversion.locating import resolve
+from bert.conversion.model_description import tokenizer_warnings
 from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from bert.config.flags import ValueFlags
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig, unset_variable
-from bert.conversion.downloading import resolve
+from bert.conversion.locating import resolve
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import check_vocabulary_file
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Generator
 from typing import Any
 
-from bert.conversion.model_usage import Usage, usage_texts
+from bert.conversion.model_description import Usage, usage_texts
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps

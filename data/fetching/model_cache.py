@@ -1,33 +1,90 @@
-"""Published models by name, in a cache: fetched once, verified at every use, by one process at a time.
+"""Published models by name, from the Hugging Face hub or PaddleNLP's server to a cache: fetched once, verified at every
+use.
 
 $BERT_CACHE/models/OWNER/NAME[@REVISION]/    default: ~/.cache/bert-on-paddle
     model.json        Listing: source, revision, licence, and the checksum of each file
     checksums.json    sha256 of the files for which the server states none, recorded when they were fetched
     config.json, vocab.txt, model.safetensors ...
+
+huggingface_hub tells which files a model has. It reads the environment: HF_ENDPOINT (a mirror), HF_HUB_OFFLINE,
+HF_TOKEN (for private and gated models), HF_HOME and HF_HUB_CACHE. The files themselves are fetched by `transfer`:
+version 0.25 loses up to 10 MB at a dropped connection, ends at an answer 429 or 503, and checks neither checksums nor
+what a server sends for a range.
 """
 
 import json
 import os
+import re
 import shutil
 import sys
-from contextlib import nullcontext
-from dataclasses import asdict
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
+
+from huggingface_hub import HfApi, configure_http_backend, constants, get_token, try_to_load_from_cache
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RevisionNotFoundError
 
 from bert.files import atomic_path, write_atomically
 from bert.interpreter import shell_command
 from bert.reporting.progress import megabytes
 from bert.tokenization.vocabulary import Vocabulary
-from data.fetching import hugging_face
-from data.fetching.hugging_face import CONFIGS, ListedFile, Listing, is_weights
-from data.fetching.paddlenlp_models import MODELS as PADDLENLP
-from data.fetching.places import cache_folder, one_at_a_time
-from data.fetching.published_models import GOOGLE, ModelName, pin_of
-from data.fetching.transfer import DownloadError, Remote, fetch
+from data.fetching import transfer
+from data.fetching.published_models import GOOGLE, PADDLENLP, ModelName, pin_of, revision_of
+from data.fetching.transfer import (
+    DownloadError,
+    HttpsSession,
+    Refused,
+    Remote,
+    cache_folder,
+    digest_of,
+    fetch,
+    patiently,
+)
 
 LISTING_FILE = "model.json"
+CONFIGS = ("config.json", "bert_config.json")
+_WEIGHTS = (  # the first that is there is taken: formats that cannot hold code first
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model_state.pdparams",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+_VOCABULARIES = ("vocab.txt", "tokenizer.json")
+_OPTIONAL = ("tokenizer_config.json", "labels.json", "task.json", "question_answering.json")
+_COMMIT = re.compile("[0-9a-f]{40}")
+_ATTEMPTS = 3  # to reach the hub: a machine without network hears of it within seconds
 _LARGEST_TEXT = 64 << 20  # of a file that is not weights and whose size is not stated
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file of a published model; `checksum` as `Remote.checksum`, None where the hub states none."""
+
+    checksum: str | None = None
+    num_bytes: int | None = None
+
+    def remote(self, *urls: str, largest: int = 1 << 40, token: str | None = None) -> Remote:
+        return Remote(urls, self.checksum, self.num_bytes, largest, token)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a model that are used, as a hub has them at one revision."""
+
+    name: str
+    source: str  # where the files are from, for people
+    revision: str  # the commit; "" on a server that has none
+    licence: str | None  # as the hub states it
+    gated: bool  # the owner gives access on request only
+    files: dict[str, ListedFile]
+
+    def wanted(self, weights: bool) -> list[str]:
+        """The names of the files, with or without the weights."""
+        return [name for name in self.files if weights or not _is_weights(name)]
 
 
 def model_folder(model: ModelName) -> Path:
@@ -41,22 +98,25 @@ def fetch_model(model: ModelName, *, weights: bool = True, folder: Path | None =
 
     Args:
         weights: False fetches only the description, the vocabulary and other small files.
-        folder: one that no other process writes to.
     Raises:
         DownloadError: offline, no such model, no access, a damaged file; the message has the remedy.
         OSError: the cache cannot be written.
     """
-    target = folder or model_folder(model)
-    listing = read_listing(target)
-    if listing is None or not all((target / name).is_file() for name in ("vocab.txt", *_names(listing, weights))):
-        listing = listing or _list(model)  # before the folder is made
-        with nullcontext() if folder else one_at_a_time(target, str(model)):
-            listing = read_listing(target) or listing  # of a process that was faster
-            _complete(model, listing, target, weights)
-    for name in _names(listing, weights):
-        path = target / name
+    folder = folder or model_folder(model)
+    listing = read_listing(folder)
+    if listing is None or not all((folder / name).is_file() for name in ("vocab.txt", *listing.wanted(weights))):
+        listing = listing or _list(model)
+        _complete(model, listing, folder, weights)
+    for name in listing.wanted(weights):
+        path = folder / name
         _verify(path, listing.files[name], path.stat().st_size, path.stat().st_mtime_ns)
     return listing
+
+
+@cache
+def _verify(path: Path, file: ListedFile, num_bytes: int, mtime_ns: int) -> None:
+    """Check a file against its checksum, once in a process as long as its size and time are the same."""
+    fetch(file.remote(), path)
 
 
 def read_listing(folder: Path) -> Listing | None:
@@ -71,67 +131,32 @@ def read_listing(folder: Path) -> Listing | None:
     try:
         values = json.loads(path.read_bytes())
         files = {name: ListedFile(file["checksum"], file["num_bytes"]) for name, file in values["files"].items()}
-        fields = {name: values[name] for name in ("name", "source", "revision", "licence", "gated")}
-        return Listing(**fields, files=files)
-    except (ValueError, KeyError, TypeError) as error:
+        return Listing(**{**values, "files": files})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DownloadError(f"{path} is damaged ({error}); remove {folder}, then start again") from None
-
-
-@cache
-def _verify(path: Path, file: ListedFile, num_bytes: int, mtime_ns: int) -> None:
-    """Check a file against its checksum, once in a process as long as its size and time are the same."""
-    fetch(Remote((), file.checksum, file.num_bytes), path)
-
-
-def _list(model: ModelName) -> Listing:
-    """What the hub, or Hugging Face's own cache, has of a model."""
-    if not model.is_paddlenlp and (listing := hugging_face.list_snapshot(model)):
-        return listing
-    if hugging_face.is_offline():
-        raise _offline(model, f"{model} is not in {model_folder(model)} or Hugging Face's cache")
-    if model.is_paddlenlp:
-        return _list_paddlenlp(model)
-    try:
-        return hugging_face.list_model(model)
-    except hugging_face.Unreachable as error:
-        raise DownloadError(f"{model} is not in {model_folder(model)}, and {error}; {_elsewhere(model)}") from None
-
-
-def _list_paddlenlp(model: ModelName) -> Listing:
-    addresses = PADDLENLP[model.name].addresses()
-    files = {name: ListedFile() for name in addresses}
-    google = pin_of(ModelName(GOOGLE, model.name))
-    if google and "vocab.txt" in google.files:
-        sha256, num_bytes = google.files["vocab.txt"]
-        files["vocab.txt"] = ListedFile(f"sha256:{sha256}", num_bytes)
-    return Listing(str(model), addresses["model_state.pdparams"].rpartition("/")[0], "", None, False, files)
-
-
-def _names(listing: Listing, weights: bool) -> list[str]:
-    return [name for name in listing.files if weights or not is_weights(name)]
 
 
 def _complete(model: ModelName, listing: Listing, folder: Path, weights: bool) -> None:
     """Fetch what is missing; the description comes before the weights and decides whether they are fetched."""
-    folder.mkdir(parents=True, exist_ok=True)
-    missing = [name for name in _names(listing, weights) if not (folder / name).is_file()]
-    snapshot = None if model.is_paddlenlp else hugging_face.snapshot_folder(model, listing.revision)
+    missing = [name for name in listing.wanted(weights) if not (folder / name).is_file()]
+    snapshot = None if model.is_paddlenlp else _snapshot_folder(model, listing.revision)
     cached = {name: snapshot / name for name in missing if snapshot and (snapshot / name).is_file()}
     away = [name for name in missing if name not in cached]
-    if away and hugging_face.is_offline():
+    if away and constants.HF_HUB_OFFLINE:
         raise _offline(model, f"{', '.join(away)} of {model} {'is' if len(away) == 1 else 'are'} not in {folder}")
+    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / LISTING_FILE, (json.dumps(asdict(listing), indent=1) + "\n").encode())
     if model.is_paddlenlp:
         for name, text in PADDLENLP[model.name].texts().items():
             write_atomically(folder / name, text.encode())
     for name in missing:
-        if not is_weights(name):
+        if not _is_weights(name):
             _bring(model, listing, name, folder, cached.get(name))
     _check_description(listing, folder)
     if not (folder / "vocab.txt").is_file():
         vocabulary = Vocabulary.from_tokenizer_json(folder / "tokenizer.json")
         write_atomically(folder / "vocab.txt", vocabulary.file_content())
-    large = [name for name in missing if is_weights(name)]
+    large = [name for name in missing if _is_weights(name)]
     if large:
         num_bytes = sum(listing.files[name].num_bytes or 0 for name in large)
         size = f", {megabytes(num_bytes)}" if num_bytes else ""
@@ -158,7 +183,7 @@ def _bring(model: ModelName, listing: Listing, name: str, folder: Path, cached: 
     """Fetch a file, or take it from Hugging Face's cache: a second name for it, or a copy where the disk is another."""
     file, target = listing.files[name], folder / name
     if cached:
-        fetch(Remote((), file.checksum, file.num_bytes), cached.resolve())  # verifies it
+        fetch(file.remote(), cached.resolve())  # verifies it
         with atomic_path(target) as partial:
             try:
                 os.link(cached.resolve(), partial)
@@ -168,10 +193,9 @@ def _bring(model: ModelName, listing: Listing, name: str, folder: Path, cached: 
     if model.is_paddlenlp:
         url, token = PADDLENLP[model.name].addresses()[name], None
     else:
-        url, token = hugging_face.address(model, listing.revision, name), hugging_face.token()
-    limit = 1 << 40 if is_weights(name) else _LARGEST_TEXT
+        url, token = f"{_page(model)}/resolve/{listing.revision}/{quote(name)}", get_token()
     try:
-        fetch(Remote((url,), file.checksum, file.num_bytes, limit, token), target)
+        fetch(file.remote(url, largest=1 << 40 if _is_weights(name) else _LARGEST_TEXT, token=token), target)
     except DownloadError as error:
         access = f"; {model} is gated: ask for access at {listing.source}" if listing.gated else ""
         raise DownloadError(f"{error}{access}") from None
@@ -182,8 +206,155 @@ def _offline(model: ModelName, what: str) -> DownloadError:
 
 
 def _elsewhere(model: ModelName) -> str:
-    return (
-        f"on a machine with network run `{shell_command('data.download_model', str(model), '--output-dir', 'DIR')}`, "
-        "copy DIR here and "
-        "name DIR instead"
+    fetching = shell_command("data.download_model", str(model), "--output-dir", "DIR")
+    return f"on a machine with network run `{fetching}`, copy DIR here and name DIR instead"
+
+
+# ---- listings --------------------------------------------------------------------------------------------------------
+
+
+def _is_weights(name: str) -> bool:
+    return name.startswith(("model", "pytorch_model"))
+
+
+def _page(model: ModelName) -> str:
+    return f"{constants.ENDPOINT}/{model.repository}"
+
+
+def _list(model: ModelName) -> Listing:
+    """What Hugging Face's own cache, the hub or PaddleNLP's server has of a model."""
+    if not model.is_paddlenlp and (listing := _list_snapshot(model)):
+        return listing
+    if constants.HF_HUB_OFFLINE:
+        raise _offline(model, f"{model} is not in {model_folder(model)} or Hugging Face's cache")
+    return _list_paddlenlp(model) if model.is_paddlenlp else _list_hub(model)
+
+
+def _list_paddlenlp(model: ModelName) -> Listing:
+    addresses = PADDLENLP[model.name].addresses()
+    files = {name: ListedFile() for name in addresses}
+    google = pin_of(ModelName(GOOGLE, model.name))
+    if google and "vocab.txt" in google.files:
+        sha256, num_bytes = google.files["vocab.txt"]
+        files["vocab.txt"] = ListedFile(f"sha256:{sha256}", num_bytes)
+    return Listing(str(model), addresses["model_state.pdparams"].rpartition("/")[0], "", None, False, files)
+
+
+def _list_hub(model: ModelName) -> Listing:
+    """Ask the hub for a model's files at its revision.
+
+    Raises:
+        DownloadError: no answer, no such model or revision, no access, or files that cannot be used.
+    """
+    hub, revision, page = constants.ENDPOINT, revision_of(model), _page(model)
+    configure_http_backend(HttpsSession)
+    try:
+        info = patiently(
+            f"{hub}, {model}",
+            lambda: HfApi(endpoint=hub).model_info(
+                model.repository, revision=revision, files_metadata=True, timeout=transfer.TIMEOUT_SECONDS
+            ),
+            attempts=_ATTEMPTS,
+        )
+    except Refused as error:
+        raise DownloadError(
+            f"{model} is not in {model_folder(model)}, and {hub} cannot be reached ({error}); {_elsewhere(model)}"
+        ) from None
+    except RevisionNotFoundError:
+        raise DownloadError(f"{hub} has no revision {revision} of {model.repository}; check what follows @") from None
+    except GatedRepoError:
+        raise DownloadError(f"{model} is gated, and your account has no access: ask for it at {page}") from None
+    except (HfHubHTTPError, HFValidationError):  # 401, too, for a model that does not exist
+        private = "your HF_TOKEN gives no access to it" if get_token() else "it is private: then set HF_TOKEN"
+        raise DownloadError(f"{hub} has no model {model.repository}, or {private}; check the name") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise DownloadError(
+            f"{hub} does not answer as the Hugging Face hub does ({error}); check HF_ENDPOINT"
+        ) from None
+    commit = info.sha or ""
+    if not _COMMIT.fullmatch(commit) or (_COMMIT.fullmatch(revision) and commit != revision):
+        raise DownloadError(f"{hub}: asked for {revision} of {model}, it describes {commit!r}; check HF_ENDPOINT")
+    if info.gated and not get_token():
+        raise DownloadError(
+            f"{model} is gated: accept its terms at {page}, then set HF_TOKEN to a token of your account"
+        )
+    files = {}
+    for file in info.siblings or []:
+        stored, num_bytes = (f"sha256:{file.lfs.sha256}", file.lfs.size) if file.lfs else (None, file.size)
+        checksum = stored or (f"git-sha1:{file.blob_id}" if file.blob_id else None)
+        files[file.rfilename] = ListedFile(checksum, num_bytes)
+    licence = info.card_data.license if info.card_data else None
+    return Listing(str(model), page, commit, licence, bool(info.gated), _used(model, files, page, commit))
+
+
+def _snapshot_folder(model: ModelName, revision: str) -> Path | None:
+    """The folder of huggingface_hub's own cache with a model's files at a revision."""
+    repositories = (model.repository, model.name) if model.owner == GOOGLE else (model.repository,)
+    paths = (
+        try_to_load_from_cache(repository, name, revision=revision) for repository in repositories for name in CONFIGS
     )
+    return next((Path(path).parent for path in paths if isinstance(path, str)), None)
+
+
+def _list_snapshot(model: ModelName) -> Listing | None:
+    """A complete model of huggingface_hub's own cache; None if it is not there.
+
+    The cache names a file by its sha256, or git's sha1, which verifies it. Offline, the newest that was downloaded is
+    taken where the pinned revision was not.
+    """
+    for revision in (revision_of(model), *(["main"] if constants.HF_HUB_OFFLINE else [])):
+        folder = _snapshot_folder(model, revision)
+        if folder is not None:
+            files = {}
+            for path in filter(Path.is_file, folder.iterdir()):
+                blob = path.resolve().name
+                kind = {64: "sha256", 40: "git-sha1"}.get(len(blob)) if re.fullmatch("[0-9a-f]+", blob) else None
+                checksum = f"{kind}:{blob}" if kind else f"sha256:{digest_of(path)}"
+                files[path.name] = ListedFile(checksum, path.stat().st_size)
+            with suppress(DownloadError):  # not complete
+                used = _used(model, files, str(folder), folder.name)
+                return Listing(str(model), str(folder), folder.name, None, False, used)
+    return None
+
+
+def _used(model: ModelName, files: dict[str, ListedFile], source: str, revision: str) -> dict[str, ListedFile]:
+    """Those of a model's files that are used; the checksums must be the pinned ones."""
+    pin = pin_of(model)
+    pinned = pin.files if pin and pin.revision == revision else {}
+    used = {}
+    for name in _used_names(files, source):
+        file = files[name]
+        if name in pinned:
+            sha256, num_bytes = pinned[name]
+            checksum = f"sha256:{sha256}"
+            is_other = (file.checksum or "").startswith("sha256:") and file.checksum != checksum
+            if is_other or file.num_bytes not in (None, num_bytes):
+                raise DownloadError(
+                    f"{source}: {name} of {model} is not the file that is pinned ({checksum}); do not use this server, "
+                    "or name another revision: NAME@REVISION"
+                )
+            file = ListedFile(checksum, num_bytes)
+        used[name] = file
+    return used
+
+
+def _used_names(available: Collection[str], source: str) -> list[str]:
+    """The files to fetch: description, vocabulary and settings of the tokenizer, weights in the best format.
+
+    Raises:
+        DownloadError: the model has no description, no WordPiece vocabulary, or no weights of a known format.
+    """
+    names = {name for name in available if "/" not in name}  # nothing of a hub leaves the model's folder
+    chosen = []
+    for kind, readable in (("description", CONFIGS), ("vocabulary", _VOCABULARIES), ("weights", _WEIGHTS)):
+        first = next((name for name in readable if name in names), None)
+        if first is None:
+            raise DownloadError(
+                f"{source} has no {kind} that can be read ({' or '.join(readable)}); it has "
+                f"{', '.join(sorted(names)[:12]) or 'nothing'}: choose another model"
+            )
+        chosen.append(first)
+    if first and first.endswith(".index.json"):
+        stem, suffix = first.removesuffix(".index.json").rsplit(".", 1)
+        chosen += sorted(name for name in names if name.startswith(f"{stem}-") and name.endswith(f".{suffix}"))
+    return [*chosen[:2], *(name for name in _OPTIONAL if name in names), *chosen[2:]]

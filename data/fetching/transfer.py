@@ -10,11 +10,13 @@ file, and every later download must have the same.
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import sleep
@@ -113,28 +115,42 @@ class HttpsSession(requests.Session):
         return response
 
 
+@contextmanager
+def exclusive(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that one process has at a time; others wait. It is removed when it is left empty.
+
+    Without locks (some NFS), go on. A lock is a file, because NFS has no locks for folders.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with open(path, "a+b") as file:
+            try:
+                lock(file)
+            except BlockingIOError:
+                print(f"waiting for another process that is fetching {path}", file=sys.stderr, flush=True)
+                lock(file, math.inf)
+            if not _is_at(file, path):  # the process that had it has renamed or removed it
+                continue
+            try:
+                yield file
+            finally:
+                if not os.fstat(file.fileno()).st_size:
+                    path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    return False
+
+
 class Partial:
-    """The partial file, locked against other processes, and a file beside it with its address and validator."""
+    """The partial file of a transfer, and a file beside it with its address, validator and size."""
 
-    def __init__(self, target: Path) -> None:
-        self.path = target.with_name(f".{target.name}.part")
-        self._state_path = target.with_name(f".{target.name}.part.json")
-        self.resumed = False
-
-    def __enter__(self) -> "Partial":
-        self.file: BinaryIO = open(self.path, "a+b")
-        try:
-            lock(self.file)
-        except BlockingIOError as error:
-            self.file.close()
-            raise DownloadError(f"{self.path}: another process is downloading this file; wait for it") from error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.size():
-            self.path.unlink(missing_ok=True)
-            self._state_path.unlink(missing_ok=True)
-        self.file.close()
+    def __init__(self, file: BinaryIO, state_path: Path) -> None:
+        self.file, self.path, self.state_path = file, Path(file.name), state_path
+        self.resumed = self.size() > 0
 
     def size(self) -> int:
         self.file.flush()
@@ -142,7 +158,7 @@ class Partial:
 
     def condition(self, url: str, remote: Remote) -> dict[str, str]:
         """The headers that ask for the missing bytes; empty if those received may be of another version of the file."""
-        state = read_json(self._state_path)
+        state = read_json(self.state_path)
         validator = state.get("validator") if state.get("url") == url else None
         if validator and not validator.startswith("W/"):
             condition = {"If-Range": validator}
@@ -158,19 +174,14 @@ class Partial:
         self.file.truncate(have)
         self.file.seek(have)
         validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
-        state = {"url": url, "validator": validator, "total": total}
-        write_atomically(self._state_path, json.dumps(state).encode())
+        write_atomically(self.state_path, json.dumps({"url": url, "validator": validator, "total": total}).encode())
 
-    def total(self) -> int | None:
-        """The size that the server last stated."""
-        return read_json(self._state_path).get("total")
+    def is_whole(self) -> bool:
+        """Whether all bytes that the server last stated are there."""
+        return self.size() > 0 and self.size() == read_json(self.state_path).get("total")
 
     def clear(self) -> None:
         self.file.truncate(0)
-
-    def finish(self, target: Path) -> None:
-        os.replace(self.path, target)
-        self._state_path.unlink(missing_ok=True)
 
 
 def check_checksum(checksum: str) -> tuple[str, str]:
@@ -202,24 +213,36 @@ def fetch(remote: Remote, target: Path) -> str:
         DownloadError: no address gives the file; `target` then does not exist.
     """
     if target.exists():
-        if verified_by := _verified_by(remote, target, target):
-            return verified_by
-        raise DownloadError(
-            f"{target}: is there, but is not the file whose checksum is {remote.checksum_text()}; it was damaged or "
-            "belongs to something else: remove it and start again"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
+        return _verify(remote, target)
+    part = target.with_name(f".{target.name}.part")
+    state_path = target.with_name(f".{target.name}.part.json")
     problems = []
-    with Partial(target) as partial, HttpsSession() as session:
-        for url in remote.urls:
-            try:
-                return _fetch_from(session, url, remote, partial, target)
-            except Refused as error:
-                problems.append(f"{url}: {error}")
+    with exclusive(part) as file, HttpsSession() as session:
+        if target.exists():  # from the process that was waited for
+            return _verify(remote, target)
+        partial = Partial(file, state_path)
+        try:
+            for url in remote.urls:
+                try:
+                    return _fetch_from(session, url, remote, partial, target)
+                except Refused as error:
+                    problems.append(f"{url}: {error}")
+        finally:
+            if target.exists() or not partial.size():
+                state_path.unlink(missing_ok=True)
     raise DownloadError(
         f"{target.name}: could not be downloaded:\n  "
         + "\n  ".join(problems)
         + "\nCheck the network and the addresses; the same command resumes the download"
+    )
+
+
+def _verify(remote: Remote, target: Path) -> str:
+    if verified_by := _verified_by(remote, target, target):
+        return verified_by
+    raise DownloadError(
+        f"{target}: is there, but is not the file whose checksum is {remote.checksum_text()}; it was damaged or "
+        "belongs to something else: remove it and start again"
     )
 
 
@@ -228,7 +251,7 @@ def _fetch_from(session: requests.Session, url: str, remote: Remote, partial: Pa
     while True:
         patiently(url, lambda: _attempt(session, url, remote, partial), partial.size)
         if verified_by := _verified_by(remote, partial.path, target):
-            partial.finish(target)
+            os.replace(partial.path, target)
             if verified_by == "nothing yet":
                 _record(target, url)
             return verified_by
@@ -319,14 +342,14 @@ def _reason(error: Exception) -> str:
 
 
 def _attempt(session: requests.Session, url: str, remote: Remote, partial: Partial) -> None:
+    if partial.is_whole():
+        return
     headers = {"Accept-Encoding": "identity", **partial.condition(url, remote)}
     if remote.token:
         headers["Authorization"] = f"Bearer {remote.token}"
     with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
         _check_answer(response, url)
         have, total = _extent(response, partial)
-        if response.status_code == 416:
-            return
         limit = remote.max_bytes if remote.num_bytes is None else remote.num_bytes
         if total is not None and (total > limit or remote.num_bytes not in (None, total)):
             rule = f"be {limit}" if remote.num_bytes is not None else f"have at most {limit}"
@@ -354,11 +377,10 @@ def _attempt(session: requests.Session, url: str, remote: Remote, partial: Parti
 
 
 def _check_answer(response: requests.Response, url: str) -> None:
-    status = response.status_code
-    if status not in (200, 206, 416):
-        raise Refused(f"the server answered {status} {response.reason}")
-    if status == 416:
+    if response.status_code == 416:
         return
+    if response.status_code not in (200, 206):
+        raise Refused(f"the server answered {response.status_code} {response.reason}")
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind in ("text/html", "application/xhtml+xml"):  # some servers send one instead of an error
         raise Refused("the server sent an HTML page instead of the file (a notice or a login, say)")
@@ -375,9 +397,28 @@ def _extent(response: requests.Response, partial: Partial) -> tuple[int, int | N
     if response.status_code == 200:
         length = response.headers.get("Content-Length", "")
         return 0, int(length) if length.isdigit() else None
-    if response.status_code == 416 and answer == f"bytes */{have}" and partial.total() in (None, have):
-        return have, have
     if response.status_code == 206 and (extent := re.fullmatch(rf"bytes {have}-\d+/(\d+)", answer)):
         return have, int(extent[1])
     partial.clear()
     raise Dropped(f"asked for the bytes from {have} on, the server sent {answer!r}; starting again from the first")
+
+
+# ---- places -------------------------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """BERT_CACHE, or bert-on-paddle in the user's cache."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "bert-on-paddle"
+    return Path(os.environ.get("BERT_CACHE") or default).expanduser().absolute()
+
+
+def data_folder() -> Path:
+    """Where the fine-tuning sets are: BERT_PREP_WORKING_DIR/download, without that variable in the cache."""
+    data = os.environ.get("BERT_PREP_WORKING_DIR")
+    return Path(data).expanduser().absolute() / "download" if data else cache_folder() / "data"
+
+
+def mirrors() -> list[str] | None:
+    """BERT_DATA_MIRROR, the URL of a folder with the files of all sets, instead of the published addresses."""
+    mirror = os.environ.get("BERT_DATA_MIRROR")
+    return [mirror] if mirror else None

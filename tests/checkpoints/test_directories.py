@@ -30,8 +30,7 @@ from bert.checkpoints.directories import (
     write_checkpoint,
 )
 from bert.files import only_writer
-from data.fetching.places import one_at_a_time
-from data.fetching.transfer import Partial
+from data.fetching.transfer import exclusive
 
 CONTENTS = {"bert.safetensors": bytes(range(256)) * 4, "bert_progress.json": b'{"step": 5}', "vocab.txt": b"[PAD]\n"}
 
@@ -441,8 +440,8 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatc
     with run_lock(tmp_path):
         assert (tmp_path / ".lock").is_file()
     assert f"{tmp_path}: its file system has no locks" in caplog.text
-    with Partial(tmp_path / "model") as partial, only_writer(tmp_path), one_at_a_time(tmp_path, "a model"):
-        assert partial.size() == 0
+    with exclusive(tmp_path / "model"), only_writer(tmp_path):
+        assert (tmp_path / "model").is_file()
 
 
 def test_the_lock_is_free_after_the_run(tmp_path):

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bert.conversion import downloading
+from bert.conversion import locating
 from bert.conversion.raw_tensors import ConversionError
 from data.download_vocabulary import VOCABULARIES
 from data.fetching import model_cache
-from data.fetching.paddlenlp_models import MODELS
-from data.fetching.published_models import PINS_FILE, ModelName, known_names, parse_name, pin_of
+from data.fetching.published_models import PADDLENLP, PINS_FILE, ModelName, known_names, parse_name, pin_of
 from data.fetching.transfer import check_checksum
 
 
@@ -25,7 +24,7 @@ def here(tmp_path, monkeypatch):
 def asked(monkeypatch) -> list[ModelName]:
     """The models that would be fetched."""
     models: list[ModelName] = []
-    monkeypatch.setattr(downloading, "fetch_model", lambda model, **options: models.append(model))
+    monkeypatch.setattr(locating, "fetch_model", lambda model, **options: models.append(model))
     return models
 
 
@@ -44,16 +43,16 @@ def asked(monkeypatch) -> list[ModelName]:
     ],
 )
 def test_names_of_published_models(asked, name, repository):
-    folder = downloading.resolve(name)
+    folder = locating.resolve(name)
     assert [str(model) for model in asked] == [repository]
-    assert folder == model_cache.model_folder(asked[0]) and downloading.resolve(Path(name)) == folder
+    assert folder == model_cache.model_folder(asked[0]) and locating.resolve(Path(name)) == folder
 
 
 def test_a_folder_of_that_name_wins(asked, tmp_path):
     Path("google-bert/bert-base-uncased").mkdir(parents=True)
     Path("bert-base-cased").mkdir()
-    assert downloading.resolve("google-bert/bert-base-uncased") == Path("google-bert/bert-base-uncased")
-    assert downloading.resolve("bert-base-cased") == Path("bert-base-cased")
+    assert locating.resolve("google-bert/bert-base-uncased") == Path("google-bert/bert-base-uncased")
+    assert locating.resolve("bert-base-cased") == Path("bert-base-cased")
     assert not asked
 
 
@@ -82,7 +81,7 @@ def test_a_folder_of_that_name_wins(asked, tmp_path):
 def test_a_mistyped_path_is_not_looked_for_on_a_hub(asked, source, text):
     Path("results/phase1").mkdir(parents=True)
     with pytest.raises(ConversionError, match=text) as error:
-        downloading.resolve(source)
+        locating.resolve(source)
     assert not asked and "\n" not in str(error.value)
 
 
@@ -110,8 +109,8 @@ def test_the_table_of_paddlenlps_models_is_that_of_paddlenlp():
         if isinstance(node, ast.Assign) and node.targets[0].id.startswith("BERT_PRETRAINED")
     }
     addresses = values["BERT_PRETRAINED_RESOURCE_FILES_MAP"]["model_state"]
-    assert MODELS.keys() == addresses.keys()
-    for name, model in MODELS.items():
+    assert PADDLENLP.keys() == addresses.keys()
+    for name, model in PADDLENLP.items():
         known = values["BERT_PRETRAINED_INIT_CONFIGURATION"][name]
         sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
         assert model.addresses()["model_state.pdparams"] == addresses[name].replace("http://", "https://")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import run_convert
-from bert.conversion.model_usage import Usage, read_usage, stated_lower_case, tokenizer_warnings, usage_texts
+from bert.conversion.model_description import Usage, read_usage, stated_lower_case, tokenizer_warnings, usage_texts
 from bert.finetuning.model_files import implied_by_weights
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, is_cased
 from tests.conversion.test_round_trips import TASKS, native

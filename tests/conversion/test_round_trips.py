@@ -157,7 +157,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bert.conversion.writing.save_file", fail)
+    monkeypatch.setattr("bert.conversion.converting.save_file", fail)
     with pytest.raises(SystemExit):
         run_convert.main(["--from", str(source), "--to", str(tmp_path / "hf"), "--to-format", "hf"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]

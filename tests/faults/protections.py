@@ -286,10 +286,10 @@ def unpickle() -> list[Replacement]:
 
 
 def describe_wrongly() -> list[Replacement]:
-    from bert.conversion import writing
+    from bert.conversion import converting
 
-    real = writing.describe
-    return [Replacement(writing, real, lambda *arguments: {**real(*arguments), "hidden_act": "relu"})]
+    real = converting.describe
+    return [Replacement(converting, real, lambda *arguments: {**real(*arguments), "hidden_act": "relu"})]
 
 
 PROTECTIONS: dict[str, Callable[[], list[Replacement]]] = {

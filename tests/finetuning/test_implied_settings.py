@@ -6,7 +6,7 @@ import pytest
 
 from bert.config.command_line import parse_flags
 from bert.config.setting_sources import resolve_config
-from bert.conversion.model_usage import Usage, read_usage
+from bert.conversion.model_description import Usage, read_usage
 from bert.finetuning.glue.config import ENTRY as GLUE
 from bert.finetuning.ner.config import ENTRY as NER
 

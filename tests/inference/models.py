@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.checkpoints import directories as checkpoint_files
-from bert.conversion.model_usage import Usage, usage_texts
+from bert.conversion.model_description import Usage, usage_texts
 from tests.conversion.test_round_trips import TASKS, native
 from tests.support import foreign
 

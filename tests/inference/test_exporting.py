@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import run_export
-from bert.conversion.model_usage import Usage
+from bert.conversion.model_description import Usage
 from bert.inference.heads import load_model
 from bert.inference.predictor import Predictor
 from tests.conversion import test_parity

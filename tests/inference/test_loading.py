@@ -7,7 +7,7 @@ import pytest
 
 import run_convert
 from bert.checkpoints.directories import write_best
-from bert.conversion.model_usage import Usage
+from bert.conversion.model_description import Usage
 from bert.inference.heads import load_model
 from bert.inference.model_folder import open_model
 from bert.inference.trained_model import probabilities

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY, interpreter
-from bert.conversion.model_usage import READER_FILE
+from bert.conversion.model_description import READER_FILE
 from bert.finetuning.squad.config import RECIPES
 from bert.finetuning.squad.features import WindowSettings
 from bert.finetuning.squad.predictions import AnswerSettings

@@ -17,7 +17,7 @@ from bert.finetuning.glue.task_table import TASK_NAMES, TASKS, GlueTask, custom_
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import usage_in_training
 from data.download_glue import download_task
-from data.fetching.places import data_folder, mirrors
+from data.fetching.transfer import data_folder, mirrors
 
 _EXAMPLES = REPOSITORY / "data" / "examples"
 Settings = dict[str, Any]

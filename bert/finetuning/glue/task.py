@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion.model_usage import Usage, usage_texts
+from bert.conversion.model_description import Usage, usage_texts
 from bert.finetuning.glue.config import GlueConfig
 from bert.finetuning.glue.metrics import scores, sentence_features
 from bert.finetuning.glue.reading import Examples, LabelRule, discover_labels, find_file, read_examples, stream_examples

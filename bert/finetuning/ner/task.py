@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.conversion.model_usage import Usage, usage_texts
+from bert.conversion.model_description import Usage, usage_texts
 from bert.finetuning.loader import UNLABELLED, FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights
 from bert.finetuning.ner.config import TaggingConfig

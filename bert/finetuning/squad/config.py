@@ -10,14 +10,14 @@ from pydantic import Field, model_validator
 from bert.config.command_line import EntryPoint
 from bert.config.flags import is_on
 from bert.config.training_settings import unset_variable
-from bert.conversion.model_usage import READER_FILE
+from bert.conversion.model_description import READER_FILE
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_settings
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
 from bert.finetuning.squad.features import WindowSettings
 from bert.finetuning.squad.predictions import AnswerSettings
 from data.download_squad import download_file
-from data.fetching.places import data_folder, mirrors
+from data.fetching.transfer import data_folder, mirrors
 
 Recipe = dict[str, Any]
 

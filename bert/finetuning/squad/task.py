@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.conversion.model_usage import READER_FILE, Usage, usage_texts
+from bert.conversion.model_description import READER_FILE, Usage, usage_texts
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.squad.config import SquadConfig, reader_settings

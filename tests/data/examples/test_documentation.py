@@ -15,11 +15,11 @@ from data.examples.documentation import (
     docstrings_of,
     documentation_files,
     documents_of,
+    prose_of,
     source_of,
     split_parts,
     without_duplicates,
 )
-from data.examples.english_prose import prose_of
 
 FIRST = "The door that leads to the garden is open, and the key of it should be returned to the owner of it."
 SECOND = "All of the other doors have two locks, and both of them must be opened before they can be used again."

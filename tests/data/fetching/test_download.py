@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from bert import REPOSITORY
 from data.fetching import transfer
-from data.fetching.transfer import CHECKSUMS_NAME, DownloadError, Partial, Remote, fetch
+from data.fetching.transfer import CHECKSUMS_NAME, DownloadError, Remote, exclusive, fetch
 from tests.support.faulty_server import Served, serving
+from tests.support.waiting import wait_until
 
 DATA = random.Random(0).randbytes(50_017)
 SHA256 = "sha256:" + hashlib.sha256(DATA).hexdigest()
@@ -200,9 +202,16 @@ def test_a_second_download_must_have_the_recorded_checksum(tmp_path):
         get(Served(DATA), tmp_path, None)
 
 
-def test_two_processes_do_not_write_one_file(tmp_path):
-    with Partial(tmp_path / "file.bin"), pytest.raises(DownloadError, match="another process"):
-        get(Served(DATA), tmp_path)
+def test_two_processes_do_not_write_one_file(tmp_path, capsys):
+    part, served = tmp_path / ".file.bin.part", Served(DATA)
+    with ThreadPoolExecutor() as pool:
+        with exclusive(part) as file:
+            second = pool.submit(get, served, tmp_path)
+            wait_until(lambda: "waiting for another process" in capsys.readouterr().err)
+            file.write(DATA)
+            os.replace(part, tmp_path / "file.bin")
+        assert second.result(60) == "published checksum" and not served.requests
+    assert names(tmp_path) == {"file.bin"}
 
 
 def test_a_full_disk_is_said_before_the_transfer(tmp_path, monkeypatch):

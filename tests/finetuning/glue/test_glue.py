@@ -9,7 +9,7 @@ import run_convert
 import run_glue
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
-from bert.conversion.model_usage import Usage
+from bert.conversion.model_description import Usage
 from bert.finetuning.glue.config import ENTRY
 from bert.finetuning.glue.task import SentenceTask
 from bert.finetuning.glue.task_table import TASKS
