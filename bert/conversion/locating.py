@@ -1,4 +1,8 @@
-"""Finds the weights in a directory, and their format."""
+"""Finds the weights that a path or the name of a published model means, and their format.
+
+resolve("results/phase2")         the path, if anything is there
+resolve("bert-base-uncased")      the folder of the cache with that model (`data.fetching.model_cache`)
+"""
 
 import difflib
 from pathlib import Path

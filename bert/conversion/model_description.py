@@ -1,4 +1,11 @@
-"""Reads model descriptions (config.json, bert_config.json) of all libraries as BertConfig, and writes them."""
+"""The small files beside a model's weights, of all libraries: sizes, classes, task, length, columns, case.
+
+config.json, bert_config.json   sizes, read as BertConfig, and written
+labels.json                     classes
+task.json                       our tasks: name, longest sequence, columns of the texts, context of sentences
+tokenizer_config.json           do_lower_case, as Hugging Face's
+question_answering.json         windows and answers, of our fine-tuning for questions
+"""
 
 import json
 from collections.abc import Mapping

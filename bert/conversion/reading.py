@@ -52,9 +52,9 @@ def read_pretrained(
     """Read the weights of a directory or file, recognising the format.
 
     Args:
-        source: a path; where there is none, the name of a published model, which is fetched (`downloading.resolve`).
+        source: a path; where there is none, the name of a published model, which is fetched (`locating.resolve`).
         config_file: the model's description; by default the one beside the weights, if there is one.
-        fused_qkv: for NVIDIA's Paddle checkpoints trained with --fuse-mha, see `nvidia_names.structured`.
+        fused_qkv: for NVIDIA's Paddle checkpoints trained with --fuse-mha, see `tensor_layout.structured`.
         allow_unknown: list tensors that no BERT has, instead of refusing the file.
     Raises:
         ConversionError, CheckpointError (both ValueError): missing, damaged or hostile; not a BERT; incomplete; a model

@@ -1,4 +1,11 @@
-"""Maps foreign tensors to our names, orientation and dtype; drops tied duplicates; pads the vocabulary."""
+"""Maps foreign tensors to our names, orientation and dtype; drops tied duplicates; pads the vocabulary.
+
+NVIDIA's Paddle checkpoints have names that Paddle generates, such as `linear_7.w_0`: a layer's kind and its number
+among its kind, nothing else. The network that wrote them creates its layers in one order: three embeddings; in each
+encoder layer query, key, value (or one fused matrix), output projection, two feed-forward matrices, with a
+normalisation after attention and one after feed-forward; pooler; then the heads. The position gives the meaning. Every
+shape is checked against it, and what does not fit exactly is refused.
+"""
 
 import re
 from collections import Counter
@@ -67,7 +74,7 @@ def to_ours(
     """(dialect, parameters by our names in our layout, float32), with a note for each change.
 
     Args:
-        fused_qkv: order of columns in a fused query-key-value matrix ("blocks" or "heads:NUMBER"), see nvidia_names.
+        fused_qkv: order of columns in a fused query-key-value matrix ("blocks" or "heads:NUMBER"), see `_split_fused`.
         allow_unknown: leave out tensors that no BERT has, instead of refusing them.
     Raises:
         ConversionError: not a BERT, a decoder that is not tied, NaN or infinity among the values.

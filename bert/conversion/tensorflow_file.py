@@ -1,6 +1,11 @@
 """Reads the tensors of a TensorFlow checkpoint (PREFIX.index with PREFIX.data-00000-of-0000N) without TensorFlow.
 
-The index maps a tensor's name to a protocol buffer: dtype, shape, data file, offset, size, checksum.
+The index maps a tensor's name to a protocol buffer: dtype, shape, data file, offset, size, checksum. It is a sorted
+table of LevelDB: keys and values in blocks.
+
+blocks ... | metaindex block | index block | footer of 48 bytes
+block:  entries | restart points (uint32 each) | their number | compression (1 byte) | masked CRC-32C (4)
+entry:  shared, unshared, value length (varints) | the key's unshared end | value
 """
 
 from collections.abc import Iterator
