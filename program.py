@@ -127,11 +127,7 @@ def build_training_program(
 
 
 def build_evaluation_program(objective: Objective, precision: PrecisionSettings = FLOAT32) -> EvaluationProgram:
-    """The program of an evaluation; it uses the weights that the training program has put into the scope.
-
-    Args:
-        precision: that of the training, whose fused kernels may compute in half precision only.
-    """
+    """The program of an evaluation; it uses the weights that the training program has put into the scope."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         _, metrics = objective.forward(training=False)

@@ -30,7 +30,6 @@ def command(
 
     Args:
         place: what the command writes to, for errors that name no path; None: several places.
-        interrupted: the line that a Ctrl-C prints.
         explain: returns the lines to print for a ValueError.
     Raises:
         SystemExit: exit_codes.BAD_INPUT, the code of the `Failure`, or CTRL_C. A closed pipe (`| head`) ends the

@@ -96,11 +96,7 @@ def write_checkpoint(
 
 
 def amend_checkpoint(parent: Path, step: int, texts: Mapping[str, str]) -> Path:
-    """Replace small files of a checkpoint, which is complete before and after; the others are linked, not copied.
-
-    Args:
-        texts: the new files, name -> content.
-    """
+    """Replace small files of a checkpoint, which is complete before and after; the others are linked, not copied."""
     before = step_directory(parent, step)
     kept = {name: entry for name, entry in _read_manifest(before)["files"].items() if name not in texts}
 

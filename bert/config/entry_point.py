@@ -28,11 +28,8 @@ class EntryPoint:
     """A run_*.py as its user sees it.
 
     Attributes:
-        script: its file name.
-        config_class: the settings, whose fields are the flags.
         task: "module:class" of what is run; it is named because importing it loads Paddle.
         recipes: settings by the names that --config takes: all of a run's, or some by their flat names.
-        usage: what follows the name of the script in the usage line.
         inquiries: flags that are answered instead of running.
         aliases: further flags of a field: its name -> flags.
         alternatives: settings of which only one may be given; one in a layer replaces those of the layers below.

@@ -36,8 +36,6 @@ _BY_SUFFIX = (
 def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, str]:
     """Find the weights that `source` names: a file, a directory, or the prefix of a TensorFlow checkpoint.
 
-    Args:
-        notes: gets a line for each choice.
     Returns:
         A file, an index of shards, or the .index of a TensorFlow bundle; its container: "safetensors", "torch",
         "paddle" or "tensorflow".

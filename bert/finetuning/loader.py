@@ -94,10 +94,7 @@ class FineTuningLoader(GlobalBatchLoader):
     """This rank's share of every global batch, with the labels.
 
     Args:
-        table: the training set.
-        max_seq_length: of the table, in tokens.
         sequence_length_multiple: a micro-batch is padded to its longest sequence, rounded up to this multiple.
-        others: as `GlobalBatchLoader`.
     """
 
     def __init__(

@@ -58,8 +58,6 @@ class Stream:
         open_writer: (open files, state of an earlier writer or None) -> the writer.
         unit: of the inputs: "examples", "lines".
         total: of the progress bar; None if it is unknown.
-        total_unit: of `total`.
-        tell: takes the lines for the user.
     """
 
     windows: Callable[[Mapping[str, Any] | None, Callable[[int], Any]], Iterator[Window]]
@@ -70,11 +68,7 @@ class Stream:
     tell: Callable[[str], None]
 
     def write(self, targets: Sequence[Path], key: str | None, flag: str) -> Mapping[str, Any] | None:
-        """Write all windows, or those that an interrupted equal command left; returns the last position.
-
-        Args:
-            targets, key, flag: as `ResumableFiles`.
-        """
+        """Write all windows, or those that an interrupted equal command left; returns the last position."""
         try:
             with ResumableFiles(targets, key, flag) as files:
                 return self._write(files)
@@ -104,8 +98,6 @@ class ResumableFiles:
     Whatever ends the block leaves the partial files, but for a ValueError, which the same command would meet again.
 
     Attributes:
-        files: open for reading and writing, at their ends.
-        partials: their names while they are written.
         state: as last saved by an equal command; None: begin.
 
     Args:

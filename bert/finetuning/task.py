@@ -23,12 +23,7 @@ Outputs = Mapping[str, np.ndarray]  # of the objective, by name: float32 [n, ...
 
 @dataclass(frozen=True)
 class Part:
-    """One of a task's files.
-
-    Attributes:
-        name: for messages and metrics: "dev", "matched" ...
-        results: the files of its predictions, by name.
-    """
+    """One of a task's files."""
 
     name: str
     path: Path
@@ -91,14 +86,8 @@ class FineTuningTask(ABC):
     decodes, scores and renders.
 
     Attributes:
-        unit: of the examples, for messages.
         best_metric: the evaluation metric that decides which weights are best; larger is better.
-        summary_names: further names of metrics in the summary: metric -> name.
-        training: the examples to train on; None without --do-train.
-        training_file: for messages.
-        evaluated: files to score.
         predicted: files to predict; they are read while they are predicted.
-        labels: the classes, on which predictions depend; None if the task has none.
     """
 
     unit: ClassVar[str] = "examples"

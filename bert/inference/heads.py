@@ -180,12 +180,7 @@ def _place(probability: float, start: int, end: int) -> Result:
 
 
 class QuestionAnswerer(TrainedModel):
-    """A model fine-tuned on questions. Several can be used at the same time.
-
-    Args:
-        windows, answers: replace the settings beside the weights.
-        others: as `TrainedModel`.
-    """
+    """A model fine-tuned on questions. Several can be used at the same time."""
 
     task = "question-answering"
     keys = (QUESTION_KEYS,)
@@ -335,8 +330,6 @@ def load_model(
     Args:
         source: a checkpoint, the output folder of a run, an export, another library's model, or a published name.
         task: one of settings.TASKS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
-        max_seq_length, batch_size, top_k: as `TrainedModel`.
-        settings: further arguments of `open_model`.
     """
     opened = open_model(source, task, **settings)
     return _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k)

@@ -72,9 +72,6 @@ def open_model(
         source: a checkpoint, the output folder of a run (its best or newest weights), an export for Paddle Inference or
             ONNX, a model of Hugging Face or PaddleNLP or its published name.
         task: a key of HEADS; None: that of the model's head. Every checkpoint has an encoder.
-        device: "cpu", "gpu", or "auto": the GPU if there is one.
-        vocab_file, do_lower_case, model: in place of what the files beside the weights say.
-        cpu_threads: of an export.
     """
     path = locating.resolve(str(source))
     if (path / DESCRIPTION_FILE).is_file():

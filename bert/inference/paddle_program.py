@@ -97,7 +97,6 @@ class Network:
 
     Args:
         parameters: by our names, vocabulary padded, float32.
-        device: "cpu" or "gpu".
         with_pooler: whether the task encoder has the pooled output too.
     """
 

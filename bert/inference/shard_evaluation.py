@@ -30,8 +30,6 @@ def evaluate_on_shards(
     Args:
         weights: a folder of weights of any known format, with its vocabulary and the masked-LM head.
         shards: held-out shards; those without static masks are masked as the seed says.
-        eval_samples: sequences, spread evenly over all.
-        device: "cpu" or "gpu".
     Returns:
         Metric -> value. Without the head, those of next-sentence prediction are left out.
     """

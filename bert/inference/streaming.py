@@ -78,7 +78,6 @@ class Position:
     """Where the reading stands: after a line of one of the inputs.
 
     Attributes:
-        file: index of the input.
         line, end: as `Line.number` and `Line.end`; 0 before the first line.
         form: as `LineFormat.state`.
         lines, bad: numbers of lines so far, of all inputs, and of those that cannot be used.
@@ -123,7 +122,6 @@ def results_of(
 
     Args:
         files: to read one after the other; none: standard input.
-        kind: as of `LineFormat`.
         run: in place of the model's own.
         start: a `Position`; what stands before it is left out.
     Raises:

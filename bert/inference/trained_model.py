@@ -22,8 +22,6 @@ class TrainedModel:
     """A model with its vocabulary, loaded once.
 
     Args:
-        max_seq_length: longest sequence, in tokens with the special ones; None: that of the training.
-        batch_size: sequences that run at a time.
         top_k: fills of a mask, or answers to a question, that a result lists.
     """
 

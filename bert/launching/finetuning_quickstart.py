@@ -24,12 +24,7 @@ VOCABULARY_SIZE = 1024  # of GLUE and NER, only where no checkpoint brings a voc
 def recipe_settings(
     recipe: str | None, entry: EntryPoint, launcher: dict[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings of a recipe of GLUE or NER; a quickstart's also have output folders and initial weights.
-
-    Args:
-        launcher: the launcher's flags; a quickstart adds its number of ranks.
-        flags: the settings that were given.
-    """
+    """The settings of a recipe of GLUE or NER; a quickstart's also have output folders and initial weights."""
     if recipe is None or recipe not in entry.recipes or not recipe.startswith("quickstart"):
         return {} if recipe is None else {"config": recipe}
     check_flags(recipe, entry, flags)
@@ -79,7 +74,6 @@ def quickstart_settings(
     """Settings of a quickstart that writes all its files to `output_dir`.
 
     Args:
-        data: the folder of its data.
         flags: the settings that were given. The first of these sets the initial weights: flags, the result of the
             pre-training quickstart, random numbers.
         lines: text (a name and a text each) from which a vocabulary of `vocab_size` is made if there are no weights.

@@ -104,9 +104,6 @@ class Ranks:
         """GPUs of this node's ranks, such as `0,1`; None where Paddle chooses for a single rank, and on the CPU.
 
         Paddle's launcher looks them up in CUDA_VISIBLE_DEVICES, so they are named as there.
-
-        Args:
-            device: the setting: auto, cpu or gpu.
         """
         if self.num_nodes > 1 and self.master is None:
             raise ValueError(
@@ -130,9 +127,6 @@ class Ranks:
 
         It needs an entry of CUDA_VISIBLE_DEVICES for each rank, of ranks on the CPU too, and cannot find an entry that
         follows a space.
-
-        Args:
-            device: the setting: auto, cpu or gpu.
         """
         if device == "cpu":
             return {"CUDA_VISIBLE_DEVICES": ",".join(["-1"] * self.num_processes)}
@@ -189,7 +183,6 @@ def training_command(
     """`script --config settings_file` on the ranks of this node, always through Paddle's launcher, even for one rank.
 
     Args:
-        log_dir: of the output of this node's ranks.
         meeting_point: of several nodes, `rendezvous.launcher_addresses`.
     """
     options = ["--log_level", "ERROR", "--job_id", job_id]

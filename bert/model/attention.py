@@ -122,11 +122,7 @@ class PackedSequences(Layout):
 
 
 class FlashPackedSequences(PackedSequences):
-    """Attention by FlashAttention (Dao et al., 2022) with the lengths of the sequences: GPU, half precision.
-
-    Args:
-        max_seq_length: of any sequence, in tokens.
-    """
+    """Attention by FlashAttention (Dao et al., 2022) with the lengths of the sequences: GPU, half precision."""
 
     def __init__(self, feed, max_seq_length: int) -> None:
         super().__init__(feed)

@@ -28,7 +28,6 @@ class MaskPool:
     """The masks of all places with one rate, in one uint8 vector of the scope.
 
     Attributes:
-        variable: its name.
         rate: the share of elements that dropout zeroes, which 16 random bits reach to within 1e-5.
         places: shapes of what is dropped, in the program's order.
     """
@@ -80,11 +79,7 @@ class Dropout:
     seeds_paddle: bool = False
 
     def draw(self, scope, place, feed: Mapping[str, np.ndarray], key: np.uint64) -> None:
-        """Prepare a micro-step: to be called before each, with a key of its own.
-
-        Args:
-            place: of the scope's tensors.
-        """
+        """Prepare a micro-step: to be called before each, with a key of its own."""
         if self.seeds_paddle:
             paddle.seed(int(key) & 0x7FFFFFFF)
         for pool in self.pools:
@@ -96,7 +91,6 @@ def dropout_of(main: static.Program, rates: Iterable[float], device: str) -> Dro
 
     Args:
         main: with backward.
-        rates: of the model.
     """
     if not any(rates):
         return Dropout()

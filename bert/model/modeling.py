@@ -235,7 +235,6 @@ class BertModel(nn.Layer):
         its work, in the classification of texts nearly three quarters.
 
         Args:
-            input_ids, token_type_ids, sequences: as `forward` has them.
             positions: int64 [n], flat indices into b * s, or into T if packed; None: none.
         Returns:
             (float [n, hidden] or None, pooler_output [b, hidden] or None)
@@ -296,7 +295,6 @@ class BertForPretraining(nn.Layer):
         """Logits at the masked positions, and of the next-sentence task.
 
         Args:
-            input_ids, token_type_ids, sequences: as `BertModel` has them.
             masked_lm_positions: int64 [n], flat indices into b * s, or into T if packed.
         Returns:
             (float [n, padded_vocab_size], float [b, 2]); None for the second without next-sentence prediction.

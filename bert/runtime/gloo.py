@@ -68,11 +68,7 @@ _barrier_operator: int | None = None  # Paddle's number of the function that `py
 
 
 def join(rank: int, endpoints: Sequence[str]) -> None:
-    """Meet the other ranks at rank 0's endpoint and connect to them.
-
-    Args:
-        endpoints: host:port of each rank.
-    """
+    """Meet the other ranks at rank 0's endpoint and connect to them."""
     interface = interface_of(endpoints, rank)
     if IS_PADDLE_3:
         _join_ring(rank, endpoints, interface)

@@ -77,8 +77,6 @@ class GlobalBatchLoader(ABC):
     """The global batches of one rank, from any position.
 
     Args:
-        global_batch_size: sequences per update, all ranks.
-        micro_batch_size: sequences per micro-batch, one rank.
         rank, world_size: this rank among all; micro-batch m of rank r has the samples [(m * world_size + r) * b : + b].
         num_workers: threads that prepare micro-batches ahead; 0: the caller prepares them.
     """

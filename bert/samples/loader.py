@@ -172,12 +172,7 @@ class _ResolvedBatch:
 
 
 class PretrainingLoader(GlobalBatchLoader):
-    """The batches of one rank.
-
-    Args:
-        dataset: checked shards.
-        others: as `GlobalBatchLoader`.
-    """
+    """The batches of one rank."""
 
     def __init__(
         self,

@@ -28,7 +28,6 @@ class TableCache:
     """Caches decoded groups of shards and drops the least recently used; thread-safe.
 
     Args:
-        load_shard: reads and decodes one shard.
         capacity: groups to keep.
     """
 
@@ -129,10 +128,7 @@ class SampleOrder:
     Sample ids run through the shards in their order: sample r of shard s has the id shard_offsets[s] + r.
 
     Args:
-        counts: samples of each shard.
         bins: bin of each shard (all 0 without bins).
-        global_batch_size: samples of a batch, all ranks.
-        seed: of the shuffles.
         window_samples: at most this many samples are shuffled together, more only where one shard is larger.
     """
 

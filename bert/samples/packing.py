@@ -18,7 +18,6 @@ class Packing:
     """What a program of packed tokens reads.
 
     Attributes:
-        num_heads: of the model's attention.
         num_groups: groups of sequences of like length, each padded by itself in attention; 0: attention reads offsets.
         per_token: whether its outputs are laid out as [b, s, ...] in the end.
     """

@@ -27,7 +27,6 @@ class ShardDirectory:
     Args:
         directory: holds part.N.parquet[_B], shard-N.parquet[_B], shard-N.arrow[_B] or *.hdf5 files.
         vocabulary: the vocabulary they were made with.
-        max_seq_length: no sample may be longer.
     Raises:
         FileNotFoundError: no such directory, or no shard in it.
     """

@@ -89,7 +89,6 @@ class Batcher:
     """The queue of inputs, and the loop that runs them in batches.
 
     Args:
-        run: runs a batch.
         on_batch: called after each batch with the number of its inputs and its figures.
     """
 

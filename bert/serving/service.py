@@ -29,7 +29,6 @@ class Metrics:
     """Counters and histograms in a registry of their own, named bert_...
 
     Attributes:
-        requests: by route and status.
         seconds: from the arrival of a request's header to the end of its answer.
     """
 

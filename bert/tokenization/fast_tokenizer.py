@@ -51,8 +51,6 @@ class FastTokenizer:
     """Tokenises blocks of text to flat ids; caches the tokens of every distinct word.
 
     Args:
-        vocabulary: WordPiece vocabulary.
-        lowercase: lower-case and strip accents (uncased models).
         max_cached_words: the cache is cleared when it holds more distinct words than this, or more than 64 MB.
     """
 

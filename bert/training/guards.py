@@ -30,7 +30,6 @@ class Interval:
 
     Attributes:
         complete: whether a whole interval ends here, or only a leg of the run.
-        metrics: by the names that are logged.
         loss_sum, micro_steps: numerator and denominator of the mean loss.
     """
 
@@ -162,7 +161,6 @@ class SpikeGuard(Guard):
     Args:
         start: step at which the leg starts.
         restore: restores the newest valid checkpoint up to a step -> its Progress; None if there is none.
-        log_event: as `bert.reporting.logs.Log.event`.
     """
 
     def __init__(

@@ -61,10 +61,8 @@ class Checkpoints(NoCheckpoints):
     """Writes a run's checkpoints and restores them.
 
     Args:
-        start: the run's progress before its first update.
         texts: further files of each checkpoint, by name: what a fine-tuned model needs to be used.
         metric: of the evaluations, whose best checkpoint is never pruned; None: only the newest are kept.
-        resumed: the progress of the checkpoint that is resumed.
     """
 
     def __init__(

@@ -52,7 +52,6 @@ class Task:
     """Base of all tasks. Making one opens and checks its data: ValueErrors come before any program is built.
 
     Attributes:
-        config: the settings, completed by what the data says.
         fingerprint: of the training data; a checkpoint is resumed only with an equal one.
         trains: whether there is training to do.
         evaluates: whether `Evaluation.evaluate` has anything to evaluate.

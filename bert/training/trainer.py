@@ -41,12 +41,8 @@ class Trainer:
     """Runs updates until the last step or a stop request.
 
     Args:
-        log: of this rank.
         evaluate: step -> metrics; None without held-out data.
         checkpoints: saves and restores; by default nothing is saved.
-        metric: of the evaluations, which decides the best checkpoint and early stopping; None: nothing does.
-        evaluates_first: evaluate before the first update, of given weights.
-        num_samples: samples of an epoch; 0: not logged.
     """
 
     def __init__(

@@ -26,9 +26,6 @@ class PairSettings:
 
     Attributes:
         target_seq_length: tokens of the longest pair, special ones included.
-        short_seq_prob: share of chunks with a random shorter target.
-        duplicate_factor: number of times that each document is used.
-        seed: of all random choices.
     """
 
     target_seq_length: int

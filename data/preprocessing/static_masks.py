@@ -53,7 +53,6 @@ def draw_masks(
     Args:
         token_ids: [T], the tokens of the block.
         spans: n pairs of these.
-        ids_of_pairs: int64 [n].
         continues: bool [T], tokens that continue the word before, for whole-word masking; None: the ## pieces do.
     """
     lengths, keys = spans.lengths(), hash64(key, ids_of_pairs)

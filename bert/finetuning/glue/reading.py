@@ -40,9 +40,6 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogat
 def read_rows(path: Path, columns: Sequence[Column], header: bool) -> Iterator[tuple[int, list[str] | None, str]]:
     """The wanted fields of every row, in bounded memory: line, fields in order or None, problem.
 
-    Args:
-        columns: what to read.
-        header: whether the first line of a TSV names the columns.
     Raises:
         DataError: the file is missing, not UTF-8, empty, of another format, or lacks a column.
     """
@@ -114,12 +111,10 @@ class Examples:
     """The n examples of one file.
 
     Attributes:
-        source: the file.
         texts: one list of n sentences, or two.
         labels: n labels as written in the file; None for a file without labels.
         indices: n identifiers for the prediction file.
         counts: numbers of skipped and unusual lines, by kind.
-        warnings: lines for the log.
     """
 
     source: Path
@@ -190,9 +185,6 @@ def read_examples(path: Path, split: Split, rule: LabelRule, max_bad_line_fracti
     """Read all examples of a file, in order.
 
     Args:
-        path: a file whose suffix names its format.
-        split: the columns.
-        rule: the valid labels.
         max_bad_line_fraction: fraction of the lines that may be skipped because they cannot be read.
     Raises:
         DataError: the file is missing, not UTF-8, empty, lacks a column, or has too many unreadable lines.

@@ -16,7 +16,6 @@ class Split:
 
     Attributes:
         files: possible names; the first that exists is read.
-        texts: columns of the sentence, or of both sentences.
         label: column of the label; None if the file has no labels.
         index: column of the leaderboard's identifier of the example; None: examples are numbered from 0.
         header: whether the first line names the columns.
@@ -38,7 +37,6 @@ class GlueTask:
     """The description of one task.
 
     Attributes:
-        name: as in GLUE's paper; also the name of its folder.
         labels: as written in the files, in the order of the classes; None for a regression, or if the training file
             defines them.
         metrics: keys of bert.finetuning.glue.metrics.METRICS; their mean is the task's score.

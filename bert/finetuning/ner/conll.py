@@ -22,7 +22,6 @@ class TaggedText:
     """The n words and s sentences of a file.
 
     Attributes:
-        source: the file.
         lines: its lines without line ends.
         line_numbers: int64 [n], index of each word's line in `lines`.
         words: n words.
@@ -30,7 +29,6 @@ class TaggedText:
         document_of_sentence: int64 [s], ascending from 0.
         spans: the entities; None for a file without tags.
         scheme: the tag scheme of the file; without tags, the one to write.
-        warnings: lines for the log.
     """
 
     source: Path
@@ -64,13 +62,7 @@ class TaggedText:
 
 @dataclass(frozen=True)
 class ConllFormat:
-    """The columns of a file, counted from 0, or from the end if negative.
-
-    Attributes:
-        word_column, tag_column: columns of the word and of its tag.
-        scheme: the tag scheme; None: detected.
-        tagged: whether the tags are read.
-    """
+    """The columns of a file, counted from 0, or from the end if negative."""
 
     word_column: int = 0
     tag_column: int = -1

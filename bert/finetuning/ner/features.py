@@ -23,7 +23,6 @@ def token_features(
     predicted where it has context on both sides.
 
     Args:
-        max_seq_length: longest window, in tokens with the special ones.
         document_context: fill each window with neighbouring sentences of the same document.
         overlap: tokens at either edge of a long sentence's windows that are context only; None: a quarter.
     Returns:

@@ -113,8 +113,6 @@ def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) ->
     """Read and check a file of SQuAD 1.1 or 2.0.
 
     Args:
-        path: the JSON file, in UTF-8.
-        version_2: allow unanswerable questions.
         labelled: require answers or, in version 2, the mark is_impossible for every question. Otherwise answers are
             optional.
     """

@@ -31,7 +31,6 @@ class WindowSettings:
         max_seq_length: longest window, in tokens, with [CLS] and both [SEP].
         doc_stride: tokens of the paragraph between the starts of consecutive windows.
         max_query_length: longest question, in tokens; longer ones are truncated.
-        lowercase: lower-case and strip accents (uncased vocabularies).
     """
 
     max_seq_length: int = 384

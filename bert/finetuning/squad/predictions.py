@@ -24,9 +24,6 @@ class AnswerSettings:
     """The settings of answers.
 
     Attributes:
-        n_best_size: number of answers listed for each question.
-        max_answer_length: longest answer, in tokens.
-        version_2: questions may be unanswerable.
         null_score_diff_threshold: with version_2, no answer is predicted if its score exceeds that of the best answer
             by more than this.
     """
