@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import re
 import sys
+import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,18 +22,36 @@ PRECISIONS = {  # the names that NVIDIA's scripts have for them
 PositionalTable = Sequence[tuple[str, str | None]]  # (name, default) in order; None: not set
 
 
-class LauncherParser(Parser):
-    """The flags of a launcher: those of the ranks and the configuration, which all have, and those that a task adds."""
+class _Help(argparse.Action):
+    """`--help` or `--help TOPIC`."""
 
-    def __init__(self, **texts: str) -> None:
+    def __call__(self, parser: Any, namespace: Any, topic: Any, option_string: str | None = None) -> None:
+        print(parser.help_about(topic))
+        parser.exit()
+
+
+class LauncherParser(Parser):
+    """The flags of a launcher: those of the ranks and the configuration, which all have, and those that a task adds.
+
+    Args:
+        further: the command that lists all settings.
+        topics: what else `--help TOPIC` shows; the titles of the groups of flags are topics too.
+    """
+
+    def __init__(self, further: str, topics: Mapping[str, str], **texts: str) -> None:
         super().__init__(
             allow_abbrev=False,
+            add_help=False,
             argument_default=argparse.SUPPRESS,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **texts,
         )
-        add = self.add_argument
-        add("--config", metavar="NAME_OR_FILE", help="a preset, a recipe, or a YAML file")
+        self._further, self._topics = further, topics
+        self.add_argument("-h", "--help", nargs="?", const="", action=_Help, metavar="TOPIC", help=argparse.SUPPRESS)
+        self.add_argument("--config", metavar="NAME_OR_FILE", help="a preset, a recipe, or a YAML file")
+        self.add_argument("--show-config", action="store_true", help="print every resolved setting as YAML")
+        self.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+        add = self.add_argument_group("nodes").add_argument
         add(
             "--num-processes",
             "--num-gpus",
@@ -43,7 +62,25 @@ class LauncherParser(Parser):
         add("--num-nodes", metavar="N", help="nodes; start the same command on each of them")
         add("--node-rank", metavar="R", help="number of this node; none: the launchers agree on one")
         add("--master", metavar="HOST:PORT", help="address of the first node")
-        add("--show-config", action="store_true", help="print every resolved setting as YAML")
+
+    def help_about(self, topic: str) -> str:
+        """Usage, the most used flags and the topics; or one topic."""
+        groups = {str(group.title): group for group in self._action_groups if group._group_actions}
+        options = groups.pop("options")
+        formatter = self._get_formatter()
+        if topic in groups:
+            formatter.add_arguments(groups[topic]._group_actions)
+            return formatter.format_help().rstrip()
+        if topic in self._topics:
+            return self._topics[topic]
+        topics = [*groups, *self._topics]
+        if topic:
+            raise ValueError(f"--help {topic} must be one of {', '.join(topics)}; {suggest(topic, topics, 'pass one')}")
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        formatter.add_arguments(options._group_actions)
+        further = f"All settings of the training: `{self._further}`. More: --help {'|'.join(topics)}"
+        return f"{formatter.format_help()}\n{self.epilog}\n{further}"
 
     def read(self, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         """The launcher's flags that were given, by name, and the words of all other flags."""
@@ -91,6 +128,14 @@ def read_positional(words: Sequence[str], table: PositionalTable, given: Mapping
 def positional_help(table: PositionalTable) -> str:
     rows = (f"  {number:2} {name:30} {default}" for number, (name, default) in enumerate(table, 1))
     return "\n".join(["Positional arguments and their defaults (- means the default):", *rows])
+
+
+def names_help(**names: Iterable[str]) -> str:
+    """Lists of names that --config takes, each after its title."""
+    return "\n\n".join(
+        textwrap.fill(f"{title.replace('_', ' ')}: {', '.join(listed)}.", 100, break_on_hyphens=False)
+        for title, listed in names.items()
+    )
 
 
 def one_of(name: str, value: str, choices: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from bert.config.command_line import EntryPoint, dump_yaml, settings_or_answers,
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.interpreter import repository_environment, shell_command
-from bert.launching.arguments import LauncherParser, notices_aside
+from bert.launching.arguments import notices_aside
 from bert.launching.process_runner import Runner
 from bert.launching.start_training import Ranks, launch, num_gpus, read_ranks
 from bert.planning.dry_run import WORLD_SIZE
@@ -63,13 +63,6 @@ def finetune(
     if code == 0:
         print("\n".join(result_lines(plan, scores_of)))
     return code
-
-
-def finetuning_parser(**texts: str) -> LauncherParser:
-    """The launcher's flags of every fine-tuning task."""
-    parser = LauncherParser(**texts)
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
-    return parser
 
 
 def _dry_run(plan: FineTuningPlan) -> int:

@@ -13,8 +13,8 @@ from bert.finetuning.glue.config import ENTRY, OWN_FILES
 from bert.finetuning.glue.task_table import task_name
 from bert.interpreter import shell_command
 from bert.launching import ner
-from bert.launching.arguments import LauncherParser, split_positional
-from bert.launching.finetuning import FineTuningPlan, finetune, finetuning_parser, make_plan
+from bert.launching.arguments import LauncherParser, names_help, split_positional
+from bert.launching.finetuning import FineTuningPlan, finetune, make_plan
 from bert.launching.finetuning_quickstart import recipe_settings
 
 QUICKSTART = "quickstart_sentiment"
@@ -74,14 +74,13 @@ def _is_of_entities(path: Path) -> bool:
 
 
 def _parser() -> LauncherParser:
-    return finetuning_parser(
+    return LauncherParser(
+        further=shell_command("run_glue.py", "--help"),
+        topics={"recipes": names_help(Recipes=[*ENTRY.recipes, *ner.ENTRY.recipes])},
         prog="scripts/run_glue.sh",
         usage="%(prog)s [TASK DATA_DIR CHECKPOINT | --config NAME | --task-name TASK --download] [flags]",
         description="Fine-tune BERT on a task of GLUE, on sentences of your own, or to find entities, and score it.\n"
         "Files without --task-name are your own (custom). Without arguments: the quickstart, on sentences of this "
-        "project.\n\n"
-        f"Recipes of --config: {', '.join([*ENTRY.recipes, *ner.ENTRY.recipes])}.",
-        epilog=f"Further flags are those of `{shell_command('run_glue.py', '--help')}`"
-        " (of run_ner.py with its recipes). The same "
-        "command resumes a stopped run.",
+        "project.",
+        epilog="Recipes of entities have the settings of run_ner.py. The same command resumes a stopped run.",
     )

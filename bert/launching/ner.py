@@ -9,8 +9,8 @@ from typing import Any
 from bert.config.command_line import parse_flags
 from bert.finetuning.ner.config import ENTRY
 from bert.interpreter import shell_command
-from bert.launching.arguments import LauncherParser, split_positional
-from bert.launching.finetuning import FineTuningPlan, finetune, finetuning_parser, make_plan
+from bert.launching.arguments import LauncherParser, names_help, split_positional
+from bert.launching.finetuning import FineTuningPlan, finetune, make_plan
 from bert.launching.finetuning_quickstart import recipe_settings
 
 QUICKSTART = "quickstart_entities"
@@ -39,11 +39,12 @@ def plan_of(launcher: dict[str, Any], words: Sequence[str], launcher_flags: Iter
 
 
 def _parser() -> LauncherParser:
-    return finetuning_parser(
+    return LauncherParser(
+        further=shell_command("run_ner.py", "--help"),
+        topics={"recipes": names_help(Recipes=ENTRY.recipes)},
         prog="scripts/run_ner.sh",
         usage="%(prog)s [--config NAME] [flags]",
         description="Fine-tune BERT to find named entities, and score it. Without arguments: the quickstart, on "
-        f"sentences of this project.\n\nRecipes of --config: {', '.join(ENTRY.recipes)}.",
-        epilog=f"Further flags are those of `{shell_command('run_ner.py', '--help')}`"
-        ". The same command resumes a stopped run.",
+        "sentences of this project.",
+        epilog="The same command resumes a stopped run.",
     )

@@ -7,8 +7,7 @@ flag in one phase only.
 
 import dataclasses
 import os
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from bert.launching.arguments import (
     PRECISIONS,
     LauncherParser,
     errors_of_phase,
+    names_help,
     one_of,
     positional_help,
     ratio,
@@ -250,31 +250,30 @@ def _bin_size(name: str, value: str) -> int | None:
 def launcher_parser() -> LauncherParser:
     """The flags of run_pretraining.sh that are not settings of the training."""
     parser = LauncherParser(
+        further=shell_command("run_pretraining.py", "--help"),
+        topics={
+            "positional": positional_help(POSITIONAL),
+            "recipes": names_help(
+                **{"Presets of both phases": [*PRESETS, evening.NAME], "Recipes of one phase": RECIPES}
+            ),
+        },
         prog="scripts/run_pretraining.sh",
         usage="%(prog)s [--text FOLDER | 32 positional arguments | --config NAME | --phase1 | --phase2] [flags]",
         description="Pre-train BERT: on your own text, both phases of a preset, or one phase. Without arguments: the "
-        "quickstart."
-        + _wrapped("Presets of both phases", [*PRESETS, evening.NAME])
-        + _wrapped("Recipes of one phase", RECIPES),
-        epilog=f"Further flags are those of `{shell_command('run_pretraining.py', '--help')}`"
-        "; --phase1-NAME VALUE sets a flag in\n"
-        f"phase 1 only, --phase2-NAME in phase 2.\n\n{positional_help(POSITIONAL)}",
+        "quickstart.",
+        epilog="--phase1-NAME VALUE sets a flag in phase 1 only, --phase2-NAME in phase 2.",
     )
     add = parser.add_argument
-    add("--code-dir", metavar="DIR", help="checkout that holds run_pretraining.py")
     add("--job-name", metavar="NAME", help="first part of the log file's name")
     add("--create-logfile", nargs="?", const="true", metavar="true|false", help="keep the output in a file as well")
+    add("--code-dir", metavar="DIR", help="checkout that holds run_pretraining.py")
+    add = parser.add_argument_group("shards").add_argument
     add("--wikipedia-source", metavar="DIR", help="text to make missing shards from")
     add("--num-dask-workers", metavar="N", help="processes that make missing shards")
     add("--num-shards-per-worker", metavar="N", help="shards for each reader of each rank")
     add("--sample-ratio", metavar="R", help="share of the documents to use")
     for phase in (1, 2):
         add(f"--phase{phase}-bin-size", metavar="|".join(BIN_SIZES), help="width of the phase's bins, in tokens")
-    add("--dry-run", action="store_true", help="print the plan and stop")
     add_text_flags(parser)
-    add_plan_flags(parser)
+    add_plan_flags(parser.add_argument_group("plan"))
     return parser
-
-
-def _wrapped(title: str, names: Iterable[str]) -> str:
-    return "\n" + textwrap.fill(f"{title}: {', '.join(names)}.", 100, break_on_hyphens=False) + "\n"

@@ -17,12 +17,13 @@ from bert.interpreter import shell_command
 from bert.launching.arguments import (
     PRECISIONS,
     LauncherParser,
+    names_help,
     one_of,
     positional_help,
     read_positional,
     split_positional,
 )
-from bert.launching.finetuning import FineTuningPlan, Row, finetune, finetuning_parser, make_plan
+from bert.launching.finetuning import FineTuningPlan, Row, finetune, make_plan
 from bert.launching.finetuning_quickstart import check_flags, data_dir, quickstart_settings, run_module
 from bert.launching.start_training import num_gpus, quickstart_processes
 
@@ -164,14 +165,17 @@ def _paragraphs(train_file: Path) -> list[str]:
 
 
 def _parser() -> LauncherParser:
-    parser = finetuning_parser(
+    parser = LauncherParser(
+        further=shell_command("run_squad.py", "--help"),
+        topics={
+            "positional": positional_help(POSITIONAL),
+            "recipes": names_help(Presets=PRESETS, Recipes=ENTRY.recipes),
+        },
         prog="scripts/run_squad.sh",
         usage="%(prog)s [18 positional arguments | --config NAME | --download] [flags]",
         description="Fine-tune BERT on SQuAD and score it. Without arguments: the quickstart, on questions of this "
-        "project.\n\nPresets of --config: " + ", ".join(PRESETS) + f".\nRecipes: {', '.join(ENTRY.recipes)}.",
-        epilog=f"Further flags are those of `{shell_command('run_squad.py', '--help')}`"
-        ". The same command resumes a stopped run."
-        f"\n\n{positional_help(POSITIONAL)}",
+        "project.",
+        epilog="The same command resumes a stopped run.",
     )
     parser.add_argument("--squad-dir", metavar="DIR", help="folder of SQuAD's files; v2.0 in its name means version 2")
     parser.add_argument("--mode", metavar="|".join(MODES), help="what to do (default: train_eval)")

@@ -36,8 +36,8 @@ def is_about_own_text(argv: Sequence[str]) -> bool:
 
 def add_text_flags(parser: Any) -> None:
     """Add them to a launcher's parser."""
-    group = parser.add_argument_group("own text")
-    group.add_argument("--text", nargs="+", metavar="PATH", help="train on the files in these folders; see --hours")
+    group = parser.add_argument_group("text")
+    parser.add_argument("--text", nargs="+", metavar="PATH", help="train on the files in these folders; see --hours")
     for name, (metavar, text) in _VALUES.items():
         group.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=f"with --text: {text}")
     add = group.add_argument

@@ -190,6 +190,24 @@ def test_an_unknown_task_is_refused(capsys):
     assert "TASK is one of pretraining, squad, glue, ner" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("task", ["pretraining", "squad", "glue", "ner"])
+def test_help_is_short_and_leads_to_its_topics(task, capsys):
+    def shown(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([task, "--help", *words])
+        assert ended.value.code in (None, 0)
+        return capsys.readouterr().out
+
+    short = shown()
+    assert len(short.splitlines()) <= 20 and "--config NAME_OR_FILE" in short
+    topics = short.split("More: --help ")[1].strip().split("|")
+    assert {"nodes", "recipes"} <= set(topics) and all(shown(topic) for topic in topics)
+    assert "--num-nodes" in shown("nodes") and "--num-nodes" not in short
+    with pytest.raises(SystemExit) as ended:
+        main([task, "--help", "node"])
+    assert ended.value.code == 2 and "did you mean nodes?" in capsys.readouterr().err
+
+
 def test_dry_run_and_show_config_print_both_phases(capsys):
     assert main(["pretraining", "--config", "large", "--dry-run"]) == 0
     assert capsys.readouterr().out.count("65,536 sequences") == 1

@@ -12,7 +12,7 @@ from bert.launching.start_training import Ranks, launcher_addresses, quickstart_
 
 
 def parsed(words: list[str], device: str, num_processes: int = 1) -> Ranks:
-    ranks = read_ranks(LauncherParser().read(words)[0], num_processes)
+    ranks = read_ranks(LauncherParser("", {}).read(words)[0], num_processes)
     ranks.devices(device)
     return ranks
 
