@@ -27,7 +27,7 @@ from tests.support import suggestions as suggested
 from tests.support.fake_hub import put_in_cache, tiny_model
 
 README = REPOSITORY / "README.md"
-README_LINES = 150
+README_LINES = 190
 FOLDERS = ("bert", "data", "scripts", "tests", ".ci")
 DOCUMENTS = sorted(
     [*REPOSITORY.glob("*.md"), *(path for name in FOLDERS for path in (REPOSITORY / name).rglob("*.md"))]
@@ -316,6 +316,13 @@ def test_sentences_are_judged_and_entities_found(clone):
     judged = run(command(".venv/bin/python run_glue.py --task-name custom"), clone)
     assert judged.returncode == 0, judged.stderr[-3000:]
     assert len((clone / "results/judged/glue-custom/predictions.tsv").read_text().splitlines()) == 101
+
+
+@pytest.mark.slow
+def test_a_table_of_labelled_sentences_is_enough(clone):
+    """After the quickstart of pre-training."""
+    trained = run(command("bash scripts/run_glue.sh --train-file"), clone, timeout=900)
+    assert trained.returncode == 0 and "  accuracy  " in trained.stdout, trained.stdout[-3000:] + trained.stderr[-3000:]
 
 
 @pytest.mark.slow
