@@ -1,6 +1,7 @@
 import hashlib
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -333,16 +334,10 @@ def test_hard_documents_are_read_and_counted(corpus, tmp_path):
     assert len(texts) == 7 and counts["documents without text"] == 1 and counts["documents not UTF-8"] == 1
     assert counts["blank lines"] == 2
     preprocess_bert_pretrain.main(
-        [
-            "--text",
-            str(tmp_path / "text"),
-            "--sink",
-            str(tmp_path / "out"),
-            "--vocab-file",
-            str(corpus / "vocab.txt"),
-            "--local-n-workers",
-            "1",
-        ]
+        shlex.split(
+            f"--text {tmp_path / 'text'} --sink {tmp_path / 'out'} --vocab-file {corpus / 'vocab.txt'} "
+            "--local-n-workers 1"
+        )
     )
     ShardDirectory(tmp_path / "out", WORDS, 128).verify()
     assert read_manifest(tmp_path / "out").counts["documents not UTF-8"] == 1

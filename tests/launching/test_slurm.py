@@ -1,6 +1,7 @@
 """run.sub's environment becomes the launcher's flags; a job without progress is not requeued for ever."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -143,16 +144,7 @@ def test_every_variable_is_in_the_help(capsys):
 
 def tiny_plan(folder: Path):
     return parse_launch_arguments(
-        [
-            "--config",
-            "base",
-            "--num-gpus",
-            "1",
-            "--output-dir",
-            str(folder / "out"),
-            "--input-dir",
-            str(folder / "shards"),
-        ]
+        shlex.split(f"--config base --num-gpus 1 --output-dir {folder / 'out'} --input-dir {folder / 'shards'}")
     )
 
 

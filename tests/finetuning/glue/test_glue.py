@@ -1,6 +1,7 @@
 """run_glue.py on a tiny model: training, evaluation, prediction, resuming, and refused input."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -52,19 +53,10 @@ def weights(tmp_path_factory):
 
 
 def run(tmp_path, *words) -> int:
-    common = [
-        "--device",
-        "cpu",
-        "--no-visualdl",
-        "--report-file",
-        str(tmp_path / "report.json"),
-        "--log-freq",
-        "5",
-        "--peak-tflops",
-        "1",
-        "--max-seq-length",
-        "16",
-    ]
+    common = shlex.split(
+        f"--device cpu --no-visualdl --report-file {tmp_path / 'report.json'} --log-freq 5 --peak-tflops 1 "
+        "--max-seq-length 16"
+    )
     with static.scope_guard(static.Scope()):
         return run_glue.main([*map(str, words), *common])
 

@@ -1,6 +1,7 @@
 """run_ner.py on a tiny model: training, evaluation, prediction, and refused input."""
 
 import json
+import shlex
 from itertools import pairwise
 
 import numpy as np
@@ -18,17 +19,9 @@ from tests.support import tiny
 
 
 def run_tagger(tmp_path, *words) -> int:
-    common = [
-        "--device",
-        "cpu",
-        "--no-visualdl",
-        "--report-file",
-        str(tmp_path / "report.json"),
-        "--log-freq",
-        "5",
-        "--peak-tflops",
-        "1",
-    ]
+    common = shlex.split(
+        f"--device cpu --no-visualdl --report-file {tmp_path / 'report.json'} --log-freq 5 --peak-tflops 1"
+    )
     with static.scope_guard(static.Scope()):
         return run_ner.main([*map(str, words), *common])
 
