@@ -1,13 +1,18 @@
+"""The random numbers of compiled loops are those of `bert.randomness`."""
+
 import os
 import subprocess
 import sys
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from bert import REPOSITORY
 from bert.arrays import compiled as module
 from bert.arrays.compiled import SPARE_BYTES, compiled, copied_wide
+from bert.arrays.hash_loops import BLOCK, draw_at_least
+from bert.randomness import hash64, stream_key
 
 
 def test_machine_code_is_made_anew_when_a_function_it_calls_changes(tmp_path):
@@ -60,3 +65,11 @@ def test_wide_copies_end_where_they_should():
     assert copy_all(target, source, bounds) == bounds[-1]
     assert (target[: bounds[-1]] == source[: bounds[-1]]).all()
     assert not target[bounds[-1] + SPARE_BYTES :].any()
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 6554, 32768, 65535])
+def test_drawn_elements_are_the_bits_of_hashes(threshold):
+    key, drawn = stream_key(7, "dropout"), np.full(3 * BLOCK, 7, np.uint8)
+    draw_at_least(key, np.uint16(threshold), drawn)
+    bits = hash64(key, np.arange(3 * BLOCK // 4)).view(np.uint16)
+    assert np.array_equal(drawn, bits >= threshold)

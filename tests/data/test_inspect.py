@@ -1,9 +1,12 @@
+import random
+
 import numpy as np
 import pytest
 
 from bert.exit_codes import BAD_INPUT
 from bert.samples.shards import ShardDirectory
-from data import inspect
+from bert.tokenization.vocabulary import Vocabulary
+from data import inspect, preprocess_bert_pretrain, train_vocabulary
 from data.preprocessing.statistics import statistics_of
 from tests.support.commands import refused
 from tests.support.corpora import random_table, vocabulary, write_shards, write_vocabulary
@@ -71,3 +74,94 @@ def test_a_damaged_shard_is_a_problem_and_the_rest_is_read(tmp_path, vocab, caps
 def test_a_folder_without_shards_is_an_error(tmp_path, vocab):
     with refused("no shards"):
         inspect.main([str(tmp_path), "--vocab-file", str(vocab)])
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """tmp_path with source/en/0.txt."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdef", k=rng.randint(2, 7))) for _ in range(200)]
+    lines = [f"id-{number} {' '.join(rng.choices(words, k=9)).capitalize()}. The end came." for number in range(100)]
+    (tmp_path / "source/en").mkdir(parents=True)
+    (tmp_path / "source/en/0.txt").write_text("\n".join(lines))
+    return tmp_path
+
+
+def train(corpus, size: int, *arguments: str) -> bytes:
+    command = ["--input", str(corpus / "source"), "--vocab-size", str(size), "--output", str(corpus / "vocab.txt")]
+    train_vocabulary.main([*command, *arguments])
+    return (corpus / "vocab.txt").read_bytes()
+
+
+def test_a_vocabulary_that_shards_depend_on_is_not_replaced(corpus, capsys):
+    first = train(corpus, 100)
+    command = ["--text", str(corpus / "source"), "--vocab-file", str(corpus / "vocab.txt"), "--local-n-workers", "1"]
+    preprocess_bert_pretrain.main([*command, "--sink", str(corpus / "phase1/train")])
+    for size in (90, 120):  # the first is refused before the training
+        with refused(
+            "vocab.txt: exists and holds another vocabulary of 100 tokens, and the shards in .*phase1/train were made "
+            r"with it; name another --output, or replace it: --overwrite \(these shards will be refused then\)"
+        ):
+            train(corpus, size)
+    assert (corpus / "vocab.txt").read_bytes() == first
+    capsys.readouterr()
+    assert train(corpus, 100) == first
+    assert "100 tokens in" in (printed := capsys.readouterr().out) and ", as they were" in printed
+    assert len(train(corpus, 120, "--overwrite").splitlines()) == 120
+
+
+def test_another_file_is_not_replaced(corpus):
+    (corpus / "vocab.txt").write_text("My thesis.\n")
+    with refused(r"vocab.txt: exists and is no vocabulary .*: --overwrite"):
+        train(corpus, 100)
+    assert (corpus / "vocab.txt").read_text() == "My thesis.\n"
+    train(corpus, 100, "--overwrite")
+    assert len(Vocabulary.from_file(corpus / "vocab.txt")) == 100
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_training(corpus, monkeypatch):
+    def trained(*_, **__):
+        raise AssertionError("trained before the check")
+
+    monkeypatch.setattr(train_vocabulary, "train_vocabulary", trained)
+    command = ["--input", str(corpus / "source"), "--output"]
+    with refused("source: Is a directory"):
+        train_vocabulary.main([*command, str(corpus / "source")])
+    with refused("0.txt/vocab.txt: Not a directory"):
+        train_vocabulary.main([*command, str(corpus / "source/en/0.txt/vocab.txt")])
+    monkeypatch.setattr(train_vocabulary.os, "access", lambda *_: False)
+    with refused("Permission denied; change the permissions"):
+        train_vocabulary.main([*command, str(corpus / "new/vocab.txt")])
+
+
+def ideographs(folder, number: int) -> list[str]:
+    """A source folder with Zipf's law over that many ideographs -> its documents."""
+    rng = random.Random(3)
+    characters = [chr(0x4E00 + place) for place in range(number)]
+    weights = [1 / (place + 10) for place in range(number)]
+    texts = ["".join(rng.choices(characters, weights, k=2000)) for _ in range(60)]
+    (folder / "source/zh").mkdir(parents=True)
+    (folder / "source/zh/0.txt").write_text("".join(f"{name} {text}\n" for name, text in enumerate(texts)))
+    return texts
+
+
+@pytest.mark.parametrize(("size", "unknown"), [(21_128, 0.0011), (2048, 0.2)])
+def test_thousands_of_characters_get_into_a_vocabulary_with_room(tmp_path, capsys, size, unknown):
+    texts = ideographs(tmp_path, 4000)
+    train(tmp_path, size)
+    known = set(Vocabulary.from_file(tmp_path / "vocab.txt").tokens)
+    share = sum(character not in known for text in texts for character in text) / sum(map(len, texts))
+    assert 0 < share < unknown and len(known) <= size
+    assert f"rare characters, {share:.2%} of the text, are [UNK] in this vocabulary" in capsys.readouterr().err
+
+
+def test_rare_characters_do_not_crowd_out_words(tmp_path, capsys):
+    rng = random.Random(4)
+    words = " ".join("".join(rng.choices("abcdef", k=5)) for _ in range(300_000))
+    rare = " ".join(chr(0x4E00 + place) for place in range(2000))
+    (tmp_path / "source/en").mkdir(parents=True)
+    (tmp_path / "source/en/0.txt").write_text(f"a {words}\nb {rare}\n")
+    train(tmp_path, 4000)
+    tokens = Vocabulary.from_file(tmp_path / "vocab.txt").tokens
+    assert sum(len(token) == 1 for token in tokens) == 1000
+    assert "1,006 rare characters, 0.07% of the text" in capsys.readouterr().err

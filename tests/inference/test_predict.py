@@ -8,7 +8,9 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,11 @@ import run_predict
 from bert import REPOSITORY
 from bert.finetuning import prediction_stream
 from bert.inference import lines, streaming
-from bert.inference.heads import load_model
+from bert.inference.demonstration import demonstrate, example_sentences, has_spaces
+from bert.inference.heads import load_model, split_words
+from bert.inference.lines import LineFormat, read_lines
+from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.inference.models import model, records
 from tests.support import foreign
 
@@ -314,3 +320,204 @@ def test_a_line_that_is_too_long_does_not_move_the_places_of_the_next_ones(tmp_p
             file.seek(after.end)
             rest = [line for line in lines.read_lines(file.fileno(), after.number, after.end) if line is not None]
             assert rest == found[after.number :]
+
+
+def read(*parts: bytes, pause: threading.Event | None = None) -> list:
+    """The lines of a pipe that is fed these parts; after the first part the writer waits for `pause`."""
+    reader, writer = os.pipe()
+
+    def feed():
+        for number, part in enumerate(parts):
+            if number == 1 and pause is not None:
+                assert pause.wait(20)
+            os.write(writer, part)
+        os.close(writer)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    found = []
+    for line in read_lines(reader):
+        found.append(line and (line.number, line.text))
+        if line is None and pause is not None:
+            pause.set()
+    thread.join()
+    os.close(reader)
+    return [line for line in found if line is not None or pause is not None]
+
+
+def test_lines_are_split_decoded_and_numbered():
+    data = "\ufeffone\r\ntwö\n\nlast".encode()
+    wanted = [(1, "one"), (2, "twö"), (3, ""), (4, "last")]
+    assert read(data) == wanted
+    assert read(*(data[i : i + 1] for i in range(len(data)))) == wanted
+    assert read(b"") == [] and read(b"a\n") == [(1, "a")]
+
+
+def test_a_pause_of_the_writer_is_told():
+    assert read(b"one\n", b"two\n", pause=threading.Event()) == [(1, "one"), None, (2, "two")]
+
+
+def test_lines_that_cannot_be_read_do_not_end_the_reading(monkeypatch):
+    monkeypatch.setattr(lines, "_LONGEST", 10)
+    monkeypatch.setattr(lines, "_READ", 4)
+    assert read(b"a\nb\xff\n" + b"c" * 50 + b"\nd\n" + b"e" * 50) == [
+        (1, "a"),
+        (2, None),
+        (3, None),
+        (4, "d"),
+        (5, None),
+    ]
+    assert "not UTF-8" in lines._decoded(2, b"b\xff").error
+
+
+@pytest.mark.parametrize(
+    ("kind", "splits_tabs", "line", "given"),
+    [
+        ("auto", False, "one\ttwo", "one\ttwo"),
+        ("auto", True, "one\t two ", ["one", "two"]),
+        ("tsv", False, "one\ttwo", ["one", "two"]),
+        ("auto", False, '{"text": "ä"}', {"text": "ä"}),
+        ("text", False, '{"text": "ä"}', '{"text": "ä"}'),
+        ("jsonl", False, '"ä"', "ä"),
+    ],
+)
+def test_what_a_line_gives(kind, splits_tabs, line, given):
+    assert LineFormat(kind, None, splits_tabs).parse(line) == given
+
+
+@pytest.mark.parametrize(("line", "message"), [(" ", "empty"), ("{", "not JSON"), ("[1]", "of another kind")])
+def test_a_line_that_is_no_request(line, message):
+    with pytest.raises(ValueError, match=message):
+        LineFormat("jsonl", None, False).parse(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Anna Lindqvist visited Malmo.", "Anna Lindqvist visited Malmo ."),
+        ("The U.N.'s envoy, John O'Brien, left.", "The U.N. 's envoy , John O'Brien , left ."),
+        ("Well-known (AT&T) paid $1,000.50 on 3/4.", "Well-known ( AT&T ) paid $ 1,000.50 on 3/4 ."),
+        ("Malmö\u2019s Café\u2026", "Malmö \u2019s Café \u2026"),
+        ("東京 Tower", "東 京 Tower"),
+        ("e-mail a_b@c.de!", "e-mail a_b@c.de !"),
+        ("  ", ""),
+    ],
+)
+def test_plain_text_is_split_as_conll_files_are(text, words):
+    found = split_words(text)
+    assert [text[start:end] for start, end in found] == words.split()
+
+
+def test_a_tsv_with_a_header_gives_its_columns_by_name():
+    keys = [("sentence",), ("question", "context")]
+    form = LineFormat("auto", Path("a.tsv"), False, keys)
+    assert form.is_header(lines.Line(1, "label\tsentence")) and not form.is_header(lines.Line(2, "label\tsentence"))
+    assert form.parse("1\tGood film") == {"label": "1", "sentence": "Good film"}
+    with pytest.raises(ValueError, match="3 columns, but the header has 2"):
+        form.parse("1\ta\tb")
+    for path, first in (("a.tsv", "What question?\tSome context."), ("a.txt", "label\tsentence")):
+        plain = LineFormat("auto", Path(path), True, keys)
+        assert not plain.is_header(lines.Line(1, first)) and plain.parse("a\tb") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "refused"),
+    [
+        ("a.json", '[{"text": "a"}]', "one JSON document.*jq"),
+        ("a.json", '{\n"data": []}', "one JSON document.*run_squad.py"),
+        ("a.json", '{"text": "a"}\n{"text": "b"}', ""),
+        ("a.json", "", ""),
+        ("a.csv", "text,label", "separated by commas"),
+        ("a.jsonl", "[", ""),
+    ],
+)
+def test_a_file_that_is_not_made_of_lines_is_refused(tmp_path, name, content, refused):
+    (tmp_path / name).write_text(content)
+    if refused:
+        with pytest.raises(ValueError, match=refused):
+            lines.refuse_documents(tmp_path / name, "auto")
+    else:
+        lines.refuse_documents(tmp_path / name, "auto")
+    lines.refuse_documents(tmp_path / name, "text")
+
+
+ENGLISH = (
+    "The committee read the whole report twice before lunch. Nobody asked where all these figures came from. "
+    "A small boat left the quiet harbour before sunrise. Several engineers repaired the broken bridge in winter. "
+    "The old library keeps many letters from famous writers. see below. Yes. 3 of them were never found again there."
+)
+CHINESE = (
+    "委员会在午饭之前把报告读了两遍。没有人问过这些数字是从哪里来的。清晨有一条小船离开了安静的港口。"
+    "几位工程师在冬天修好了那座旧桥。图书馆保存着许多著名作家的信件。是的。孩子们在河边画了一整天的风景画。"
+)
+JAPANESE = (
+    "委員会は昼食の前に報告書を二回読みました。数字がどこから来たのか誰も尋ねませんでした。"
+    "朝早く小さな船が静かな港を出ました。技術者たちは冬に古い橋を直しました。"
+)
+HINDI = (
+    "समिति ने दोपहर के भोजन से पहले रिपोर्ट पढ़ी। किसी ने नहीं पूछा कि ये आंकड़े कहाँ से आए। "
+    "एक छोटी नाव सुबह होने से पहले बंदरगाह से निकली। पुस्तकालय में कई प्रसिद्ध लेखकों के पत्र रखे हैं।"
+)
+
+
+class Model:
+    """A tokenizer of the text's own words and characters, and made-up fills and vectors."""
+
+    task = "masked-lm"
+
+    def __init__(self, text: str) -> None:
+        words = [part.strip(".।").lower() for part in text.split()] if " " in text else []
+        tokens = dict.fromkeys([*SPECIAL_TOKENS, *sorted({*words, *text.lower()})])
+        self.vocabulary = Vocabulary(tuple(token for token in tokens if token.strip()))
+        self.tokenizer = FastTokenizer(self.vocabulary, lowercase=True)
+        self.asked: list[str] = []
+
+    def fill_mask(self, text: str, top_k: int) -> list[list[dict]]:
+        self.asked.append(text)
+        return [[{"token": "x", "probability": 0.5}] * top_k]
+
+    def encode(self, texts) -> np.ndarray:
+        return np.random.default_rng(3).normal(size=(len(texts), 5)).astype("float32")
+
+
+def sentences_of(tmp_path, text: str, language: str) -> list[str]:
+    folder = tmp_path / "source" / language
+    folder.mkdir(parents=True)
+    (folder / "0.txt").write_text(f"a#1 {text}\n", encoding="utf-8")
+    return example_sentences(tmp_path / "source")
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "count"), [(ENGLISH, "en", 5), (CHINESE, "en", 6), (CHINESE, "zh", 6), (JAPANESE, "ja", 4)]
+)
+def test_sentences_of_scripts_with_and_without_spaces_are_found(tmp_path, text, language, count):
+    found = sentences_of(tmp_path, text, language)
+    assert len(found) == count and all(sentence in text for sentence in found)
+
+
+@pytest.mark.parametrize("text", [ENGLISH, CHINESE, JAPANESE])
+def test_words_or_characters_are_masked_and_sentences_compared(tmp_path, text):
+    lines = demonstrate(Model(text), sentences_of(tmp_path, text, "en"))
+    what = "word" if text == ENGLISH else "character"
+    assert lines[0].startswith(f"masked {what}s of held-out sentences")
+    for masked, fills in zip(lines[1:7:2], lines[2:7:2], strict=True):
+        word = fills.split(f"true {what}: ")[1].split(";")[0]
+        assert masked.strip().replace("[MASK]", word) in text and (len(word) == 1) == (what == "character")
+    assert lines[7] == "nearest sentences (cosine):" and len(lines) > 8
+
+
+def test_sentences_of_a_script_without_capitals_are_found(tmp_path):
+    sentences = sentences_of(tmp_path, HINDI, "hi")
+    assert len(sentences) == 4 and all(map(has_spaces, sentences))
+    assert "true word: " in "".join(demonstrate(Model(HINDI), sentences))
+
+
+def test_text_without_capitals_and_marks_is_better_than_nothing(tmp_path):
+    sentences = sentences_of(tmp_path, "the committee read the whole report twice before lunch yesterday", "en")
+    assert len(sentences) == 1 and len(demonstrate(Model(sentences[0]), sentences)) == 3
+
+
+def test_a_piece_of_a_word_is_not_masked():
+    """Thai has no spaces, but its words are not cut in characters by the tokenizer."""
+    thai = "คณะกรรมการอ่านรายงานสองครั้งก่อนอาหารกลางวัน"
+    assert demonstrate(Model(thai), [thai])[0].startswith("the text has too few sentences of 6 to 30 words")

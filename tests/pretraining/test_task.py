@@ -1,11 +1,18 @@
 """Pre-training put together: what the settings say is what the loader and the objective do."""
 
+import json
 from unittest import mock
 
 import numpy as np
 import pytest
 
+from bert.config.command_line import dump_yaml, parse_flags
+from bert.config.setting_sources import merged, resolve_config
 from bert.config.training_settings import derive
+from bert.launching.pretraining_plan import parse_launch_arguments
+from bert.pretraining.dry_run import dry_run_report
+from bert.pretraining.entry import ENTRY
+from bert.pretraining.epochs import SampleSet, sample_set, with_known_steps, with_steps
 from bert.pretraining.task import Pretraining
 from bert.samples.loader import PretrainingDataset, PretrainingLoader
 from bert.samples.settings import LoaderSettings
@@ -59,3 +66,69 @@ def test_dealing_by_length_changes_no_update(tmp_path):
     assert shapes["dealt"] < shapes["drawn"]
     for name, value in results["drawn"].parameters.items():
         assert results["dealt"].parameters[name] == pytest.approx(value, abs=1e-5, rel=1e-5), name
+
+
+def settings(folder, **changes):
+    shards = write_shards(folder / "shards", [random_table(60, 1, longest=12), random_table(43, 2, longest=12)])
+    model = tiny.MODEL.model_copy(update={"vocab_size": len(vocabulary())})
+    vocab_file = write_vocabulary(folder / "vocab.txt")
+    config = tiny.pretraining_config(folder, input_dir=shards, vocab_file=vocab_file, model=model, masking="dynamic")
+    return derive(config, **changes)
+
+
+def test_epochs_are_whole_updates_over_the_samples(tmp_path):
+    config = settings(tmp_path, epochs=2.5, max_steps=-1, batch_size=4, gradient_merge_steps=2)
+    assert sample_set(config) == SampleSet(103)
+    for world_size, steps in ((1, int(2.5 * 103 / 8)), (2, int(2.5 * 103 / 16)), (8, int(2.5 * 103 / 64))):
+        resolved = with_known_steps(config, world_size)
+        assert (resolved.run.max_steps, resolved.run.epochs) == (steps, None)
+    assert with_steps(derive(config, epochs=0.001), 103, 1).run.max_steps == 1
+    steps = settings(tmp_path / "b", max_steps=7)
+    assert with_steps(steps, 103, 1) == steps, "max_steps decides where it is given"
+
+
+def test_the_settings_of_a_run_hold_the_updates_so_that_a_resume_is_the_same(tmp_path):
+    config = settings(tmp_path, epochs=3, max_steps=-1)
+    task = Pretraining(config, tiny.ONE_RANK)
+    assert (task.config.run.max_steps, task.num_samples) == (int(3 * 103 / 12), 103)
+    written = tmp_path / "config.yaml"
+    written.write_text(dump_yaml(task.config))
+    assert resolve_config({"config": str(written)}, ENTRY) == task.config
+
+
+def test_the_later_of_epochs_and_max_steps_wins_and_both_at_once_are_refused():
+    def run(*flags):
+        return resolve_config(parse_flags([*flags, "--input-dir", "d"], ENTRY), ENTRY).run
+
+    quickstart = ("--config", "quickstart_phase1")
+    assert (run(*quickstart).max_steps, run(*quickstart).epochs) == (2500, None)
+    found = run(*quickstart, "--epochs", "4")
+    assert (found.max_steps, found.epochs) == (-1, 4.0)
+    with pytest.raises(ValueError, match="epochs=4 and max_steps=9 both give the length of the training; give only"):
+        run(*quickstart, "--epochs", "4", "--max-steps", "9")
+    with pytest.raises(ValueError, match="--max-steps must be given, at least 1, or --epochs"):
+        run("--phase1", "--vocab-file", "v")
+    assert merged({"a": 1, "b": None}, {"b": "none"}, {"b": 2}, alternatives=("a", "b")) == {"b": 2}
+
+
+def test_a_phase_of_the_launcher_may_have_epochs_and_the_other_updates():
+    plan = parse_launch_arguments(["--epochs", "4", "--phase2-max-steps", "7"])
+    assert [(config.run.epochs, config.run.max_steps) for config in plan.phases] == [(4.0, -1), (None, 7)]
+
+
+def test_the_dry_run_shows_epochs_and_the_updates_of_epochs(tmp_path):
+    config = settings(tmp_path, max_steps=103)
+    assert "12.00 epochs over 103 samples" in dry_run_report(config, 1)
+    by_epochs = derive(config, epochs=12, max_steps=-1)
+    assert "103 updates" in dry_run_report(by_epochs, 1)
+    missing = dry_run_report(derive(by_epochs, input_dir=tmp_path / "none"), 1)
+    assert f"as many as 12 epochs need, known once {tmp_path / 'none'} has shards" in missing
+
+
+def test_text_that_is_in_the_samples_several_times_is_counted(tmp_path):
+    config = settings(tmp_path, max_steps=103)
+    manifest = config.data.input_dir / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["settings"] = {"pairs": {"duplicate_factor": 5}}
+    manifest.write_text(json.dumps(content))
+    assert "12.00 epochs over 103 samples, 60.00 over the text" in dry_run_report(config, 1)

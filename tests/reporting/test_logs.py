@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import numpy as np
 import pytest
 
 from bert import REPOSITORY
+from bert.reporting import progress as module
 from bert.reporting.logs import RunLog, append, replace_file, to_json
+from bert.reporting.progress import megabytes, progress
 
 METRICS = {"loss": 7.25, "learning_rate": 1e-4, "seqs_per_sec": 12.5}
 
@@ -216,3 +219,31 @@ def test_a_line_cut_off_by_a_full_disk_takes_no_other_with_it(tmp_path):
     append(path, '{"step": 3}\n')
     append(path, '{"step": 4}\n')
     assert path.read_text().splitlines() == ['{"step": 1}', '{"step": 2, "lo', '{"step": 3}', '{"step": 4}']
+
+
+def test_long_work_writes_lines_to_a_log(capsys, monkeypatch):
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LINES", 0.02)
+    for _ in progress("samples", 3, "blocks", range(3)):
+        time.sleep(0.03)
+    with progress("file.txt", 4_000_000, done=1_000_000) as meter:
+        time.sleep(0.03)
+        meter.update(2_000_000)
+    printed = capsys.readouterr().err
+    assert "samples: 100% 3/3 [" in printed and "blocks/s]\n" in printed
+    assert "file.txt:  75% 3.00M/4.00M [" in printed and "MB/s]\n" in printed
+    assert "\r" not in printed and "\n\n" not in printed
+
+
+def test_short_work_writes_nothing_to_a_log(capsys):
+    assert list(progress("books", 3, "files", range(3))) == [0, 1, 2]
+    with progress("file.txt", None) as meter:
+        meter.update(7)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(105, "105 bytes"), (4_200, "4.2 kB"), (110_000, "0.1 MB"), (12_300_000, "12.3 MB"), (17_800_000_000, "17.8 GB")],
+)
+def test_sizes_in_words(size, text):
+    assert megabytes(size) == text

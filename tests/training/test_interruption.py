@@ -5,13 +5,19 @@ That ranks stop together: tests/runtime/test_distributed.py.
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from bert import REPOSITORY
+from bert.exit_codes import STALLED, STUCK
 from bert.runtime.distributed import Collective, Group
-from bert.training.interruption import SIGNALS, STOP_FILE, StopOnAnyRank, StopRequest
+from bert.training.interruption import SIGNALS, STOP_FILE, StopOnAnyRank, StopRequest, Watchdog
 from tests.support.messages import messages
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -126,3 +132,100 @@ def test_before_anything_is_measured_and_on_a_cpu_each_update_is_followed_by_a_l
             shared.measured(0.001)
         assert not any(shared.after(step, waits=False) for step in range(1, 11))
         assert sums.waits == 10
+
+
+PROGRAM = """
+import ctypes, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from bert.training.interruption import Watchdog
+library = None if sys.argv[3] == "beats" else ctypes.PyDLL(None) if sys.argv[3] == "held" else ctypes.CDLL(None)
+def a_pass_that_hangs():
+    for second in range(int(sys.argv[6])):
+        if library is not None:
+            library.sleep(60)
+        time.sleep(0.05)
+        watchdog.beat(f"update {second}")
+with Watchdog(float(sys.argv[4]), Path(sys.argv[2]), int(sys.argv[5]), grace_seconds=0.5) as watchdog:
+    watchdog.beat("update 7")
+    a_pass_that_hangs()
+"""
+
+
+def start(folder: Path, kind: str, seconds: float = 0.6, rank: int = 0, beats: int = 20) -> subprocess.Popen:
+    """`beats` come every 0.05 s."""
+    words = [str(REPOSITORY), str(folder), kind, str(seconds), str(rank), str(beats)]
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=subprocess.PIPE, text=True)
+
+
+def test_code_that_hangs_outside_of_python_is_described_and_left(tmp_path):
+    process = start(tmp_path, "released")
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == STALLED == 70
+    stacks = (tmp_path / "stacks" / "rank0.txt").read_text()
+    for text in (stacks, stderr):
+        assert "rank 0: nothing moved for" in text and "since 'update 7' began" in text
+        assert "a_pass_that_hangs" in text and text.count("hread 0x") == 2
+    assert "raise --watchdog-seconds" in stderr and "Start again to continue" in stderr
+
+
+def test_code_that_never_releases_the_interpreter_lock_ends_too(tmp_path):
+    """No Python thread can run any more: faulthandler writes the stacks and exits, with the one code it knows."""
+    process = start(tmp_path, "held")
+    process.communicate(timeout=60)
+    assert process.returncode == STUCK
+    assert "a_pass_that_hangs" in (tmp_path / "stacks" / "rank0.txt").read_text()
+
+
+def test_the_ranks_that_do_not_stall_dump_their_stacks_too(tmp_path):
+    """A rank whose own time is not up, such as one in a long evaluation, follows the one that gives up."""
+    other = start(tmp_path, "beats", seconds=60, rank=1, beats=2000)
+    wait_until((tmp_path / "stacks" / "rank1.txt").exists)
+    time.sleep(0.3)
+    first = start(tmp_path, "released", rank=2)
+    assert "rank 2: nothing moved" in first.communicate(timeout=60)[1] and first.returncode == STALLED
+    _, stderr = other.communicate(timeout=60)
+    assert other.returncode == STALLED
+    assert "rank 1: rank 2: nothing moved" in stderr and "here 'update" in stderr
+    assert "a_pass_that_hangs" in (tmp_path / "stacks" / "rank1.txt").read_text()
+
+
+def test_a_run_that_moves_is_left_alone_and_leaves_nothing(tmp_path):
+    process = start(tmp_path, "beats", seconds=1.5, beats=40)
+    assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_request_of_a_run_that_was_given_up_does_not_end_the_next(tmp_path):
+    (tmp_path / ".stalled").write_text("rank 0: nothing moved\n")
+    with Watchdog(1.0, tmp_path, 0):
+        time.sleep(0.4)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_rank_that_is_there_before_rank_0_has_cleared_up_goes_on(tmp_path):
+    (tmp_path / ".stalled").write_text("rank 0: nothing moved\n")  # a moment ago, by the run that is continued now
+    process = start(tmp_path, "beats", seconds=30, rank=1)
+    assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
+
+
+def test_what_may_take_long_is_left_alone(tmp_path):
+    with Watchdog(1.0, tmp_path, 0) as watchdog, watchdog.paused("evaluating"):
+        time.sleep(1.6)
+
+
+def test_seconds_of_0_watch_nothing(tmp_path):
+    with Watchdog(0, tmp_path / "nowhere", 0) as watchdog:
+        watchdog.beat("update 1")
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_log_that_cannot_be_written_does_not_keep_it_from_leaving(tmp_path, full):
+    """Standard error is a closed pipe, the log a full device."""
+    if full:
+        (tmp_path / "stacks").mkdir()
+        (tmp_path / "stacks" / "rank0.txt").symlink_to("/dev/full")
+    process = start(tmp_path, "released")
+    process.stderr.close()
+    assert process.wait(timeout=60) == STALLED
