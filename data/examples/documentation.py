@@ -307,10 +307,6 @@ def main(argv: list[str] | None = None) -> None:
         print(", ".join(f"{name}: {count:,}" for name, count in report["counts"].items()))
 
 
-if __name__ == "__main__":
-    main()
-
-
 _ROLE = re.compile(r":[a-zA-Z][\w:+.-]*:`~?\.?([^`<]*?)(?:\s*<[^>`]*>)?`")
 _LINK = re.compile(r"`([^`<]+?)\s*<[^>`]*>`_{0,2}")
 _LITERAL = re.compile(r"(`{1,2})([^`]+)\1_{0,2}")
@@ -387,3 +383,7 @@ def prose_of(docstring: str) -> list[str]:
         if is_prose(paragraph):
             found.append(paragraph)
     return found
+
+
+if __name__ == "__main__":
+    main()

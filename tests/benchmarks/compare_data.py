@@ -269,8 +269,6 @@ def run(benchmark: Benchmark, corpus: Path, sizes: list[float], seconds: float) 
 
 
 def main(argv: list[str] | None = None) -> None:
-    from tests.benchmarks.compare_data import table_of
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, required=True, help="made by tests.benchmarks.documentation_corpus")
     parser.add_argument("--vocab-file", type=Path, required=True)
@@ -290,10 +288,6 @@ def main(argv: list[str] | None = None) -> None:
     write_atomically(arguments.output.with_suffix(".json"), (json.dumps(results, indent=1) + "\n").encode())
     write_atomically(arguments.output.with_suffix(".md"), table.encode())
     print(table)
-
-
-if __name__ == "__main__":
-    main()
 
 
 def table_of(results: dict) -> str:
@@ -387,3 +381,7 @@ def _origin(corpus: dict) -> list[str]:
         f"The text: {kinds}, found on the machine; of the largest size {repeated:.1f} MB repeat documents with "
         "their paragraphs in another order."
     ]
+
+
+if __name__ == "__main__":
+    main()

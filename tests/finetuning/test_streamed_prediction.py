@@ -110,7 +110,7 @@ class Stopping:
 
 
 # The function of each task that makes the results of a window.
-RENDERERS = {"glue": "prediction_lines", "ner": "predicted_lines", "squad": "n_best_as_json"}
+RENDERERS = {"glue": "_lines", "ner": "predicted_lines", "squad": "n_best_as_json"}
 
 
 @pytest.mark.thorough
@@ -140,7 +140,7 @@ def test_partial_results_of_other_weights_are_kept_and_refused(models, tmp_path,
     source = sentence_file(tmp_path)
     monkeypatch.setattr(glue, "WINDOW_EXAMPLES", 9)
     with monkeypatch.context() as broken, pytest.raises(SystemExit):
-        broken.setattr(glue, "prediction_lines", Stopping(2, glue.prediction_lines))
+        broken.setattr(glue, "_lines", Stopping(2, glue._lines))
         predict("glue", models, source, tmp_path / "out")
     kept = results(tmp_path / "out")
     changed = {"classifier.bias": np.ones(3, "float32")}
