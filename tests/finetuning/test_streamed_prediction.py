@@ -95,22 +95,22 @@ def results(output: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in output.rglob("*") if "predictions" in path.name}
 
 
-class Stopping:
-    """Stands in for a task's rendering: SIGTERM arrives when the results of the given window are made."""
+def stopping(window: int, render):
+    """Stands in for a task's rendering: SIGTERM arrives when the results of the given window are rendered."""
+    seen = 0
 
-    def __init__(self, window: int, render) -> None:
-        self._window, self._render, self.seen = window, render, 0
-
-    def __call__(self, *arguments):
-        self.seen += 1
-        if self.seen == self._window:
+    def stop(*arguments):
+        nonlocal seen
+        seen += 1
+        if seen == window:
             os.kill(os.getpid(), signal.SIGTERM)
             raise AssertionError("it went on")
-        return self._render(*arguments)
+        return render(*arguments)
+
+    return stop
 
 
-# The function of each task that makes the results of a window.
-RENDERERS = {"glue": "_lines", "ner": "predicted_lines", "squad": "n_best_as_json"}
+CLASSES = {"glue": "SentenceTask", "ner": "TaggingTask", "squad": "SquadTask"}
 
 
 @pytest.mark.thorough
@@ -124,7 +124,8 @@ def test_windows_and_interruptions_leave_the_bytes_as_they_are(name, models, tmp
     monkeypatch.setattr(task, "WINDOW_EXAMPLES", 9)
     for window in (2, 1, 3):  # stops where it stopped before too; later windows than the last one are not stopped
         with monkeypatch.context() as broken:
-            broken.setattr(task, RENDERERS[name], Stopping(window, getattr(task, RENDERERS[name])))
+            task_class = getattr(task, CLASSES[name])
+            broken.setattr(task_class, "render", stopping(window, task_class.render))
             with pytest.raises(SystemExit) as ended:
                 predict(name, models, source, tmp_path / "parts")
         assert ended.value.code == INTERRUPTED
@@ -140,7 +141,7 @@ def test_partial_results_of_other_weights_are_kept_and_refused(models, tmp_path,
     source = sentence_file(tmp_path)
     monkeypatch.setattr(glue, "WINDOW_EXAMPLES", 9)
     with monkeypatch.context() as broken, pytest.raises(SystemExit):
-        broken.setattr(glue, "_lines", Stopping(2, glue._lines))
+        broken.setattr(glue.SentenceTask, "render", stopping(2, glue.SentenceTask.render))
         predict("glue", models, source, tmp_path / "out")
     kept = results(tmp_path / "out")
     changed = {"classifier.bias": np.ones(3, "float32")}
