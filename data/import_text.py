@@ -14,7 +14,8 @@ from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
 from data.text.deduplication import MODES
-from data.text.importing import ImportSettings, import_files, print_report
+from data.text.import_report import print_report
+from data.text.importing import ImportSettings, import_files
 from data.text.inputs import FORMATS
 from data.text.pieces import Reading
 from data.text.readers import SEPARATORS

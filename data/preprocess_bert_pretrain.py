@@ -42,7 +42,7 @@ from data.preprocessing.pipeline import (
 )
 from data.preprocessing.schedulers import SCHEDULERS, Run, scheduler
 from data.preprocessing.settings import OBJECTIVES, SampleSettings
-from data.text.importing import print_counts
+from data.text.counts import print_counts
 from data.text.lddl_reader import find_sources, plan_blocks
 from data.text.word_boundaries import SEGMENTERS
 

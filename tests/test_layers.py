@@ -256,3 +256,13 @@ def test_zlib_is_loaded_before_paddle():
 def test_the_root_holds_only_what_was_agreed():
     entry_points = {path.name for path in REPOSITORY.glob("*.py")}
     assert all(name in ("program.py", "setup.py") or name.startswith("run_") for name in entry_points), entry_points
+
+
+def test_nothing_stands_behind_the_main_guard_of_a_program():
+    """Run as a program, a module does not have what is defined there."""
+    behind = []
+    for path in [*REPOSITORY.glob("*.py"), *(REPOSITORY / "bert").rglob("*.py"), *(REPOSITORY / "data").rglob("*.py")]:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        guards = [node for node in body if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)]
+        behind += [str(path) for node in guards if node is not body[-1]]
+    assert behind == []

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from bert.files import shown
 from bert.interpreter import shell_command
-from data.text.importing import REPORT_NAME
+from data.text.counts import REPORT_NAME
 from data.text.inputs import files_below
 
 _SAMPLED_FILES, _SAMPLED_BYTES = 20, 1 << 16
