@@ -257,7 +257,7 @@ def test_questions_are_answered(clone):
     typed = "Anna Lindqvist opened her bakery in 1987.\n\nWho opened the bakery?\n"
     talk = run(f"printf '{typed}' | {command('.venv/bin/python run_squad.py --interactive')}", clone)
     assert talk.returncode == 0 and "%]" in talk.stdout, talk.stderr[-3000:]
-    snippet = example("from bert.inference.model_folder")
+    snippet = example("from bert.inference.heads")
     assert run(f".venv/bin/python -c {shlex.quote(snippet)}", clone).returncode == 0
 
 
