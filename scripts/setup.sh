@@ -100,9 +100,14 @@ make_environment() {
   if command -v flock >/dev/null; then flock "${lock}"; fi # a second start waits until the first is finished
   [[ -x "${venv}/bin/python" ]] || "${base}" -m venv "${venv}" \
     || fail "${base} cannot make an environment; install its venv package (Debian: python3-venv)"
-  "${venv}/bin/python" -m pip install -qq --disable-pip-version-check \
-    --requirement "${REPOSITORY}/${requirements}" >&2 \
-    || fail "pip could not install ${requirements} (see above); check the network, then start again"
+  # One line for each wheel, then the installation, which takes longest; pip's errors go to standard error as they are.
+  (
+    set -o pipefail
+    "${venv}/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
+      --requirement "${REPOSITORY}/${requirements}" \
+      | sed -un -e '/\.metadata/d' -e 's/^ *\(Downloading\|Using cached\) \([^ ]*\/\)\?/  \1 /p' \
+        -e 's/^Installing collected.*/  Installing the packages (about a minute)/p' >&2
+  ) || fail "pip could not install ${requirements} (see above); check the network, then start again"
   exec {lock}>&-
 }
 
