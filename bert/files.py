@@ -143,3 +143,7 @@ def require_writable(folder: Path) -> None:
 def shown(path: str | bytes | os.PathLike[str]) -> str:
     """The path as text that can be stored and printed; its bytes that are not UTF-8 become \\xff."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def unset_variable(path: Path) -> str:
+    return f" (the environment variable in {path} is not set)" if "$" in str(path) else ""

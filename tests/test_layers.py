@@ -233,6 +233,20 @@ def test_paddle_is_not_loaded_by_the_paddle_free_modules():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 
 
+@pytest.mark.parametrize(
+    "modules, heavy",
+    [
+        ("run_convert, run_export, run_predict, bert.inference.trained_model", "scipy.stats sklearn huggingface_hub"),
+        ("run_pretraining, bert.pretraining.config, bert.conversion.locating", "huggingface_hub"),
+        ("data.preprocess_bert_pretrain", "pydantic datasketch scipy"),
+    ],
+)
+def test_commands_start_without_packages_that_they_may_not_need(modules, heavy):
+    """Each costs tenths of a second at every start."""
+    code = f"import sys, {modules}; sys.exit(' '.join(set('{heavy}'.split()) & set(sys.modules)) or None)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+
+
 def test_lists_name_modules_that_exist():
     assert set(PADDLE_FREE_MODULES) <= MODULES.keys()
 

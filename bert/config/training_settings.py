@@ -301,7 +301,3 @@ def derive(config: AnyConfig, **changes: Any) -> AnyConfig:
             raise ValueError(f"{name}={value!r} is not a setting; see {type(config).__name__}")
         sections[holders[0]][name] = value
     return type(config)(**sections)
-
-
-def unset_variable(path: Path) -> str:
-    return f" (the environment variable in {path} is not set)" if "$" in str(path) else ""

@@ -10,7 +10,6 @@ from pathlib import Path
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.conversion.raw_tensors import ConversionError, regular_file
-from data.fetching.model_cache import fetch_model, model_folder
 from data.fetching.published_models import ModelName, known_names, parse_name
 
 VOCABULARY_FILE = "vocab.txt"
@@ -168,6 +167,8 @@ def resolve(source: str | Path, *, weights: bool = True) -> Path:
     model = published_model(source)
     if model is None:
         raise ConversionError(_not_there(str(source)))
+    from data.fetching.model_cache import fetch_model, model_folder  # loads huggingface_hub
+
     fetch_model(model, weights=weights)
     return model_folder(model)
 

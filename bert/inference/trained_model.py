@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert.finetuning.glue.metrics import sentence_features
+from bert.finetuning.glue.features import sentence_features
 from bert.finetuning.loader import FeatureTable, PredictionBatch, prediction_batches
 from bert.inference.lines import SINGLE_KEYS, Given, texts_of
 from bert.inference.model_folder import HEADS, OpenedModel

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from bert.config.flags import ValueFlags
-from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig, unset_variable
+from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
 from bert.conversion.locating import resolve
+from bert.files import unset_variable
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import check_vocabulary_file
 

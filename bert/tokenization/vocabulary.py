@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert.config.training_settings import BertConfig, unset_variable
+from bert.files import unset_variable
+
+if TYPE_CHECKING:  # the settings load pydantic, which the commands of data/ do not need
+    from bert.config.architecture import BertConfig
 
 
-def check_vocabulary_file(vocab_file: Path, model: BertConfig) -> None:
+def check_vocabulary_file(vocab_file: Path, model: "BertConfig") -> None:
     """Refuse a vocabulary that is missing or does not fit the model."""
     if not vocab_file.is_file():
         raise ValueError(

@@ -32,7 +32,7 @@ def here(tmp_path, monkeypatch):
 def asked(monkeypatch) -> list[ModelName]:
     """The models that would be fetched."""
     models: list[ModelName] = []
-    monkeypatch.setattr(locating, "fetch_model", lambda model, **options: models.append(model))
+    monkeypatch.setattr(model_cache, "fetch_model", lambda model, **options: models.append(model))
     return models
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from bert import REPOSITORY
 from bert.config.command_line import EntryPoint
 from bert.config.flags import is_on
-from bert.config.training_settings import unset_variable
+from bert.files import unset_variable
 from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings
 from bert.finetuning.glue.reading import MAX_BAD_LINE_FRACTION
 from bert.finetuning.glue.task_table import TASK_NAMES, TASKS, GlueTask, custom_task, find_task, task_name

@@ -10,7 +10,8 @@ import numpy as np
 
 from bert.conversion.model_description import Usage, usage_texts
 from bert.finetuning.glue.config import GlueConfig
-from bert.finetuning.glue.metrics import scores, sentence_features
+from bert.finetuning.glue.features import sentence_features
+from bert.finetuning.glue.metrics import scores
 from bert.finetuning.glue.reading import Examples, LabelRule, discover_labels, find_file, read_examples, stream_examples
 from bert.finetuning.glue.task_table import Split
 from bert.finetuning.loader import FeatureTable

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from bert.config.command_line import EntryPoint
 from bert.config.flags import is_on
-from bert.config.training_settings import unset_variable
 from bert.conversion.model_description import READER_FILE
+from bert.files import unset_variable
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_settings
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from bert.finetuning.glue.metrics import METRICS, pair_lengths, scores, sentence_features
+from bert.finetuning.glue.features import pair_lengths, sentence_features
+from bert.finetuning.glue.metrics import METRICS, scores
 from bert.finetuning.glue.task_table import TASKS, custom_task
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
