@@ -14,8 +14,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from bert import REPOSITORY
 from bert.doctor import requirements as environment
@@ -59,43 +64,79 @@ class Gpu:
     driver: str
 
 
-@dataclass(frozen=True)
-class Facts:
-    """The input of the checks in bert.doctor.checks."""
+def _host_address() -> str | None:
+    """The address that Paddle's launcher would take for this node."""
+    with suppress(OSError):
+        return socket.gethostbyname(socket.getfqdn(socket.gethostname()))
+    return None
 
-    python: str = "3.11.0"
-    requirement_differences: tuple[str, ...] = ()
-    requirements_file: str = "requirements.txt"
-    has_ranges: bool = False  # the installed package is asked, which accepts more versions than the file
-    paddle: dict = field(default_factory=dict)  # empty: could not be loaded
-    paddle_problem: str = ""  # why not
-    paddle_loaded_early: bool = False  # by something that runs when Python starts, before zlib
-    gpus: tuple[Gpu, ...] = ()
-    cpu_vendor: str = ""
-    cpu_model: str = ""
-    cpu_flags: frozenset[str] = frozenset()
-    logical_processors: int = 1
-    usable_cores: int = 1
-    usable_processors: int = 1
-    memory_nodes: int = 1
-    cpu_quota: float | None = None
-    mkl_debug_cpu_type: str | None = None
-    memory_bytes: int = 0  # available, within the control group's limit
-    shm_bytes: int | None = None
-    open_files: int = 0
-    locked_memory_bytes: int = -1  # -1: unlimited
-    output_dir: Path = Path("results")
-    output_problem: str = ""  # why the folder cannot be written to
-    output_free_bytes: int = 0
-    output_free_files: int | None = None
-    output_file_system: str = ""
-    output_locks: bool = True
-    hostname: str = ""
-    host_address: str | None = None
-    ports_free: bool = True
-    proxies: tuple[str, ...] = ()
-    encoding: str = "utf-8"
-    preloaded: str = ""  # LD_PRELOAD
+
+def _can_listen() -> bool:
+    with suppress(OSError), socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname(), timeout=5).close()
+        return True
+    return False
+
+
+def _memory() -> int:
+    available = psutil.virtual_memory().available
+    return min(available, topology.memory_limit() or available)
+
+
+def _free(folder: str | Path) -> tuple[int | None, int | None]:
+    """(bytes, files) that can still be written there; None for files without a limit."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return None, None
+    return status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None
+
+
+def _proxies() -> tuple[str, ...]:
+    return tuple(name for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY") if os.environ.get(name))
+
+
+def _read(function: Callable[[], Any]) -> Any:
+    return field(default_factory=function)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The input of the checks in bert.doctor.checks. A fact with a default is read from this machine."""
+
+    gpus: tuple[Gpu, ...]
+    paddle: dict  # empty: could not be loaded
+    paddle_problem: str  # why not
+    requirements_file: str
+    requirement_differences: tuple[str, ...]
+    has_ranges: bool  # the installed package is asked, which accepts more versions than the file
+    cpu_vendor: str
+    cpu_model: str
+    cpu_flags: frozenset[str]
+    usable_cores: int
+    usable_processors: int
+    memory_nodes: int
+    output_dir: Path
+    output_problem: str  # why the folder cannot be written to
+    output_free_bytes: int
+    output_free_files: int | None
+    output_file_system: str
+    output_locks: bool
+    python: str = _read(platform.python_version)
+    paddle_loaded_early: bool = _read(lambda: "paddle" in sys.modules)  # by something that runs when Python starts
+    preloaded: str = _read(lambda: os.environ.get("LD_PRELOAD", ""))
+    encoding: str = _read(lambda: locale.getpreferredencoding(False).lower())
+    logical_processors: int = _read(lambda: os.cpu_count() or 1)
+    cpu_quota: float | None = _read(topology.cpu_quota)
+    mkl_debug_cpu_type: str | None = _read(lambda: os.environ.get("MKL_DEBUG_CPU_TYPE"))
+    memory_bytes: int = _read(_memory)  # available, within the control group's limit
+    shm_bytes: int | None = _read(lambda: _free("/dev/shm")[0])
+    open_files: int = _read(lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    locked_memory_bytes: int = _read(lambda: resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])  # -1: unlimited
+    hostname: str = _read(socket.gethostname)
+    host_address: str | None = _read(_host_address)
+    ports_free: bool = _read(_can_listen)
+    proxies: tuple[str, ...] = _read(_proxies)
 
 
 def collect(output_dir: Path) -> Facts:
@@ -106,44 +147,34 @@ def collect(output_dir: Path) -> Facts:
     different = environment.differences(environment.pins(REPOSITORY / requirements)) if unmet is None else unmet
     cpu = _cpu_info()
     cores = topology.usable_cores(topology.allowed_processors())
-    soft_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft_memory, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return Facts(
-        python=platform.python_version(),
-        requirements_file=requirements,
-        has_ranges=unmet is not None,
+        gpus=cards,
         paddle=paddle,
         paddle_problem=problem,
-        paddle_loaded_early="paddle" in sys.modules,  # nothing of ours did, in this process
+        requirements_file=requirements,
         requirement_differences=tuple(different),
-        gpus=cards,
+        has_ranges=unmet is not None,
         cpu_vendor=cpu.get("vendor_id", platform.machine()),
         cpu_model=cpu.get("model name", ""),
         cpu_flags=frozenset(cpu.get("flags", "").split()),
-        logical_processors=os.cpu_count() or 1,
         usable_cores=len(cores),
         usable_processors=sum(len(core.processors) for core in cores),
         memory_nodes=len({core.node for core in cores}),
-        cpu_quota=topology.cpu_quota(),
-        mkl_debug_cpu_type=os.environ.get("MKL_DEBUG_CPU_TYPE"),
-        memory_bytes=_memory(),
-        shm_bytes=_free("/dev/shm")[0],
-        open_files=soft_files,
-        locked_memory_bytes=soft_memory,
         **_output(output_dir),
-        hostname=socket.gethostname(),
-        host_address=_host_address(),
-        ports_free=_can_listen(),
-        proxies=tuple(name for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY") if os.environ.get(name)),
-        encoding=locale.getpreferredencoding(False).lower(),
-        preloaded=os.environ.get("LD_PRELOAD", ""),
     )
 
 
 def ask_paddle(python: str, timeout_seconds: float = 180.0) -> tuple[dict, str]:
     """(facts, "") or ({}, why Paddle cannot be loaded)."""
     try:
-        done = _output_of([python, "-c", _ASK_PADDLE], timeout_seconds)
+        done = subprocess.run(
+            [python, "-c", _ASK_PADDLE],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return {}, f"it did not answer within {timeout_seconds:.0f} s"
     for line in done.stdout.splitlines():
@@ -151,10 +182,6 @@ def ask_paddle(python: str, timeout_seconds: float = 180.0) -> tuple[dict, str]:
             return json.loads(line.removeprefix("FACTS ")), ""
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return {}, f"exit code {done.returncode}: {last}"
-
-
-def _output_of(command: list[str], timeout_seconds: float) -> subprocess.CompletedProcess:
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_seconds, check=False)
 
 
 def requirements_for(cards: tuple[Gpu, ...]) -> str:
@@ -179,8 +206,8 @@ def has_package(package: str) -> bool:
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs that the driver lists; empty without a driver, or where it does not answer."""
     query = "--query-gpu=name,compute_cap,memory.total,driver_version"
-    listed = topology.nvidia_smi(query, "--format=csv,noheader,nounits")
-    rows = [[cell.strip() for cell in line.split(",")] for line in listed]
+    lines = topology.nvidia_smi(query, "--format=csv,noheader,nounits")
+    rows = [[cell.strip() for cell in line.split(",")] for line in lines]
     return tuple(
         Gpu(row[0], row[1], int(row[2]) if row[2].isdecimal() else 0, row[3])
         for row in rows
@@ -198,29 +225,10 @@ def _cpu_info() -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def _memory() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
-    available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 0)
-    return min(available, topology.memory_limit() or available)
-
-
-def _free(folder: str | Path) -> tuple[int | None, int | None]:
-    """(bytes, files) that can still be written there; None for files without a limit."""
-    try:
-        status = os.statvfs(folder)
-    except OSError:
-        return None, None
-    return status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None
-
-
-def _output(folder: Path) -> dict:
+def _output(folder: Path) -> dict[str, Any]:
     """The facts about the output folder. Tries to write, flush, lock and rename a file; leaves the folder as it was."""
-    existing = folder.absolute()
-    while not existing.is_dir() and existing != existing.parent:
-        existing = existing.parent
+    above = (folder.absolute(), *folder.absolute().parents)
+    existing = next(path for path in above if path.is_dir() or path == path.parent)
     problem, locks = "", True
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=existing) as inside:
@@ -233,38 +241,12 @@ def _output(folder: Path) -> dict:
     except OSError as error:
         problem = str(error)
     free_bytes, free_files = _free(existing)
+    mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
     return {
         "output_dir": folder,
         "output_problem": problem,
         "output_free_bytes": free_bytes or 0,
         "output_free_files": free_files,
-        "output_file_system": _file_system(existing),
+        "output_file_system": next((mounts[str(path)] for path in above if str(path) in mounts), ""),
         "output_locks": locks,
     }
-
-
-def _file_system(folder: Path) -> str:
-    """Type of the folder's file system, that of its longest mount point."""
-    try:
-        lines = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
-    mounts = {line.split()[1].replace("\\040", " "): line.split()[2] for line in lines if len(line.split()) > 2}
-    return next((mounts[str(above)] for above in (folder, *folder.parents) if str(above) in mounts), "")
-
-
-def _host_address() -> str | None:
-    """The address that Paddle's launcher would take for this node."""
-    try:
-        return socket.gethostbyname(socket.getfqdn(socket.gethostname()))
-    except OSError:
-        return None
-
-
-def _can_listen() -> bool:
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            socket.create_connection(server.getsockname(), timeout=5).close()
-    except OSError:
-        return False
-    return True

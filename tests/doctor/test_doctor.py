@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,20 +21,39 @@ from bert.runtime.paddle_api import IS_PADDLE_3
 GIB = 2**30
 CPU_BUILD = {"version": "2.6.2", "cuda": None, "gpus": 0, "nccl": None, "product": 64.0**3, "decompresses": True}
 HEALTHY = Facts(
+    python="3.11.0",
     paddle=CPU_BUILD,
+    paddle_problem="",
+    paddle_loaded_early=False,
+    preloaded="",
+    encoding="utf-8",
+    requirements_file="requirements.txt",
+    requirement_differences=(),
+    has_ranges=False,
+    gpus=(),
     cpu_vendor="GenuineIntel",
+    cpu_model="",
     cpu_flags=frozenset({"avx", "avx2"}),
+    mkl_debug_cpu_type=None,
+    cpu_quota=None,
+    memory_nodes=1,
     logical_processors=8,
     usable_cores=8,
     usable_processors=8,
     memory_bytes=64 * GIB,
     shm_bytes=8 * GIB,
     open_files=65536,
+    locked_memory_bytes=-1,
+    output_dir=Path("results"),
+    output_problem="",
+    output_locks=True,
     output_free_bytes=100 * GIB,
     output_free_files=10**6,
     output_file_system="ext4",
     hostname="a",
     host_address="10.0.0.1",
+    ports_free=True,
+    proxies=(),
 )
 A100 = Gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "525.1")
 DGX = dataclasses.replace(HEALTHY, gpus=(A100,) * 8, paddle={**CPU_BUILD, "cuda": "11.8", "gpus": 8, "nccl": 21602})
