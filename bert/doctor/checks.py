@@ -128,7 +128,8 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         ),
         warns(
             visible < len(facts.gpus),
-            f"Paddle sees {visible} of them: check CUDA_VISIBLE_DEVICES, and whether the driver is too old for its CUDA",
+            f"Paddle sees {visible} of them: check CUDA_VISIBLE_DEVICES, and whether the driver is new enough for its "
+            "CUDA",
         ),
         warns(
             len({gpu.name for gpu in facts.gpus}) > 1,

@@ -35,7 +35,7 @@ from bert.pretraining.dry_run import dry_run_report
 from bert.pretraining.epochs import with_known_steps
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import duration
-from bert.reporting.report_reading import RunRecord, read_run
+from bert.reporting.run_record import RunRecord, read_run
 from bert.samples.manifest import MANIFEST_NAME
 
 _ROWS = (  # title, key of summary.json, format

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.interpreter import shell_command
-from bert.reporting.report_reading import read_metrics
+from bert.reporting.run_record import read_metrics
 
 _PORT = 8040
 REPLAYED_ROWS = 2_000  # of the training metrics; VisualDL itself draws a sample of about that many points

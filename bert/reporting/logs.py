@@ -12,8 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,22 +29,29 @@ class Sink:
     """Calls functions that write logs; the first error is reported, and later calls do nothing."""
 
     def __init__(self, name: str):
-        self._name = name
-        self._broken = False
+        self._name, self._is_broken = name, False
 
     def __call__(self, action: Callable[[], Any]) -> None:
-        if self._broken:
+        if self._is_broken:
             return
         try:
             action()
         except Exception as error:  # no error of a log sink may stop the run
-            self._broken = True
+            self._is_broken = True
             if isinstance(error, BrokenPipeError):  # no reader of standard output (`| head`)
                 discard_output()
-            try:
+            with suppress(OSError):
                 print(f"warning: {self._name} failed and is switched off: {error}", file=sys.stderr)
-            except OSError:
-                pass
+
+
+class _JsonLines:
+    """A file to which lines of JSON are appended."""
+
+    def __init__(self, path: Path, prefix: str = "") -> None:
+        self._path, self._prefix, self._sink = path, prefix, Sink(str(path))
+
+    def add(self, values: dict[str, Any]) -> None:
+        self._sink(lambda: append(self._path, f"{self._prefix}{to_json(values)}\n"))
 
 
 @contextmanager
@@ -124,23 +130,18 @@ class RunLog(Log):
         stream: IO[str] | None = None,
     ):
         directory.mkdir(parents=True, exist_ok=True)
-        self.directory = directory
-        self._total_steps = total_steps
-        self._opened = time.perf_counter()
+        self.directory, self._total_steps = directory, total_steps
+        self._opened, self._progress_written = time.perf_counter(), -math.inf
         self._stream = stream or sys.stdout or open(os.devnull, "w")  # a closed one is None
-        self._console = Sink("console output")
-        self._lines = [(path, Sink(str(path))) for path in {directory / "log.jsonl", report_file} if path]
-        self._rows = Sink("metrics.jsonl")
-        self._events = Sink("events.jsonl")
-        self._progress = Sink("progress.json")
-        self._visualdl = Sink("VisualDL")
+        self._lines = [_JsonLines(path, "DLLL ") for path in {directory / "log.jsonl", report_file} if path]
+        self._rows, self._events = (_JsonLines(directory / name) for name in ("metrics.jsonl", "events.jsonl"))
+        self._console, self._progress, self._visualdl = map(Sink, ("console output", "progress.json", "VisualDL"))
         self._curves = Curves(directory) if visualdl else None
         self._last_step, self._figures = 0, dict[str, Any]()
         self._bar: Any = None
         self._show_steps = show_steps
         if self._stream.isatty() and show_steps:
             self._console(self._open_bar)
-        self._progress_written = -math.inf
         self._messages = _Messages(self._show)
         for handler in list(MESSAGES.handlers):
             if isinstance(handler, logging.handlers.MemoryHandler):  # of `early_messages`
@@ -155,30 +156,21 @@ class RunLog(Log):
         if self._curves is not None:
             self._curves.hyper_parameters = values
 
-    def _show(self, message: str) -> None:
-        """One line on the console, above the progress bar if there is one."""
-        self._console(lambda: self._bar.write(message, file=self._stream) if self._bar else self._print(message))
-
     def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
-        self._line([epoch, step], metrics)
-        self._scalars(step, metrics)
-        self._row({"step": step, "epoch": epoch, **metrics})
+        self._metrics(step, epoch, metrics)
         shown = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
-        if self._bar is None and self._show_steps:
-            self._show(f"step {step}/{self._total_steps}  {shown}  eta {duration(eta_seconds)}")
-        elif self._bar is not None:
+        if self._bar is not None:
             self._console(lambda: self._bar.set_postfix_str(shown))
+        elif self._show_steps:
+            self._show(f"step {step}/{self._total_steps}  {shown}  eta {duration(eta_seconds)}")
 
     def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        self._line([epoch, step], metrics)
-        self._scalars(step, metrics)
-        self._row({"step": step, "epoch": epoch, **metrics})
+        self._metrics(step, epoch, metrics)
         self._show(f"step {step}/{self._total_steps}  held out: {metrics_line(metrics)}")
 
     def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
         self._line([epoch, step], values)
-        row = to_json({"event": name, "step": step, "epoch": epoch, **values})
-        self._events(lambda: append(self.directory / "events.jsonl", row + "\n"))
+        self._events.add({"event": name, "step": step, "epoch": epoch, **values})
 
     def advance(self, step: int, eta_seconds: float, loss: float | None) -> None:
         """Move the progress bar and, at most once a second, replace progress.json."""
@@ -210,7 +202,16 @@ class RunLog(Log):
         if (curves := self._curves) is not None:
             self._visualdl(lambda: curves.close(self._last_step, self._figures))
 
+    def _metrics(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Write metrics to all files; to VisualDL first: resumed curves begin with the rows of metrics.jsonl."""
+        self._line([epoch, step], metrics)
+        self._last_step = step
+        if (curves := self._curves) is not None:
+            self._visualdl(lambda: curves.add(step, metrics, self.first_step))
+        self._rows.add({"step": step, "epoch": epoch, **metrics})
+
     def _line(self, step: Any, data: dict[str, Any]) -> None:
+        """One line of DLLogger."""
         now = time.time()
         record = {
             "timestamp": f"{now:.6f}",
@@ -220,29 +221,35 @@ class RunLog(Log):
             "step": step,
             "data": data,
         }
-        text = f"DLLL {to_json(record)}\n"
-        for path, sink in self._lines:
-            sink(partial(append, path, text))
-
-    def _row(self, values: dict[str, Any]) -> None:
-        self._rows(lambda: append(self.directory / "metrics.jsonl", to_json(values) + "\n"))
-
-    def _scalars(self, step: int, metrics: dict[str, float]) -> None:
-        """Add scalars to VisualDL, before the row is written: resumed curves begin with the rows of metrics.jsonl."""
-        self._last_step = step
-        if (curves := self._curves) is not None:
-            self._visualdl(lambda: curves.add(step, metrics, self.first_step))
+        for lines in self._lines:
+            lines.add(record)
 
     def _open_bar(self) -> None:
         self._bar = progress("", self._total_steps, "steps", terminal=self._stream)
 
-    def _print(self, message: str) -> None:
-        print(message, file=self._stream, flush=True)
+    def _show(self, message: str) -> None:
+        """One line on the console, above the progress bar if there is one."""
+        if self._bar is not None:
+            self._console(lambda: self._bar.write(message, file=self._stream))
+        else:
+            self._console(lambda: print(message, file=self._stream, flush=True))
 
 
 def to_json(values: Any, indent: int | None = None) -> str:
     """Strict JSON: numbers that are not finite become null, numpy and paths become plain values."""
     return json.dumps(_plain(values), indent=indent, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):  # numpy scalars
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -259,15 +266,3 @@ def append(path: Path, text: str) -> None:
         if file.tell() and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":
             text = "\n" + text
         file.write(text.encode())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if hasattr(value, "item"):  # numpy scalars
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

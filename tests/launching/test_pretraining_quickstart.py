@@ -12,7 +12,7 @@ from bert.launching import pretraining as quickstart
 from bert.launching.__main__ import main
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.pretraining.recipes import RECIPES
-from bert.reporting.report_reading import read_run
+from bert.reporting.run_record import read_run
 
 SECOND_START = """
 import sys

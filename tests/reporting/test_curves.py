@@ -159,7 +159,7 @@ from bert.reporting.logs import RunLog
 log = RunLog(Path(sys.argv[1]), None, total_steps=20, visualdl=True, stream=io.StringIO())
 log.train(1, 0, {"loss": 1.0}, 1.0)
 resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # a write beyond fails, as on a full disk
-log._lines, log._rows = [], lambda action: None
+log._lines, log._rows.add = [], lambda values: None
 for step in range(2, 20_000):
     log.train(step, 0, {"loss": 1.0, "learning_rate": 1.0, "gradient_norm": 2.0}, 1.0)
 log.close()

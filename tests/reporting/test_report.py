@@ -11,25 +11,12 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
+from bert.reporting import report
 from bert.reporting.curves import REPLAYED_ROWS
 from bert.reporting.logs import RunLog, append
 from bert.reporting.progress import metrics_line
-from bert.reporting.report import (
-    Heading,
-    Picture,
-    Table,
-    Text,
-    blocks_of,
-    differences,
-    draw,
-    main,
-    results_table,
-    run_names,
-    to_html,
-    to_markdown,
-    updates_before,
-)
-from bert.reporting.report_reading import find_runs, read_legs, read_run
+from bert.reporting.report import blocks_of, differences, draw, main, run_names, to_html, to_markdown, updates_before
+from bert.reporting.run_record import find_runs, read_log, read_run
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -80,7 +67,7 @@ def make_run(directory: Path, *, legs=((1, 6), (5, 8)), seed=42, rate=1e-3, fini
 
 
 def results(*runs) -> dict[str, list[str]]:
-    return {row[0]: row[1:] for row in results_table(runs).rows}
+    return {row[0]: row[1:] for row in report.results(runs)}
 
 
 def test_what_a_continued_run_did_again_replaces_what_was_lost(tmp_path):
@@ -117,7 +104,7 @@ def test_a_live_run_that_was_continued_is_not_reported_by_its_old_summary(tmp_pa
     assert shown["updates"] == ["9 of 8, not finished"] and shown["final loss"] == ["7.75"]
     assert shown["eval masked lm loss"] == ["4.5"] and shown["unigram entropy, to be below"] == ["5.875"]
     assert "summary.json is of update 8, and the run went on to 9" in run.complaints[0]
-    assert "a until update 9." in blocks_of([run])[0].text
+    assert "a until update 9." in blocks_of([run])[0].html
 
 
 def test_phase_2_follows_phase_1(tmp_path, monkeypatch):
@@ -157,14 +144,13 @@ def test_only_settings_that_differ_are_compared(tmp_path):
     runs = [
         read_run(make_run(tmp_path / name / "phase1", rate=rate), name) for name, rate in (("a", 1e-3), ("b", 2e-3))
     ]
-    assert differences(runs) == [Table(["setting", "a", "b"], [["learning_rate", "0.001", "0.002"]])]
-    assert differences([runs[0], runs[0]]) == [Text("None.")]
+    assert differences(runs) == [["learning_rate", "0.001", "0.002"]] and differences([runs[0]] * 2) == []
 
 
 def test_every_curve_is_drawn_once_for_all_runs(tmp_path):
     runs = [read_run(make_run(tmp_path / name / "phase1"), name) for name in ("a", "b")]
-    pictures = [block for block in blocks_of(runs) if isinstance(block, Picture)]
-    assert [picture.title for picture in pictures] == [
+    images = re.findall(r'<img alt="([^"]+)" src="data:image/png;base64,([^"]+)">', to_html("x", blocks_of(runs)))
+    assert [title for title, _ in images] == [
         "loss",
         "masked lm loss (held out)",
         "learning rate",
@@ -173,7 +159,7 @@ def test_every_curve_is_drawn_once_for_all_runs(tmp_path):
         "loss scale",
         "skipped steps",
     ]
-    assert all(picture.png.startswith(PNG) and len(picture.png) > 5000 for picture in pictures)
+    assert all(base64.b64decode(image).startswith(PNG) and len(image) > 5000 for _, image in images)
     assert draw("nothing", runs) is None
 
 
@@ -192,7 +178,7 @@ def test_html_and_markdown_are_one_file_that_shows_everything(tmp_path, capsys):
 
 
 def test_names_and_values_cannot_break_the_page():
-    blocks = [Table(["<b>", "a|b"], [["<script>", "x\ny"]]), Text("1 < 2 & *3*"), Heading("`x`")]
+    blocks = [report.table(["<b>", "a|b"], [["<script>", "x\ny"]]), report.text("1 < 2 & *3*"), report.heading("`x`")]
     page, text = to_html("<t>", blocks), to_markdown("<t>", blocks)
     assert "<script>" not in page and "&lt;script&gt;" in page and "<b>" not in page
     assert r"| \<b\> | a\|b |" in text and r"| \<script\> | x y |" in text
@@ -259,7 +245,7 @@ def test_long_runs_are_drawn_thinned(tmp_path):
     directory.mkdir()
     rows = "".join(json.dumps({"step": step, "loss": 1 / step}) + "\n" for step in range(1, 20 * REPLAYED_ROWS))
     (directory / "metrics.jsonl").write_text(rows)
-    assert draw("loss", [read_run(directory, "a")]).png.startswith(PNG)
+    assert len(draw("loss", [read_run(directory, "a")]).html) > 5000
 
 
 # Which folders
@@ -276,19 +262,16 @@ def test_a_folder_of_runs_is_all_of_them_and_names_are_short(tmp_path):
     assert [path.name for path in found] == ["phase1", "phase2"]
     assert run_names(found) == ["phase1", "phase2"]
     assert run_names([tmp_path / "a/phase1", tmp_path / "b/phase1"]) == ["a/phase1", "b/phase1"]
-    assert read_legs(tmp_path / "none") == []
+    assert read_log(tmp_path / "none") == ([], {})
 
 
 def test_many_runs_are_rows_and_their_plots_stay_readable(tmp_path, recwarn):
     folders = [make_run(tmp_path / f"run{number}", rate=number) for number in range(40)]
     runs = [read_run(folder, folder.name) for folder in folders]
-    tables = [block for block in blocks_of(runs) if isinstance(block, Table)]
-    assert [len(table.rows) for table in tables[:2]] == [40, 40] and tables[0].header[:2] == ["run", "updates"]
-    assert [row[0] for row in tables[1].rows] == [run.name for run in runs] and tables[1].header == [
-        "run",
-        "learning_rate",
-    ]
-    assert draw("loss", runs).png.startswith(PNG) and not list(recwarn)
+    tables = [block.markdown.splitlines() for block in blocks_of(runs) if block.html.startswith("<table>")]
+    assert [len(lines) for lines in tables[:2]] == [42, 42] and tables[0][0].startswith("| run | updates |")
+    assert tables[1][0] == r"| run | learning\_rate |" and tables[1][2].startswith("| run0 |")
+    assert draw("loss", runs) is not None and not list(recwarn)
 
 
 def test_runs_behind_links_are_found_and_a_link_to_a_folder_above_ends(tmp_path):

@@ -1,8 +1,11 @@
-"""Reads a run's folder for the report and the curves. Reads what is there and notes what is missing or damaged."""
+"""The record of a run, read from its folder: the source of the report, of the table at its end and of its curves.
+
+Reads what is there and notes what is missing or damaged.
+"""
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,22 +14,28 @@ import yaml
 
 METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
 Row = dict[str, Any]
-_LASTING = ("unigram_entropy", "world_size")
+_LASTING = ("unigram_entropy", "world_size")  # what a start logs before its first update and no update changes
 
 
-@dataclass(frozen=True)
+@dataclass
 class Leg:
     """One start of the run, from its first logged step to its last."""
 
-    started: str  # date and time, as logged
-    first_step: int | None
-    last_step: int | None
-    seconds: float  # until its last line
+    begin: float  # seconds since 1970, as logged
+    end: float
+    first_step: int | None = None
+    last_step: int | None = None
+
+    def started(self) -> str:
+        return datetime.fromtimestamp(self.begin).strftime("%Y-%m-%d %H:%M:%S")
+
+    def seconds(self) -> float:
+        return max(0.0, self.end - self.begin)
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that was found; empty where nothing was found."""
+    """All that a folder says about a run."""
 
     name: str
     directory: Path
@@ -37,7 +46,7 @@ class RunRecord:
     legs: list[Leg]
     checkpoints: list[int]
     checkpoint_bytes: int
-    complaints: list[str] = field(default_factory=list)
+    complaints: list[str]
 
     def last_step(self) -> int | None:
         """The last update with a row; without rows that of the summary."""
@@ -56,28 +65,25 @@ class RunRecord:
         """The value in the summary, otherwise the last value of the curve; None if there is neither."""
         if self.summary.get(name) is not None:
             return self.summary[name]
-        curve = self.curve(name)
-        return curve[-1][1] if curve else None
+        return next((value for _, value in reversed(self.curve(name))), None)
 
     def metric_names(self) -> list[str]:
-        names: dict[str, None] = {}
-        for row in [*self.training[-1:], *self.training[:1], *self.held_out]:
-            names |= dict.fromkeys(name for name in row if name not in ("step", "epoch"))
-        return list(names)
+        rows = [*self.training[-1:], *self.training[:1], *self.held_out]
+        return list(dict.fromkeys(name for row in rows for name in row if name not in ("step", "epoch")))
 
 
 def find_runs(paths: list[Path]) -> list[Path]:
     """The runs' folders: a path that holds metrics, else all folders below it that do."""
-    found: list[Path] = []
+    runs: dict[Path, None] = {}
     for path in paths:
-        runs = _runs_below(path)
-        if not runs:
+        below = dict.fromkeys(_runs_below(path))
+        if not below:
             raise ValueError(
                 f"run={path} must be a folder with {METRICS} or {CONFIG}, or with such folders below it; "
                 "give OUTPUT_DIR or OUTPUT_DIR/STAGE of a run"
             )
-        found += [run for run in runs if run not in found]
-    return found
+        runs |= below
+    return list(runs)
 
 
 def _runs_below(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
@@ -105,15 +111,14 @@ def read_run(directory: Path, name: str) -> RunRecord:
             f"of {METRICS}"
         )
         summary = {}
-    summary = {**_facts(directory / LOG), **summary}
-    legs = read_legs(directory / LOG)
     if not training and not held_out:
         complaints.append(f"{METRICS} has no rows: the run has not reached its first log line")
+    legs, facts = read_log(directory / LOG)
     folder = directory.parent / str(settings.get("bert_model", "")) / directory.name
     checkpoints = [path.parent for path in folder.glob("*/manifest.json") if path.parent.name.isdecimal()]
     steps = sorted(int(path.name) for path in checkpoints)
     size = sum(file.stat().st_size for path in checkpoints for file in path.iterdir())
-    return RunRecord(name, directory, training, held_out, settings, summary, legs, steps, size, complaints)
+    return RunRecord(name, directory, training, held_out, settings, facts | summary, legs, steps, size, complaints)
 
 
 def read_metrics(metrics_file: Path, complaints: list[str]) -> tuple[list[Row], list[Row]]:
@@ -124,58 +129,45 @@ def read_metrics(metrics_file: Path, complaints: list[str]) -> tuple[list[Row], 
     training: list[Row] = []
     held_out: list[Row] = []
     for row in _json_lines(metrics_file, complaints):
-        if not isinstance(row.get("step"), int):
-            continue
-        kept = held_out if any(name.startswith("eval_") for name in row) else training
-        while kept and kept[-1]["step"] >= row["step"]:
-            kept.pop()
-        kept.append(row)
+        if isinstance(row.get("step"), int):
+            rows = held_out if any(name.startswith("eval_") for name in row) else training
+            while rows and rows[-1]["step"] >= row["step"]:
+                rows.pop()
+            rows.append(row)
     return training, held_out
 
 
-def _facts(log_file: Path) -> Row:
-    """What the last start logged before its first update and no update changes."""
+def read_log(log_file: Path) -> tuple[list[Leg], Row]:
+    """(the starts of a run, lasting facts of the last start). A PARAMETER line begins each start."""
+    legs: list[Leg] = []
     facts: Row = {}
     for record in _json_lines(log_file, [], prefix="DLLL "):
-        if record.get("step") == "PARAMETER" and isinstance(record.get("data"), dict):
-            facts = {name: record["data"][name] for name in _LASTING if record["data"].get(name) is not None}
-    return facts
-
-
-def read_legs(log_file: Path) -> list[Leg]:
-    """The starts of a run. A PARAMETER line begins each."""
-    legs: list[Leg] = []
-    start, steps, latest = None, list[int](), 0.0
-    for record in _json_lines(log_file, [], prefix="DLLL "):
+        step, data = record.get("step"), record.get("data")
+        if step == "PARAMETER" and isinstance(data, dict):
+            facts = {name: data[name] for name in _LASTING if data.get(name) is not None}
         try:
             now = float(record["timestamp"])
         except (KeyError, TypeError, ValueError):
             continue
-        if record.get("step") == "PARAMETER":
-            if start is not None:
-                legs.append(_leg(start, steps, latest))
-            start, steps = now, []
-        elif isinstance(record.get("step"), list) and len(record["step"]) == 2 and isinstance(record["step"][1], int):
-            steps.append(record["step"][1])
-        latest = now
-    return [*legs, _leg(start, steps, latest)] if start is not None else legs
-
-
-def _leg(start: float, steps: list[int], latest: float) -> Leg:
-    began = datetime.fromtimestamp(start).strftime("%Y-%m-%d %H:%M:%S")
-    return Leg(began, min(steps, default=None), max(steps, default=None), max(0.0, latest - start))
+        if step == "PARAMETER":
+            legs.append(Leg(now, now))
+        elif legs and isinstance(step, list) and len(step) == 2 and isinstance(step[1], int):
+            leg = legs[-1]
+            leg.first_step, leg.last_step = min(leg.first_step or step[1], step[1]), max(leg.last_step or 0, step[1])
+        if legs:
+            legs[-1].end = now
+    return legs, facts
 
 
 def _json_lines(path: Path, complaints: list[str], prefix: str = "") -> Iterator[Row]:
     damaged = 0
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
+            for line in filter(str.strip, file):
                 try:
                     row = json.loads(line.removeprefix(prefix))
                 except ValueError:
-                    damaged += bool(line.strip())
-                    continue
+                    row = None
                 if isinstance(row, dict):
                     yield row
                 else:
@@ -187,13 +179,14 @@ def _json_lines(path: Path, complaints: list[str], prefix: str = "") -> Iterator
 
 
 def _mapping(path: Path, parse: Any, complaints: list[str]) -> dict[str, Any]:
+    values: Any = None
     try:
         values = parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         complaints.append(f"{path.name} cannot be read: {error.strerror}")
         return {}
     except (ValueError, yaml.YAMLError):
-        values = None
+        pass
     if not isinstance(values, dict):
         complaints.append(f"{path.name} is damaged and was left out")
         return {}
