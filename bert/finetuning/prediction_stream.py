@@ -12,13 +12,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
-from bert.files import lock, sha256_of, sync, write_atomically
+from bert.files import lock, read_json, sha256_of, sync, write_atomically
 from bert.reporting.progress import progress
 
 WINDOW_EXAMPLES, WINDOW_CHARACTERS = 2048, 4 << 20  # of input that is sorted by length and run together
 _SECONDS_BETWEEN_SAVES = 5.0
+Position = Mapping[str, Any]  # from where a later command reads on, and what it counts on from; for JSON
+MoveBar = Callable[[int], Any]  # moves the progress bar to a place
 
 
 @dataclass(frozen=True)
@@ -26,104 +28,97 @@ class Window:
     """Inputs that ran together.
 
     Attributes:
-        results: as the writer takes them.
+        contents: what they append to each file.
         done: the number of inputs up to its end.
+        position: of the reading after it.
         place: of the progress bar, in its unit; None: `done`.
-        position: from where a later command reads on, and what it counts on from; for JSON.
     """
 
-    results: Any
+    contents: Sequence[bytes]
     done: int
-    position: Mapping[str, Any]
+    position: Position
     place: int | None = None
 
 
-class Writer(Protocol):
-    """Appends results to open files."""
+def write_stream(
+    targets: Sequence[Path],
+    windows: Callable[[Position | None, MoveBar], Iterator[Window]],
+    finish: Callable[[Sequence[BinaryIO], Position | None], Any],
+    *,
+    key: str | None,
+    flag: str,
+    unit: str,
+    total: int | None,
+    total_unit: str,
+    log: Callable[[str], None],
+) -> Position | None:
+    """Write all windows, or those that an interrupted equal command left.
 
-    def write(self, results: Any) -> None: ...
-
-    def state(self) -> dict[str, Any]:
-        """What a later writer needs to continue the files, for JSON."""
-
-    def finish(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Predictions on their way to files.
-
-    Attributes:
-        windows: (a position or None, what moves the progress bar to a place) -> the windows after the position.
-        open_writer: (open files, state of an earlier writer or None) -> the writer.
+    Args:
+        windows: the windows after a position.
+        finish: completes the files, given the last position.
+        key, flag: as of `ResumableFiles`.
         unit: of the inputs: "examples", "lines".
-        total: of the progress bar; None if it is unknown.
+        total, total_unit: of the progress bar; None if it is unknown.
+    Returns:
+        the last position; None without a window.
     """
+    try:
+        with ResumableFiles(targets, key, flag) as output:
+            state = output.state or {"done": 0, "place": 0, "position": None}
+            position = state["position"]
+            if output.state is not None:
+                log(f"continuing after {state['done']:,} {unit}, whose results are in {output.partials[0]}")
+            with progress("predicted", total, total_unit, done=state["place"]) as bar:
+                for window in windows(position, lambda place: bar.update(place - bar.n)):
+                    append(output.files, window.contents)
+                    position, place = window.position, window.done if window.place is None else window.place
+                    output.save({"done": window.done, "place": place, "position": position})
+                    bar.update(place - bar.n)
+            finish(output.files, position)
+            return position
+    except (SystemExit, KeyboardInterrupt):
+        if key is not None:
+            log("interrupted; results older than some seconds are kept: start again to continue")
+        raise
 
-    windows: Callable[[Mapping[str, Any] | None, Callable[[int], Any]], Iterator[Window]]
-    open_writer: Callable[[Sequence[BinaryIO], Mapping[str, Any] | None], Writer]
-    unit: str
-    total: int | None
-    total_unit: str
-    tell: Callable[[str], None]
 
-    def write(self, targets: Sequence[Path], key: str | None, flag: str) -> Mapping[str, Any] | None:
-        """Write all windows, or those that an interrupted equal command left; returns the last position."""
-        try:
-            with ResumableFiles(targets, key, flag) as files:
-                return self._write(files)
-        except (SystemExit, KeyboardInterrupt):
-            if key is not None:
-                self.tell("interrupted; the results so far are kept: start again to continue")
-            raise
-
-    def _write(self, files: "ResumableFiles") -> Mapping[str, Any] | None:
-        state = files.state or {"done": 0, "place": 0, "position": None, "writer": None}
-        if files.state is not None:
-            self.tell(f"continuing after {state['done']:,} {self.unit}, whose results are in {files.partials[0]}")
-        writer, position = self.open_writer(files.files, state["writer"]), state["position"]
-        with progress("predicted", self.total, self.total_unit, done=state["place"]) as meter:
-            for window in self.windows(position, lambda place: meter.update(place - meter.n)):
-                writer.write(window.results)
-                position, place = window.position, window.done if window.place is None else window.place
-                files.save({"done": window.done, "place": place, "position": position, "writer": writer.state()})
-                meter.update(place - meter.n)
-        writer.finish()
-        return position
+def append(files: Sequence[BinaryIO], contents: Sequence[bytes]) -> None:
+    for file, content in zip(files, contents, strict=True):
+        file.write(content)
 
 
 class ResumableFiles:
-    """Files that grow together, as a context, and the state from which to continue.
+    """Files that grow together, as a context: each has its own name once the block ends without an error.
 
-    Whatever ends the block leaves the partial files, but for a ValueError, which the same command would meet again.
-
-    Attributes:
-        state: as last saved by an equal command; None: begin.
+    Any other end leaves the partial files, but for a ValueError, which the same command would meet again.
 
     Args:
         key: equal for equal commands on equal inputs: partial files of another key are refused. None: the inputs
             cannot be read again, so that no partial file is left.
         flag: names the place of the files, for messages.
+
+    Attributes:
+        state: as last saved by an equal command; None: begin.
     """
 
     def __init__(self, targets: Sequence[Path], key: str | None, flag: str) -> None:
-        self._targets, self._key, self._flag = tuple(targets), key, flag
-        self.partials = tuple(target.with_name(f"{target.name}.partial") for target in targets)
-        self._state_file = self.partials[0].with_name(f"{self.partials[0].name}.json")
-        self.state: dict[str, Any] | None = None
-        self._unsaved: bytes | None = None  # content of the state file, newer than the one on disk
+        self._targets, self._key, self._flag = targets, key, flag
+        self.partials = [target.with_name(f"{target.name}.partial") for target in targets]
+        self._state_file = Path(f"{self.partials[0]}.json")
         self._saved_at = time.monotonic()
+        self.state: dict[str, Any] | None = None
 
     def __enter__(self) -> "ResumableFiles":
         with ExitStack() as opened:
-            descriptors = [os.open(partial, os.O_RDWR | os.O_CREAT, 0o666) for partial in self.partials]
-            self.files = [opened.enter_context(os.fdopen(descriptor, "r+b")) for descriptor in descriptors]
+            for partial in self.partials:
+                partial.touch()
+            self.files: list[BinaryIO] = [opened.enter_context(open(partial, "r+b")) for partial in self.partials]
             if not self._take_lock():
                 raise ValueError(
                     f"another process writes {self.partials[0]}; wait for it, or name another {self._flag}"
                 )
-            sizes, self.state = self._read_state()
-            for file, size in zip(self.files, sizes, strict=True):
+            for file, size in zip(self.files, self._saved_sizes() or [0] * len(self.files), strict=True):
                 file.truncate(size)
                 file.seek(size)
             self._opened = opened.pop_all()
@@ -137,60 +132,49 @@ class ResumableFiles:
         except (BlockingIOError, FileNotFoundError):
             return False
 
-    def _read_state(self) -> tuple[list[int], dict[str, Any] | None]:
-        """The sizes of the files, and the state there."""
-        nothing: tuple[list[int], None] = ([0] * len(self.files), None)
+    def _saved_sizes(self) -> list[int] | None:
+        """The sizes of the files at the saved state, which becomes `state`; None if there is none that they have."""
+        saved = read_json(self._state_file)
         try:
-            saved = json.loads(self._state_file.read_bytes())
-            sizes = [int(size) for size in saved["sizes"]]
-            is_whole = len(sizes) == len(self.files) and all(
-                size <= os.path.getsize(partial) for size, partial in zip(sizes, self.partials, strict=True)
-            )
-            is_ours, state = saved["key"] == self._key, dict(saved["state"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return nothing
-        if is_whole and not is_ours:
+            sizes, state = [int(size) for size in saved["sizes"]], dict(saved["state"])
+            if any(os.path.getsize(path) < size for path, size in zip(self.partials, sizes, strict=True)):
+                return None
+        except (ValueError, KeyError, TypeError):
+            return None
+        if saved.get("key") != self._key:
             raise ValueError(
                 f"{self.partials[0]}: holds the results of another command (other inputs, model or flags) that was "
                 f"interrupted; continue that one, name another {self._flag}, or remove the file"
             )
-        return (sizes, state) if is_whole else nothing
+        self.state = state
+        return sizes
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Note that the results up to a state are written; on the disk at most every five seconds, and at the end."""
-        if self._key is None:
+        """Save a state, to which the results are written, unless it is less than five seconds since the last one."""
+        if self._key is None or time.monotonic() < self._saved_at + _SECONDS_BETWEEN_SAVES:
             return
-        sizes = [file.tell() for file in self.files]
-        self._unsaved = json.dumps({"key": self._key, "sizes": sizes, "state": state}).encode()
-        if time.monotonic() >= self._saved_at + _SECONDS_BETWEEN_SAVES:
-            self._write_state()
-
-    def _write_state(self) -> None:
-        assert self._unsaved is not None
         for file in self.files:
             file.flush()
             os.fsync(file.fileno())
-        write_atomically(self._state_file, self._unsaved)
-        self._saved_at, self._unsaved = time.monotonic(), None
+        content = {"key": self._key, "sizes": [file.tell() for file in self.files], "state": state}
+        write_atomically(self._state_file, json.dumps(content).encode())
+        self._saved_at = time.monotonic()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         with self._opened:
             if kind is None:
-                for file in self.files:
+                for file, partial, target in zip(self.files, self.partials, self._targets, strict=True):
                     file.flush()
-                for partial, target in zip(self.partials, self._targets, strict=True):
                     sync(partial)
                     os.replace(partial, target)
                 self._state_file.unlink(missing_ok=True)
             elif self._key is None or issubclass(kind, ValueError):
                 for path in (*self.partials, self._state_file):
                     path.unlink(missing_ok=True)
-            elif self._unsaved is not None:
-                self._write_state()
 
 
 def key_of(settings: Mapping[str, Any], files: Sequence[Path]) -> str:
     """A key of settings and of files (or all files of folders), by their names, sizes and times of change."""
     paths = [path for file in files for path in ([file] if file.is_file() else sorted(file.rglob("*")))]
     stamps = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths if path.is_file()]
-    return sha256_of(json.dumps([2, settings, stamps], sort_keys=True, default=str).encode())  # 2: form of the state
+    return sha256_of(json.dumps([3, settings, stamps], sort_keys=True, default=str).encode())  # 3: form of the state

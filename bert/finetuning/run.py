@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from bert.config.training_settings import derive
 from bert.files import checksum_of, sha256_of_file, write_atomically
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader, prediction_batches
-from bert.finetuning.prediction_stream import Stream, Window, key_of
-from bert.finetuning.task import FineTuningData, FineTuningTask, Outputs, Part, ResultsFile
+from bert.finetuning.prediction_stream import Window, append, key_of, write_stream
+from bert.finetuning.task import FineTuningData, FineTuningTask, Outputs, Part
 from bert.reporting.progress import metrics_line
 from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import read_variable
@@ -158,16 +158,18 @@ class FineTuningEvaluation(Evaluation):
             return
         folder = self._config.stage_dir()
         folder.mkdir(parents=True, exist_ok=True)
-        stream = Stream(
-            windows=lambda position, show: self._windows(part, position, show),
-            open_writer=lambda files, state: _PartWriter(files, list(part.results.values()), state is not None),
+        position = write_stream(
+            [folder / name for name in part.results],
+            lambda position, move_bar: self._windows(part, position, move_bar),
+            lambda files, _: append(files, [form.tail for form in part.results.values()]),
+            key=self._key(part),
+            flag="--output-dir",
             unit=self._task.unit,
             total=number,
             total_unit=self._task.unit,
-            tell=logger.info,
+            log=logger.info,
         )
-        position = stream.write([folder / name for name in part.results], self._key(part), "--output-dir")
-        assert position is not None
+        assert position is not None, "a file without examples is refused when it is read"
         for line in self._task.describe(part.path, position["counts"]):
             logger.info(line)
         logger.info(f"predictions of {part.name} are in {folder}")
@@ -187,7 +189,14 @@ class FineTuningEvaluation(Evaluation):
             outputs = self._outputs(features.table, after_batch)
             done += number
             if self._device.group.is_main:
-                contents = self._task.render(part, features, self._task.decode(features, outputs))
+                contents = [
+                    (form.separator if before else form.head) + content
+                    for form, content in zip(
+                        part.results.values(),
+                        self._task.render(part, features, self._task.decode(features, outputs)),
+                        strict=True,
+                    )
+                ]
                 counts = {name: counts.get(name, 0) + value for name, value in features.counts.items()}
                 yield Window(contents, done, {"done": done, "counts": counts})
 
@@ -231,25 +240,6 @@ class FineTuningEvaluation(Evaluation):
             },
             [part.path],
         )
-
-
-class _PartWriter:
-    """Writes the rendered windows of a part."""
-
-    def __init__(self, files: Sequence[BinaryIO], forms: list[ResultsFile], continues: bool) -> None:
-        self._files, self._forms, self._continues = files, forms, continues
-
-    def write(self, contents: list[bytes]) -> None:
-        for file, form, content in zip(self._files, self._forms, contents, strict=True):
-            file.write((form.separator if self._continues else form.head) + content)
-        self._continues = True
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def finish(self) -> None:
-        for file, form in zip(self._files, self._forms, strict=True):
-            file.write(form.tail)
 
 
 def predict(

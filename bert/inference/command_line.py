@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -147,13 +147,13 @@ def run_request(request: PredictRequest) -> int:
 
 
 def _run_lines(model: "TrainedModel", request: PredictRequest, run: "Run | None") -> int:
-    from bert.inference.streaming import JsonLines, Position, results_of
+    from bert.inference.streaming import Position, json_lines, results_of
 
     end = Position()
     if request.output is None:
-        writer = JsonLines([sys.stdout.buffer])
         for records, end in results_of(model, request.files, request.input_format, run):  # noqa: B007
-            writer.write(records)
+            sys.stdout.buffer.write(json_lines(records))
+            sys.stdout.buffer.flush()
     else:
         try:
             end = _write_file(model, request, run, request.output)
@@ -168,25 +168,41 @@ def _run_lines(model: "TrainedModel", request: PredictRequest, run: "Run | None"
 
 
 def _write_file(model: "TrainedModel", request: PredictRequest, run: "Run | None", output: Path) -> "Position":
-    from bert.finetuning.prediction_stream import Stream, Window, key_of
-    from bert.inference.streaming import JsonLines, Position, Vectors, results_of
+    from bert.finetuning.prediction_stream import Window, key_of, write_stream
+    from bert.inference.streaming import Position, json_lines, npy_header, results_of, vector_rows
 
     sizes = [path.stat().st_size for path in request.files]
+    width = model.encode(["word"]).shape[1] if request.wants_vectors_file() else 0
 
     def windows(start: Mapping[str, Any] | None, _: Any) -> Iterator[Window]:
+        before = start["lines"] if start else 0
         for records, at in results_of(model, request.files, request.input_format, run, start):
-            yield Window(records, at.lines, asdict(at), place=sum(sizes[: at.file]) + at.end)
+            content = vector_rows(records, width) if width else json_lines(records)
+            if width and not before:
+                content = npy_header(0, width) + content
+            before = at.lines
+            yield Window([content], at.lines, asdict(at), place=sum(sizes[: at.file]) + at.end)
+
+    def finish(files: Sequence[BinaryIO], end: Mapping[str, Any] | None) -> None:
+        if width and (end is None or end["bad"] == end["lines"]):
+            raise ValueError("no line has a vector; check the input")
+        if width and end is not None:
+            files[0].seek(0)
+            files[0].write(npy_header(end["lines"], width))
 
     key = None
     if request.is_resumable():
         compared = [model.opened.path, *request.files, *([request.nearest] if request.nearest else [])]
         key = key_of({**vars(request), **dict.fromkeys(("batch_size", "device", "cpu_threads"))}, compared)
-    stream = Stream(
+    end = write_stream(
+        [output],
         windows,
-        Vectors if request.wants_vectors_file() else JsonLines,
+        finish,
+        key=key,
+        flag="--output",
         unit="lines",
         total=sum(sizes) or None,
         total_unit="B",
-        tell=lambda line: print(line, file=sys.stderr),
+        log=lambda line: print(line, file=sys.stderr),
     )
-    return Position(**(stream.write([output], key, "--output") or {}))
+    return Position(**(end or {}))
