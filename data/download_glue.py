@@ -47,8 +47,6 @@ def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> P
 
     Args:
         mirrors: URLs of folders that hold files of the same names.
-    Raises:
-        DownloadError: no address gives a file.
     """
     if not is_there(final):
         with exclusive(final.parent / f"archives/.{task}.lock"):

@@ -30,11 +30,7 @@ def download_squad(version: str, folder: Path, mirrors: list[str] | None = None)
 
 
 def download_file(path: Path, mirrors: list[str] | None = None) -> Path:
-    """Fetch one file of SQuAD to `path`, whose name says which; if it is there it is verified.
-
-    Raises:
-        DownloadError: no address gives the file, or it is there and damaged.
-    """
+    """Fetch one file of SQuAD to `path`, whose name says which; if it is there it is verified."""
     files = {name: facts for version in FILES.values() for name, facts in version.items()}
     if path.name not in files:
         raise ValueError(f"{path} is not a file of SQuAD, which has {', '.join(files)}; name one of them")

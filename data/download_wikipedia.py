@@ -52,11 +52,7 @@ def addresses(language: str, date: str, mirrors: list[str]) -> list[str]:
 
 
 def published_checksum(name: str, folders: list[str]) -> str:
-    """The published checksum of a dump, "sha1:...".
-
-    Raises:
-        DownloadError: there is no such list, or the dump is not in it.
-    """
+    """The published checksum of a dump, "sha1:..."."""
     sums = name.replace("-pages-articles-multistream.xml.bz2", "-sha1sums.txt")
     with tempfile.TemporaryDirectory() as folder:
         try:

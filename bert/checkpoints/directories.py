@@ -237,15 +237,17 @@ def verify(checkpoint: Path | VerifiedCheckpoint) -> VerifiedCheckpoint:
     return VerifiedCheckpoint(directory, manifest)
 
 
-def newest_valid(parent: Path, up_to: int | None = None) -> VerifiedCheckpoint | None:
-    """The newest valid checkpoint of a run (up to a step), or None; logs why newer ones are not valid."""
+def newest_valid(
+    parent: Path, up_to: int | None = None, report: Callable[[str], object] = logger.warning
+) -> VerifiedCheckpoint | None:
+    """The newest valid checkpoint of a run (up to a step), or None; reports why newer ones are not valid."""
     for step in reversed(list_steps(parent)):
         if up_to is not None and step > up_to:
             continue
         try:
             return verify(step_directory(parent, step))
         except (CheckpointError, OSError) as error:
-            logger.warning(f"checkpoint refused, trying an older one: {error}")
+            report(f"checkpoint refused, trying an older one: {error}")
     return None
 
 
@@ -253,9 +255,6 @@ def weights_folder(path: Path) -> Path:
     """The final step below `path` if that is a run's output folder or a folder inside one, otherwise `path`.
 
     Phase 2 is preferred to phase 1, and the best weights to the newest (`final_step`, `best_directory`).
-
-    Raises:
-        CheckpointError: several runs lie below it.
     """
     if not path.is_dir() or (path / MANIFEST).exists():
         return path

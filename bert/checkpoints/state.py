@@ -98,11 +98,7 @@ def amend(parent: Path, prefix: str, step: int, state: LoopState) -> Path:
 
 
 def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
-    """Read (parameters, optimizer state, progress) of a checkpoint.
-
-    Raises:
-        CheckpointError: missing, incomplete or damaged. A `Path` is verified first.
-    """
+    """Read (parameters, optimizer state, progress) of a checkpoint."""
     directory = checkpoint_files.verify(checkpoint).directory
     progress_file = _only(directory, "*_progress.json")
     prefix = progress_file.name.removesuffix("_progress.json")

@@ -72,11 +72,7 @@ class CheckpointWriter:
         self._thread.start()
 
     def amend(self, step: int, write: Callable[[], None]) -> None:
-        """Write something small that belongs to the save before, after it and in this thread.
-
-        Raises:
-            SaveFailed: this, or the save before.
-        """
+        """Write something small that belongs to the save before, after it and in this thread."""
         self.finish()
         try:
             write()
@@ -99,11 +95,7 @@ class CheckpointWriter:
         return [self._finished.get() for _ in range(self._finished.qsize())]
 
     def finish(self) -> None:
-        """Wait for the save in flight, if there is one.
-
-        Raises:
-            SaveFailed: as `check`.
-        """
+        """Wait for the save in flight, if there is one."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

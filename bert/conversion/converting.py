@@ -18,10 +18,9 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.config.architecture import BertConfig
 from bert.config.flags import Formatter, Parser
 from bert.conversion import locating, tensor_layout, tensor_names, vocabularies
-from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, describe, kept_texts
+from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, kept_texts
 from bert.conversion.raw_tensors import ConversionError, write_json
-from bert.conversion.reading import read_pretrained
-from bert.conversion.tensor_names import heads_of, with_question_answering_head
+from bert.conversion.reading import PretrainedWeights, read_pretrained
 from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
 from bert.files import sync
 
@@ -36,36 +35,27 @@ _NEEDS = {
     "next-sentence": ("pooler", "next-sentence head"),
     "encoder": (),
 }
-_TAKES = {
-    "masked-lm": ("pooler",),
-    "question-answering": ("pooler",),
-    "token-classification": ("pooler",),
-    "encoder": ("pooler",),
-}
+_TAKE_A_POOLER = ("masked-lm", "question-answering", "token-classification", "encoder")
 TASKS = tuple(ARCHITECTURES)
 
 
 @dataclass(frozen=True)
-class Model:
-    """A model to write: tensors by our names, their task, and the files beside them."""
+class Model(PretrainedWeights):
+    """Weights to write: the tensors of one task, and the files beside them. Writers add to `notes`."""
 
-    source: Path
-    source_format: str  # as `PretrainedWeights.format`
-    parameters: Mapping[str, np.ndarray]
     config: BertConfig
     task: str
-    labels: tuple[str, ...] | None
+    source: Path
     tokens: Tokens | None
     texts: Mapping[str, str]  # further files, by name
     keep_padding: bool  # write the padded rows too, as part of the vocabulary
-    notes: list[str]  # a line for each change; writers add to them
 
     def report(self, to_format: str) -> dict[str, Any]:
         """The content of conversion.json."""
         sizes = [array.size for array in self.parameters.values()]
         return {
             "source": str(self.source),
-            "source_format": self.source_format,
+            "source_format": self.format,
             "to_format": to_format,
             "task": self.task,
             "tensors": len(sizes),
@@ -89,14 +79,17 @@ class Model:
     def has_pooler(self) -> bool:
         return "bert.pooler.dense.weight" in self.parameters
 
-    def description(self, config: BertConfig, for_paddlenlp: bool = False) -> dict[str, Any]:
-        """The content of config.json."""
-        class_name = ARCHITECTURES[self.task][-1 if for_paddlenlp else 0]
-        return describe(config, self.task, self.labels, self.num_outputs(), class_name)
-
-    def name_without_prefix(self, name: str) -> str:
-        """A tensor's name in other libraries, whose bare encoder has no `bert.` before its names."""
-        return name.removeprefix("bert.") if self.task == "encoder" else name
+    def description(self, config: BertConfig, library: int = 0) -> dict[str, Any]:
+        """The content of config.json; `library` is the place of its class for the task in ARCHITECTURES."""
+        values = {"architectures": [ARCHITECTURES[self.task][library]], **json.loads(config.to_json())}
+        count = self.num_outputs()
+        if "classification" in self.task and count:
+            labels = self.labels if self.labels and len(self.labels) == count else [f"LABEL_{i}" for i in range(count)]
+            values["id2label"] = {str(index): label for index, label in enumerate(labels)}
+            values["label2id"] = {label: index for index, label in enumerate(labels)}
+            if count == 1:
+                values["problem_type"] = "regression"
+        return values
 
     def write_texts(self, folder: Path) -> None:
         for name, text in self.texts.items():
@@ -114,9 +107,6 @@ def choose_task(
 
     A classifier without a pooler classifies tokens. One with a pooler classifies sequences, unless the library keeps a
     pooler in every model (PaddleNLP does, and names the question-answering head `classifier` too).
-
-    Raises:
-        ConversionError: the source lacks the heads of the task, or they allow several tasks.
     """
     if requested is not None:
         if lacking := [head for head in _NEEDS[requested] if head not in heads]:
@@ -146,21 +136,15 @@ def choose_task(
 
 def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[str]) -> dict[str, np.ndarray]:
     """The encoder and the task's heads; other heads are left out, each with a note."""
-    wanted = (*_NEEDS[task], *_TAKES.get(task, ()))
-    result = dict(parameters)
-    for head, names in tensor_names.HEADS.items():
-        if head not in wanted and any(name in result for name in names):
-            notes.append(f"left out: {head}, not used by {task}")
-            result = {name: value for name, value in result.items() if name not in names}
-    return result
+    used = {*_NEEDS[task], *(("pooler",) if task in _TAKE_A_POOLER else ())}
+    unused = [head for head in tensor_names.heads_of(parameters) if head not in used]
+    notes += [f"left out: {head}, not used by {task}" for head in unused]
+    names = {name for head in unused for name in tensor_names.HEADS[head]}
+    return {name: array for name, array in parameters.items() if name not in names}
 
 
 def write_directory(target: Path, write: Callable[[Path], None]) -> None:
-    """Create `target` atomically from what `write(folder)` puts into a temporary folder beside it.
-
-    Raises:
-        ConversionError: `target` is there already and holds something.
-    """
+    """Create `target` atomically from what `write(folder)` puts into a temporary folder beside it."""
     check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f".writing-{target.name}-{os.getpid()}"
@@ -190,7 +174,7 @@ def check_target(target: Path) -> None:
 
 
 def write_native(folder: Path, model: Model) -> None:
-    """Our checkpoint without an optimizer; `write_model` adds the manifest."""
+    """Our checkpoint without an optimizer; `convert` adds the manifest."""
     save_file(dict(model.parameters), folder / "bert_paddle.safetensors", metadata={"format": "pd"})
     write_json(folder / "bert_config.json", model.description(model.config))
     if model.labels is not None and len(model.labels) == model.num_outputs():
@@ -204,21 +188,18 @@ def write_hugging_face(folder: Path, model: Model) -> None:
     """config.json, model.safetensors and the tokenizer's files."""
     parameters, config = model.unpadded()
     tensors = {
-        model.name_without_prefix(name): np.ascontiguousarray(array.T if tensor_names.is_linear(name) else array)
+        _bare(name, model): np.ascontiguousarray(array.T if tensor_names.is_linear(name) else array)
         for name, array in parameters.items()
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     write_json(folder / "config.json", {**model.description(config), "torch_dtype": "float32"})
     model.write_tokenizer(folder)
-    _note_absent_pooler(model, "transformers", model.task == "encoder")
+    if model.task == "encoder":
+        _note_absent_pooler(model, "transformers")
 
 
 def write_paddlenlp(folder: Path, model: Model) -> None:
-    """config.json, model_state.pdparams and the tokenizer's files.
-
-    Raises:
-        ConversionError: an activation that PaddleNLP's BERT does not have.
-    """
+    """config.json, model_state.pdparams and the tokenizer's files."""
     if model.config.hidden_act == "gelu_tanh":
         raise ConversionError(
             "hidden_act=gelu_tanh: PaddleNLP's BERT has only gelu and relu, so its outputs would "
@@ -226,7 +207,7 @@ def write_paddlenlp(folder: Path, model: Model) -> None:
         )
     parameters, config = model.unpadded()
     tensors = {
-        model.name_without_prefix(tensor_names.paddlenlp_name(name)): np.ascontiguousarray(array)
+        _bare(tensor_names.paddlenlp_name(name), model): np.ascontiguousarray(array)
         for name, array in parameters.items()
     }
     if tensor_names.DECODER_BIAS in parameters:  # PaddleNLP keeps the tied decoder under its own names too
@@ -234,13 +215,18 @@ def write_paddlenlp(folder: Path, model: Model) -> None:
         tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.decoder_bias"]
     with open(folder / "model_state.pdparams", "wb") as file:
         pickle.dump(tensors, file, protocol=4)  # the highest that Paddle reads
-    write_json(folder / "config.json", model.description(config, for_paddlenlp=True))
+    write_json(folder / "config.json", model.description(config, -1))
     model.write_tokenizer(folder)
-    _note_absent_pooler(model, "paddlenlp", True)
+    _note_absent_pooler(model, "paddlenlp")
 
 
-def _note_absent_pooler(model: Model, library: str, has_one: bool) -> None:
-    if has_one and not model.has_pooler():
+def _bare(name: str, model: Model) -> str:
+    """A tensor's name in other libraries, whose bare encoder has no `bert.` before its names."""
+    return name.removeprefix("bert.") if model.task == "encoder" else name
+
+
+def _note_absent_pooler(model: Model, library: str) -> None:
+    if not model.has_pooler():
         use = "its pooled output is meaningless" if model.task == "encoder" else f"{model.task} does not use it"
         model.notes.append(f"no pooler: {library} will log that it initialises one at random; {use}")
 
@@ -251,19 +237,6 @@ WRITERS: dict[str, Callable[[Path, Model], None]] = {
     "paddlenlp": write_paddlenlp,
 }
 FORMATS = tuple(WRITERS)
-
-
-def write_model(target: Path, to_format: str, model: Model) -> None:
-    """Write a model atomically, with conversion.json."""
-
-    def write(folder: Path) -> None:
-        WRITERS[to_format](folder, model)
-        model.write_texts(folder)
-        write_json(folder / REPORT_FILE, model.report(to_format))
-        if to_format == "native":
-            checkpoint_files.write_manifest(folder, step=0)
-
-    write_directory(target, write)
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -286,14 +259,17 @@ class Request:
 
 
 def convert(request: Request) -> dict[str, Any]:
-    """Read, map and write; returns the report.
-
-    Raises:
-        ConversionError, CheckpointError: the source cannot be read as a BERT or the target cannot be written; nothing
-            partial is left.
-    """
+    """Read, map and write; returns the report."""
     model = read(request)
-    write_model(request.target, request.to_format, model)
+
+    def write(folder: Path) -> None:
+        WRITERS[request.to_format](folder, model)
+        model.write_texts(folder)
+        write_json(folder / REPORT_FILE, model.report(request.to_format))
+        if request.to_format == "native":
+            checkpoint_files.write_manifest(folder, step=0)
+
+    write_directory(request.target, write)
     return model.report(request.to_format)
 
 
@@ -312,11 +288,11 @@ def read(request: Request) -> Model:
             f"{path} has no model description beside it, and the number of attention heads cannot "
             "be inferred from weights; name the bert_config.json: --config-file"
         )
-    notes = pretrained.notes
-    parameters, from_paddlenlp = pretrained.parameters, pretrained.format == "paddlenlp"
+    notes, parameters = pretrained.notes, pretrained.parameters
+    from_paddlenlp = pretrained.format == "paddlenlp"
     if from_paddlenlp and request.task == "question-answering":
-        parameters = with_question_answering_head(parameters)
-    heads = heads_of(parameters)
+        parameters = tensor_names.with_question_answering_head(parameters)
+    heads = tensor_names.heads_of(parameters)
     task = choose_task(heads, pretrained.task, request.task, every_model_has_a_pooler=from_paddlenlp)
     parameters = parameters_for(task, parameters, notes)
     vocab_file = request.vocab_file or pretrained.vocab_file
@@ -324,16 +300,11 @@ def read(request: Request) -> Model:
     if tokens is not None:
         vocabularies.check_ids(tokens, pretrained.config.vocab_size, notes)
     return Model(
-        path,
-        pretrained.format,
-        parameters,
-        pretrained.config,
-        task,
-        pretrained.labels,
-        tokens,
-        kept_texts(pretrained.folder),
-        request.keep_padding,
-        notes,
+        **{**vars(pretrained), "parameters": parameters, "task": task},
+        source=path,
+        tokens=tokens,
+        texts=kept_texts(pretrained.folder),
+        keep_padding=request.keep_padding,
     )
 
 

@@ -18,18 +18,22 @@ _OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name c
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 
 
-# (file names, container) in the order of preference: formats that cannot hold code first.
-_IN_FOLDER = (
-    (("model.safetensors.index.json", "model.safetensors"), "safetensors"),
-    (("model_state.pdparams",), "paddle"),
-    (("pytorch_model.bin.index.json", "pytorch_model.bin"), "torch"),
-)
-_BY_SUFFIX = (
-    ("*.safetensors", "safetensors"),
-    ("*.pdparams", "paddle"),
-    ("*.index", "tensorflow"),
-    *((f"*.{suffix}", "torch") for suffix in ("pt", "pth", "bin")),
-)
+# Names in the order of preference: formats that cannot hold code first.
+_IN_FOLDER = {
+    "model.safetensors.index.json": "safetensors",
+    "model.safetensors": "safetensors",
+    "model_state.pdparams": "paddle",
+    "pytorch_model.bin.index.json": "torch",
+    "pytorch_model.bin": "torch",
+}
+_BY_SUFFIX = {
+    "*.safetensors": "safetensors",
+    "*.pdparams": "paddle",
+    "*.index": "tensorflow",
+    "*.pt": "torch",
+    "*.pth": "torch",
+    "*.bin": "torch",
+}
 
 
 def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, str]:
@@ -38,8 +42,6 @@ def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, s
     Returns:
         A file, an index of shards, or the .index of a TensorFlow bundle; its container: "safetensors", "torch",
         "paddle" or "tensorflow".
-    Raises:
-        ConversionError, CheckpointError: nothing there, several candidates, an unknown kind, a damaged checkpoint.
     """
     if isinstance(source, VerifiedCheckpoint):
         return _choose(source.directory, notes)
@@ -49,51 +51,49 @@ def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, s
     if not _holds_weights(path) and (step := checkpoint_files.weights_folder(path)) != path:
         path = step.parent  # of the run below the folder that was named
     steps = checkpoint_files.list_steps(path)
-    if steps and not _holds_weights(path):
-        final = checkpoint_files.final_step(path)  # earlier than the newest after early stopping
-        path = _newest_step(path, [step for step in steps if final is None or step <= final], notes)
+    if steps and not _holds_weights(path):  # the final step is earlier than the newest after early stopping
+        newest = checkpoint_files.newest_valid(path, checkpoint_files.final_step(path), notes.append)
+        if newest is None:
+            raise ConversionError(f"{path} holds steps {steps}, none of them valid: " + "; ".join(notes))
+        notes.append(f"{path} holds steps {steps}; the newest valid one is taken, {newest.directory.name}")
+        path = newest.directory
     elif (path / checkpoint_files.MANIFEST).exists():
         checkpoint_files.verify(path)
     return _choose(path, notes)
 
 
-def _newest_step(parent: Path, steps: list[int], notes: list[str]) -> Path:
-    for step in reversed(steps):
-        try:
-            newest = checkpoint_files.verify(checkpoint_files.step_directory(parent, step)).directory
-        except (checkpoint_files.CheckpointError, OSError) as error:
-            notes.append(f"checkpoint refused, trying an older one: {error}")
-        else:
-            notes.append(f"{parent} holds steps {steps}; the newest valid one is taken, {step}")
-            return newest
-    raise ConversionError(f"{parent} holds steps {steps}, none of them valid: " + "; ".join(notes))
+def _candidates(folder: Path) -> list[tuple[Path, str]]:
+    """(file, container), those with the name of a library first; others are read only without one."""
+    named = [(folder / name, container) for name, container in _IN_FOLDER.items() if (folder / name).is_file()]
+    return named or [
+        (path, container)
+        for pattern, container in _BY_SUFFIX.items()
+        for path in sorted(folder.glob(pattern))
+        if path.is_file() and not path.name.endswith(_OPTIMIZER)
+    ]
 
 
 def _holds_weights(folder: Path) -> bool:
-    patterns = [*(pattern for pattern, _ in _BY_SUFFIX), *(name for names, _ in _IN_FOLDER for name in names)]
-    return (folder / checkpoint_files.MANIFEST).exists() or any(any(folder.glob(pattern)) for pattern in patterns)
+    return (folder / checkpoint_files.MANIFEST).exists() or bool(_candidates(folder))
 
 
 def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
-    candidates: list[tuple[Path, str]] = [
-        (folder / name, container) for names, container in _IN_FOLDER for name in names if (folder / name).is_file()
-    ]
-    for pattern, container in () if candidates else _BY_SUFFIX:
-        matches = sorted(p for p in folder.glob(pattern) if p.is_file() and not p.name.endswith(_OPTIMIZER))
-        if len(matches) > 1:
-            names = ", ".join(match.name for match in matches[:5])
-            raise ConversionError(f"{folder} holds several files of weights ({names}); name the one you mean")
-        candidates += [(match, container) for match in matches]
+    candidates = _candidates(folder)
     if not candidates:
-        names = ", ".join(sorted(p.name for p in folder.iterdir())[:5]) or "nothing"
+        names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
         raise ConversionError(
             f"{folder} holds no weights of a known format (*.safetensors, pytorch_model.bin, "
             f"*.pdparams, *.index of TensorFlow; it holds: {names}); name the file itself"
         )
-    others = [p.name for p, container in candidates[1:] if container != candidates[0][1]]
-    if others:
-        notes.append(f"{folder} also holds {', '.join(others)}, not read: {candidates[0][0].name} is taken")
-    return candidates[0]
+    first, container = candidates[0]
+    alike = [path.name for path, _ in candidates if path.suffix == first.suffix]
+    if len(alike) > 1 and first.name not in _IN_FOLDER:
+        raise ConversionError(
+            f"{folder} holds several files of weights ({', '.join(alike[:5])}); name the one you mean"
+        )
+    if others := [path.name for path, other in candidates if other != container]:
+        notes.append(f"{folder} also holds {', '.join(others)}, not read: {first.name} is taken")
+    return first, container
 
 
 def _file(path: Path) -> tuple[Path, str]:
@@ -135,19 +135,7 @@ def is_index(path: Path) -> bool:
     return path.name.endswith(".index.json")
 
 
-_WEIGHT_SUFFIXES = (
-    ".safetensors",
-    ".pdparams",
-    ".bin",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".index",
-    ".json",
-    ".npz",
-    ".gz",
-    ".zip",
-)
+_SUFFIXES = (".safetensors", ".pdparams", ".bin", ".pt", ".pth", ".ckpt", ".index", ".json", ".npz", ".gz", ".zip")
 _OWN_FOLDERS = ("results", "data", "tmp", "checkpoints", "output")  # never the owner of a model, though missing here
 
 
@@ -177,7 +165,7 @@ def published_model(source: str | Path) -> ModelName | None:
     """The published model that a source which does not exist names; None if it can only be a path."""
     text = str(source)
     first, slash, _ = text.partition("/")
-    is_path = text.startswith((".", "~", "/")) or text.endswith(_WEIGHT_SUFFIXES)
+    is_path = text.startswith((".", "~", "/")) or text.endswith(_SUFFIXES)
     if is_path or (slash and (Path(first).exists() or first in _OWN_FOLDERS)):
         return None
     is_near_miss = slash and any(len(close.parts) == len(Path(text).parts) for close in _close_paths(Path(text)))
@@ -203,5 +191,5 @@ def _close_paths(path: Path) -> list[Path]:
         names = [entry.name for entry in parent.iterdir()]
     except OSError:
         return []
-    found = [parent / name for name in difflib.get_close_matches(missing, names, 3)]
-    return [one.joinpath(*rest) if one.joinpath(*rest).exists() else one for one in found]
+    matches = [parent / name for name in difflib.get_close_matches(missing, names, 3)]
+    return [match.joinpath(*rest) if match.joinpath(*rest).exists() else match for match in matches]

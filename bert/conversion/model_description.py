@@ -59,8 +59,6 @@ def read_description(path: Path, notes: list[str] | None = None) -> Description:
 
     Args:
         notes: gets the names of settings that are not used.
-    Raises:
-        ConversionError: not JSON, no sizes, or a network this project does not build.
     """
     values = _flattened(read_json(path, "the model's sizes"))
     for key, value in _MUST_BE.items():
@@ -124,20 +122,6 @@ def read_labels(folder: Path) -> tuple[str, ...] | None:
     return tuple(labels)
 
 
-def describe(
-    config: BertConfig, task: str, labels: tuple[str, ...] | None, num_outputs: int | None, class_name: str
-) -> dict[str, Any]:
-    """config.json for Hugging Face or PaddleNLP; `class_name` is the library's class for the task."""
-    values: dict[str, Any] = {"architectures": [class_name], **json.loads(config.to_json())}
-    if task in ("sequence-classification", "token-classification") and num_outputs:
-        names = labels if labels and len(labels) == num_outputs else tuple(f"LABEL_{i}" for i in range(num_outputs))
-        values["id2label"] = {str(index): name for index, name in enumerate(names)}
-        values["label2id"] = {name: index for index, name in enumerate(names)}
-        if num_outputs == 1:
-            values["problem_type"] = "regression"
-    return values
-
-
 TASK_FILE = "task.json"
 TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 READER_FILE = "question_answering.json"
@@ -178,11 +162,7 @@ def usage_texts(usage: Usage, do_lower_case: bool | None, labels: tuple[str, ...
 
 
 def read_usage(folder: Path) -> Usage:
-    """What task.json beside the weights says; of older checkpoints, what the settings of the run say.
-
-    Raises:
-        ConversionError: task.json has another content.
-    """
+    """What task.json beside the weights says; of older checkpoints, what the settings of the run say."""
     path = folder / TASK_FILE
     if path.is_file():
         values = read_json(path, "the name, length and columns of a task")

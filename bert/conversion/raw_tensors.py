@@ -1,6 +1,7 @@
 """Shared by all formats: the tensors that a reader returns, the error, and safe access to untrusted files."""
 
 import json
+import math
 import mmap
 import os
 import stat
@@ -53,11 +54,7 @@ def map_file(path: Path) -> mmap.mmap:
 
 
 def read_json(path: Path, content: str, largest: int = 8 << 20) -> Any:
-    """The value in a JSON file of at most `largest` bytes.
-
-    Raises:
-        ConversionError: too large, or not JSON; the text says that it must hold `content`.
-    """
+    """The value in a JSON file of at most `largest` bytes."""
     if regular_file(path) > largest:
         raise ConversionError(f"{path} must be JSON with {content}, of at most {largest >> 20} MB; check the file")
     try:
@@ -72,14 +69,16 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
+def excerpt(value: Any) -> str:
+    """A value of an untrusted file, for a message: of values but texts the type, since their text may be endless."""
+    return repr(value[:80]) if isinstance(value, str) else f"a {type(value).__name__}"
+
+
 def count_elements(shape: Any) -> int:
     """The product of an untrusted shape, in Python integers, which cannot overflow."""
     if not isinstance(shape, tuple) or len(shape) > 8 or any(type(size) is not int or size < 0 for size in shape):
-        raise ConversionError(f"an array of shape {str(shape)[:80]}")
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+        raise ConversionError("an array whose shape is not a tuple of at most 8 sizes")
+    return math.prod(shape)
 
 
 def widen_bfloat16(raw: np.ndarray) -> np.ndarray:

@@ -16,16 +16,14 @@ from safetensors import SafetensorError, deserialize
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_layout, tensor_names
-from bert.conversion.locating import resolve
 from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels
 from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, read_json, regular_file
 from bert.conversion.tensorflow_file import read_tensorflow
 from bert.conversion.torch_file import read_torch
 
-_FLOATS: dict[str, str | np.dtype] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BFLOAT16}
-_INTEGERS = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
-_DTYPES = {**_FLOATS, **_INTEGERS}
+_DTYPES: dict[str, str | np.dtype] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BFLOAT16}
+_DTYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,8 @@ def read_pretrained(
             description of another model. Nothing in the file is ever executed.
     """
     notes: list[str] = []
-    weights, container = locating.locate(source if isinstance(source, VerifiedCheckpoint) else resolve(source), notes)
+    path = source if isinstance(source, VerifiedCheckpoint) else locating.resolve(source)
+    weights, container = locating.locate(path, notes)
     raw = _read(weights, _READERS[container])
     notes += raw.notes
     dialect, parameters = tensor_layout.to_ours(raw, notes, fused_qkv=fused_qkv, allow_unknown=allow_unknown)
@@ -120,11 +119,7 @@ def _read(weights: Path, read: Callable[[Path], RawTensors]) -> RawTensors:
 
 
 def _shards_of(index: Path) -> list[Path]:
-    """The files that an index names, all in its own folder.
-
-    Raises:
-        ConversionError: not such an index, a file name that leads out of the folder, a file that is missing.
-    """
+    """The files that an index names, all in its own folder."""
     content = read_json(index, "a weight_map of shards", 64 << 20)
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(n, str) for n in weight_map.values()):
@@ -133,32 +128,28 @@ def _shards_of(index: Path) -> list[Path]:
     for name in names:
         if Path(name).name != name or name in ("", ".", ".."):
             raise ConversionError(f"{index} names the shard {name!r}; shards must be in the folder of their index")
-    missing = [name for name in names if not (index.parent / name).is_file()]
-    if missing:
+    if missing := [name for name in names if not (index.parent / name).is_file()]:
         raise ConversionError(f"{index} names {', '.join(missing)}, which {index.parent} does not hold; fetch them")
     return [index.parent / name for name in names]
 
 
 def read_safetensors(path: Path) -> RawTensors:
-    """All tensors of one file.
-
-    Raises:
-        ConversionError: not a complete safetensors file, or a dtype that no BERT has.
-    """
+    """All tensors of one file."""
     regular_file(path)
     data = path.read_bytes()
+    tensors = {}
     try:
-        entries = deserialize(data)
+        for name, entry in deserialize(data):
+            if entry["dtype"] not in _DTYPES:
+                raise ConversionError(
+                    f"{path}: {name} has dtype {entry['dtype']}; only float32, float16 and bfloat16 are read: "
+                    "save the model in one of them"
+                )
+            tensors[name] = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    except ConversionError:
+        raise
     except (SafetensorError, ValueError, OverflowError) as error:
         raise ConversionError(f"{path} is not a complete safetensors file ({error}); fetch or make it again") from None
-    tensors = {}
-    for name, entry in entries:
-        if entry["dtype"] not in _DTYPES:
-            raise ConversionError(
-                f"{path}: {name} has dtype {entry['dtype']}; only float32, float16 and bfloat16 are read: "
-                "save the model in one of them"
-            )
-        tensors[name] = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
     length = int.from_bytes(data[:8], "little")  # length of the header, which `deserialize` has checked
     metadata = json.loads(data[8 : 8 + length]).get("__metadata__")
     return RawTensors(tensors, path, metadata or {})

@@ -25,11 +25,7 @@ _SHOWN = 20  # unknown tensors listed in the error
 
 
 def recognise_dialect(raw: RawTensors) -> str:
-    """The library whose names the tensors have.
-
-    Raises:
-        ConversionError: names of no known BERT, or matrices whose orientation is ambiguous.
-    """
+    """The library whose names the tensors have."""
     names = raw.tensors.keys()
     if any(IS_FLAT.fullmatch(name) for name in names):
         return "nvidia-paddle"
@@ -76,8 +72,6 @@ def to_ours(
     Args:
         fused_qkv: order of columns in a fused query-key-value matrix ("blocks" or "heads:NUMBER"), see `_split_fused`.
         allow_unknown: leave out tensors that no BERT has, instead of refusing them.
-    Raises:
-        ConversionError: not a BERT, a decoder that is not tied, NaN or infinity among the values.
     """
     if raw.tensors and all(name.startswith("module.") for name in raw.tensors):  # of data-parallel training
         raw = replace(raw, tensors={name.removeprefix("module."): array for name, array in raw.tensors.items()})
@@ -167,11 +161,7 @@ def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: li
 def pad_vocabulary(
     parameters: Mapping[str, np.ndarray], vocab_size: int, padded_size: int, notes: list[str]
 ) -> dict[str, np.ndarray]:
-    """Add rows up to `padded_size`, if there are none yet.
-
-    Raises:
-        ConversionError: rows for neither `vocab_size` nor `padded_size` tokens.
-    """
+    """Add rows up to `padded_size`, if there are none yet."""
     result = dict(parameters)
     for name, value in ((WORD_EMBEDDINGS, 0.0), (DECODER_BIAS, PADDED_BIAS)):
         if name not in result:
@@ -216,8 +206,6 @@ def structured(raw: RawTensors, fused_qkv: str | None, notes: list[str]) -> dict
     Args:
         fused_qkv: order of the columns of a fused matrix [hidden, 3 x hidden]: "blocks" (all of query, then key, then
             value) or "heads:NUMBER" (query, key and value of the first of NUMBER heads, then of the next).
-    Raises:
-        ConversionError: another structure, missing tensors, a fused matrix without the order of its columns.
     """
     kinds, bias, training = _by_kind(raw)
     layers, rest = divmod(len(kinds["layer_norm"]) - 1, 2)

@@ -213,11 +213,7 @@ def difference(array: np.ndarray, wanted: Shape) -> str | None:
 
 
 def check_sizes(parameters: Mapping[str, np.ndarray], num_layers: int, config: BertConfig, source: Path) -> None:
-    """Check every shape against the description; `tensor_layout.pad_vocabulary` checks the number of tokens.
-
-    Raises:
-        ConversionError: with each difference in a line.
-    """
+    """Check every shape against the description; `tensor_layout.pad_vocabulary` checks the number of tokens."""
     wrong = []
     if num_layers != config.num_hidden_layers:
         wrong.append(f"{num_layers} layers, num_hidden_layers is {config.num_hidden_layers}")
@@ -242,11 +238,7 @@ def heads_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
 
 
 def check_complete(parameters: Mapping[str, np.ndarray], num_layers: int) -> None:
-    """Refuse an incomplete encoder or head.
-
-    Raises:
-        ConversionError: with each missing tensor in a line.
-    """
+    """Refuse an incomplete encoder or head."""
     heads = [name for head in heads_of(parameters) for name in HEADS[head]]
     needed = [*encoder_names(num_layers), *heads]
     if lacking := [name for name in needed if name not in parameters]:

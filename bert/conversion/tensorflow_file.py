@@ -65,11 +65,7 @@ BundleHeader, BundleEntry = (
 
 
 def read_tensorflow(index: Path) -> RawTensors:
-    """All tensors of a checkpoint but those of its optimizer, each checked against its checksum.
-
-    Raises:
-        ConversionError: not a checkpoint of this kind, incomplete, or damaged.
-    """
+    """All tensors of a checkpoint but those of its optimizer, each checked against its checksum."""
     if regular_file(index) > _LARGEST_INDEX:
         raise ConversionError(f"{index} is larger than the index of any BERT; check the file")
     try:
@@ -91,7 +87,7 @@ def read_tensorflow(index: Path) -> RawTensors:
     for name, entry in wanted.items():
         try:
             tensors[name] = read_tensor(entry, shards[entry.shard_id])
-        except ConversionError as error:
+        except ValueError as error:
             raise ConversionError(f"{index}: {name[:80]}: {error}; fetch the checkpoint again") from None
     check_volume(tensors, index, sum(len(shard) for shard in shards.values()))
     skipped = len(parsed) - len(wanted)
@@ -129,6 +125,7 @@ def read_tensor(entry: Any, shard: memoryview) -> np.ndarray:
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
 _LARGEST_BLOCK = 64 << 20
+_LONGEST_NAME = 2000  # names share their beginnings, so a small file could hold long ones without number
 
 
 def masked_crc32c(data: bytes | memoryview) -> int:
@@ -138,11 +135,7 @@ def masked_crc32c(data: bytes | memoryview) -> int:
 
 
 def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values in their order.
-
-    Raises:
-        ConversionError: not such a table, or damaged.
-    """
+    """Keys and values in their order."""
     if len(data) < _FOOTER or int.from_bytes(data[-8:], "little") != _MAGIC:
         raise ConversionError("it does not end with the footer of TensorFlow's index: truncated, or not such a file")
     try:
@@ -151,14 +144,12 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         for _, value in _entries(_read_block(data, index)):
             handle, _ = _read_handle(value, 0)
             yield from _entries(_read_block(data, handle))
-    except (IndexError, ValueError, OverflowError) as error:
-        if isinstance(error, ConversionError):
-            raise
-        raise ConversionError(f"its table is damaged ({error})") from None
+    except IndexError:
+        raise ConversionError("a number reaches beyond its end: truncated or damaged") from None
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """(value, position after it) of a base-128 number; IndexError beyond the end, ValueError beyond 64 bits."""
+    """(value, position after it) of a base-128 number; IndexError beyond the end."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -168,7 +159,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
             return value, position
         shift += 7
         if shift > 63:
-            raise ValueError("a number of more than 64 bits")
+            raise ConversionError("its table is damaged: a number of more than 64 bits")
 
 
 def _read_handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
@@ -208,8 +199,8 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         shared, position = _read_varint(block, position)
         unshared, position = _read_varint(block, position)
         length, position = _read_varint(block, position)
-        if shared > len(key) or position + unshared + length > end:
-            raise ConversionError("an entry reaches out of its block: damaged")
+        if shared > len(key) or position + unshared + length > end or shared + unshared > _LONGEST_NAME:
+            raise ConversionError("an entry reaches out of its block, or has a name of thousands of letters: damaged")
         key = key[:shared] + block[position : position + unshared]
         position += unshared
         yield key, block[position : position + length]

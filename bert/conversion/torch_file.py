@@ -1,9 +1,10 @@
 """Reads the tensors of PyTorch's .bin, .pt and .pth without torch: the zip format (since 1.6) and the legacy format.
 
-Both keep a pickle that describes the tensors, and the raw numbers beside it. A PickleMachine that knows torch's tensor
-builders reads the pickle as data. The numbers are views of the mapped file.
+Both keep a pickle that describes the tensors, and the raw numbers beside it. `pickles` reads the pickle as data. The
+numbers are views of the mapped file.
 """
 
+import io
 import mmap
 import struct
 import zipfile
@@ -14,8 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion.pickle_machine import Builders, PickleMachine, ordered_dict
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, check_volume, count_elements, map_file
+from bert.conversion.pickles import Builders, ordered_dict, read_pickle
+from bert.conversion.raw_tensors import (
+    BFLOAT16,
+    ConversionError,
+    RawTensors,
+    check_volume,
+    count_elements,
+    excerpt,
+    map_file,
+)
 
 _STORAGES: dict[str, np.dtype] = {
     "FloatStorage": np.dtype("<f4"),
@@ -74,40 +83,25 @@ def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any
     return TorchTensor(storage, offset, shape, strides)
 
 
-def _rebuild_parameter(data: Any, *_: Any) -> TorchTensor:
-    if not isinstance(data, TorchTensor):
-        raise ConversionError("a parameter that is not a tensor")
-    return data
-
-
-def _not_called(*_: Any) -> Any:
-    raise ConversionError("the pickle makes a storage in a way that torch does not")
-
-
 _BUILDERS: Builders = {
     ("collections", "OrderedDict"): ordered_dict,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
     ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
-    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
-    **{("torch", name): _not_called for name in _STORAGES},
+    ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
+    **{("torch", name): dtype for name, dtype in _STORAGES.items()},
 }
 
 
 def read_torch(path: Path) -> RawTensors:
-    """All tensors of a file that `torch.save` wrote from a state dictionary, alone or below `model` or `state_dict`.
-
-    Raises:
-        ConversionError: not such a file, incomplete, or one that would run code.
-    """
+    """All tensors of a file that `torch.save` wrote from a state dictionary, alone or below `model` or `state_dict`."""
     data = map_file(path)
     value, numbers_of = (_read_zip if data[:4] == b"PK\x03\x04" else _read_legacy)(path, data)
     notes: list[str] = []
-    for wrapper in _WRAPPERS:
-        if isinstance(value, dict) and isinstance(value.get(wrapper), dict):
-            others = ", ".join(sorted(str(key)[:40] for key in value if key != wrapper)) or "nothing"
-            notes.append(f"{path.name}: read {wrapper!r}; left out beside it: {others}")
-            value = value[wrapper]
-            break
+    wrapper = next((key for key in _WRAPPERS if isinstance(value, dict) and isinstance(value.get(key), dict)), None)
+    if wrapper:
+        others = ", ".join(sorted(str(key)[:40] for key in value if key != wrapper)) or "nothing"
+        notes.append(f"{path.name}: read {wrapper!r}; left out beside it: {others}")
+        value = value[wrapper]
     if not isinstance(value, dict) or not any(isinstance(item, TorchTensor) for item in value.values()):
         raise ConversionError(f"{path} holds no dictionary of tensors; save the model's state_dict()")
     tensors: dict[str, np.ndarray] = {}
@@ -117,7 +111,7 @@ def read_torch(path: Path) -> RawTensors:
             continue
         try:
             tensors[name] = item.array(numbers_of(item.storage))
-        except ConversionError as error:
+        except (ValueError, OverflowError) as error:
             raise ConversionError(f"{path}: {name[:80]}: {error}; fetch it again") from None
     check_volume(tensors, path, len(data))
     return RawTensors(tensors, path, {"format": "pt"}, tuple(notes))
@@ -127,12 +121,11 @@ def _storage_of(identity: Any) -> Storage:
     """('storage', torch.FloatStorage, key, device, number of elements[, a view's place]) of a persistent id."""
     if not isinstance(identity, tuple) or len(identity) not in (5, 6) or identity[0] != "storage":
         raise ConversionError("the pickle refers to something that is not a storage")
-    _, kind, key, _, count = identity[:5]
-    name = kind[1] if isinstance(kind, tuple) and len(kind) == 2 else None
+    _, dtype, key, _, count = identity[:5]
     is_view = len(identity) == 6 and identity[5] is not None
-    if name not in _STORAGES or not isinstance(key, str) or type(count) is not int or count < 0 or is_view:
-        raise ConversionError(f"a storage of an unknown kind ({str(name)[:40]})")
-    return Storage(key, _STORAGES[name], count)
+    if not isinstance(dtype, np.dtype) or not isinstance(key, str) or type(count) is not int or count < 0 or is_view:
+        raise ConversionError(f"the storage {excerpt(key)}, which is of an unknown kind")
+    return Storage(key, dtype, count)
 
 
 # ---- the zip format -----------------------------------------------------------------------------------------------
@@ -158,7 +151,7 @@ def _read_zip(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], np.
         raise ConversionError(f"{path} is a damaged zip archive ({error}); fetch it again") from None
     if size > _LARGEST_PICKLE:
         raise ConversionError(f"{path}: its description of tensors has {size} bytes, more than any BERT needs")
-    value = PickleMachine(str(path), _BUILDERS, _storage_of).load(data[start : start + size])
+    value = read_pickle(str(path), io.BytesIO(data[start : start + size]), size, _BUILDERS, _storage_of)
 
     def numbers_of(storage: Storage) -> np.ndarray:
         entry = entries.get(f"{folder}data/{storage.key}")
@@ -199,27 +192,27 @@ def _read_legacy(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], 
             raise ConversionError(f"two storages have the key {storage.key[:40]}")
         return storage
 
-    machine = PickleMachine(str(path), _BUILDERS, remember)
-    magic, version, system = (machine.load(data) for _ in range(3))
+    def read() -> Any:
+        return read_pickle(str(path), data, len(data), _BUILDERS, remember)
+
+    magic, version, system = read(), read(), read()
     if magic != _LEGACY_MAGIC or version != 1001 or not isinstance(system, dict) or not system.get("little_endian"):
         raise ConversionError(f"{path} was not written by torch.save on a little-endian machine")
-    value, keys = machine.load(data), machine.load(data)
+    value, keys = read(), read()
     if not isinstance(keys, list):
         raise ConversionError(f"{path} does not list its storages; it is damaged")
     position = data.tell()
     numbers: dict[str, np.ndarray] = {}
     for key in keys:
         storage = storages.get(key) if isinstance(key, str) else None
-        if storage is None or data[position : position + 8] != struct.pack("<q", storage.num_elements):
+        if storage is None or int.from_bytes(data[position : position + 8], "little") != storage.num_elements:
             raise ConversionError(
-                f"{path} is truncated or damaged: storage {str(key)[:40]} is not there; fetch it again"
+                f"{path} is truncated or damaged: storage {excerpt(key)} is not there; fetch it again"
             )
-        position += 8
-        end = position + storage.num_elements * storage.dtype.itemsize
-        if end > len(data):
-            raise ConversionError(f"{path} is truncated: storage {key[:40]} reaches beyond its end; fetch it again")
-        numbers[key] = np.frombuffer(data, storage.dtype, storage.num_elements, position)
-        position = end
+        begin, position = position + 8, position + 8 + storage.num_elements * storage.dtype.itemsize
+        if position > len(data):
+            raise ConversionError(f"{path} is truncated: storage {excerpt(key)} reaches beyond its end; fetch it again")
+        numbers[key] = np.frombuffer(data, storage.dtype, storage.num_elements, begin)
 
     def numbers_of(storage: Storage) -> np.ndarray:
         if storage.key not in numbers:

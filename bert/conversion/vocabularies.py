@@ -30,8 +30,6 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
 
     Args:
         lowercase: None: as the files beside the weights state it, else inferred from capitals in the vocabulary.
-    Raises:
-        ConversionError, ValueError: an invalid vocabulary, with the line.
     """
     if vocab_file is not None:
         vocabulary = Vocabulary.from_file(vocab_file)

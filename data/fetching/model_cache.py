@@ -98,9 +98,6 @@ def fetch_model(model: ModelName, *, weights: bool = True, folder: Path | None =
 
     Args:
         weights: False fetches only the description, the vocabulary and other small files.
-    Raises:
-        DownloadError: offline, no such model, no access, a damaged file; the message has the remedy.
-        OSError: the cache cannot be written.
     """
     folder = folder or model_folder(model)
     listing = read_listing(folder)
@@ -120,11 +117,7 @@ def _verify(path: Path, file: ListedFile, num_bytes: int, mtime_ns: int) -> None
 
 
 def read_listing(folder: Path) -> Listing | None:
-    """The content of model.json; None without it.
-
-    Raises:
-        DownloadError: it is damaged.
-    """
+    """The content of model.json; None without it."""
     path = folder / LISTING_FILE
     if not path.is_file():
         return None
@@ -241,11 +234,7 @@ def _list_paddlenlp(model: ModelName) -> Listing:
 
 
 def _list_hub(model: ModelName) -> Listing:
-    """Ask the hub for a model's files at its revision.
-
-    Raises:
-        DownloadError: no answer, no such model or revision, no access, or files that cannot be used.
-    """
+    """Ask the hub for a model's files at its revision."""
     hub, revision, page = constants.ENDPOINT, revision_of(model), _page(model)
     configure_http_backend(HttpsSession)
     try:
@@ -339,11 +328,7 @@ def _used(model: ModelName, files: dict[str, ListedFile], source: str, revision:
 
 
 def _used_names(available: Collection[str], source: str) -> list[str]:
-    """The files to fetch: description, vocabulary and settings of the tokenizer, weights in the best format.
-
-    Raises:
-        DownloadError: the model has no description, no WordPiece vocabulary, or no weights of a known format.
-    """
+    """The files to fetch: description, vocabulary and settings of the tokenizer, weights in the best format."""
     names = {name for name in available if "/" not in name}  # nothing of a hub leaves the model's folder
     chosen = []
     for kind, readable in (("description", CONFIGS), ("vocabulary", _VOCABULARIES), ("weights", _WEIGHTS)):

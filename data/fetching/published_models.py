@@ -104,11 +104,7 @@ def revision_of(name: ModelName) -> str:
 
 
 def write_pin(name: ModelName, pin: Pin) -> None:
-    """Add a model to pinned_models.json, or replace its pin.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Add a model to pinned_models.json, or replace its pin."""
     pins = {repository: asdict(entry) for repository, entry in sorted({**_pins(), name.repository: pin}.items())}
     write_atomically(PINS_FILE, (json.dumps(pins, indent=1) + "\n").encode())
     _pins.cache_clear()

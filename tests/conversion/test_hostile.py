@@ -103,10 +103,27 @@ def flip(data: bytes, position: int) -> bytes:
     return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
 
-def nested_tuples(folder: Path) -> Path:
-    """Tuples of tuples, 60 deep, as a key: hashing them would take 2^60 steps."""
-    pairs = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86\x94" for i in range(60))
-    return raw(folder, "m.pdparams", b"\x80\x04}()\x94" + pairs + b"K\x01u.")
+# 60 tuples, each of the one before twice: hashing or printing the last, memo 60, would take 2^60 steps.
+SHARED = b")\x94" + b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86\x94" for i in range(60))
+
+
+def shared(folder: Path, instructions: bytes, name: str = "m.pdparams") -> Path:
+    """A pickle with the tuples of SHARED in its memo."""
+    return raw(folder, name, b"\x80\x04" + SHARED + instructions + b".")
+
+
+def calls_of_one_value(folder: Path) -> Path:
+    """Encodes a text of 10 kB 30,000 times: 300 MB."""
+    value = b"X" + struct.pack("<I", 10_000) + b"x" * 10_000 + b"\x94c_codecs\nencode\n\x94"
+    return raw(folder, "m.pdparams", b"\x80\x04" + value + b"]" + b"h\x01h\x00\x8c\x06latin1\x86Ra" * 30_000 + b".")
+
+
+def slices_of_one_array(folder: Path) -> Path:
+    """One array of 40 kB that is 5,000 slices of another."""
+    names = [f"slice{i}" for i in range(5000)]
+    table = {"x": {"slices": names, "OriginShape": (10_000 * len(names),)}}
+    array = np.zeros(10_000, "float32")
+    return pdparams(folder, {**dict.fromkeys(names, array), "UnpackBigParamInfor@@": table})
 
 
 def cyclic(folder: Path) -> Path:
@@ -174,16 +191,33 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda f: raw(f, "m.pdparams", b"\x80\x02cnumpy\ndtype\n}X\x01\x00\x00\x00aK\x01sb."),
         "sets the state",
     ),
-    "nested tuples": (nested_tuples, "tuple for a key"),
+    "shared tuples as a key": (lambda f: shared(f, b"}h\x3cK\x01s"), "tuple for a key"),
+    "shared tuples as a global": (lambda f: shared(f, b"h\x3c\x8c\x01x\x93"), "requires str"),
+    "shared tuples as a dtype": (lambda f: shared(f, b"cnumpy\ndtype\nh\x3c\x85R"), "dtype a tuple"),
+    "shared tuples as a shape": (
+        lambda f: shared(f, b"cnumpy.core.numeric\n_frombuffer\n(C\x00cnumpy\ndtype\n\x8c\x02f4\x85Rh\x3c\x8c\x01CtR"),
+        "whose shape",
+    ),
+    "shared tuples as a storage": (
+        lambda f: torch_zip(
+            f, lambda e: e.update({data_pkl(e): b"\x80\x02" + SHARED + b"(\x8c\x07storageh\x3ch\x3cNK\x01tQ."})
+        ),
+        "of an unknown kind",
+    ),
+    "shared tuples as a slice": (
+        lambda f: shared(
+            f, b"}\x8c\x15UnpackBigParamInfor@@}\x8c\x01x}(\x8c\x06slices]h\x3ca\x8c\x0bOriginShapeK\x04\x85uss"
+        ),
+        "table of sliced arrays is damaged",
+    ),
+    "one value, 30,000 calls": (calls_of_one_value, "builds more than it holds"),
+    "one array, 5,000 slices": (slices_of_one_array, "they overlap, which no checkpoint needs"),
     "a cycle": (cyclic, "holds a list, must hold a dictionary"),
-    "a string of 4 exabytes": (lambda f: raw(f, "m.pdparams", b"\x80\x04" + HUGE_STRING + b"x"), "damaged"),
+    "a string of 4 exabytes": (lambda f: raw(f, "m.pdparams", b"\x80\x04" + HUGE_STRING + b"x"), "ends in the middle"),
     "a memo of 2 billion": (lambda f: raw(f, "m.pdparams", b"\x80\x02Nr\xff\xff\xff\x7f."), "must hold a dictionary"),
     "a shape of exabytes": (numpy_shape_bomb, "bytes; they must agree"),
     "one array, 5,000 names": (overlapping, "they overlap, which no checkpoint needs"),
-    "an unfinished pickle": (
-        lambda f: raw(f, "m.pdparams", b"\x80\x04}(X\x01\x00\x00\x00a"),
-        "damaged|ends in the middle",
-    ),
+    "an unfinished pickle": (lambda f: raw(f, "m.pdparams", b"\x80\x04}(X\x01\x00\x00\x00a"), "ends in the middle"),
     "a call in a zip": (
         lambda f: torch_zip(
             f, lambda entries: entries.update({data_pkl(entries): pickle.dumps(Calls(os.system, command(f)), 2)})
@@ -204,6 +238,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a tensor out of its storage": (
         lambda f: torch_zip(f, one_tensor(b"K\x09\x85", b"K\x01\x85")),
         "reaches out of its",
+    ),
+    "a stride of 2^80": (
+        lambda f: torch_zip(f, one_tensor(b"K\x01\x85", b"\x8a\x0b" + bytes(10) + b"\x01\x85")),
+        "fetch it again",
     ),
     "a tensor of stride 0": (
         lambda f: torch_zip(f, one_tensor(b"J\xff\xff\xff\x7f\x85", b"K\x00\x85")),

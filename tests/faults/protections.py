@@ -280,16 +280,16 @@ def accept_batch_sizes() -> list[Replacement]:
 def unpickle() -> list[Replacement]:
     import pickle
 
-    from bert.conversion.pickle_machine import PickleMachine
+    from bert.conversion import pickles
 
-    return [Replacement(PickleMachine, PickleMachine.load, lambda self, file: pickle.loads(bytes(file)))]
+    return [Replacement(pickles, pickles.read_pickle, lambda source, file, *_: pickle.load(file))]
 
 
 def describe_wrongly() -> list[Replacement]:
-    from bert.conversion import converting
+    from bert.conversion.converting import Model
 
-    real = converting.describe
-    return [Replacement(converting, real, lambda *arguments: {**real(*arguments), "hidden_act": "relu"})]
+    real = Model.description
+    return [Replacement(Model, real, lambda self, *arguments: {**real(self, *arguments), "hidden_act": "relu"})]
 
 
 PROTECTIONS: dict[str, Callable[[], list[Replacement]]] = {
