@@ -235,7 +235,8 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
     saved: list[int] = []
     checkpoints = NoCheckpoints()
     checkpoints.save = lambda step, epoch, state: saved.append(step)
-    trainer = Trainer(session.program, session.device(), config, Log(), StopRequest(), checkpoints=checkpoints)
+    device, stop = session.device(), StopRequest()
+    trainer = Trainer(session.program, device, config, Log(), stop, 0, tiny.NUM_STEPS, checkpoints=checkpoints)
     batches = tiny.updates(
         0, change=lambda step, feeds: feeds if step < 2 else [tiny.overflowing(feed) for feed in feeds]
     )
@@ -248,7 +249,7 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
             yield update
 
     with pytest.raises(TrainingDiverged, match="the last [5-9] updates had NaN or Inf gradients and changed no"):
-        trainer.run(lambda step: watched(), 0, tiny.NUM_STEPS)
+        trainer.run(lambda step: watched())
     tiny.assert_identical({**session.parameters(), **session.optimizer_state()}, before[0])
     assert len(saved) and max(saved) <= 7, "checkpoints of unchanged weights before the limit are harmless, none after"
 
@@ -258,9 +259,9 @@ def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
     """2^20 takes 20 halvings: more consecutive skipped updates than the limit, without divergence."""
     session = tiny.Session(precision=tiny.FLOAT16)
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5)
-    trainer = Trainer(session.program, session.device(), config, Log(), StopRequest())
+    trainer = Trainer(session.program, session.device(), config, Log(), StopRequest(), 0, 12)
     batches = tiny.updates(0, change=lambda step, p: p if step > 8 else [tiny.overflowing(feed) for feed in p])
-    outcome = trainer.run(lambda step: batches, 0, 12)
+    outcome = trainer.run(lambda step: batches)
     assert outcome.finished is False and outcome.step == 12
     assert [int(session.value(name)) for name in COUNTERS] == [3, 9, 0]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bert.checkpoints.progress import LoopState, Progress
+from bert.checkpoints.progress import EvaluationState, LoopState, Progress
 from bert.config.training_settings import OptimizerSettings, RunSettings
 from bert.exit_codes import DIVERGED, Failure
 
@@ -26,35 +26,18 @@ class TrainingDiverged(Failure):
 
 @dataclass(frozen=True)
 class Interval:
-    """The updates between two log lines, over all ranks.
-
-    Attributes:
-        complete: whether a whole interval ends here, or only a leg of the run.
-        loss_sum, micro_steps: numerator and denominator of the mean loss.
-    """
+    """The updates between two log lines, over all ranks."""
 
     step: int
     epoch: int
-    complete: bool
+    complete: bool  # a whole interval ends here, not only a leg of the run
     metrics: dict[str, float]
-    loss_sum: float
+    loss_sum: float  # loss_sum / micro_steps is the mean loss
     micro_steps: float
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What an evaluation shows."""
-
-    is_best: bool = False
-    overfits: bool = False  # once for every best value
-    stops: bool = False  # early stopping ends the training here
 
 
 class Guard:
     """What the training loop calls; a guard overrides what it observes. A method ends the run by raising a Failure."""
-
-    def load(self, state: LoopState) -> None:
-        """Follow this state from now on, and write to it: that of a start, or of the checkpoint rolled back to."""
 
     def skips(self, step: int) -> bool:
         """Whether the batch of the update after `step` is not to be trained on."""
@@ -89,38 +72,31 @@ class DivergenceGuard(Guard):
         chance_loss: of a uniform guess, in nats.
     """
 
-    def __init__(self, chance_loss: float, optimizer: OptimizerSettings, max_steps: int) -> None:
-        self._chance, self._optimizer, self._max_steps = chance_loss, optimizer, max_steps
-        self.load(LoopState())
-
-    def load(self, state: LoopState) -> None:
-        self._state, self._loss = state.divergence, math.nan
+    def __init__(self, state: LoopState, chance_loss: float, optimizer: OptimizerSettings, max_steps: int) -> None:
+        self._loop, self._chance, self._optimizer, self._max_steps = state, chance_loss, optimizer, max_steps
+        self._loss = math.nan  # the last finite one
 
     def after_interval(self, interval: Interval) -> None:
         """Raises TrainingDiverged before the last checkpoint is saved."""
-        state, loss = self._state, interval.metrics["loss"]
+        state, loss = self._loop.divergence, interval.metrics["loss"]
         if math.isfinite(loss):
             state.first = loss if state.first is None else state.first
             self._loss = loss
             state.above = state.above + 1 if loss > self._limit() else 0
-        if self._has_diverged(at_end=interval.step >= self._max_steps):
+        # A run must not end, as if it had succeeded, with a loss above the limit.
+        is_far, at_end = self._loss > FAR * self._limit(), interval.step >= self._max_steps
+        if state.above >= STOP_AFTER or (at_end and state.above > 0 and (state.above >= LEAST_AT_END or is_far)):
             raise TrainingDiverged(str(self))
         if math.isfinite(loss) and state.above == WARN_AFTER:
             logger.warning("%s", self)
 
     def _limit(self) -> float:
         """The loss above which an interval counts as diverged."""
-        limit, first = ABOVE_CHANCE * self._chance, self._state.first
+        limit, first = ABOVE_CHANCE * self._chance, self._loop.divergence.first
         return MARGIN + (limit if first is None else min(limit, ABOVE_FIRST * first))
 
-    def _has_diverged(self, at_end: bool) -> bool:
-        """Whether to end the run; it must not end, as if it had succeeded, with a loss above the limit."""
-        above = self._state.above
-        is_far = self._loss > FAR * self._limit()
-        return above >= STOP_AFTER or (at_end and above > 0 and (above >= LEAST_AT_END or is_far))
-
     def __str__(self) -> str:
-        state, optimizer = self._state, self._optimizer
+        state, optimizer = self._loop.divergence, self._optimizer
         began = "" if state.first is None else f", and the run began with {state.first:.4f}"
         return (
             f"the loss is {self._loss:.4f} and was above {self._limit():.2f} for {state.above} intervals, where a "
@@ -165,21 +141,18 @@ class SpikeGuard(Guard):
 
     def __init__(
         self,
+        state: LoopState,
         run: RunSettings,
         start: int,
         restore: Callable[[int], Progress | None],
         log_event: Callable[[str, int, int, dict], None],
     ) -> None:
         self._factor, self._rolls_back = run.loss_spike_factor, run.loss_spike_action == "rollback"
-        self._interval_start, self._restore, self._log_event = start, restore, log_event
+        self._loop, self._interval_start, self._restore, self._log_event = state, start, restore, log_event
         self._roll_backs = 0
-        self.load(LoopState())
-
-    def load(self, state: LoopState) -> None:
-        self._state = state.spikes
 
     def skips(self, step: int) -> bool:
-        return any(first <= step < last for first, last in self._state.skipped_batches)
+        return any(first <= step < last for first, last in self._loop.spikes.skipped_batches)
 
     def after_interval(self, interval: Interval) -> Progress | None:
         spike = self.detect(interval)
@@ -193,7 +166,7 @@ class SpikeGuard(Guard):
 
     def detect(self, interval: Interval) -> Spike | None:
         """Add the updates since the last call, and judge the interval if it is complete."""
-        state = self._state
+        state = self._loop.spikes
         first, loss_sum, micro_steps = state.pending
         first = self._interval_start if first is None else first
         loss_sum, micro_steps = loss_sum + interval.loss_sum, micro_steps + interval.micro_steps
@@ -222,7 +195,7 @@ class SpikeGuard(Guard):
             return None
         self._roll_backs += 1
         self._interval_start, restored = progress.step, progress.carried.spikes
-        skipped = {*self._state.skipped_batches, *restored.skipped_batches, (spike.first, spike.last)}
+        skipped = {*self._loop.spikes.skipped_batches, *restored.skipped_batches, (spike.first, spike.last)}
         restored.skipped_batches = sorted(skipped)
         logger.info(
             f"rolled back to step {progress.step}; the batches of steps {spike.first + 1}-{spike.last} will be skipped"
@@ -257,6 +230,9 @@ class BestMetric:
     counts_from: int = 0
 
 
+NO_METRIC = BestMetric("", keeps=False)
+
+
 def is_trained(run: RunSettings, step: int, since_best: int) -> bool:
     """Whether a training is over: all its updates were made, or early stopping ended it.
 
@@ -269,62 +245,70 @@ def is_trained(run: RunSettings, step: int, since_best: int) -> bool:
 class EvaluationGuard(Guard):
     """Follows one metric of the evaluations: the best weights, overfitting, early stopping."""
 
-    def __init__(self, metric: BestMetric, state: LoopState | None = None) -> None:
-        self.metric = metric
-        self.load(state or LoopState())
+    def __init__(self, state: LoopState, metric: BestMetric = NO_METRIC) -> None:
+        self._loop, self._metric = state, metric
+        self.state.ends_with_best = self._ends_with_best()
 
-    def load(self, state: LoopState) -> None:
-        self.state = state.evaluations
-        self.state.ends_with_best = self.ends_with_best
+    @property
+    def state(self) -> EvaluationState:
+        return self._loop.evaluations
 
     @property
     def has_stopped(self) -> bool:
         """Whether early stopping has ended the training."""
-        return 0 < self.metric.early_stopping <= self.state.since_best
+        return 0 < self._metric.early_stopping <= self.state.since_best
 
-    @property
-    def ends_with_best(self) -> bool:
+    def _ends_with_best(self) -> bool:
         """Whether the best weights are the run's result. With early stopping: unless the last are nearly as good."""
-        state = self.state
+        state, stops_early = self.state, self._metric.early_stopping > 0
         if state.best is None:
             return False
-        is_worse = state.last is not None and state.last[1] > state.best[1] * (1 + TOLERANCE)
-        return self.metric.is_result or self.has_stopped or (self.metric.early_stopping > 0 and bool(is_worse))
+        is_worse = state.last is not None and bool(state.last[1] > state.best[1] * (1 + TOLERANCE))
+        return self._metric.is_result or self.has_stopped or (stops_early and is_worse)
 
     def forget_best(self) -> None:
         """Forget a best whose checkpoint is gone: the next evaluation is the best again."""
         self.state.best, self.state.since_best, self.state.above = None, 0, 0
 
-    def observe(self, step: int, metrics: Mapping[str, float]) -> Verdict:
-        """Take in the evaluation after update `step`; one that was taken in before changes nothing."""
-        metric, state = self.metric, self.state
+    def observe(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Take in the evaluation after update `step` -> whether it is the best so far.
+
+        One that was taken in before changes nothing. Logs overfitting, once for every best, and early stopping.
+        """
+        metric, state = self._metric, self.state
         if metric.name not in metrics or (state.last and step <= state.last[0]):
-            return Verdict()
+            return False
         value, worst = float(metrics[metric.name]), -math.inf if metric.larger_is_better else math.inf
         if not math.isfinite(value):
             value = worst
         if step == 0:
             state.before = value
-            return Verdict()
+            return False
         state.last = (step, value)
-        verdict = self._judge(step, value, worst if state.best is None else state.best[1])
-        state.ends_with_best = self.ends_with_best
-        return verdict
-
-    def _judge(self, step: int, value: float, best: float) -> Verdict:
-        metric, state = self.metric, self.state
-        if value > best if metric.larger_is_better else value < best:
+        best = worst if state.best is None else state.best[1]
+        is_best = value > best if metric.larger_is_better else value < best
+        if is_best:
             state.best, state.since_best, state.above = (step, value), 0, 0
-            return Verdict(is_best=True)
-        if step < metric.counts_from:
-            return Verdict()
+        elif step >= metric.counts_from:
+            self._count_worse(step, value, best)
+        state.ends_with_best = self._ends_with_best()
+        return is_best
+
+    def _count_worse(self, step: int, value: float, best: float) -> None:
+        metric, state = self._metric, self.state
         state.since_best += 1
         state.above = state.above + 1 if state.best and value > best * (1 + TOLERANCE) else 0
-        return Verdict(overfits=0 < metric.overfitting_evaluations == state.above, stops=self.has_stopped)
+        if 0 < metric.overfitting_evaluations == state.above:
+            logger.warning("%s", self._overfitting())
+        if self.has_stopped:
+            reason = "finite held-out loss"
+            if state.best is not None:
+                reason = f"held-out loss below {state.best[1]:.4f}, that of update {state.best[0]:,}"
+            evaluations = f"{state.since_best} evaluations without a {reason}"
+            logger.info(f"early stopping after update {step:,}: {evaluations}")
 
-    def overfitting(self) -> str:
-        """The warning of a run that overfits."""
-        state, patience = self.state, self.metric.early_stopping
+    def _overfitting(self) -> str:
+        state, patience = self.state, self._metric.early_stopping
         assert state.best is not None and state.last is not None
         follows = f"The best is kept; {patience} evaluations without a better one end the phase (--early-stopping)"
         return (
@@ -335,23 +319,16 @@ class EvaluationGuard(Guard):
             f"too, lower --learning-rate{f'. {follows}' if patience else ''}"
         )
 
-    def reason(self) -> str:
-        """Why early stopping ended the run."""
-        since_best, best = self.state.since_best, self.state.best
-        if best is None:
-            return f"{since_best} evaluations without a finite held-out loss"
-        return f"{since_best} evaluations without a held-out loss below {best[1]:.4f}, that of update {best[0]:,}"
-
     def figures(self) -> dict[str, Any]:
         """What the summary says of it, by the names of the metric."""
-        state, name = self.state, self.metric.name
+        state, name = self.state, self._metric.name
         figures: dict[str, Any] = {}
         if state.before is not None:
             figures[f"initial_{name}"] = state.before
         if state.best is not None:
             figures |= {f"best_{name}": state.best[1], "best_step": state.best[0]}
-        if self.ends_with_best:
+        if self._ends_with_best():
             figures["ends_with_best"] = True
         if self.has_stopped:
-            figures |= {"stopped_early": True, "early_stopping": self.metric.early_stopping}
+            figures |= {"stopped_early": True, "early_stopping": self._metric.early_stopping}
         return figures

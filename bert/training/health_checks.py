@@ -25,12 +25,9 @@ class FiniteGuard(Guard):
         self._program, self._device, self._most = program, device, most
 
     def after_interval(self, interval: Interval) -> None:
-        self.check()
+        self.before_save()
 
     def before_save(self) -> None:
-        self.check()
-
-    def check(self) -> None:
         program, scope, most = self._program, self._device.scope, self._most
         skipped = int(read_variable(scope, CONSECUTIVE_SKIPPED_UPDATES)[0])
         scale = float(read_variable(scope, program.loss_scale)[0]) if program.loss_scale else 0
@@ -44,7 +41,7 @@ class FiniteGuard(Guard):
 
 
 class RankGuard(Guard):
-    """Compares the ranks' parameters every `frequency` updates; RanksDiffer names those that drifted."""
+    """Compares the ranks' parameters every `frequency` updates (0: never); RanksDiffer names those that drifted."""
 
     def __init__(self, program: TrainingProgram, device: Device, frequency: int) -> None:
         self._program, self._device, self._frequency = program, device, frequency

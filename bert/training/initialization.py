@@ -1,4 +1,11 @@
-"""Initial weights of a run: its own checkpoint, those of another run or library, or random ones."""
+"""The start of a leg: its weights (the run's own checkpoint, those of another run or library, or random ones), and its
+learning-rate schedule, also of a run that is extended: --max-steps raised on a run with checkpoints.
+
+An extended run has the schedule of a run of the new length, from its current update on, with the warm-up that it has
+had: the warm-up keeps its number of updates and is not repeated, the decay is spread over the new length. The rate
+therefore rises once, at the current update, to the point of the new decay: with linear decay to 0, a finished run of
+2,500 updates that is extended to 5,000 continues at about half its peak.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -14,6 +21,7 @@ from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.state import CheckpointError
 from bert.config.training_settings import BertConfig, TrainingConfig
 from bert.conversion.reading import read_pretrained
+from bert.model.optimization import APPLIED_UPDATES, Schedule, load_schedule
 from bert.training.devices import Device
 from program import TrainingProgram
 
@@ -25,48 +33,51 @@ def initialize_weights(
 ) -> Progress:
     """Resume from a checkpoint, or start from given or random weights; returns the run's progress.
 
-    Every rank reads the same files, so all start from the same bytes (and `Trainer.check_ranks` compares them).
+    Every rank reads the same files, so all start from the same bytes (and `RankGuard` compares them).
 
     Raises:
-        CheckpointError: what was asked for is missing, damaged, or does not fit, with all differences.
+        CheckpointError: what the settings name is missing, damaged, or does not fit, with all differences.
     """
     settings = config.initialization
     if settings.from_checkpoint:
         source = _checkpoint_to_continue(config)
         if source is not None:
-            parameters, optimizer, found = checkpoint.load(source)
-            checkpoint.check_continues(found, progress)
-            checkpoint.restore(device.scope, device.place, program, parameters, optimizer, found)
-            for line in _changed_settings(found.settings, progress.settings):
+            parameters, optimizer, resumed = checkpoint.load(source)
+            checkpoint.check_continues(resumed, progress)
+            checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
+            for line in _changed_settings(resumed.settings, progress.settings):
                 logger.info(f"changed since the checkpoint: {line}")
-            logger.info(f"continuing {source} at step {found.step}")
-            return found
+            logger.info(f"continuing {source} at step {resumed.step}")
+            return resumed
         logger.info(f"no checkpoint of {config.stage()} in {settings.from_checkpoint} yet")
     if (steps := checkpoint_files.list_steps(config.checkpoint_dir())) and not config.run.benchmark:
         raise CheckpointError(
             f"{config.checkpoint_dir()} holds steps {steps} of an earlier run; continue it with --from-checkpoint "
             f"{config.run.output_dir} --last-step-of-checkpoint auto, or start afresh in another --output-dir"
         )
-    if start := settings.initial_weights():
-        is_strict = getattr(settings, "from_phase1_final_params", None) is not None
-        final = _final(start, config, "phase1") if is_strict else None
-        path = final or checkpoint_files.weights_folder(start)
-        weights: Mapping[str, np.ndarray]
-        if is_strict:
-            weights = checkpoint.load_exact_parameters(final) if final else checkpoint.load_parameters(path)
-        else:
-            weights = pretrained_parameters(path, config.model)
-        checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_strict)
-        logger.info(f"starting from the weights of {path}")
-        return replace(progress, carried=LoopState(started_from=str(path)))
-    return progress
+    if (start := settings.initial_weights()) is None:
+        return progress
+    is_strict = getattr(settings, "from_phase1_final_params", None) is not None
+    path: Path | VerifiedCheckpoint = checkpoint_files.weights_folder(start)
+    weights: Mapping[str, np.ndarray]
+    if not is_strict:
+        weights = pretrained_parameters(path, config.model)
+    elif (parent := _folder_of_steps(start, config, "phase1")) and (
+        final := checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
+    ):
+        path, weights = final, checkpoint.load_exact_parameters(final)
+    else:
+        weights = checkpoint.load_parameters(path)
+    checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_strict)
+    logger.info(f"starting from the weights of {path}")
+    return replace(progress, carried=LoopState(started_from=str(path)))
 
 
 def load_weights_to_use(config: TrainingConfig, names: tuple[str, ...], device: Device) -> None:
     """Load the weights of a program that is not trained: none may be missing.
 
     Raises:
-        CheckpointError: none were named; they are missing, damaged, of another shape or without the task's head.
+        CheckpointError: the settings name none; they are missing, damaged, of another shape or without the task's head.
     """
     settings = config.initialization
     source: Path | VerifiedCheckpoint | None = None
@@ -98,18 +109,15 @@ def pretrained_parameters(path: Path | VerifiedCheckpoint, model: BertConfig) ->
     for line in pretrained.notes:
         if not line.startswith("not there: "):  # logged tensor by tensor when the weights are loaded
             logger.info(f"{path}: {line}")
-    if pretrained.config is not None:
-        there, here = pretrained.config.num_attention_heads, model.num_attention_heads
-        if there != here:
+    if (trained := pretrained.config) is not None:
+        if trained.num_attention_heads != model.num_attention_heads:
             raise CheckpointError(
-                f"{path} was trained with {there} attention heads, this run has num_attention_heads="
-                f"{here}; give the run the model's own sizes: --config-file"
+                f"{path} was trained with {trained.num_attention_heads} attention heads, this run has "
+                f"num_attention_heads={model.num_attention_heads}; give the run the model's own sizes: --config-file"
             )
         for name in ("hidden_act", "layer_norm_eps"):
-            if getattr(pretrained.config, name) != getattr(model, name):
-                logger.info(
-                    f"{path}: {name} was {getattr(pretrained.config, name)} there, is {getattr(model, name)} here"
-                )
+            if getattr(trained, name) != getattr(model, name):
+                logger.info(f"{path}: {name} was {getattr(trained, name)} there, is {getattr(model, name)} here")
     return pretrained.parameters
 
 
@@ -121,67 +129,92 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
         return checkpoint_files.verify(_existing_step(source, config, step))
     if (source / checkpoint_files.MANIFEST).exists():
         return checkpoint_files.verify(source)
-    found = _newest(source, config, config.stage())
-    if found is None and (step != "auto" or not is_own(source, config)):
+    parent = _folder_of_steps(source, config, config.stage())
+    newest = None if parent is None else checkpoint_files.newest_valid(parent)
+    if newest is None and (step != "auto" or not is_own(source, config)):
         raise CheckpointError(
             f"from_checkpoint={source} holds no valid checkpoint of {config.stage()}; check the folder, or "
             f"pass --from-checkpoint {config.run.output_dir} --last-step-of-checkpoint auto, which starts afresh when "
             "the run has none yet"
         )
-    if found is None and any(checkpoint_files.list_steps(p) for p in _parents(source, config, config.stage())):
+    if newest is None and parent is not None:
         raise CheckpointError(
             f"from_checkpoint={source} holds checkpoints of {config.stage()}, none of them valid; nothing was "
             "overwritten: move the folder away to start afresh"
         )
-    return found
+    return newest
 
 
 def is_own(source: Path, config: TrainingConfig) -> bool:
     """Whether this run saves its checkpoints in the folder: only there may `auto` find none."""
-    return source.resolve() in {
-        parent.resolve() for parent in (config.run.output_dir, config.checkpoint_dir(), config.checkpoint_dir().parent)
-    }
+    own = config.checkpoint_dir()
+    return source.resolve() in {path.resolve() for path in (config.run.output_dir, own, own.parent)}
+
+
+def _folders(source: Path, config: TrainingConfig, stage: str) -> list[Path]:
+    """Folders that may hold STEP folders: the given one, its folder of the stage, or that below the model's folder."""
+    return [source, source / stage, source / config.run.bert_model / stage]
+
+
+def _folder_of_steps(source: Path, config: TrainingConfig, stage: str) -> Path | None:
+    return next((path for path in _folders(source, config, stage) if checkpoint_files.list_steps(path)), None)
 
 
 def _existing_step(source: Path, config: TrainingConfig, step: int) -> Path:
-    for parent in _parents(source, config, config.stage()):
-        if (directory := checkpoint_files.step_directory(parent, step)).is_dir():
+    folders = _folders(source, config, config.stage())
+    for folder in folders:
+        if (directory := checkpoint_files.step_directory(folder, step)).is_dir():
             return directory
-    present = [s for p in _parents(source, config, config.stage()) for s in checkpoint_files.list_steps(p)]
+    present = [other for folder in folders for other in checkpoint_files.list_steps(folder)]
     raise CheckpointError(
         f"last_step_of_checkpoint={step} is not in {source}, which holds {present or 'no steps'}; "
         "name one of them, or auto"
     )
 
 
-def _newest(source: Path, config: TrainingConfig, stage: str) -> VerifiedCheckpoint | None:
-    """The newest valid checkpoint of a stage at or below `source`; None without any."""
-    for parent in _parents(source, config, stage):
-        if checkpoint_files.list_steps(parent):
-            return checkpoint_files.newest_valid(parent)
-    return None
-
-
-def _final(source: Path, config: TrainingConfig, stage: str) -> VerifiedCheckpoint | None:
-    """The valid checkpoint with which a stage at or below `source` ended; None without any."""
-    for parent in _parents(source, config, stage):
-        if checkpoint_files.list_steps(parent):
-            return checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
-    return None
-
-
-def _parents(source: Path, config: TrainingConfig, stage: str) -> list[Path]:
-    """Folders that may hold STEP folders: the given one, its folder of the stage, or that below the model's folder."""
-    return [source, source / stage, source / config.run.bert_model / stage]
-
-
 def _changed_settings(before: dict, now: dict) -> list[str]:
     lines = []
-    for section in now:
-        if section in ("initialization", "hardware"):
-            continue
-        old = before.get(section, {})
-        for name in sorted(now[section].keys() | old.keys()):
-            if old.get(name) != now[section].get(name):
-                lines.append(f"{name} {old.get(name)} -> {now[section].get(name)}")
+    for section in (name for name in now if name not in ("initialization", "hardware")):
+        old, new = before.get(section, {}), now[section]
+        names = sorted(name for name in new.keys() | old.keys() if old.get(name) != new.get(name))
+        lines += [f"{name} {old.get(name)} -> {new.get(name)}" for name in names]
     return lines
+
+
+# ---- the schedule ----------------------------------------------------------------------------------------------------
+
+
+def schedule_of(config: TrainingConfig, warmup_steps: int | None = None, max_steps: int | None = None) -> Schedule:
+    """The schedule of the settings; warm-up and length may be those of an earlier leg."""
+    optimizer = config.optimizer
+    return Schedule(
+        optimizer.learning_rate,
+        config.warmup_steps() if warmup_steps is None else warmup_steps,
+        max_steps or config.run.max_steps,
+        optimizer.lr_decay_power,
+        optimizer.warmup_start_lr,
+        optimizer.end_learning_rate,
+    )
+
+
+def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) -> None:
+    """Load the schedule of a resumed run and log a change of its length; an extended run gets its patience anew."""
+    if progress.step == 0:
+        return
+    state, before, now = progress.carried, int(progress.settings["run"]["max_steps"]), config.run.max_steps
+    share = progress.settings["optimizer"]["warmup_proportion"]
+    warmup_steps = config.warmup_steps()
+    if share == config.optimizer.warmup_proportion:  # the same warm-up as before: that which the run has had
+        warmup_steps = int(before * share) if state.warmup_steps is None else state.warmup_steps
+    schedule = schedule_of(config, warmup_steps)
+    load_schedule(device.scope, schedule, device.place)
+    applied = progress.counters.get(APPLIED_UPDATES, progress.step)
+    if before != now and progress.step < now and not config.run.benchmark:
+        last = schedule_of(config, warmup_steps, before).learning_rate_at(applied - 1)
+        logger.info(
+            f"{'extended' if now > before else 'shortened'} from {before:,} to {now:,} updates; learning rate "
+            f"continues at {schedule.learning_rate_at(applied):.3g} (that of the last update was {last:.3g})"
+        )
+    state.warmup_steps = warmup_steps if warmup_steps != config.warmup_steps() else None
+    if now > before:
+        state.evaluations.since_best = state.evaluations.above = 0

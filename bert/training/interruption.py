@@ -32,13 +32,17 @@ class StopRequest:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.signal_name: str | None = None  # the signal or the file that asked
+        self.signal_name: str | None = None  # of the signal or the file
         self._file: Path | None = None
         self._clock, self._looked_at = clock, float("-inf")
-        self._made = time.time()
+        self._created = time.time()
 
     def __bool__(self) -> bool:
-        self._look()
+        """Looks for the file at most once a second: on a network file system this costs a round trip."""
+        if self._file is not None and self.signal_name is None and self._clock() - self._looked_at >= 1.0:
+            self._looked_at = self._clock()
+            if self._take(self._file):
+                self.signal_name = str(self._file)
         return self.signal_name is not None
 
     def install(self) -> "StopRequest":
@@ -63,32 +67,19 @@ class StopRequest:
         A file older than this process was meant for an earlier run. It would stop every restart, so it is removed too.
         """
         self._file = folder / STOP_FILE
-        if self._is_old() and self._take():
-            logger.info(f"{self._file} was left from an earlier run; removed")
+        with suppress(OSError):
+            if self._file.stat().st_mtime < self._created and self._take(self._file):
+                logger.info(f"{self._file} was left from an earlier run; removed")
 
-    def _look(self) -> None:
-        """Look for the file, at most once a second: on a network file system this costs a round trip."""
-        if self._file is None or self.signal_name is not None or self._clock() - self._looked_at < 1.0:
-            return
-        self._looked_at = self._clock()
-        if self._take():
-            self.signal_name = str(self._file)
-
-    def _is_old(self) -> bool:
-        assert self._file is not None
+    @staticmethod
+    def _take(file: Path) -> bool:
+        """Remove the file -> whether it was there."""
         try:
-            return self._file.stat().st_mtime < self._made
-        except OSError:
-            return False
-
-    def _take(self) -> bool:
-        assert self._file is not None
-        try:
-            self._file.unlink()
+            file.unlink()
         except FileNotFoundError:
             return False
         except OSError:  # a folder, or no permission to remove it: the request counts all the same
-            return self._file.exists()
+            return file.exists()
         return True
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
@@ -96,7 +87,11 @@ class StopRequest:
         raise SystemExit(INTERRUPTED)
 
     def _set(self, number: int, frame: FrameType | None) -> None:
-        self.signal_name = _name_by_launcher() or signal.Signals(number).name
+        """Note the signal, or what the launcher was stopped by: it passes every signal on as SIGTERM."""
+        name = ""
+        with suppress(OSError):
+            name = Path(os.environ.get(STOPPED_BY, "")).read_text(encoding="utf-8").strip()
+        self.signal_name = name or signal.Signals(number).name
 
 
 class StopOnAnyRank:
@@ -111,7 +106,7 @@ class StopOnAnyRank:
         self._updates_between_looks = 1
 
     def after(self, step: int, waits: bool) -> bool:
-        """Whether a stop was asked for, as far as is known after update `step`.
+        """Whether a stop was requested, as far as is known after update `step`.
 
         Args:
             waits: whether the host waits for the device at this update in any case, so that a look costs nothing.
@@ -128,54 +123,39 @@ class StopOnAnyRank:
         self._updates_between_looks = self._collective.from_main(updates)
 
 
-def _name_by_launcher() -> str | None:
-    """What the launcher of this rank was stopped by; it passes every signal on as SIGTERM."""
-    try:
-        return Path(os.environ.get(STOPPED_BY, "")).read_text(encoding="utf-8").strip() or None
-    except OSError:
-        return None
-
-
-_REQUEST = ".stalled"  # in the shared folder, while a stalled run is being ended
-
-
 class Watchdog:
-    """Ends the process with STALLED when `beat` was not called for `seconds`.
+    """Ends the process with STALLED when `beat` was not called for `seconds` (0: never).
 
     Writes `folder`/stacks/rankN.txt (appended) and the same to standard error. Ranks that still run follow within
-    `grace_seconds`, which is also how long the first one waits for them.
+    `grace_seconds`, which is also how long the first one waits for them: they see the file `folder`/.stalled.
     """
 
     def __init__(self, seconds: float, folder: Path, rank: int, grace_seconds: float = 5.0):
         self._seconds, self._grace, self._rank = seconds, grace_seconds, rank
-        self._request = folder / _REQUEST
-        self._file = folder / "stacks" / f"rank{rank}.txt"
-        self._what, self._beat = "starting", time.monotonic()
-        self._pauses = 0
-        self._left_behind: int | None = None
+        self._request, self._file = folder / ".stalled", folder / "stacks" / f"rank{rank}.txt"
+        self._what, self._beat, self._is_paused = "starting", time.monotonic(), False
+        self._old_request: int | None = None
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._stream: IO[str] | None = None
 
     def __enter__(self) -> "Watchdog":
         if self._seconds > 0:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._left_behind = self._request_written()
+            self._old_request = self._time_of_request()
             if self._rank == 0:
                 self._request.unlink(missing_ok=True)  # of a run that was ended
             self._stream = open(self._file, "a")
             self.beat("starting")
             self._arm(self._seconds + 2 * self._grace)
-            self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        if self._thread is not None:
+        if self._stream is not None:
             self._thread.join()
             faulthandler.cancel_dump_traceback_later()
-            assert self._stream is not None
             self._stream.close()
             with suppress(OSError):
                 if self._file.stat().st_size == 0:
@@ -188,32 +168,24 @@ class Watchdog:
 
     @contextmanager
     def paused(self, what: str) -> Iterator[None]:
-        """Suspend the time limit during `what`, such as reading a large checkpoint or evaluating a whole set."""
+        """Suspend the time limit during `what`, such as evaluating a whole set."""
         self.beat(what)
-        self._pauses += 1
+        self._is_paused = True
         try:
             yield
         finally:
-            self._pauses -= 1
+            self._is_paused = False
             self.beat("continuing after " + what)
 
     def _watch(self) -> None:
-        interval = min(1.0, self._seconds / 4)
+        interval, where = min(1.0, self._seconds / 4), f"rank {self._rank}"
         while not self._over.wait(interval):
-            if self._pauses:
-                self._arm(self._seconds + 2 * self._grace + interval)
-                continue
-            silent = time.monotonic() - self._beat
+            silent = 0.0 if self._is_paused else time.monotonic() - self._beat
             if silent >= self._seconds:
-                self._give_up(
-                    f"rank {self._rank}: nothing moved for {silent:.0f} s (--watchdog-seconds="
-                    f"{self._seconds:g}) since {self._what!r} began",
-                    is_first=True,
-                )
-            elif asked := self._asked():
-                self._give_up(
-                    f"rank {self._rank}: {asked}; here {self._what!r} began {silent:.0f} s ago", is_first=False
-                )
+                limit = f"(--watchdog-seconds={self._seconds:g})"
+                self._give_up(f"{where}: nothing moved for {silent:.0f} s {limit} since {self._what!r} began", True)
+            elif not self._is_paused and (reason := self._reason_of_another_rank()):
+                self._give_up(f"{where}: {reason}; here {self._what!r} began {silent:.0f} s ago", False)
             # Renewed while this thread gets its turn. If it no longer does, the interpreter is stuck.
             self._arm(max(self._seconds - silent, 0.0) + 2 * self._grace + interval)
 
@@ -221,17 +193,16 @@ class Watchdog:
         assert self._stream is not None
         faulthandler.dump_traceback_later(seconds, exit=True, file=self._stream)
 
-    def _asked(self) -> str:
+    def _reason_of_another_rank(self) -> str:
         """The reason another rank gave if it has stalled since this run began, otherwise empty."""
-        written = self._request_written()
-        if written in (None, self._left_behind):  # rank 0 removes an old request, perhaps after this check
+        if self._time_of_request() in (None, self._old_request):  # rank 0 may remove an old one after this check
             return ""
         try:
             return self._request.read_text().strip() or "another rank stalled"
         except OSError:
             return ""
 
-    def _request_written(self) -> int | None:
+    def _time_of_request(self) -> int | None:
         """Modification time (ns) of the request, by the clock of its writer; None if there is none."""
         try:
             return self._request.stat().st_mtime_ns
@@ -247,15 +218,11 @@ class Watchdog:
             f"error: {reason}; stacks of all threads are in {self._file.parent}. Start again to continue from "
             "the last checkpoint; if updates really take longer, raise --watchdog-seconds"
         )
-        for stream in (self._stream, sys.stderr):
+        for stream, text in ((self._stream, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {reason}"), (sys.stderr, advice)):
             with suppress(OSError, ValueError, AttributeError):  # a full disk, a closed pipe: the exit matters more
                 assert stream is not None
-                print(advice if stream is sys.stderr else f"{_now()} {reason}", file=stream, flush=True)
+                print(text, file=stream, flush=True)
                 faulthandler.dump_traceback(file=stream, all_threads=True)
         if is_first:
             time.sleep(self._grace)
         os._exit(STALLED)
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,8 +1,7 @@
 """The training loop: updates of a program on batches, with logs, guards, evaluations and checkpoints in between."""
 
-import logging
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bert.checkpoints.progress import LoopState, Progress, Totals
@@ -13,15 +12,12 @@ from bert.reporting.logs import Log
 from bert.runtime.paddle_api import read_variable, write_variable
 from bert.training.devices import Device
 from bert.training.feeding import Feeding
-from bert.training.guards import BestMetric, DivergenceGuard, EvaluationGuard, Guard, Interval, SpikeGuard, is_trained
+from bert.training.guards import NO_METRIC, BestMetric, DivergenceGuard, EvaluationGuard, Guard, Interval, SpikeGuard
 from bert.training.health_checks import FiniteGuard, RankGuard
 from bert.training.interruption import StopOnAnyRank, StopRequest, Watchdog
 from bert.training.metrics import Throughput, collect
 from bert.training.saving import NoCheckpoints
 from program import TrainingProgram
-
-logger = logging.getLogger(__name__)
-NO_METRIC = BestMetric("", keeps=False)
 
 
 @dataclass(frozen=True)
@@ -38,9 +34,10 @@ class Outcome:
 
 
 class Trainer:
-    """Runs updates until the last step or a stop request.
+    """Runs the updates of a leg until its last step or a stop request.
 
     Args:
+        state: of the checkpoint that is resumed.
         evaluate: step -> metrics; None without held-out data.
         checkpoints: saves and restores; by default nothing is saved.
     """
@@ -52,6 +49,9 @@ class Trainer:
         config: TrainingConfig,
         log: Log,
         stop: StopRequest,
+        start_step: int,
+        last_step: int,
+        state: LoopState | None = None,
         *,
         evaluate: Callable[[int], dict[str, float]] | None = None,
         checkpoints: NoCheckpoints | None = None,
@@ -60,32 +60,49 @@ class Trainer:
         evaluates_first: bool = False,
         num_samples: int = 0,
     ) -> None:
+        run = config.run
+        self._state = state if state is not None and not run.benchmark else LoopState()
         self._program, self._device, self._config, self._log, self._stop = program, device, config, log, stop
+        self._start_step = self._step = start_step
+        self._last_step, self._epoch, self._num_samples = last_step, 0, num_samples
+        self._evaluate, self._evaluates_first, self._metric = evaluate, evaluates_first, metric or NO_METRIC
+        self._checkpoints, self._watchdog = checkpoints or NoCheckpoints(), watchdog or Watchdog(0, Path(), 0)
         self._feeding = Feeding(program, device)
         self._stop_on_any_rank = StopOnAnyRank(stop, device.group, device.collective)
-        self._evaluate, self._metric = evaluate, metric or NO_METRIC
-        self._evaluates_first, self._num_samples = evaluates_first, num_samples
-        self._checkpoints = checkpoints or NoCheckpoints()
-        self._watchdog = watchdog or Watchdog(0, Path(), 0)
         self._sequences_per_update = config.batch.resolved_global_batch_size(device.group.world_size)
+        self._warmup_end = start_step + run.benchmark_warmup_steps if run.benchmark else None
+        self._throughput = Throughput(config.model, self._state.totals)
+        self._evaluations = EvaluationGuard(self._state, self._metric)
+        best = self._state.evaluations.best
+        if self._metric.keeps and best and not self._checkpoints.has(best[0]):
+            self._evaluations.forget_best()
+        self._interrupted, self._stopped_early = False, self._evaluations.has_stopped
+        self._metrics = dict[str, float]()
+        self._guards = self._open_guards()
 
-    def run(
-        self, open_batches: Callable[[int], Generator], start_step: int, last_step: int, state: LoopState | None = None
-    ) -> Outcome:
-        """Run the updates from `start_step` to `last_step`, or fewer if asked to stop.
+    def _open_guards(self) -> list[Guard]:
+        config, run, program, device = self._config, self._config.run, self._program, self._device
+        ranks = RankGuard(program, device, 0 if run.benchmark else run.rank_check_freq)
+        ranks.check(self._step)
+        guards: list[Guard] = [FiniteGuard(program, device, run.max_consecutive_skipped_steps), ranks]
+        if not run.benchmark:  # a spike is rolled back before the run can count as diverged
+            guards.append(SpikeGuard(self._state, run, self._step, self._checkpoints.restore, self._log.event))
+            if (chance_loss := program.objective.chance_loss()) is not None:
+                guards.append(DivergenceGuard(self._state, chance_loss, config.optimizer, run.max_steps))
+        return guards
+
+    def run(self, open_batches: Callable[[int], Generator]) -> Outcome:
+        """Run the updates up to the last step, or fewer if asked to stop.
 
         Args:
             open_batches: step -> generator of global batches from there on.
-            state: of the checkpoint that is resumed.
         Raises:
             TrainingDiverged, RanksDiffer: before anything is saved.
             SaveFailed: a checkpoint could not be written.
         """
-        run = self._config.run
-        self._begin_leg(start_step, last_step, state or LoopState())
-        if self._evaluates_first and start_step == 0:
+        if self._evaluates_first and self._step == 0:
             self._run_evaluation()
-        batches = open_batches(start_step)
+        batches = open_batches(self._step)
         self._throughput.start()
         try:
             while not self._is_ending():
@@ -101,45 +118,16 @@ class Trainer:
                 self._throughput.pause()
                 for guard in self._guards:
                     guard.after_update(self._step)
-                if self._step == run.max_steps and self._evaluate is not None:
-                    self._save()  # first, so that nothing that ends the evaluation can lose an update
-                is_best = (self._step == run.max_steps or self._is_every(run.eval_freq)) and self._run_evaluation()
-                if self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best:
-                    self._save()
-                self._log_saves()
+                self._evaluate_and_save()
                 self._throughput.start()
         finally:
             batches.close()
-        if self._step == start_step:  # the run was stopped between its last save and its summary
+        if self._step == self._start_step:  # the run was stopped between its last save and its summary
             self._run_evaluation()
             self._save()
         self._checkpoints.finish()
         self._log_saves()
         return self._outcome()
-
-    # ---- the leg -----------------------------------------------------------------------------------------------------
-
-    def _begin_leg(self, start_step: int, last_step: int, state: LoopState) -> None:
-        run, program, device = self._config.run, self._program, self._device
-        self._step, self._last_step, self._epoch, self._state = start_step, last_step, 0, state
-        self._interrupted, self._metrics = False, dict[str, float]()
-        self._warmup_end = start_step + run.benchmark_warmup_steps if run.benchmark else None
-        self._throughput = Throughput(self._config.model, Totals() if run.benchmark else state.totals)
-        ranks = RankGuard(program, device, 0 if run.benchmark else run.rank_check_freq)
-        ranks.check(start_step)
-        self._evaluations = EvaluationGuard(self._metric)
-        self._guards: list[Guard] = [FiniteGuard(program, device, run.max_consecutive_skipped_steps), ranks]
-        if not run.benchmark:  # a spike is rolled back before the run can count as diverged
-            self._guards.append(SpikeGuard(run, start_step, self._checkpoints.restore, self._log.event))
-            if (chance_loss := program.objective.chance_loss()) is not None:
-                self._guards.append(DivergenceGuard(chance_loss, self._config.optimizer, run.max_steps))
-            self._guards.append(self._evaluations)
-        for guard in self._guards:
-            guard.load(state)
-        best = state.evaluations.best
-        if self._metric.keeps and best and not self._checkpoints.has(best[0]):
-            self._evaluations.forget_best()
-        self._stopped_early = self._evaluations.has_stopped
 
     def _is_every(self, frequency: int) -> bool:
         """Whether the current step is a multiple of `frequency` (0: never); never in a benchmark."""
@@ -163,14 +151,12 @@ class Trainer:
         return Outcome(
             self._step,
             self._epoch,
-            finished=is_trained(self._config.run, self._step, 0) or self._stopped_early,
+            finished=self._step >= self._config.run.max_steps or self._stopped_early,
             interrupted_by=stopped_by if self._step < self._last_step and not self._stopped_early else None,
             metrics=self._metrics,
             totals=self._totals(),
             evaluations=self._evaluations.figures(),
         )
-
-    # ---- updates -----------------------------------------------------------------------------------------------------
 
     def _update(self, batch) -> None:
         """All micro-steps of one update, the last of which applies it; or none, if a guard skips the batch."""
@@ -213,19 +199,27 @@ class Trainer:
     def _continue_from(self, progress: Progress) -> None:
         """Continue from the checkpoint to which the run was rolled back."""
         self._step, self._interrupted = progress.step, False  # a stop request is looked at again later
-        state = progress.carried
-        self._state.spikes, self._state.divergence = state.spikes, state.divergence
-        self._state.evaluations = state.evaluations
-        for guard in self._guards:
-            guard.load(self._state)
+        self._state.spikes, self._state.divergence = progress.carried.spikes, progress.carried.divergence
+        self._state.evaluations = progress.carried.evaluations
 
-    # ---- evaluations and checkpoints ---------------------------------------------------------------------------------
+    def _evaluate_and_save(self) -> None:
+        run = self._config.run
+        is_last = self._step == run.max_steps
+        if is_last and self._evaluate is not None:
+            self._save()  # first, so that nothing that ends the evaluation can lose an update
+        is_best = (is_last or self._is_every(run.eval_freq)) and self._run_evaluation()
+        if self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best:
+            self._save()
+        self._log_saves()
 
     def _run_evaluation(self) -> bool:
-        """Add metrics of the held-out data, if there is any, to those of the last log line -> whether to save now."""
+        """Add metrics of the held-out data, if there is any, to those of the last log line -> whether to save now.
+
+        Rank 0, which has the metrics, decides for all.
+        """
         if self._evaluate is None:
             return False
-        self._note_totals()  # while all ranks are at one place
+        self._state.totals = self._totals()  # while all ranks are at one place
         try:
             with self._watchdog.paused(f"evaluating after update {self._step}"):
                 metrics = self._evaluate(self._step)
@@ -236,18 +230,12 @@ class Trainer:
             raise
         self._metrics |= metrics
         self._log.evaluation(self._step, self._epoch, metrics)
-        return bool(self._metric.name) and self._judge(metrics)
-
-    def _judge(self, metrics: dict[str, float]) -> bool:
-        """Follow the metric -> whether this is the best so far and is kept. Rank 0, which has it, decides for all."""
+        if not self._metric.name:
+            return False
         collective, is_main = self._device.collective, self._device.group.is_main
-        verdict = self._evaluations.observe(self._step, metrics)
-        if verdict.overfits:
-            logger.warning("%s", self._evaluations.overfitting())
-        if collective.any(is_main and verdict.stops):
-            self._stopped_early = True
-            logger.info(f"early stopping after update {self._step:,}: {self._evaluations.reason()}")
-        return collective.any(is_main and verdict.is_best and self._metric.keeps)
+        is_best = self._evaluations.observe(self._step, metrics)
+        self._stopped_early |= collective.any(is_main and self._evaluations.has_stopped)
+        return collective.any(is_main and is_best and self._metric.keeps)
 
     def _save(self) -> None:
         if self._config.run.benchmark:
@@ -255,22 +243,15 @@ class Trainer:
         for guard in self._guards:
             guard.before_save()
         self._watchdog.beat(f"saving step {self._step}")
-        self._note_totals()
+        self._state.totals = self._totals()
         self._checkpoints.save(self._step, self._epoch, self._state)
 
     def _log_saves(self) -> None:
         """Log the times of finished saves. Raises SaveFailed if one failed."""
         for times in self._checkpoints.saved():
-            costs = {
-                "checkpoint_wait_seconds": times.wait_seconds,
-                "checkpoint_copy_seconds": times.copy_seconds,
-                "checkpoint_write_seconds": times.write_seconds,
-            }
+            costs = {f"checkpoint_{name}": value for name, value in asdict(times).items() if name != "step"}
             self._log.event("checkpoint", times.step, self._epoch, costs)
 
     def _totals(self) -> Totals:
-        return self._throughput.totals(self._device.collective, self._device.group.world_size)
-
-    def _note_totals(self) -> None:
         """Every rank must call it."""
-        self._state.totals = self._totals()
+        return self._throughput.totals(self._device.collective, self._device.group.world_size)

@@ -24,11 +24,10 @@ from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
 from bert.training.guards import is_trained
-from bert.training.initialization import initialize_weights
+from bert.training.initialization import initialize_weights, resume_schedule, schedule_of
 from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
 from bert.training.metrics import plausible_mfu
 from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start, take_over_best
-from bert.training.schedule import resume_schedule, schedule_of
 from bert.training.task import Session, Task
 from bert.training.trainer import Outcome, Trainer
 from program import TrainingProgram, build_training_program
@@ -99,6 +98,9 @@ def _train(
             config,
             log,
             stop,
+            progress.step,
+            _last_step(config, progress.step),
+            state,
             evaluate=evaluation.evaluate if task.evaluates and not config.run.benchmark else None,
             checkpoints=checkpoints,
             watchdog=watchdog,
@@ -106,9 +108,8 @@ def _train(
             evaluates_first=task.evaluates_first and config.initialization.initial_weights() is not None,
             num_samples=task.num_samples,
         )
-        last_step = _last_step(config, progress.step)
         packing = program.objective.packing()
-        outcome = trainer.run(lambda step: task.batches(step, packing), progress.step, last_step, state)
+        outcome = trainer.run(lambda step: task.batches(step, packing))
     figures = evaluation.figures() | summary(config, outcome, device, program)
     is_last_leg = not outcome.interrupted_by and (outcome.finished or config.run.benchmark)
     if task.finishes:

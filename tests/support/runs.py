@@ -16,7 +16,7 @@ if __name__ == "__main__":
 import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
 from tests.support import tiny
 from tests.support.messages import messages
-from bert.training import initialization, schedule, training_run
+from bert.training import initialization, training_run
 from bert.checkpoints.progress import Progress
 from bert.checkpoints.writer import CheckpointWriter
 from bert.model.objectives import PretrainingObjective
@@ -102,7 +102,7 @@ def run(
                 metric = None
                 if early_stopping is not None:
                     metric = BestMetric("eval_masked_lm_loss", early_stopping=early_stopping)
-                schedule.resume_schedule(config, device, progress)
+                initialization.resume_schedule(config, device, progress)
                 name = metric.name if metric else None
                 checkpoints = Checkpoints(config, program, device, start, writer, metric=name, resumed=progress)
                 stop = StopRequest() if stop is None else stop
@@ -112,12 +112,15 @@ def run(
                     config,
                     log or Log(),
                     stop,
+                    progress.step,
+                    last_step,
+                    progress.carried,
                     evaluate=evaluate,
                     checkpoints=checkpoints,
                     metric=metric,
                     evaluates_first=metric is not None and config.initialization.initial_weights() is not None,
                 )
-                outcome = trainer.run(open_batches, progress.step, last_step, progress.carried)
+                outcome = trainer.run(open_batches)
         return Run(
             outcome,
             {name: read_variable(device.scope, name) for name in program.parameters},

@@ -21,7 +21,6 @@ from bert.training.guards import (
     Interval,
     SpikeGuard,
     TrainingDiverged,
-    Verdict,
     is_trained,
 )
 from tests.support import runs, tiny
@@ -45,8 +44,7 @@ def written_and_read(state: LoopState) -> LoopState:
 
 def divergence(config, losses, chance=CHANCE, max_steps=10_000, state=None) -> tuple[int, int | None]:
     """How often the guard warns of these losses, and after which of them it ends the run."""
-    guard = DivergenceGuard(chance, config.optimizer, max_steps)
-    guard.load(state or LoopState())
+    guard = DivergenceGuard(state or LoopState(), chance, config.optimizer, max_steps)
     with messages() as said:
         for number, loss in enumerate(losses):
             try:
@@ -114,9 +112,7 @@ def test_a_diverging_training_ends_unsaved(tmp_path):
 
 def spike_guard(folder, factor=3.0, state=None, start=0) -> SpikeGuard:
     run = tiny.pretraining_config(folder, loss_spike_factor=factor).run
-    guard = SpikeGuard(run, start, lambda step: None, lambda *_: None)
-    guard.load(state or LoopState())
-    return guard
+    return SpikeGuard(state or LoopState(), run, start, lambda step: None, lambda *_: None)
 
 
 def feed(guard: SpikeGuard, losses):
@@ -169,7 +165,7 @@ def test_a_roll_back_skips_the_batches_of_all_spikes_so_far_and_losses_are_bound
     guard._restore, guard._rolls_back = lambda step: restored, True
     progress = guard.after_interval(interval(90.0, 21))
     assert progress is restored and progress.carried.spikes.skipped_batches == [(5, 7), (990, 21)]
-    guard.load(LoopState(spikes=SpikeState(skipped_batches=[(5, 7), (20, 21)])))
+    state.spikes = SpikeState(skipped_batches=[(5, 7), (20, 21)])
     assert [step for step in range(30) if guard.skips(step)] == [5, 6, 20]
 
 
@@ -177,22 +173,36 @@ def test_a_roll_back_skips_the_batches_of_all_spikes_so_far_and_losses_are_bound
 
 
 def follow(losses, state=None, **settings):
-    guard = EvaluationGuard(BestMetric("eval_loss", **settings), state)
-    return guard, [guard.observe(10 * (i + 1), {"eval_loss": loss}) for i, loss in enumerate(losses)]
+    """(guard, which losses are the best, which are followed by a message of overfitting, by one of early stopping)."""
+    guard, best, overfits, stops = (
+        EvaluationGuard(state or LoopState(), BestMetric("eval_loss", **settings)),
+        [],
+        [],
+        [],
+    )
+    for number, loss in enumerate(losses):
+        with messages() as said:
+            best.append(guard.observe(10 * (number + 1), {"eval_loss": loss}))
+        overfits.append(any(line.startswith("overfitting: ") for line in said))
+        stops.append(any(line.startswith("early stopping after update") for line in said))
+    return guard, best, overfits, stops
 
 
-@pytest.mark.parametrize(("larger", "best"), [(False, [True, False, True, False]), (True, [True, True, False, False])])
-def test_every_better_value_is_the_best(larger, best):
-    guard, verdicts = follow([5.0, 6.0, 4.0, 4.5], larger_is_better=larger)
-    assert [verdict.is_best for verdict in verdicts] == best
+@pytest.mark.parametrize(
+    ("larger", "expected"), [(False, [True, False, True, False]), (True, [True, True, False, False])]
+)
+def test_every_better_value_is_the_best(larger, expected):
+    guard, best, *_ = follow([5.0, 6.0, 4.0, 4.5], larger_is_better=larger)
+    assert best == expected
     assert guard.figures() == {"best_eval_loss": 6.0 if larger else 4.0, "best_step": 20 if larger else 30}
 
 
-def test_overfitting_is_said_once_after_so_many_evaluations_above_the_best():
-    guard, verdicts = follow(RISING, overfitting_evaluations=3)
-    assert [verdict.overfits for verdict in verdicts] == [False] * 5 + [True, False]
-    text = guard.overfitting()
-    assert "best, 3.0000 after update 30" in text and "is now 3.4000" in text and "--early-stopping" in text
+def test_overfitting_is_logged_once_after_so_many_evaluations_above_the_best():
+    with messages() as said:
+        _, _, overfits, _ = follow(RISING, overfitting_evaluations=3)
+    assert overfits == [False] * 5 + [True, False]
+    (text,) = said
+    assert "best, 3.0000 after update 30" in text and "is now 3.3000" in text and "--early-stopping" in text
 
 
 @pytest.mark.parametrize(
@@ -204,15 +214,15 @@ def test_overfitting_is_said_once_after_so_many_evaluations_above_the_best():
     ],
 )
 def test_noise_is_not_overfitting(losses):
-    assert not any(verdict.overfits for verdict in follow(losses, overfitting_evaluations=3)[1])
+    assert not any(follow(losses, overfitting_evaluations=3)[2])
 
 
 def test_early_stopping_ends_after_so_many_evaluations_without_a_best():
-    guard, verdicts = follow(RISING[:6], early_stopping=3)
-    assert [verdict.stops for verdict in verdicts] == [False] * 5 + [True]
-    assert guard.has_stopped and guard.figures()["stopped_early"]
-    assert "3 evaluations without a held-out loss below 3.0000, that of update 30" in guard.reason()
-    assert not any(verdict.stops for verdict in follow(RISING)[1])
+    with messages() as said:
+        guard, _, _, stops = follow(RISING[:6], early_stopping=3)
+    assert stops == [False] * 5 + [True] and guard.has_stopped and guard.figures()["stopped_early"]
+    assert "3 evaluations without a held-out loss below 3.0000, that of update 30" in said[0]
+    assert not any(follow(RISING)[3])
 
 
 def test_a_training_is_over_after_its_updates_or_its_patience(tmp_path):
@@ -223,35 +233,37 @@ def test_a_training_is_over_after_its_updates_or_its_patience(tmp_path):
 @pytest.mark.parametrize("cut", range(1, len(RISING)))
 def test_a_resumed_run_decides_as_the_uninterrupted_one(cut):
     settings = {"overfitting_evaluations": 3, "early_stopping": 4}
-    whole, verdicts = follow(RISING, **settings)
+    whole, *verdicts = follow(RISING, **settings)
     state = LoopState()
-    follow(RISING[:cut], state, **settings)
-    resumed = EvaluationGuard(BestMetric("eval_loss", **settings), written_and_read(state))
-    found = [resumed.observe(10 * (cut + i + 1), {"eval_loss": loss}) for i, loss in enumerate(RISING[cut:])]
-    assert found == verdicts[cut:]
+    first = follow(RISING[:cut], state, **settings)[1:]
+    resumed = EvaluationGuard(written_and_read(state), BestMetric("eval_loss", **settings))
+    with messages() as said:
+        best = [resumed.observe(10 * (cut + i + 1), {"eval_loss": loss}) for i, loss in enumerate(RISING[cut:])]
+    assert [*first[0], *best] == verdicts[0]
+    assert len(said) == sum(verdicts[1][cut:]) + sum(verdicts[2][cut:])
     assert (resumed.state, resumed.figures()) == (whole.state, whole.figures())
-    assert resumed.observe(10 * len(RISING), {"eval_loss": 0.1}) == Verdict(), "evaluated again, counted once"
+    assert not resumed.observe(10 * len(RISING), {"eval_loss": 0.1}), "evaluated again, counted once"
 
 
 def test_the_loss_of_given_weights_is_reported_and_never_the_best():
-    guard = EvaluationGuard(BestMetric("eval_loss"))
-    assert guard.observe(0, {"eval_loss": 2.0}) == Verdict()
-    assert guard.observe(10, {"eval_loss": 2.5}).is_best
+    guard = EvaluationGuard(LoopState(), BestMetric("eval_loss"))
+    assert not guard.observe(0, {"eval_loss": 2.0})
+    assert guard.observe(10, {"eval_loss": 2.5})
     assert guard.figures() == {"initial_eval_loss": 2.0, "best_eval_loss": 2.5, "best_step": 10}
     guard.forget_best()  # its checkpoint is gone
-    assert guard.observe(20, {"eval_loss": 3.5}).is_best
-    assert guard.observe(30, {"eval_f1": 3.0}) == Verdict(), "another metric"
+    assert guard.observe(20, {"eval_loss": 3.5})
+    assert not guard.observe(30, {"eval_f1": 3.0}), "another metric"
 
 
 def test_evaluations_before_the_given_update_do_not_count():
     """The loss rises while the rate warms up, and falls again."""
     losses = [4.1, 4.2, 4.3, 4.25, 4.15, 4.0]
     settings = {"overfitting_evaluations": 3, "early_stopping": 3}
-    assert any(verdict.stops and verdict.overfits for verdict in follow(losses, **settings)[1])
-    guard, verdicts = follow(losses, **settings, counts_from=40)
-    assert not any(verdict.stops or verdict.overfits for verdict in verdicts) and guard.state.best == (60, 4.0)
-    verdicts = follow(RISING, early_stopping=3, counts_from=40)[1]
-    assert [verdict.stops for verdict in verdicts] == [False] * 5 + [True] * 2
+    _, _, overfits, stops = follow(losses, **settings)
+    assert any(overfits) and any(stops)
+    guard, _, overfits, stops = follow(losses, **settings, counts_from=40)
+    assert not any(overfits + stops) and guard.state.best == (60, 4.0)
+    assert follow(RISING, early_stopping=3, counts_from=40)[3] == [False] * 5 + [True] * 2
 
 
 @pytest.mark.parametrize(
@@ -265,27 +277,26 @@ def test_evaluations_before_the_given_update_do_not_count():
     ],
 )
 def test_whether_a_run_ends_with_its_best_weights(losses, settings, is_best):
-    guard, _ = follow([np.float32(loss) for loss in losses], **settings)
-    assert guard.ends_with_best == is_best and not guard.has_stopped
-    assert guard.figures().get("ends_with_best", False) == is_best
+    guard, *_ = follow([np.float32(loss) for loss in losses], **settings)
+    assert guard.figures().get("ends_with_best", False) == is_best and not guard.has_stopped
     assert json.loads(json.dumps(asdict(guard.state)))["ends_with_best"] == is_best
 
 
 def test_a_loss_that_is_no_number_is_worse_than_any():
     state = LoopState()
-    guard, verdicts = follow([NAN, 5.0, 4.0, NAN], state, early_stopping=3)
-    assert [verdict.is_best for verdict in verdicts] == [False, True, True, False]
-    assert not guard.has_stopped and guard.state.best == (30, 4.0) and guard.ends_with_best
-    resumed = EvaluationGuard(BestMetric("eval_loss", early_stopping=3), written_and_read(state))
-    assert resumed.ends_with_best and resumed.observe(50, {"eval_loss": 3.0}).is_best
+    guard, best, *_ = follow([NAN, 5.0, 4.0, NAN], state, early_stopping=3)
+    assert best == [False, True, True, False]
+    assert not guard.has_stopped and state.evaluations.best == (30, 4.0) and state.evaluations.ends_with_best
+    resumed = EvaluationGuard(written_and_read(state), BestMetric("eval_loss", early_stopping=3))
+    assert resumed.state.ends_with_best and resumed.observe(50, {"eval_loss": 3.0})
 
 
 def test_a_run_of_such_losses_stops_without_a_best():
-    guard, verdicts = follow([NAN, NAN, NAN], early_stopping=3, overfitting_evaluations=2)
-    assert [verdict.stops for verdict in verdicts] == [False, False, True]
-    assert guard.state.best is None and not guard.ends_with_best
-    assert "without a finite held-out loss" in guard.reason()
-    assert not any(verdict.overfits for verdict in verdicts)
+    with messages() as said:
+        guard, _, overfits, stops = follow([NAN, NAN, NAN], early_stopping=3, overfitting_evaluations=2)
+    assert stops == [False, False, True] and not any(overfits)
+    assert guard.state.best is None and not guard.state.ends_with_best
+    assert "without a finite held-out loss" in said[0]
 
 
 # ---- the state -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert.training.schedule import schedule_of
+from bert.training.initialization import schedule_of
 from tests.support import runs, tiny
 
 
