@@ -47,11 +47,7 @@ def gather_tokens(hidden, rows):
     return paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), rows)
 
 
-class Layout:
-    """How the tokens of a micro-batch are laid out."""
-
-
-class PaddedSequences(Layout):
+class PaddedSequences:
     """Tokens as [b, s, hidden].
 
     Attributes:
@@ -92,7 +88,7 @@ class PaddedSequences(Layout):
         return values
 
 
-class PackedSequences(Layout):
+class PackedSequences:
     """Tokens as [T, hidden]; what the two ways of attention share.
 
     Args:
@@ -117,8 +113,8 @@ class PackedSequences(Layout):
         """[T, n] -> [b, s, n]; what stands at padding is of any token."""
         tokens = self._feed["token_of_place"]
         places = paddle.shape(tokens)
-        found = paddle.gather(values, paddle.clip(tokens, min=0).reshape([-1]))
-        return found.reshape([places[0], places[1], values.shape[-1]])
+        rows = paddle.gather(values, paddle.clip(tokens, min=0).reshape([-1]))
+        return rows.reshape([places[0], places[1], values.shape[-1]])
 
 
 class FlashPackedSequences(PackedSequences):
@@ -132,19 +128,10 @@ class FlashPackedSequences(PackedSequences):
         """Each [T, heads, head_size] -> the context, of the same shape."""
         offsets, longest = self._feed["sequence_offsets"], self._max_seq_length
         scale = 1.0 / math.sqrt(query.shape[-1])
-        context, _ = F.flash_attention.flash_attn_unpadded(
-            query,
-            key,
-            value,
-            offsets,
-            offsets,
-            longest,
-            longest,
-            scale,
-            dropout=dropout_prob if training else 0.0,
-            training=training,
-        )
-        return context
+        lengths = (offsets, offsets, longest, longest)  # of the queries, of the keys
+        dropout_prob = dropout_prob if training else 0.0
+        attend = F.flash_attention.flash_attn_unpadded
+        return attend(query, key, value, *lengths, scale, dropout=dropout_prob, training=training)[0]
 
 
 class GroupedPackedSequences(PackedSequences):
@@ -204,10 +191,10 @@ def gather_gradients_of_gathers(main: static.Program) -> None:
     cannot know that no row was gathered twice, but from padding, whose gradients are 0.
     """
     editor = BlockEditor(main)
-    found: dict[str, list] = {}
+    gathers: dict[str, list] = {}
     for operator in reversed(editor.operators("gather_nd_grad")):  # backward has the last group first
-        found.setdefault(operator.input("X")[0], []).append(operator)
-    for operators in found.values():
+        gathers.setdefault(operator.input("X")[0], []).append(operator)
+    for operators in gathers.values():
         _gather_gradient(editor, operators)
     editor.finish()
 
@@ -222,9 +209,8 @@ def _gather_gradient(editor: BlockEditor, operators: list) -> None:
         (upstream,) = operator.input("Out@GRAD")
         rows.append(editor.reshape(last, upstream, [-1, editor.shape(upstream)[-1]])[0])
     if len(rows) > 1:
-        joined = editor.temporary("rows", editor.shape(rows[0]), editor.block.var(rows[0]).dtype)
-        editor.insert_before(last, "concat", {"X": rows}, {"Out": joined}, axis=0)
-        rows = [joined]
+        dtype = editor.block.var(rows[0]).dtype
+        rows = [editor.compute(last, "concat", {"X": rows}, "rows", editor.shape(rows[0]), dtype, axis=0)]
     gradient = {"Out": last.output_arg_names[0]}
     editor.insert_before(last, "gather", {"X": rows, "Index": CONTEXT_ROWS}, gradient)
     for operator in (*operators, *added):

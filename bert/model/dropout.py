@@ -10,6 +10,7 @@ them (0.1 ns), and a product applies these (0.13 ns where the processor's cache 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -126,19 +127,12 @@ def _declare(editor: BlockEditor, pool: str) -> str:
 
 def _take_mask(editor: BlockEditor, dropout, gradient, pool: str, start: str) -> str:
     """Make `dropout` multiply by the pool's next elements -> the variable of the first element after them."""
-    x, mask = dropout.input("X")[0], dropout.output("Mask")[0]
-    rank = len(editor.shape(x))
-
-    def insert(kind: str, inputs: dict, made: tuple[str, list[int], str], **attributes) -> str:
-        name = editor.temporary(*made)
-        editor.insert_before(dropout, kind, inputs, {"Out": name}, **attributes)
-        return name
-
-    count = insert("size", {"Input": x}, ("count", [], "int64"))
-    end = insert("elementwise_add", {"X": start, "Y": count}, ("end", [1], "int64"), axis=-1)
+    x, mask, insert = dropout.input("X")[0], dropout.output("Mask")[0], partial(editor.compute, dropout)
+    count = insert("size", {"Input": x}, "count", [], "int64")
+    end = insert("elementwise_add", {"X": start, "Y": count}, "end", [1], "int64", axis=-1)
     ends = {"Input": pool, "StartsTensor": start, "EndsTensor": end}
-    taken = insert("slice", ends, ("taken", [-1], "uint8"), axes=[0], starts=[-1], ends=[-1], infer_flags=[-1])
-    shape = insert("shape", {"Input": x}, ("shape", [rank], "int32"))
+    taken = insert("slice", ends, "taken", [-1], "uint8", axes=[0], starts=[-1], ends=[-1], infer_flags=[-1])
+    shape = insert("shape", {"Input": x}, "shape", [len(editor.shape(x))], "int32")
     # Refuses a mask that is too short.
     outputs = {"Out": mask, "XShape": editor.temporary("unused", [0, -1], "uint8")}
     editor.insert_before(dropout, "reshape2", {"X": taken, "Shape": shape}, outputs, shape=[-1])
@@ -153,12 +147,13 @@ def _multiply(editor: BlockEditor, operator, source: str, result: str, mask: str
     The factors are made where they are used, as the mask takes a quarter of their memory until the gradient is made.
     """
     kept, (x,), (out,) = 1.0 - operator.attr("dropout_prob"), operator.input(source), operator.output(result)
-    factors = editor.temporary("factors", editor.shape(x))
+    shape = editor.shape(x)
+    factors = editor.temporary("factors", shape)
     if core.is_compiled_with_mkldnn():
         flags = {"Scale": kept, "Shift": 0.0, "use_mkldnn": True}
         editor.insert_before(operator, "dequantize", {"Input": mask}, {"Output": factors}, **flags)
     else:
-        ones, types = editor.temporary("ones", editor.shape(x)), (int(paddle.uint8), int(paddle.float32))
-        editor.insert_before(operator, "cast", {"X": mask}, {"Out": ones}, in_dtype=types[0], out_dtype=types[1])
+        types = {"in_dtype": int(paddle.uint8), "out_dtype": int(paddle.float32)}
+        ones = editor.compute(operator, "cast", {"X": mask}, "ones", shape, **types)
         editor.insert_before(operator, "scale", {"X": ones}, {"Out": factors}, scale=1.0 / kept, bias=0.0)
     editor.replace(operator, "elementwise_mul", {"X": x, "Y": factors}, {"Out": out}, axis=-1)

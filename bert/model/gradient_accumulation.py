@@ -88,17 +88,13 @@ def _create_buffer(name: str, parameters: Sequence) -> tuple[Any, list]:
     dtype, sizes = parameters[0].dtype, [math.prod(parameter.shape) for parameter in parameters]
     width = core.size_of_dtype(dtype)
     total = sum(-(-size * width // ALIGNMENT) * ALIGNMENT // width for size in sizes)
-    made = []
-    for program in (static.default_startup_program(), static.default_main_program()):
-        block = program.global_block()
-        buffer = block.create_var(name=name, shape=[total], dtype=dtype, persistable=True)
-        parts = [
-            block.create_var(name=f"{p.name}@GRAD@GradientMerge", shape=p.shape, dtype=dtype, persistable=True)
-            for p in parameters
-        ]
-        made.append((buffer, parts))
-    (buffer, parts), in_main = made
-    static.default_startup_program().global_block().append_op(
+    shapes = {name: [total]} | {f"{p.name}@GRAD@GradientMerge": p.shape for p in parameters}
+    blocks = [program.global_block() for program in (static.default_startup_program(), static.default_main_program())]
+    (buffer, *parts), in_main = (
+        [block.create_var(name=key, shape=shape, dtype=dtype, persistable=True) for key, shape in shapes.items()]
+        for block in blocks
+    )
+    blocks[0].append_op(
         type="coalesce_tensor",
         inputs={"Input": parts},
         outputs={"Output": parts, "FusedOutput": buffer},
@@ -113,4 +109,4 @@ def _create_buffer(name: str, parameters: Sequence) -> tuple[Any, list]:
             "concated_ranks": [len(p.shape) for p in parameters],
         },
     )
-    return in_main
+    return in_main[0], in_main[1:]

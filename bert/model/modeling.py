@@ -7,7 +7,7 @@ layers are [in, out], as in Paddle.
 
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
-from bert.model.attention import Layout, PaddedSequences, gather_tokens
+from bert.model.attention import PackedSequences, PaddedSequences, gather_tokens
 from bert.runtime.paddle_api import core, nn, paddle, truncated_normal
 
 F = nn.functional
@@ -262,7 +262,8 @@ class BertModel(nn.Layer):
 
     def layout(self, sequences):
         """`sequences` if it is a layout, or the layout of an attention mask."""
-        return sequences if isinstance(sequences, Layout) else PaddedSequences(sequences, self._kernels)
+        is_layout = isinstance(sequences, PaddedSequences | PackedSequences)
+        return sequences if is_layout else PaddedSequences(sequences, self._kernels)
 
 
 class BertForPretraining(nn.Layer):
@@ -306,47 +307,31 @@ class BertForPretraining(nn.Layer):
         return logits, self.seq_relationship(pooled) if self.seq_relationship is not None else None
 
 
-class BertForQuestionAnswering(nn.Layer):
-    """Logits of the first and the last token of an answer."""
+class BertWithHead(nn.Layer):
+    """BERT with a linear head on every token or on the pooled first one, after dropout if it is a classifier."""
 
-    def __init__(self, config: BertConfig, *, fuse_mha: bool = False, kernels: FusedKernels = PLAIN):
+    def __init__(
+        self,
+        config: BertConfig,
+        num_outputs: int,
+        name: str,
+        *,
+        per_token: bool,
+        fuse_mha: bool = False,
+        kernels: FusedKernels = PLAIN,
+    ):
         super().__init__()
-        self.bert = BertModel(config, fuse_mha=fuse_mha, kernels=kernels, with_pooler=False)
-        self.qa_outputs = Linear(config, config.hidden_size, 2, "qa_outputs")
+        self.bert = BertModel(config, fuse_mha=fuse_mha, kernels=kernels, with_pooler=not per_token)
+        self.head = Linear(config, config.hidden_size, num_outputs, name)
+        self.dropout_prob = config.hidden_dropout_prob if name == "classifier" else 0.0
+        self.per_token = per_token
 
     def forward(self, input_ids, token_type_ids, sequences):
-        """Inputs as `BertModel` has them -> (start, end), each float [b, s]."""
+        """Inputs as `BertModel` has them -> float [b, s, num_outputs] or [b, num_outputs]."""
+        if not self.per_token:
+            return self._logits(self.bert.at(input_ids, token_type_ids, sequences)[1])
         sequences = self.bert.layout(sequences)
-        hidden, _ = self.bert(input_ids, token_type_ids, sequences)
-        return paddle.unbind(sequences.padded(self.qa_outputs(hidden)), axis=-1)
+        return sequences.padded(self._logits(self.bert(input_ids, token_type_ids, sequences)[0]))
 
-
-class BertForSequenceClassification(nn.Layer):
-    """Logits of a text or a pair of texts, from the pooled first token."""
-
-    def __init__(self, config: BertConfig, num_labels: int, *, fuse_mha: bool = False, kernels: FusedKernels = PLAIN):
-        super().__init__()
-        self.bert = BertModel(config, fuse_mha=fuse_mha, kernels=kernels)
-        self.classifier = Linear(config, config.hidden_size, num_labels, "classifier")
-        self.dropout_prob = config.hidden_dropout_prob
-
-    def forward(self, input_ids, token_type_ids, sequences):
-        """Inputs as `BertModel` has them -> float [b, num_labels]."""
-        _, pooled = self.bert.at(input_ids, token_type_ids, sequences)
-        return self.classifier(F.dropout(pooled, self.dropout_prob, training=self.training))
-
-
-class BertForTokenClassification(nn.Layer):
-    """Logits of every token."""
-
-    def __init__(self, config: BertConfig, num_labels: int, *, fuse_mha: bool = False, kernels: FusedKernels = PLAIN):
-        super().__init__()
-        self.bert = BertModel(config, fuse_mha=fuse_mha, kernels=kernels, with_pooler=False)
-        self.classifier = Linear(config, config.hidden_size, num_labels, "classifier")
-        self.dropout_prob = config.hidden_dropout_prob
-
-    def forward(self, input_ids, token_type_ids, sequences):
-        """Inputs as `BertModel` has them -> float [b, s, num_labels]."""
-        sequences = self.bert.layout(sequences)
-        hidden, _ = self.bert(input_ids, token_type_ids, sequences)
-        return sequences.padded(self.classifier(F.dropout(hidden, self.dropout_prob, training=self.training)))
+    def _logits(self, states):
+        return self.head(F.dropout(states, self.dropout_prob, training=self.training))

@@ -2,36 +2,51 @@
 
 An objective is a value: equal objectives give equal programs. The sums are accumulated on the device between two log
 lines; the first two of every objective are `passes` (micro-batches with a finite loss) and `loss`.
+
+Losses are in float32: mixed precision casts the inputs of the operators in `program.AMP_BLACK_LIST`, once for all that
+read them. A cast written here would copy the logits, the largest tensor of all.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
 from bert.model.attention import MASKED_SCORE, packed_layout
-from bert.model.losses import (
-    answer_span_loss,
-    classification_loss,
-    masked_lm_loss,
-    regression_loss,
-    token_classification_loss,
-    weighted_correct,
-)
-from bert.model.modeling import (
-    PLAIN,
-    BertForPretraining,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-)
-from bert.runtime.paddle_api import paddle, static
+from bert.model.modeling import PLAIN, BertForPretraining, BertWithHead
+from bert.runtime.paddle_api import nn, paddle, static
 from bert.samples.packing import NO_TOKEN, Packing
 
-ENCODER_INPUTS = {name: ([-1, -1], "int64") for name in ("input_ids", "token_type_ids", "attention_mask")}
+F = nn.functional
 
+ENCODER_INPUTS = {name: ([-1, -1], "int64") for name in ("input_ids", "token_type_ids", "attention_mask")}
 BINARY_INPUTS = ("token_type_ids", "attention_mask", "next_sentence_labels")
+
+
+def masked_lm_loss(logits, labels, weights, normalizer):
+    """Cross-entropy summed over masked positions, divided by `normalizer` (Devlin et al., 2019).
+
+    With normalizer = masked tokens of the global batch / number of its micro-batches, the mean of this loss over
+    micro-batches and ranks is the exact mean over the global batch, however unevenly the masks are distributed.
+
+    Args:
+        logits: float [n, vocab_size].
+        labels: int64 [n].
+        weights: float32 [n], 0 for padding; all may be 0 (the loss is then 0, not NaN).
+        normalizer: float32 [1], positive.
+    Returns:
+        float32 scalar, in nats.
+    """
+    per_token = F.cross_entropy(logits, labels, reduction="none")
+    return (per_token.reshape([-1]) * weights).sum() / normalizer.sum()
+
+
+def weighted_correct(logits, labels, weights):
+    """Weighted number of rows whose arg-max is the label: float32 scalar."""
+    hits = paddle.cast(paddle.argmax(logits, axis=-1) == labels, "float32")
+    return (hits * weights).sum()
 
 
 def _input(name: str, shape: list[int], dtype: str, small: bool):
@@ -47,6 +62,7 @@ class Objective:
     Attributes:
         labels: inputs that training needs beside the encoder's: name -> (shape, dtype).
         metric_names: the sums of a micro-batch, in order.
+        accuracies: metric -> the sums of correct and of all predictions.
         outputs_per_token: whether outputs are [b, s, ...] rather than [b, ...].
         attention_groups: groups of like length that attention on CPU pads by themselves, if the tokens are packed.
             Micro-batches of pre-training have like lengths already.
@@ -56,8 +72,9 @@ class Objective:
     fuse_mha: bool = False
     kernels: FusedKernels = PLAIN
 
-    labels: ClassVar[dict[str, tuple[list[int], str]]]
+    labels: ClassVar[Mapping[str, tuple[list[int], str]]]
     metric_names: ClassVar[tuple[str, ...]]
+    accuracies: ClassVar[Mapping[str, tuple[str, str]]] = {}
     outputs_per_token: ClassVar[bool] = False
     attention_groups: ClassVar[int] = 4
 
@@ -118,8 +135,9 @@ class Objective:
 
     def summarise(self, sums: dict[str, float]) -> dict[str, float]:
         """Means for a log line, from sums over micro-batches and ranks; NaN if every micro-batch overflowed."""
-        passes = sums["passes"]
-        return {"loss": sums["loss"] / passes if passes else float("nan")}
+        passes = sums["passes"] or float("nan")
+        losses = {name: sums[name] / passes for name in self.metric_names if name.endswith("loss")}
+        return losses | {name: sums[hits] / max(sums[count], 1) for name, (hits, count) in self.accuracies.items()}
 
 
 @dataclass(frozen=True)
@@ -137,31 +155,32 @@ class PretrainingObjective(Objective):
     }
     attention_groups: ClassVar[int] = 1
     metric_names: ClassVar[tuple[str, ...]] = (
-        "passes",
-        "loss",
-        "masked_lm_loss",
-        "next_sentence_loss",
-        "masked_lm_correct",
-        "masked_tokens",
-        "next_sentence_correct",
-        "sequences",
+        *("passes", "loss", "masked_lm_loss", "next_sentence_loss"),
+        *("masked_lm_correct", "masked_tokens", "next_sentence_correct", "sequences"),
     )
+    accuracies: ClassVar = {
+        "masked_lm_accuracy": ("masked_lm_correct", "masked_tokens"),
+        "next_sentence_accuracy": ("next_sentence_correct", "sequences"),
+    }
+    with_next_sentence: ClassVar[bool] = True
 
     def encoder_inputs(self) -> dict[str, tuple[list[int], str]]:
         return {**super().encoder_inputs(), "masked_lm_positions": ([-1], "int64")}
 
     def network(self) -> BertForPretraining:
-        return BertForPretraining(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels)
+        kinds: dict[str, Any] = {"fuse_mha": self.fuse_mha, "kernels": self.kernels}
+        return BertForPretraining(self.model, with_next_sentence=self.with_next_sentence, **kinds)
 
     def outputs(self, feed, network):
         logits, next_sentence_logits = network(*self.encoder_arguments(feed), feed["masked_lm_positions"])
-        return {"masked_lm_logits": logits, "next_sentence_logits": next_sentence_logits}
+        outputs = {"masked_lm_logits": logits}
+        return outputs | ({"next_sentence_logits": next_sentence_logits} if self.with_next_sentence else {})
 
     def loss(self, feed, outputs):
         logits, next_sentence_logits = outputs["masked_lm_logits"], outputs["next_sentence_logits"]
         labels, weights = feed["masked_lm_labels"], feed["masked_lm_weights"]
         masked_lm = masked_lm_loss(logits, labels, weights, feed["masked_lm_normalizer"])
-        next_sentence = classification_loss(next_sentence_logits, feed["next_sentence_labels"])  # 1 = random next
+        next_sentence = F.cross_entropy(next_sentence_logits, feed["next_sentence_labels"])  # 1 = random next
         ones = paddle.ones_like(feed["next_sentence_labels"]).astype("float32")
         sums = [
             masked_lm,
@@ -174,17 +193,7 @@ class PretrainingObjective(Objective):
         return masked_lm + next_sentence, sums
 
     def chance_loss(self) -> float:
-        return math.log(self.model.vocab_size) + math.log(2)
-
-    def summarise(self, sums):
-        passes = sums["passes"] or float("nan")
-        return {
-            **super().summarise(sums),
-            "masked_lm_loss": sums["masked_lm_loss"] / passes,
-            "next_sentence_loss": sums["next_sentence_loss"] / passes,
-            "masked_lm_accuracy": sums["masked_lm_correct"] / max(sums["masked_tokens"], 1),
-            "next_sentence_accuracy": sums["next_sentence_correct"] / max(sums["sequences"], 1),
-        }
+        return math.log(self.model.vocab_size) + math.log(2) * self.with_next_sentence
 
 
 @dataclass(frozen=True)
@@ -193,13 +202,7 @@ class MaskedLMObjective(PretrainingObjective):
 
     labels: ClassVar = {name: kind for name, kind in PretrainingObjective.labels.items() if "next" not in name}
     metric_names: ClassVar = ("passes", "loss", "masked_lm_correct", "masked_tokens", "sequences")
-
-    def network(self) -> BertForPretraining:
-        return BertForPretraining(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels, with_next_sentence=False)
-
-    def outputs(self, feed, network):
-        logits, _ = network(*self.encoder_arguments(feed), feed["masked_lm_positions"])
-        return {"masked_lm_logits": logits}
+    with_next_sentence: ClassVar = False
 
     def loss(self, feed, outputs):
         logits, labels, weights = outputs["masked_lm_logits"], feed["masked_lm_labels"], feed["masked_lm_weights"]
@@ -208,17 +211,27 @@ class MaskedLMObjective(PretrainingObjective):
         sums = [weighted_correct(logits, labels, weights), weights.sum(), sequences]
         return masked_lm_loss(logits, labels, weights, feed["masked_lm_normalizer"]), sums
 
-    def chance_loss(self) -> float:
-        return math.log(self.model.vocab_size)
-
     def summarise(self, sums):
-        found = Objective.summarise(self, sums)
+        loss = Objective.summarise(self, sums)["loss"]
         accuracy = sums["masked_lm_correct"] / max(sums["masked_tokens"], 1)
-        return {**found, "masked_lm_loss": found["loss"], "masked_lm_accuracy": accuracy}
+        return {"loss": loss, "masked_lm_loss": loss, "masked_lm_accuracy": accuracy}
 
 
 @dataclass(frozen=True)
-class QuestionAnsweringObjective(Objective):
+class HeadObjective(Objective):
+    """A head with `num_labels` outputs of each token or, from the pooled first one, of each sequence."""
+
+    num_labels: int = 2
+
+    head: ClassVar[str] = "classifier"
+
+    def network(self) -> BertWithHead:
+        kinds: dict[str, Any] = {"fuse_mha": self.fuse_mha, "kernels": self.kernels}
+        return BertWithHead(self.model, self.num_labels, self.head, per_token=self.outputs_per_token, **kinds)
+
+
+@dataclass(frozen=True)
+class QuestionAnsweringObjective(HeadObjective):
     """The first and last token of the answer in a window (Devlin et al., 2019, section 4.2).
 
     In a window without an answer both are position 0, [CLS].
@@ -226,91 +239,66 @@ class QuestionAnsweringObjective(Objective):
 
     labels: ClassVar = {"start_positions": ([-1], "int64"), "end_positions": ([-1], "int64")}
     metric_names: ClassVar = ("passes", "loss", "start_correct", "end_correct", "sequences")
+    accuracies: ClassVar = {f"{end}_accuracy": (f"{end}_correct", "sequences") for end in ("start", "end")}
     outputs_per_token: ClassVar = True
-
-    def network(self) -> BertForQuestionAnswering:
-        return BertForQuestionAnswering(self.model, fuse_mha=self.fuse_mha, kernels=self.kernels)
+    head: ClassVar = "qa_outputs"
 
     def outputs(self, feed, network):
-        start, end = network(*self.encoder_arguments(feed))
+        """start_logits and end_logits, each float [b, s]."""
+        start, end = paddle.unbind(super().outputs(feed, network)["logits"], axis=-1)
         return {"start_logits": start, "end_logits": end}
 
     def loss(self, feed, outputs):
+        """The mean of the cross-entropies of the answer's first and last token."""
         starts, ends = feed["start_positions"], feed["end_positions"]
-        bias = self._padding_bias(feed)  # no padding is an answer: the loss does not depend on it
+        # No padding is an answer: the loss does not depend on it.
+        padding = feed["attention_mask"] == 0 if self.packing() is None else feed["token_of_place"] == NO_TOKEN
+        bias = paddle.cast(padding, "float32") * MASKED_SCORE  # [b, s]
         start_logits, end_logits = (outputs[name] + bias for name in ("start_logits", "end_logits"))
         ones = paddle.ones_like(starts).astype("float32")
         sums = [weighted_correct(start_logits, starts, ones), weighted_correct(end_logits, ends, ones), ones.sum()]
-        return answer_span_loss(start_logits, end_logits, starts, ends), sums
-
-    def _padding_bias(self, feed):
-        """[b, s], 0 at real tokens."""
-        padding = feed["attention_mask"] == 0 if self.packing() is None else feed["token_of_place"] == NO_TOKEN
-        return paddle.cast(padding, "float32") * MASKED_SCORE
-
-    def summarise(self, sums):
-        sequences = max(sums["sequences"], 1)
-        return {
-            **super().summarise(sums),
-            "start_accuracy": sums["start_correct"] / sequences,
-            "end_accuracy": sums["end_correct"] / sequences,
-        }
+        return (F.cross_entropy(start_logits, starts) + F.cross_entropy(end_logits, ends)) / 2, sums
 
 
 @dataclass(frozen=True)
-class SequenceClassificationObjective(Objective):
+class SequenceClassificationObjective(HeadObjective):
     """Classification of a text or a pair of texts."""
-
-    num_labels: int = 2
 
     labels: ClassVar = {"labels": ([-1], "int64")}
     metric_names: ClassVar = ("passes", "loss", "correct", "sequences")
-
-    def network(self) -> BertForSequenceClassification:
-        return BertForSequenceClassification(self.model, self.num_labels, fuse_mha=self.fuse_mha, kernels=self.kernels)
+    accuracies: ClassVar = {"accuracy": ("correct", "sequences")}
 
     def loss(self, feed, outputs):
         ones = paddle.ones_like(feed["labels"]).astype("float32")
         sums = [weighted_correct(outputs["logits"], feed["labels"], ones), ones.sum()]
-        return classification_loss(outputs["logits"], feed["labels"]), sums
-
-    def summarise(self, sums):
-        return {**super().summarise(sums), "accuracy": sums["correct"] / max(sums["sequences"], 1)}
+        return F.cross_entropy(outputs["logits"], feed["labels"]), sums
 
 
 @dataclass(frozen=True)
-class SequenceRegressionObjective(Objective):
-    """Regression for a text or a pair of texts."""
+class SequenceRegressionObjective(HeadObjective):
+    """Regression for a text or a pair of texts, by the mean squared error."""
+
+    num_labels: int = 1
 
     labels: ClassVar = {"labels": ([-1], "float32")}
     metric_names: ClassVar = ("passes", "loss")
 
-    def network(self) -> BertForSequenceClassification:
-        return BertForSequenceClassification(self.model, 1, fuse_mha=self.fuse_mha, kernels=self.kernels)
-
     def loss(self, feed, outputs):
-        return regression_loss(outputs["logits"], feed["labels"]), []
+        return F.mse_loss(outputs["logits"].astype("float32").reshape([-1]), feed["labels"]), []
 
 
 @dataclass(frozen=True)
-class TokenClassificationObjective(Objective):
+class TokenClassificationObjective(HeadObjective):
     """Classification of tokens. Unlabelled tokens (later word pieces, special tokens, padding) have label -1."""
-
-    num_labels: int = 2
 
     labels: ClassVar = {"labels": ([-1, -1], "int64"), "label_normalizer": ([1], "float32")}
     metric_names: ClassVar = ("passes", "loss", "correct", "tokens")
+    accuracies: ClassVar = {"accuracy": ("correct", "tokens")}
     outputs_per_token: ClassVar = True
-
-    def network(self) -> BertForTokenClassification:
-        return BertForTokenClassification(self.model, self.num_labels, fuse_mha=self.fuse_mha, kernels=self.kernels)
 
     def loss(self, feed, outputs):
         labels = feed["labels"].reshape([-1])
         logits = outputs["logits"].reshape([-1, self.num_labels])
         weights = (labels >= 0).astype("float32")
-        loss = token_classification_loss(logits, labels, weights, feed["label_normalizer"])
+        loss = masked_lm_loss(logits, paddle.clip(labels, min=0), weights, feed["label_normalizer"])
         return loss, [weighted_correct(logits, labels, weights), weights.sum()]
-
-    def summarise(self, sums):
-        return {**super().summarise(sums), "accuracy": sums["correct"] / max(sums["tokens"], 1)}

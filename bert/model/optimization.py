@@ -75,11 +75,14 @@ class _GuardedUpdate:
         params_grads = sorted(params_grads, key=lambda pair: pair[0].name)
         with program._optimized_guard([]):
             gradients = [gradient for _, gradient in params_grads]
-            norm = _global_norm(self._terms_of_norm(params_grads))
+            squares = [_squared_norm(gradient) for gradient in self._terms_of_norm(params_grads)]
+            norm = paddle.sqrt(paddle.add_n(squares))
             found_inf = self._get_auxiliary_var("found_inf")
             if found_inf is None:  # without loss scaling, float32 and bfloat16 would otherwise train on with NaN
                 found_inf = paddle.logical_not(paddle.isfinite(norm))
-                self._set_auxiliary_var("found_inf", _on_host(found_inf) if self._found_inf_on_host else found_inf)
+                copy = paddle.tensor.creation._memcpy
+                flag = copy(found_inf, paddle.CPUPlace()) if self._found_inf_on_host else found_inf
+                self._set_auxiliary_var("found_inf", flag)
             if self.max_grad_norm > 0:
                 _scale_in_place(gradients, self.max_grad_norm / paddle.clip(norm, min=self.max_grad_norm))
             params_grads = self._parts(params_grads)
@@ -125,9 +128,7 @@ class GuardedAdamW(_GuardedUpdate, paddle.optimizer.AdamW):
 
 def create_optimizer(settings: OptimizerSettings, num_scheduled_steps: int):
     """The optimizer of `settings`, for `amp.decorate` or Fleet; its learning rates are read from a table."""
-    common = dict(
-        learning_rate=settings.learning_rate, beta1=settings.beta1, beta2=settings.beta2, epsilon=settings.epsilon
-    )
+    common = settings.model_dump(include={"learning_rate", "beta1", "beta2", "epsilon"})
     if settings.optimizer == "Lamb":
         optimizer = GuardedLamb(
             lamb_weight_decay=settings.weight_decay,
@@ -147,11 +148,6 @@ def load_schedule(scope, schedule: Schedule, place) -> None:
     write_variable(scope, LEARNING_RATE_TABLE, schedule.table(), place)
 
 
-def _global_norm(gradients):
-    """float32 scalar: the L2 norm over all gradients together."""
-    return paddle.sqrt(paddle.add_n([_squared_norm(gradient) for gradient in gradients]))
-
-
 def _squared_norm(gradient):
     """In float32: in half precision the square of a norm of 256 is infinite."""
     exact = gradient if gradient.dtype == paddle.float32 else gradient.astype("float32")
@@ -161,16 +157,9 @@ def _squared_norm(gradient):
 def _scale_in_place(gradients, factor) -> None:
     block = static.default_main_program().current_block()
     for gradient in gradients:
-        block.append_op(
-            type="elementwise_mul",
-            inputs={"X": gradient, "Y": factor if factor.dtype == gradient.dtype else factor.astype(gradient.dtype)},
-            outputs={"Out": gradient},
-            attrs={"axis": -1},
-        )
-
-
-def _on_host(variable):
-    return paddle.tensor.creation._memcpy(variable, paddle.CPUPlace())
+        scale = factor if factor.dtype == gradient.dtype else factor.astype(gradient.dtype)
+        inputs, outputs = {"X": gradient, "Y": scale}, {"Out": gradient}
+        block.append_op(type="elementwise_mul", inputs=inputs, outputs=outputs, attrs={"axis": -1})
 
 
 def _persistable(name: str, dtype: str, shape=(1,)):

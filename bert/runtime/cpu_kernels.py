@@ -13,6 +13,7 @@ What is left above 2% of an update of BERT-mini (32 x 128 tokens, one thread of 
     cast 14: weights, activations and gradients to bfloat16, as fast as memory.
 """
 
+from functools import partial
 from typing import Any
 
 from bert.runtime.cpu_linear import (
@@ -25,30 +26,20 @@ from bert.runtime.operator_editing import BlockEditor, set_attribute
 from bert.runtime.paddle_api import core, paddle, static
 
 
-def replace_layer_norm_gradients(editor: BlockEditor) -> int:
-    """Replace the `layer_norm_grad` operators over the last axis that want all gradients -> their number."""
-    found = [operator for operator in editor.operators("layer_norm_grad") if _is_replaced(editor, operator)]
-    for operator in found:
-        _replace(editor, operator)
-    return len(found)
+def replace_layer_norm_gradients(editor: BlockEditor) -> None:
+    """Replace the `layer_norm_grad` operators over the last axis that want all gradients."""
+    for operator in editor.operators("layer_norm_grad"):
+        is_last_axis = operator.attr("begin_norm_axis") == len(editor.shape(operator.input("X")[0])) - 1
+        if is_last_axis and all(editor.is_wanted(operator, f"{name}@GRAD") for name in ("X", "Scale", "Bias")):
+            _replace_layer_norm_gradient(editor, operator)
 
 
-def _is_replaced(editor: BlockEditor, operator: Any) -> bool:
-    wanted = all(editor.is_wanted(operator, f"{name}@GRAD") for name in ("X", "Scale", "Bias"))
-    return wanted and operator.attr("begin_norm_axis") == len(editor.shape(operator.input("X")[0])) - 1
-
-
-def _replace(editor: BlockEditor, operator: Any) -> None:
+def _replace_layer_norm_gradient(editor: BlockEditor, operator: Any) -> None:
     """x and the gradients [..., h]; mean and variance [n], n the rows; scale and bias [h]."""
     x, mean, variance, scale, gradient = (
         operator.input(name)[0] for name in ("X", "Mean", "Variance", "Scale", "Y@GRAD")
     )
-    hidden, epsilon = editor.shape(x)[-1], operator.attr("epsilon")
-
-    def insert(kind: str, inputs: dict, name: str, size: list[int], out: str = "Out", **attributes: Any) -> str:
-        made = editor.temporary(name, size)
-        editor.insert_before(operator, kind, inputs, {out: made}, **attributes)
-        return made
+    hidden, insert = editor.shape(x)[-1], partial(editor.compute, operator)
 
     def sum_over_rows(values: str, result: str) -> None:
         total = insert("matmul_v2", {"X": ones, "Y": values}, "total", [1, hidden], trans_x=False, trans_y=False)
@@ -58,7 +49,7 @@ def _replace(editor: BlockEditor, operator: Any) -> None:
     values, original = editor.reshape(operator, x, table)
     gradients, _ = editor.reshape(operator, gradient, table)
     mean, variance = (editor.reshape(operator, name, [-1])[0] for name in (mean, variance))  # oneDNN's are [b, s]
-    shifted = insert("scale", {"X": variance}, "variance", [-1], scale=1.0, bias=float(epsilon))
+    shifted = insert("scale", {"X": variance}, "variance", [-1], scale=1.0, bias=float(operator.attr("epsilon")))
     inverse = insert("rsqrt", {"X": shifted}, "inverse_deviation", [-1])
     product = insert("elementwise_mul", {"X": mean, "Y": inverse}, "product", [-1], axis=-1)
     offset = insert("scale", {"X": product}, "offset", [-1], scale=-1.0, bias=0.0)
@@ -73,11 +64,10 @@ def _replace(editor: BlockEditor, operator: Any) -> None:
 
     columns = {"X": gradients, "Scale": scale, "Bias": zeros}
     scaled = insert("affine_channel", columns, "scaled", table, data_layout="NHWC")
-    statistics = {"Scale": ones, "Bias": ones, "SavedMean": mean, "SavedVariance": inverse}
-    inputs = {"X": values, "Y@GRAD": scaled, **statistics}
-    flags = {"is_test": False, "use_global_stats": False, "trainable_statistics": False}
-    attributes = {"data_layout": "NCHW", "epsilon": 1e-5, "momentum": 0.9, **flags}
-    result = insert("batch_norm_grad", inputs, "gradient", table, "X@GRAD", **attributes)
+    inputs = {"X": values, "Y@GRAD": scaled, "Scale": ones, "Bias": ones, "SavedMean": mean, "SavedVariance": inverse}
+    attributes = {"data_layout": "NCHW", "epsilon": 1e-5, "momentum": 0.9}
+    attributes |= {"is_test": False, "use_global_stats": False, "trainable_statistics": False}
+    result = insert("batch_norm_grad", inputs, "gradient", table, "float32", "X@GRAD", **attributes)
     outputs = {"X@GRAD": operator.output("X@GRAD")[0]}
     editor.replace(operator, "reshape2_grad", {"XShape": original, "Out@GRAD": result}, outputs)
 
@@ -85,24 +75,21 @@ def _replace(editor: BlockEditor, operator: Any) -> None:
 SMALLEST_VOCABULARY = 1024  # below, the number of operators costs more than the elements
 
 
-def replace_cross_entropies(editor: BlockEditor) -> int:
-    """Replace the cross-entropies, and comparisons of arg-max with labels, over large vocabularies -> their number.
+def replace_cross_entropies(editor: BlockEditor) -> None:
+    """Replace the cross-entropies, and comparisons of arg-max with labels, over large vocabularies.
 
     Where nothing is trained the arg-max stays, which counts no tie as correct: held-out accuracies are exact.
     """
     largest: dict[str, str] = {}  # logits -> their rows' largest
-    replaced, trains = 0, bool(editor.operators("softmax_with_cross_entropy_grad"))
+    trains = bool(editor.operators("softmax_with_cross_entropy_grad"))
     for operator in editor.operators("softmax_with_cross_entropy"):
         if _is_large(editor, operator.input("Logits")[0]) and not operator.attr("soft_label"):
             _replace_loss(editor, operator, largest)
-            replaced += 1
     comparisons = {operator.input("X")[0]: operator for operator in editor.operators("equal")}
     for operator in editor.operators("arg_max") if trains else ():
         comparison = comparisons.get(operator.output("Out")[0])
         if comparison is not None and _is_large(editor, operator.input("X")[0]):
             _replace_comparison(editor, operator, comparison, largest)
-            replaced += 1
-    return replaced
 
 
 def _is_large(editor: BlockEditor, logits: str) -> bool:
@@ -113,52 +100,43 @@ def _is_large(editor: BlockEditor, logits: str) -> bool:
 def _largest(editor: BlockEditor, operator: Any, logits: str, known: dict[str, str]) -> str:
     """float32 [n]: the largest of each row of logits [n, vocabulary]."""
     if logits not in known:
-        known[logits] = editor.temporary("largest", [-1])
         flags = {"dim": [-1], "keep_dim": False, "reduce_all": False, "use_mkldnn": True}
-        editor.insert_before(operator, "reduce_max", {"X": logits}, {"Out": known[logits]}, **flags)
+        known[logits] = editor.compute(operator, "reduce_max", {"X": logits}, "largest", [-1], **flags)
     return known[logits]
 
 
 def _chosen(editor: BlockEditor, operator: Any, table: str, labels: str) -> str:
     """[n, 1]: of each row of a table the element of its label, int64 [n, 1]. (`index_sample` copies the table.)"""
-    chosen = editor.temporary("chosen", [-1, 1])
-    editor.insert_before(operator, "take_along_axis", {"Input": table, "Index": labels}, {"Result": chosen}, Axis=1)
-    return chosen
+    inputs = {"Input": table, "Index": labels}
+    return editor.compute(operator, "take_along_axis", inputs, "chosen", [-1, 1], "float32", "Result", Axis=1)
 
 
 def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -> None:
     """Logits and softmax [n, vocabulary], labels and loss [n, 1]: log(sum(exp(z))) - z[label], z = logits - max."""
     logits, labels = operator.input("Logits")[0], operator.input("Label")[0]
     softmax, loss = operator.output("Softmax")[0], operator.output("Loss")[0]
-    vocabulary = editor.shape(logits)[1]
-
-    def insert(kind: str, inputs: dict, out: str, **attributes: Any) -> str:
-        editor.insert_before(operator, kind, inputs, {"Out": out}, **attributes)
-        return out
-
-    def rows(kind: str) -> str:
-        return editor.temporary(kind, [-1])
+    vocabulary, insert = editor.shape(logits)[1], partial(editor.compute, operator)
 
     def scaled_rows(values: str, scale: str, bias: str, out: str) -> None:
         """out = values * scale[:, None] + bias[:, None], all tables [n, vocabulary]."""
         table, _ = editor.reshape(operator, values, [1, -1, vocabulary])
-        result = editor.temporary("table", [1, -1, vocabulary])
-        insert("affine_channel", {"X": table, "Scale": scale, "Bias": bias}, result, data_layout="NCHW")
+        inputs = {"X": table, "Scale": scale, "Bias": bias}
+        result = insert("affine_channel", inputs, "table", [1, -1, vocabulary], data_layout="NCHW")
         editor.reshape(operator, result, [-1, vocabulary], out)
 
     maximum = _largest(editor, operator, logits, largest)
-    ones = insert("fill_any_like", {"X": maximum}, rows("ones"), value=1.0, dtype=-1)
-    zeros = insert("fill_any_like", {"X": maximum}, rows("zeros"), value=0.0, dtype=-1)
-    negative = insert("scale", {"X": maximum}, rows("negative"), scale=-1.0, bias=0.0)
+    ones = insert("fill_any_like", {"X": maximum}, "ones", [-1], value=1.0, dtype=-1)
+    zeros = insert("fill_any_like", {"X": maximum}, "zeros", [-1], value=0.0, dtype=-1)
+    negative = insert("scale", {"X": maximum}, "negative", [-1], scale=-1.0, bias=0.0)
     shifted = editor.temporary("shifted", [-1, vocabulary])
     scaled_rows(logits, ones, negative, shifted)
     chosen = _chosen(editor, operator, shifted, labels)
-    powers = insert("exp", {"X": shifted}, editor.temporary("powers", [-1, vocabulary]), use_mkldnn=True)
-    columns = editor.temporary("columns", [vocabulary])
-    insert("fill_constant", {}, columns, shape=[vocabulary], value=1.0, dtype=int(paddle.float32))
-    total = insert("matmul_v2", {"X": powers, "Y": columns}, rows("total"), trans_x=False, trans_y=False)
-    scaled_rows(powers, insert("reciprocal", {"X": total}, rows("inverse")), zeros, softmax)
-    logarithm = insert("log", {"X": total}, rows("logarithm"))
+    powers = insert("exp", {"X": shifted}, "powers", [-1, vocabulary], use_mkldnn=True)
+    ones_of_columns = {"shape": [vocabulary], "value": 1.0, "dtype": int(paddle.float32)}
+    columns = insert("fill_constant", {}, "columns", [vocabulary], **ones_of_columns)
+    total = insert("matmul_v2", {"X": powers, "Y": columns}, "total", [-1], trans_x=False, trans_y=False)
+    scaled_rows(powers, insert("reciprocal", {"X": total}, "inverse", [-1]), zeros, softmax)
+    logarithm = insert("log", {"X": total}, "logarithm", [-1])
     column, _ = editor.reshape(operator, logarithm, [-1, 1])
     editor.replace(operator, "elementwise_sub", {"X": column, "Y": chosen}, {"Out": loss}, axis=-1)
 

@@ -22,17 +22,15 @@ def computes_bfloat16() -> bool:
     return core.is_compiled_with_mkldnn() and core.supports_bfloat16_fast_performance()
 
 
-def use_bfloat16_products(editor: BlockEditor) -> int:
-    """Compute the linear layers' products and their gradients from bfloat16 inputs -> how many were replaced."""
-    casts, replaced = _Casts(editor), 0
+def use_bfloat16_products(editor: BlockEditor) -> None:
+    """Compute the linear layers' products and their gradients from bfloat16 inputs."""
+    casts = _Casts(editor)
     for operator in list(editor.block.ops):
         written = operator.output_arg_names  # before it is replaced
         if operator.type in _REPLACED and is_linear(editor, operator):
             replace = _replace_gradient if operator.type == "matmul_v2_grad" else _replace_product
             replace(editor, operator, casts)
-            replaced += 1
         casts.forget(written)
-    return replaced
 
 
 class _Casts:
@@ -45,10 +43,9 @@ class _Casts:
 
     def copy(self, operator: Any, name: str) -> str:
         if name not in self._copies:
-            made = self._editor.temporary("bfloat16", self._editor.shape(name), paddle.bfloat16)
+            copy = ("bfloat16", self._editor.shape(name), paddle.bfloat16)
             types = {"in_dtype": int(paddle.float32), "out_dtype": int(paddle.bfloat16)}
-            self._editor.insert_before(operator, "cast", {"X": name}, {"Out": made}, use_mkldnn=True, **types)
-            self._copies[name] = made
+            self._copies[name] = self._editor.compute(operator, "cast", {"X": name}, *copy, use_mkldnn=True, **types)
         return self._copies[name]
 
     def matrix(self, operator: Any, name: str) -> str:
@@ -121,29 +118,27 @@ class _Uses:
 
     def only_writer(self, name: str, kind: str) -> Any:
         """The operator of this type that alone writes a variable, or None."""
-        found = self.writers[name]
-        return found[0] if len(found) == 1 and found[0].type == kind else None
+        writers = self.writers[name]
+        return writers[0] if len(writers) == 1 and writers[0].type == kind else None
 
 
-def forward_gradients_of_additions(editor: BlockEditor) -> int:
-    """Let readers of the gradients of x and y that have the shape of x + y read that of the sum -> additions."""
-    uses, forwarded = _Uses(editor), 0
+def forward_gradients_of_additions(editor: BlockEditor) -> None:
+    """Let readers of the gradients of x and y that have the shape of x + y read that of the sum."""
+    uses = _Uses(editor)
     for operator in editor.operators("elementwise_add_grad"):
         (total,) = operator.input("Out@GRAD")
-        made = [operator.output(name)[0] for name in ("X@GRAD", "Y@GRAD") if editor.is_wanted(operator, name)]
-        x, y = (operator.input(name)[0] for name in ("X", "Y"))
-        grown = [name for name in (x, y) if editor.shape(name) != editor.shape(total)]  # their gradients are sums
-        grown = [name for name in grown if editor.is_wanted(operator, "X@GRAD" if name == x else "Y@GRAD")]
-        if grown or not all(_is_private(editor, uses, name) for name in (*made, total)):
+        wanted = [side for side in ("X", "Y") if editor.is_wanted(operator, f"{side}@GRAD")]
+        gradients = [operator.output(f"{side}@GRAD")[0] for side in wanted]
+        # A gradient of another shape is a sum.
+        is_copied = all(editor.shape(operator.input(side)[0]) == editor.shape(total) for side in wanted)
+        if not is_copied or not all(_is_private(editor, uses, name) for name in (*gradients, total)):
             continue
-        for name in made:
+        for name in gradients:
             for reader in uses.readers.pop(name, []):
                 reader.desc._rename_input(name, total)
                 uses.readers[total].append(reader)
         uses.readers[total].remove(operator)
         editor.remove(operator)
-        forwarded += 1
-    return forwarded
 
 
 def _is_private(editor: BlockEditor, uses: _Uses, name: str) -> bool:
@@ -153,18 +148,15 @@ def _is_private(editor: BlockEditor, uses: _Uses, name: str) -> bool:
     return len(uses.writers[name]) == 1 and not is_parameter and name not in uses.elsewhere
 
 
-def fold_biases(editor: BlockEditor) -> int:
-    """Make x @ w + bias one operator, with gelu where nothing else reads it, and attention's scores -> how many."""
-    uses, ones, folded = _Uses(editor), set(), 0
+def fold_biases(editor: BlockEditor) -> None:
+    """Make x @ w + bias one operator, with gelu where nothing else reads it, and attention's scores."""
+    uses, ones = _Uses(editor), set[str]()
     for addition in editor.operators("elementwise_add"):
         product = _inner(uses, addition.input("X")[0])
         bias = _added(editor, uses, addition, product) if product else None
-        if bias is None:
-            continue
-        ones |= _fold(editor, uses, product, addition, bias)
-        folded += 1
+        if bias is not None:
+            ones |= _fold(editor, uses, product, addition, bias)
     _remove_unread_ones(editor, ones)
-    return folded
 
 
 def _inner(uses: _Uses, name: str) -> Any:

@@ -37,14 +37,29 @@ class BlockEditor:
         self.block.create_var(name=name, shape=list(shape), dtype=dtype, stop_gradient=True)
         return name
 
-    def insert_before(self, operator: Any, kind: str, inputs: Names, outputs: Names, **attributes: Any) -> Any:
-        """Insert an operator with the role (forward, backward, update) of `operator` -> the new one."""
+    def insert_before(self, operator: Any, kind: str, inputs: Names, outputs: Names, **attributes: Any) -> None:
+        """Insert an operator with the role (forward, backward, update) of `operator`."""
         index = self.block.ops.index(operator)
         description = self.block.desc._insert_op(index)
         _describe(description, kind, inputs, outputs, {**attributes, "op_role": operator.attr("op_role")})
-        made = framework.Operator(self.block, description)
-        self.block.ops.insert(index, made)
-        return made
+        self.block.ops.insert(index, framework.Operator(self.block, description))
+
+    def compute(
+        self,
+        operator: Any,
+        kind: str,
+        inputs: Names,
+        name: str,
+        shape: Sequence[int],
+        dtype: Any = "float32",
+        out: str = "Out",
+        /,
+        **attributes: Any,
+    ) -> str:
+        """Insert an operator before `operator` -> its output, a new temporary."""
+        result = self.temporary(name, shape, dtype)
+        self.insert_before(operator, kind, inputs, {out: result}, **attributes)
+        return result
 
     def reshape(self, operator: Any, source: str, shape: Sequence[int], out: str | None = None) -> tuple[str, str]:
         """Insert a reshape before `operator` -> the reshaped variable, by default a new one, and that of the old shape.

@@ -80,22 +80,7 @@ if not paddle.is_compiled_with_cuda():
     # Paddle warns about float16 "on current GPU" even on a CPU; the run itself warns once.
     logging.getLogger("paddle.static.amp.fp16_lists").addFilter(lambda record: "On current" not in record.getMessage())
 
-__all__ = [
-    "IS_PADDLE_3",
-    "CollectiveHelper",
-    "core",
-    "framework",
-    "nn",
-    "paddle",
-    "page_locked",
-    "place_of",
-    "read_variable",
-    "set_cpu_threads",
-    "static",
-    "truncated_normal",
-    "unique_name",
-    "write_variable",
-]
+__all__ = ["CollectiveHelper", "core", "framework", "nn", "paddle", "static", "unique_name"]
 
 
 def place_of(device: str):

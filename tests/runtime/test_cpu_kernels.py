@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bert.config.training_settings import BertConfig, PrecisionSettings
-from bert.model.losses import masked_lm_loss, weighted_correct
 from bert.model.modeling import PLAIN, activation_function, linear
+from bert.model.objectives import masked_lm_loss, weighted_correct
 from bert.runtime import cpu_kernels, cpu_linear
 from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.distributed import Group
