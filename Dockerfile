@@ -12,16 +12,17 @@ ARG BASE=nvcr.io/nvidia/paddlepaddle:24.12-py3
 
 FROM python:3.11-slim-bookworm AS serve
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/bert
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/bert
 COPY scripts/docker/install_python.sh /opt/bert/
 RUN bash /opt/bert/install_python.sh cpu /opt/venv
 ENV PATH=/opt/venv/bin:${PATH}
-COPY constraints.txt requirements-inference.txt requirements-serve.txt /opt/bert/
-RUN python -m pip install --no-cache-dir --requirement /opt/bert/requirements-inference.txt \
-    --requirement /opt/bert/requirements-serve.txt
+COPY pyproject.toml lock-paddle2.6.txt /opt/bert/
+COPY scripts/setup.sh /opt/bert/scripts/
+COPY bert/doctor/requirements.py /opt/bert/bert/doctor/
+RUN . /opt/bert/scripts/setup.sh && install_packages python inference paddle serve
 RUN useradd --create-home --uid 10001 bert && chmod 1777 /home/bert
 WORKDIR /workspace/bert
-COPY LICENSE constraints.txt requirements-serve.txt program.py ./
+COPY LICENSE program.py ./
 COPY data data
 COPY bert bert
 USER 10001
@@ -41,16 +42,18 @@ COPY scripts/docker/install_python.sh /opt/bert/
 RUN bash /opt/bert/install_python.sh "${PADDLE}" /opt/venv
 
 # PIP_CONSTRAINT: NVIDIA's images pin packages of their own, which our lock would contradict.
-ENV PATH=/opt/venv/bin:${PATH} PIP_CONSTRAINT= PIP_DISABLE_PIP_VERSION_CHECK=1
-COPY constraints.txt requirements*.txt /opt/bert/
-RUN case "${PADDLE}" in base) file=requirements-base.txt ;; gpu) file=requirements-gpu.txt ;; cu*) file=requirements-paddle3-gpu.txt ;; *) file=requirements.txt ;; esac \
-    && BERT_CUDA="${PADDLE}" python -m pip install --no-cache-dir --requirement "/opt/bert/${file}" --requirement /opt/bert/requirements-dask.txt
+ENV PATH=/opt/venv/bin:${PATH} PIP_CONSTRAINT= PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+COPY pyproject.toml lock-paddle*.txt /opt/bert/
+COPY scripts/setup.sh /opt/bert/scripts/
+COPY bert/doctor/requirements.py /opt/bert/bert/doctor/
+RUN case "${PADDLE}" in base) own="" ;; gpu) own=gpu ;; cu*) own=paddle3-gpu ;; *) own=paddle ;; esac \
+    && . /opt/bert/scripts/setup.sh && BERT_CUDA="${PADDLE}" install_packages python train dask ${own}
 
 # Any user may run it. launch.sh passes the caller's id, so that results belong to the caller; the default is not root.
 RUN useradd --create-home --uid 10001 bert && chmod 1777 /home/bert \
     && install --directory --mode=1777 /workspace/bert/results /data
 WORKDIR /workspace/bert
-COPY LICENSE README.md pyproject.toml constraints.txt requirements*.txt run.sub *.py ./
+COPY LICENSE README.md pyproject.toml lock-paddle*.txt run.sub *.py ./
 COPY scripts scripts
 COPY data data
 COPY bert bert

@@ -2,7 +2,7 @@
 
 `pip install .` requires Paddle's GPU wheel where nvidia-smi lists a GPU, otherwise the CPU wheel. BERT_PADDLE=cpu, gpu
 or none chooses; none is for machines with a Paddle of their own. BERT_PADDLE=3.1 takes Paddle 3.1, whose GPU wheel is
-in Paddle's own index (see requirements-paddle3-gpu.txt).
+in Paddle's own index (see the extra paddle3-gpu in pyproject.toml).
 """
 
 import atexit
@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import tomllib
 from pathlib import Path
 
 from setuptools import setup
@@ -20,13 +21,7 @@ ROOT = Path(__file__).resolve().parent
 PACKAGE = "bert_on_paddle"
 OWN_FOLDER = ROOT / "bert/package"  # becomes the package itself
 SUFFIXES = (".py", ".yaml", ".json", ".txt", ".tsv", ".conll", ".html", ".css", ".js")
-PADDLES = {
-    "cpu": ["paddlepaddle==2.6.2"],
-    "gpu": ["paddlepaddle-gpu==2.6.2"],
-    "3.1": ["paddlepaddle==3.1.1"],
-    "3.1-gpu": ["paddlepaddle-gpu==3.1.1"],
-    "none": [],
-}
+PADDLES = {"cpu": "paddle", "gpu": "gpu", "3.1": "paddle3", "3.1-gpu": "paddle3-gpu", "none": None}  # extras
 
 
 class BuildPackage(build_py):
@@ -74,7 +69,7 @@ def is_module(name):
 
 def checkout_files():
     """Files of Python packages and of their folders of data, and those of the root that the commands read."""
-    names = ("program.py", "run_*.py", "requirements*.txt", "constraints.txt")
+    names = ("program.py", "run_*.py", "pyproject.toml", "lock-*.txt")
     found = [path for name in names for path in ROOT.glob(name)]
     for room in ("bert", "data"):
         found += [path for path in (ROOT / room).rglob("*") if path.suffix in SUFFIXES and is_ours(path)]
@@ -89,11 +84,11 @@ def is_ours(path):
 
 
 def dependencies():
-    """The tested versions of requirements-base.txt, up to the next major one; constraints.txt pins them exactly."""
-    text = (ROOT / "requirements-base.txt").read_text(encoding="utf-8")
-    pins = re.findall(r"^([\w.-]+)==([^\s;]+)(;\S+)?", text, re.M)
-    ranges = [f"{name}>={version},<{int(version.split('.')[0]) + 1}{marker}" for name, version, marker in pins]
-    return [*PADDLES[paddle()], *ranges]
+    """What training needs, and a Paddle: the extras of pyproject.toml."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = tomllib.loads(text)["project"]["optional-dependencies"]
+    further = [line for line in extras["train"] if not line.startswith("bert-on-paddle[")]
+    return [*extras.get(PADDLES[paddle()], []), *extras["inference"], *further]
 
 
 def paddle():

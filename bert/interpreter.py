@@ -17,7 +17,6 @@ from bert.exit_codes import BAD_INPUT
 CODE = Path(__file__).resolve().parent.parent  # the checkout, or the folder of the installed package
 OLDEST_PYTHON = (3, 11)
 _ROOTS = ("bert", "data", "program", "bert_on_paddle")  # first parts of our modules' names
-_REQUIREMENTS_CHECK = "bert.doctor.requirements"  # scripts/setup.sh asks it about any Python
 
 
 class Command(NamedTuple):
@@ -90,8 +89,7 @@ def install_command(extra: str | None = None) -> str:
         return f"{python()} -m pip install 'bert-on-paddle{f'[{extra}]' if extra else ''}'"
     is_other = sys.prefix not in (sys.base_prefix, str(CODE / ".venv"))
     environment = [f"BERT_VENV={_short(Path(sys.prefix))}"] if is_other else []
-    files = [f"requirements-{extra}.txt"] if extra else []
-    return " ".join([*environment, "bash", _path("scripts/setup.sh"), *files])
+    return " ".join([*environment, "bash", _path("scripts/setup.sh"), *([extra] if extra else [])])
 
 
 def repository_environment() -> dict[str, str]:
@@ -210,8 +208,7 @@ def _words_of_command() -> list[str] | None:
             return None
         if word == "-m":
             module = words[number + 1] if number + 1 < len(words) else ""
-            is_ours = module.split(".")[0] in _ROOTS and module != _REQUIREMENTS_CHECK
-            return words[number:] if is_ours else None
+            return words[number:] if module.split(".")[0] in _ROOTS else None
         if word.endswith(".py"):
             script = Path(os.path.abspath(word))
             is_ours = script.name.startswith("run_") and os.path.realpath(script.parent) == str(CODE)

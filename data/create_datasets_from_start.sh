@@ -85,7 +85,7 @@ wikipedia="${work}/wikipedia" books="${work}/books"
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/setup.sh"
-${dry_run} || find_python requirements-base.txt
+${dry_run} || find_python train
 cd "${REPOSITORY}"
 
 wanted() {

@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh
 
-find_python requirements.txt
+find_python train paddle
 python=${PYTHON}
 venv=${BERT_LDDL_VENV:-.lddl-venv}
 folder=${BERT_BENCHMARK_DIR:-.benchmark}

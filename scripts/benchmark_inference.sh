@@ -12,6 +12,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh
 
-find_python requirements-test.txt
+find_python "${TESTS}"
 find_torch inference
 exec "${PYTHON}" -m tests.benchmarks.inference --torch-python "${TORCH_PYTHON}" "$@"

@@ -9,5 +9,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh
 
-find_python requirements.txt
+find_python train paddle
 exec "$PYTHON" -m tests.benchmarks.own_text_neighbours "$@"

@@ -10,5 +10,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh
 
-find_python requirements-test.txt
+find_python "${TESTS}"
 exec "$PYTHON" -m tests.benchmarks.serving "$@"

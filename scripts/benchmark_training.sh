@@ -11,6 +11,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh
 
-find_python requirements-test.txt
+find_python "${TESTS}"
 find_torch
 exec "$PYTHON" -m tests.benchmarks.compare_training --torch-python "${TORCH_PYTHON}" "$@"

@@ -5,6 +5,6 @@ set -euo pipefail
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-find_python requirements-test.txt
+find_python "${TESTS}"
 cd "${REPOSITORY}"
 exec "${PYTHON}" -m tests.faults "$@"

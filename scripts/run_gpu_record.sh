@@ -10,7 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 gpu_venv="${BERT_GPU_VENV:-${REPOSITORY}/.venv-gpu}"
 needed_kb=$((6 * 1000 * 1000))
 
-if [[ -n "${BERT_GPU_VENV:-}" ]] || ! has_requirements python3 requirements-gpu.txt 2>/dev/null; then
+if [[ -n "${BERT_GPU_VENV:-}" ]] || ! requirements python3 train gpu 2>/dev/null; then
   export BERT_VENV="${gpu_venv}"
   if [[ ! -x "${gpu_venv}/bin/python" ]]; then
     free_kb="$(df --output=avail --block-size=1000 "$(dirname "${gpu_venv}")" | tail -n 1)"
@@ -18,6 +18,6 @@ if [[ -n "${BERT_GPU_VENV:-}" ]] || ! has_requirements python3 requirements-gpu.
       "$((needed_kb / 1000)) MB to install; name another place with BERT_GPU_VENV=/path"
   fi
 fi
-find_python requirements-gpu.txt
+find_python train gpu
 cd "${REPOSITORY}"
 exec "${PYTHON}" tests/gpu/recipe_records.py "$@"

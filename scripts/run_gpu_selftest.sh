@@ -5,6 +5,6 @@ set -euo pipefail
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-find_python "$(runtime_requirements)"
+find_python "$(runtime_extras)"
 cd "${REPOSITORY}"
 exec "${PYTHON}" -m tests.gpu.selftest "$@"

@@ -12,15 +12,15 @@ OF_PADDLE=(tests/test_program.py tests/model tests/runtime tests/checkpoints tes
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-requirements="requirements-test.txt"
+packages="${TESTS}"
 version=""
 if [[ "${1:-}" == --paddle ]]; then
   version="${2:-}"
   [[ "${version}" == 2.6 || "${version}" == 3.1 ]] || fail "--paddle ${version} must be 2.6 or 3.1"
-  if [[ "${version}" == 3.1 ]]; then requirements="requirements-test-paddle3.txt"; fi
+  if [[ "${version}" == 3.1 ]]; then packages="train paddle3 onnx test"; fi
   shift 2
 fi
-find_python "${requirements}"
+find_python "${packages}"
 cd "${REPOSITORY}"
 PATH="$(dirname "${PYTHON}"):${PATH}"
 export PATH

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Finds or makes the Python environment: `bash scripts/setup.sh [REQUIREMENTS]` does so and says which interpreter to use.
-# The other scripts source it: `find_python REQUIREMENTS` sets PYTHON to an interpreter with the pinned packages of the file.
+# Finds or makes the Python environment: `bash scripts/setup.sh [EXTRA ...]` does so and says which interpreter to use.
+# EXTRA is one of pyproject.toml, such as serve; what training on this machine needs is always there.
+# The other scripts source it: `find_python EXTRA ...` sets PYTHON to an interpreter with the locked packages of the extras.
 # This is the python on the PATH if it has them; otherwise an environment is made once, in BERT_VENV (default: .venv).
 # BERT_PYTHON names an interpreter to use as it is, for example in a container with its own Paddle.
 # BERT_PADDLE is 2.6 or 3.1, each with an environment of its own (.venv, .venv-paddle3.1). Without it 2.6 is taken, except
 # on GPUs that its wheel has no code for (Hopper and newer) and where the only Python is 3.13.
 
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+# shellcheck disable=SC2034 # for the scripts that source this one
+TESTS="train paddle serve onnx chinese dask test check" # extras of the tests
 
 export PYTHONUTF8=1 # paths and text are UTF-8, whatever the locale
 
@@ -44,79 +48,95 @@ paddle_version() {
   fi
 }
 
-runtime_requirements() {
+# The extras of training on this machine.
+runtime_extras() {
   local version gpu=""
   version="$(paddle_version)" || return
-  if command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus >/dev/null 2>&1; then gpu=-gpu; fi
-  if [[ "${version}" == 2.6 ]]; then echo "requirements${gpu}.txt"; else echo "requirements-paddle3${gpu}.txt"; fi
+  if command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus >/dev/null 2>&1; then gpu=gpu; fi
+  if [[ "${version}" == 2.6 ]]; then echo "train ${gpu:-paddle}"; else echo "train paddle3${gpu:+-gpu}"; fi
 }
 
-# The environment that is made for a requirements file, if BERT_VENV does not name one.
+# The environment that is made for extras, if BERT_VENV does not name one.
 default_environment() {
-  if [[ "$1" == *paddle3* ]]; then echo "${REPOSITORY}/.venv-paddle3.1"; else echo "${REPOSITORY}/.venv"; fi
+  if [[ "$*" == *paddle3* ]]; then echo "${REPOSITORY}/.venv-paddle3.1"; else echo "${REPOSITORY}/.venv"; fi
 }
 
-has_requirements() {
-  (cd "${REPOSITORY}" && "$1" -m bert.doctor.requirements "$2")
+# `requirements PYTHON EXTRA ...`: whether it has their packages; with --print, what pip needs to install them.
+requirements() {
+  "$1" "${REPOSITORY}/bert/doctor/requirements.py" "${@:2}"
 }
 
+# `find_python EXTRA ...`, also as one word
 find_python() {
-  local requirements="$1" candidate venv stamp wanted
-  venv="${BERT_VENV:-$(default_environment "${requirements}")}"
+  local candidate venv stamp wanted words
+  read -ra words <<<"$*"
+  set -- "${words[@]}"
+  venv="${BERT_VENV:-$(default_environment "$@")}"
   if [[ -n "${BERT_PYTHON:-}" ]]; then
     PYTHON="${BERT_PYTHON}"
-    has_requirements "${PYTHON}" "${requirements}" || echo "warning: using ${PYTHON} nevertheless (BERT_PYTHON)" >&2
+    requirements "${PYTHON}" "$@" || echo "warning: using ${PYTHON} nevertheless (BERT_PYTHON)" >&2
     return
   fi
   if [[ -z "${BERT_VENV:-}" ]]; then
     for candidate in python3 python; do
-      if has_requirements "${candidate}" "${requirements}" 2>/dev/null; then
+      if requirements "${candidate}" "$@" 2>/dev/null; then
         PYTHON="$(command -v "${candidate}")"
         return
       fi
     done
   fi
-  stamp="${venv}/${requirements}.sha256"
-  wanted="$(cd "${REPOSITORY}" && cat requirements*.txt constraints.txt | sha256sum)"
+  stamp="${venv}/installed-$(IFS=- && echo "$*").sha256"
+  wanted="$(cat "${REPOSITORY}"/lock-*.txt | sha256sum)"
   PYTHON="${venv}/bin/python"
   if [[ -x "${PYTHON}" && -f "${stamp}" && "$(<"${stamp}")" == "${wanted}" ]]; then
     return
   fi
-  make_environment "${venv}" "${requirements}"
+  make_environment "${venv}" "$@"
   echo "${wanted}" >"${stamp}"
 }
 
+# `make_environment VENV EXTRA ...`
 make_environment() {
-  local venv="$1" requirements="$2" base newest=12 found="3.11 or 3.12"
-  if [[ "${requirements}" == *paddle3* ]]; then newest=13 found="3.11, 3.12 or 3.13"; fi
-  base="$(supported_python "${newest}")" || fail "no Python ${found} found; install one and put it on the PATH"
-  if [[ -z "${BERT_CUDA:-}" ]]; then # which wheel of Paddle's own index
-    if (($(newest_card) >= 10)); then BERT_CUDA=cu129; else BERT_CUDA=cu126; fi
-  fi
-  export BERT_CUDA
-  echo "Installing ${requirements} into ${venv} (once, some minutes)" >&2
+  local venv="$1" base newest=12 versions="3.11 or 3.12"
+  shift
+  if [[ "$*" == *paddle3* ]]; then newest=13 versions="3.11, 3.12 or 3.13"; fi
+  base="$(supported_python "${newest}")" || fail "no Python ${versions} found; install one and put it on the PATH"
+  echo "Installing the packages of $* into ${venv} (once, some minutes)" >&2
   mkdir -p "${venv}"
   exec {lock}>"${venv}/setup.lock"
   if command -v flock >/dev/null; then flock "${lock}"; fi # a second start waits until the first is finished
   [[ -x "${venv}/bin/python" ]] || "${base}" -m venv "${venv}" \
     || fail "${base} cannot make an environment; install its venv package (Debian: python3-venv)"
-  # One line for each wheel, then the installation, which takes longest; pip's errors go to standard error as they are.
-  (
-    set -o pipefail
-    "${venv}/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
-      --requirement "${REPOSITORY}/${requirements}" \
-      | sed -un -e '/\.metadata/d' -e 's/^ *\(Downloading\|Using cached\) \([^ ]*\/\)\?/  \1 /p' \
-        -e 's/^Installing collected.*/  Installing the packages (about a minute)/p' >&2
-  ) || fail "pip could not install ${requirements} (see above); check the network, then start again"
+  install_packages "${venv}/bin/python" "$@" || fail "pip could not install $* (see above); check the network, then start again"
   exec {lock}>&-
 }
+
+# `install_packages PYTHON EXTRA ...`: what the lock has, checked by its hashes. One line for each wheel, then the
+# installation, which takes longest; pip's errors go to standard error as they are.
+install_packages() (
+  set -uo pipefail # each failure is returned: `set -e` does not hold in a condition
+  python="$1"
+  shift
+  list="$(mktemp)"
+  trap 'rm -f "${list}"' EXIT
+  requirements "${python}" --print "$@" >"${list}" || return
+  pip="${python} -m pip install --disable-pip-version-check --progress-bar off"
+  ${pip} --require-hashes --requirement "${list}" \
+    | sed -un -e '/\.metadata/d' -e 's/^ *\(Downloading\|Using cached\) \([^ ]*\/\)\?/  \1 /p' \
+      -e 's/^Installing collected.*/  Installing the packages (about a minute)/p' >&2 || return
+  if [[ " $* " == *" paddle3-gpu "* ]]; then # in no lock: Paddle's own index has it, a wheel for each version of CUDA
+    cuda="${BERT_CUDA:-cu126}"
+    if [[ -z "${BERT_CUDA:-}" ]] && (($(newest_card) >= 10)); then cuda=cu129; fi
+    ${pip} --extra-index-url "https://www.paddlepaddle.org.cn/packages/stable/${cuda}/" paddlepaddle-gpu==3.1.1 >&2
+  fi
+)
 
 # `launch TASK ARGUMENTS ...`: the launcher of run_TASK.sh. Files of the current folder are not imported: it may hold a
 # data.py or a bert of its own.
 launch() {
-  local requirements
-  requirements="$(runtime_requirements)"
-  find_python "${requirements}"
+  local extras
+  extras="$(runtime_extras)"
+  find_python "${extras}"
   export PYTHONPATH="${REPOSITORY}${PYTHONPATH:+:${PYTHONPATH}}" PYTHONSAFEPATH=1
   exec "${PYTHON}" -m bert.launching "$@"
 }
@@ -136,17 +156,18 @@ find_torch() {
 }
 
 set_up() {
-  local requirements
-  requirements="${1:-$(runtime_requirements)}"
-  [[ -f "${REPOSITORY}/${requirements}" ]] || fail "${requirements} must be one of" \
-    "$(cd "${REPOSITORY}" && echo requirements*.txt); without it, what this machine needs is installed"
-  find_python "${requirements}"
-  if ! has_requirements "${PYTHON}" "${requirements}"; then
+  local base extras
+  base="$(runtime_extras)"
+  if [[ " $* " =~ \ (paddle|gpu|paddle3|paddle3-gpu)\  ]]; then base=train; fi # a Paddle was named
+  read -ra extras <<<"${base} $*"
+  requirements "${BERT_PYTHON:-$(supported_python 13 || echo python3)}" --print "${extras[@]}" >/dev/null || exit 2
+  find_python "${extras[@]}"
+  if ! requirements "${PYTHON}" "${extras[@]}"; then
     [[ -z "${BERT_PYTHON:-}" ]] || fail "install these packages into ${BERT_PYTHON}, or unset BERT_PYTHON"
     # something was removed from it
-    make_environment "${BERT_VENV:-$(default_environment "${requirements}")}" "${requirements}"
+    make_environment "${BERT_VENV:-$(default_environment "${extras[@]}")}" "${extras[@]}"
   fi
-  echo "The packages of ${requirements} are in the environment of ${PYTHON/#"${PWD}/"/}, for example:"
+  echo "The packages of ${extras[*]} are in the environment of ${PYTHON/#"${PWD}/"/}, for example:"
   echo "  ${PYTHON/#"${PWD}/"/} ${REPOSITORY/#"${PWD}"/.}/run_pretraining.py --help"
 }
 

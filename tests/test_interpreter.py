@@ -146,7 +146,7 @@ def test_without_an_environment_it_says_how_to_make_one(tmp_path):
 
 
 def test_the_check_of_the_requirements_runs_in_any_python_and_a_program_gets_an_import_error():
-    checked = without_packages("-m", "bert.doctor.requirements", "requirements.txt")
+    checked = without_packages("bert/doctor/requirements.py", "train")
     assert checked.returncode == 1 and "numpy is missing, wanted" in checked.stderr
     imported = without_packages("-c", "import bert, data, numpy")
     assert imported.returncode == 1 and imported.stderr.endswith("ModuleNotFoundError: No module named 'numpy'\n")

@@ -344,7 +344,7 @@ def test_every_model_is_used_with_one_command(clone):
 @pytest.mark.slow
 def test_a_model_is_served(clone):
     """After the quickstarts above, with the documents' address."""
-    installed = run(command(".venv/bin/pip install -r requirements-serve.txt"), clone)
+    installed = run(command("bash scripts/setup.sh serve"), clone)
     assert installed.returncode == 0, installed.stderr[-2000:]
     start = command(".venv/bin/python -m bert.serving results/glue_quickstart/sentiment")
     server = subprocess.Popen(["bash", "-c", f"exec {start}"], cwd=clone, stderr=subprocess.PIPE, text=True)

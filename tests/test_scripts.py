@@ -1,16 +1,19 @@
 """The shell scripts only launch, and agree with the Python side. Requirements agree with their lock."""
 
+import importlib.metadata
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from bert import REPOSITORY
-from bert.doctor.requirements import differences, pins
+from bert.doctor.requirements import declared, differences, packages, pins
 from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
 from bert.pretraining.recipes import PRESETS
 
@@ -89,37 +92,33 @@ def test_an_environment_with_the_right_stamp_is_used_as_it_is(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python").write_text("#!/bin/sh\necho used $*\n")
     (tmp_path / "bin/python").chmod(0o755)
-    stamp = bash("cat requirements*.txt constraints.txt | sha256sum").stdout
-    (tmp_path / "requirements.txt.sha256").write_text(stamp)
+    stamp = bash("cat lock-*.txt | sha256sum").stdout
+    (tmp_path / "installed-train-paddle.sha256").write_text(stamp)
     done = bash("bash scripts/run_pretraining.sh --seed 3", BERT_PYTHON="", BERT_VENV=str(tmp_path))
     assert done.stdout == "used -m bert.launching pretraining --seed 3\n", done.stderr
-
-
-def lock():
-    return {name.lower().replace("_", "-"): version for name, version in pins(REPOSITORY / "constraints.txt").items()}
 
 
 CARD = '#!/bin/sh\ncase "$*" in *compute_cap*) echo "$CARD" ;; esac\n'
 
 
 @pytest.mark.parametrize(
-    ("card", "chosen", "requirements"),
+    ("card", "chosen", "extras"),
     [
-        ("", "", "requirements.txt"),
-        ("", "3.1", "requirements-paddle3.txt"),
-        ("8.6", "", "requirements-gpu.txt"),
-        ("8.6", "3.1", "requirements-paddle3-gpu.txt"),
-        ("9.0", "", "requirements-paddle3-gpu.txt"),
-        ("12.0", "", "requirements-paddle3-gpu.txt"),
-        ("9.0", "2.6", "requirements-gpu.txt"),
+        ("", "", "train paddle"),
+        ("", "3.1", "train paddle3"),
+        ("8.6", "", "train gpu"),
+        ("8.6", "3.1", "train paddle3-gpu"),
+        ("9.0", "", "train paddle3-gpu"),
+        ("12.0", "", "train paddle3-gpu"),
+        ("9.0", "2.6", "train gpu"),
     ],
 )
-def test_paddle_is_2_6_but_for_cards_that_its_wheel_has_no_code_for(tmp_path, card, chosen, requirements):
+def test_paddle_is_2_6_but_for_cards_that_its_wheel_has_no_code_for(tmp_path, card, chosen, extras):
     (tmp_path / "nvidia-smi").write_text(CARD)
     (tmp_path / "nvidia-smi").chmod(0o755)
     path = f"{tmp_path if card else ''}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    done = bash("source scripts/setup.sh; runtime_requirements", PATH=path, CARD=card, BERT_PADDLE=chosen)
-    assert done.stdout == f"{requirements}\n", done.stderr
+    done = bash("source scripts/setup.sh; runtime_extras", PATH=path, CARD=card, BERT_PADDLE=chosen)
+    assert done.stdout == f"{extras}\n", done.stderr
 
 
 def test_a_machine_that_has_python_3_13_alone_gets_paddle_3(tmp_path):
@@ -127,9 +126,7 @@ def test_a_machine_that_has_python_3_13_alone_gets_paddle_3(tmp_path):
         (tmp_path / tool).symlink_to(shutil.which(tool))
     (tmp_path / "python3").write_text('#!/bin/sh\ncase "$2" in *"(3, 12)"*) exit 1 ;; esac\n')
     (tmp_path / "python3").chmod(0o755)
-    assert (
-        bash("source scripts/setup.sh; runtime_requirements", PATH=str(tmp_path)).stdout == "requirements-paddle3.txt\n"
-    )
+    assert bash("source scripts/setup.sh; runtime_extras", PATH=str(tmp_path)).stdout == "train paddle3\n"
 
 
 def test_another_version_of_paddle_is_refused():
@@ -138,25 +135,52 @@ def test_another_version_of_paddle_is_refused():
         assert done.returncode == 2 and "3.2 must be 2.6 or 3.1" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["requirements.txt", "requirements-gpu.txt", "requirements-paddle3.txt", "requirements-paddle3-gpu.txt"]
-    + ["requirements-test.txt", "requirements-test-paddle3.txt"],
-)
-def test_requirements_agree_with_the_lock(name):
-    for package, version in pins(REPOSITORY / name).items():
-        if not package.startswith("paddlepaddle"):
-            assert lock()[package.lower().replace("_", "-")] == version
+ENVIRONMENTS = ["train paddle", "train gpu", "train paddle3", "inference paddle serve", "train paddle3 onnx test"]
+TESTS = "train paddle serve onnx chinese dask test check"
+
+
+def project():
+    return tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize("extras", [*ENVIRONMENTS, TESTS])
+def test_the_lock_has_what_the_extras_name_in_their_ranges_with_hashes(extras):
+    chosen = packages(extras.split())
+    for name, requirement in declared(extras.split()).items():
+        assert Requirement(requirement).specifier.contains(chosen[name].version, prereleases=True), requirement
+    assert all("--hash=sha256:" in package.text for package in chosen.values())
+
+
+def test_the_lock_is_complete_for_this_environment():
+    """Whatever an installed package requires is in the list that is installed."""
+    chosen = packages(TESTS.split())
+    for name in chosen:
+        for requirement in map(Requirement, importlib.metadata.requires(name) or []):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                assert re.sub(r"[-_.]+", "-", requirement.name).lower() in chosen, f"{name} needs {requirement}"
+
+
+def test_an_image_for_serving_needs_less_than_training():
+    assert {"visualdl", "pandas", "matplotlib"}.isdisjoint(packages(["inference", "paddle", "serve"]))
+    assert packages(["train"]).keys() < packages(["train", "paddle"]).keys()
 
 
 def test_every_requirement_says_why():
-    for line in (REPOSITORY / "requirements-base.txt").read_text().splitlines():
-        assert line.startswith(("#", "-")) or re.fullmatch(r"\S+==\S+ +# .+", line), line
+    text = (REPOSITORY / "pyproject.toml").read_text()
+    for extra in ("inference", "train", "serve", "onnx"):
+        for line in re.search(rf"^{extra} = \[.*?\n(.*?)^\]", text, re.M | re.S)[1].splitlines():
+            assert "bert-on-paddle" in line or re.fullmatch(r' +"\S.*",  # .+', line), line
 
 
-def test_pins_and_differences(tmp_path):
-    (tmp_path / "more.txt").write_text("PyYAML==0.0.1  # old\nunpinned\n")
-    (tmp_path / "file.txt").write_text("-c constraints.txt\n-r more.txt\nno-such-package==1.0 ; python_version > '3'\n")
-    wanted = pins(tmp_path / "file.txt")
-    assert wanted == {"PyYAML": "0.0.1", "no-such-package": "1.0"}
-    assert [line.split(" is ")[0] for line in differences(wanted)] == ["PyYAML", "no-such-package"]
+def test_pins_and_differences():
+    wanted = pins(["chinese", "paddle3-gpu"])
+    assert wanted["paddlepaddle-gpu"] == "3.1.1" and wanted["jieba"] == "0.42.1"
+    assert [line.split(" is ")[0] for line in differences({"PyYAML": "0.0.1", "no-such-package": "1"})] == [
+        "PyYAML",
+        "no-such-package",
+    ]
+
+
+def test_an_unknown_extra_is_refused_with_the_known_ones():
+    done = bash("bash scripts/setup.sh servers")
+    assert done.returncode == 2 and "servers must be one of paddle, gpu" in done.stderr

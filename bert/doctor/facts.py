@@ -107,9 +107,9 @@ class Facts:
     gpus: tuple[Gpu, ...]
     paddle: dict  # empty: could not be loaded
     paddle_problem: str  # why not
-    requirements_file: str
+    extras: tuple[str, ...]
     requirement_differences: tuple[str, ...]
-    has_ranges: bool  # the installed package is asked, which accepts more versions than the file
+    has_ranges: bool  # the installed package is asked, which accepts more versions than the lock
     cpu_vendor: str
     cpu_model: str
     cpu_flags: frozenset[str]
@@ -141,17 +141,17 @@ class Facts:
 
 def collect(output_dir: Path) -> Facts:
     cards = gpus()
-    requirements = requirements_for(cards)
+    extras = extras_for(cards)
     paddle, problem = ask_paddle(sys.executable)
     unmet = environment.unmet_by_installation() if is_installed() else None
-    different = environment.differences(environment.pins(REPOSITORY / requirements)) if unmet is None else unmet
+    different = environment.differences(environment.pins(extras)) if unmet is None else unmet
     cpu = _cpu_info()
     cores = topology.usable_cores(topology.allowed_processors())
     return Facts(
         gpus=cards,
         paddle=paddle,
         paddle_problem=problem,
-        requirements_file=requirements,
+        extras=extras,
         requirement_differences=tuple(different),
         has_ranges=unmet is not None,
         cpu_vendor=cpu.get("vendor_id", platform.machine()),
@@ -184,12 +184,14 @@ def ask_paddle(python: str, timeout_seconds: float = 180.0) -> tuple[dict, str]:
     return {}, f"exit code {done.returncode}: {last}"
 
 
-def requirements_for(cards: tuple[Gpu, ...]) -> str:
-    """The requirements file of this machine: of the Paddle that is installed, or that the cards need."""
+def extras_for(cards: tuple[Gpu, ...]) -> tuple[str, ...]:
+    """The extras of this machine: with the Paddle that is installed, or that the cards need."""
     installed = installed_version("paddlepaddle-gpu") or installed_version("paddlepaddle") or ""
     is_new = any(int(card.compute_capability.split(".")[0]) >= 9 for card in cards)  # 2.6 has no code for it
-    kind = "-gpu" if cards or has_package("paddlepaddle-gpu") else ""
-    return f"requirements{'-paddle3' if is_new or installed.startswith('3.') else ''}{kind}.txt"
+    has_gpu = bool(cards) or has_package("paddlepaddle-gpu")
+    if is_new or installed.startswith("3."):
+        return ("train", "paddle3-gpu" if has_gpu else "paddle3")
+    return ("train", "gpu" if has_gpu else "paddle")
 
 
 def installed_version(package: str) -> str | None:

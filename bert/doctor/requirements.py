@@ -1,33 +1,87 @@
-"""Checks that this Python has the packages that requirements files pin: `python -m bert.doctor.requirements FILE ...`.
+"""The packages of the extras in pyproject.toml, with the versions and hashes of the lock.
 
-Uses only the standard library. Exit code 0 if all are there; otherwise 1, with the differences on standard error.
-scripts/setup.sh runs it to decide whether to create an environment.
+scripts/setup.sh runs this file before anything is installed, so it uses only the standard library. `requirements.py
+EXTRA ...` checks that this Python has the packages: exit code 0 if so, otherwise 1, with the differences on standard
+error. `--print` prints them as a requirements file for pip.
 """
 
 import importlib.metadata
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-SUPPORTED = ((3, 11), (3, 12), (3, 13))  # what constraints.txt has wheels for; Paddle 2.6 has none for 3.13
-_PIN = re.compile(r'([A-Za-z0-9._-]+)==([^\s;#]+)(?:;python_version(<|>=)"3\.(\d+)")?')
-
-
-def pins(requirements_file: Path) -> dict[str, str]:
-    """Package -> version, of the file and of those it includes with -r."""
-    found: dict[str, str] = {}
-    for line in requirements_file.read_text(encoding="utf-8").splitlines():
-        if line.startswith("-r "):
-            found |= pins(requirements_file.parent / line[3:].strip())
-        elif (match := _PIN.match(line)) and (match[3] is None or _applies(match[3], int(match[4]))):
-            found[match[1]] = match[2]
-    return found
+SUPPORTED = ((3, 11), (3, 12), (3, 13))  # what the locks have wheels for; Paddle 2.6 has none for 3.13
+_FOLDER = Path(__file__).resolve().parents[2]
+_LOCKED = re.compile(
+    r"^([\w.-]+)==([^\s;]+)(?: ; ([^\\\n]+?))? \\\n((?:    --hash=\S+(?: \\)?\n)+)    # via (.*)$", re.M
+)
+_PYTHON = re.compile(r"python_(?:full_)?version ?(<|>=) ?'3\.(\d+)'")
 
 
-def _applies(comparison: str, minor: int) -> bool:
-    """Whether this Python is `<` or `>=` 3.minor."""
-    return (sys.version_info[1] < minor) == (comparison == "<")
+class Locked(NamedTuple):
+    version: str
+    text: str  # of a requirements file: name, version and hashes
+    needed_by: frozenset[str]  # names of packages
+
+
+def lock_file(extras: Iterable[str]) -> Path:
+    """Each version of Paddle has a lock of its own."""
+    return _FOLDER / f"lock-paddle{'3.1' if any(extra.startswith('paddle3') for extra in extras) else '2.6'}.txt"
+
+
+def packages(extras: Sequence[str]) -> dict[str, Locked]:
+    """The packages of the extras and all that those need, by name. Paddle's wheel for newer GPUs is in no lock."""
+    locked = _read(lock_file(extras))
+    chosen = declared(extras).keys() & locked.keys()
+    while further := {name for name in locked.keys() - chosen if locked[name].needed_by & chosen}:
+        chosen |= further
+    return {name: package for name, package in locked.items() if name in chosen}
+
+
+def pins(extras: Sequence[str]) -> dict[str, str]:
+    """Package -> version, of the packages that pyproject.toml names."""
+    locked = _read(lock_file(extras))
+    return {
+        name: locked[name].version if name in locked else requirement.partition("==")[2]
+        for name, requirement in declared(extras).items()
+    }
+
+
+def _read(lock: Path) -> dict[str, Locked]:
+    entries = {}
+    for name, version, marker, hashes, parents in _LOCKED.findall(lock.read_text(encoding="utf-8")):
+        if _applies(marker):
+            needed_by = frozenset(parent.strip() for parent in parents.split(","))
+            entries[name] = Locked(version, f"{name}=={version} \\\n{hashes}", needed_by)
+    return entries
+
+
+def _applies(marker: str) -> bool:
+    """Whether a marker holds on Linux with this Python."""
+    comparisons = _PYTHON.findall(marker)
+    return "win32" not in marker and all(
+        (sys.version_info[1] < int(minor)) == (comparison == "<") for comparison, minor in comparisons
+    )
+
+
+def declared(extras: Iterable[str]) -> dict[str, str]:
+    """The requirements of the extras in pyproject.toml that hold for this Python, by name as the lock has it."""
+    import tomllib  # not in Python 3.10, whose user gets a sentence
+
+    project = tomllib.loads((_FOLDER / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed: dict[str, str] = {}
+    for extra in extras:
+        if extra not in project["optional-dependencies"]:
+            raise ValueError(f"{extra} must be one of {', '.join(project['optional-dependencies'])}; correct it")
+        for requirement in project["optional-dependencies"][extra]:
+            name, inner = re.split(r"[^\w.-]", requirement + "[")[:2]
+            if name == project["name"]:
+                listed |= declared([inner])
+            elif _applies(requirement):
+                listed[re.sub(r"[-_.]+", "-", name).lower()] = requirement
+    return listed
 
 
 def differences(wanted: dict[str, str]) -> list[str]:
@@ -55,7 +109,7 @@ def unmet_by_installation(distribution: str = "bert-on-paddle") -> list[str] | N
     lines = []
     for requirement in map(Requirement, ranges):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue  # of another version of Python
+            continue  # of an extra, or of another version of Python
         try:
             installed = importlib.metadata.version(requirement.name)
         except importlib.metadata.PackageNotFoundError:
@@ -69,7 +123,14 @@ def main(argv: Sequence[str]) -> int:
     if sys.version_info[:2] not in SUPPORTED:
         print(f"Python {sys.version.split()[0]} must be 3.11, 3.12 or 3.13", file=sys.stderr)
         return 1
-    lines = [line for name in argv for line in differences(pins(Path(name)))]
+    extras = [word for word in argv if word != "--print"]
+    try:
+        if "--print" in argv:
+            print("".join(package.text for package in packages(extras).values()), end="")
+            return 0
+        lines = differences(pins(extras))
+    except ValueError as error:
+        lines = [f"error: {error}"]
     print("\n".join(lines), end="\n" if lines else "", file=sys.stderr)
     return 1 if lines else 0
 

@@ -207,7 +207,7 @@ def onnx_package(name: str = "onnx", purpose: str = "") -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise ConversionError(
-            f"--format onnx needs the {name} package, which {purpose}is not installed; {install_command('export')}"
+            f"--format onnx needs the {name} package, which {purpose}is not installed; {install_command('onnx')}"
         ) from None
 
 

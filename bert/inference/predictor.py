@@ -122,7 +122,7 @@ def _onnx_session(file: str, cpu_threads: int) -> Callable[..., list[np.ndarray]
     except ImportError:
         raise ValueError(
             f"{file} is an ONNX export and onnxruntime, which runs it, is not installed; "
-            f"{install_command('export')}, or export the model with run_export.py --format paddle-inference"
+            f"{install_command('onnx')}, or export the model with run_export.py --format paddle-inference"
         ) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cpu_threads

@@ -104,7 +104,7 @@ def machine_facts(output_dir: Path) -> MachineFacts:
     existing = next(path for path in (output_dir.absolute(), *output_dir.absolute().parents) if path.is_dir())
     cards, note = gpus(), ""
     if cards and not has_package("paddlepaddle-gpu"):
-        cards, note = (), f" that Paddle can use: {len(cards)} GPUs are idle without requirements-gpu.txt"
+        cards, note = (), f" that Paddle can use: {len(cards)} GPUs are idle without paddlepaddle-gpu"
     if len(cards) > (visible := num_gpus()):
         cards, note = cards[:visible], "" if visible else " that CUDA_VISIBLE_DEVICES leaves visible"
     return MachineFacts(

@@ -32,7 +32,7 @@ def choose_device(config: TrainingConfig) -> str:
     if device == "gpu" and default_device() != "gpu":
         raise ValueError(
             "device=gpu needs paddlepaddle-gpu and a visible CUDA card, found none; install "
-            "requirements-gpu.txt, check CUDA_VISIBLE_DEVICES, or pass --device cpu"
+            "it (bash scripts/setup.sh gpu), check CUDA_VISIBLE_DEVICES, or pass --device cpu"
         )
     if device == "cpu" and config.precision.use_pure_fp16:
         raise ValueError(

@@ -136,7 +136,7 @@ def test_shards_of_several_row_groups_do_not_depend_on_which_are_left_to_write(c
 
 @pytest.mark.thorough
 def test_dask_workers_write_the_same_bytes(corpus, tmp_path):
-    pytest.importorskip("distributed", reason="pip install -r requirements-dask.txt")
+    pytest.importorskip("distributed", reason="bash scripts/setup.sh dask")
     flags = ("--num-shards", "3", "--masking", "static", "--bin-size", "32")
     run(corpus, tmp_path / "local", *flags)
     run(corpus, tmp_path / "dask", *flags, "--scheduler", "dask", workers=2)
@@ -144,7 +144,7 @@ def test_dask_workers_write_the_same_bytes(corpus, tmp_path):
 
 
 def test_an_error_of_a_dask_worker_ends_the_run(corpus, tmp_path):
-    pytest.importorskip("distributed", reason="pip install -r requirements-dask.txt")
+    pytest.importorskip("distributed", reason="bash scripts/setup.sh dask")
     with scheduler("dask", 2) as on_dask, pytest.raises(ValueError, match="invalid literal"):
         list(on_dask(int, [("1",), ("x",), ("2",)]))
 
@@ -152,7 +152,7 @@ def test_an_error_of_a_dask_worker_ends_the_run(corpus, tmp_path):
 def test_slurm_without_settings_and_addresses_without_dask_are_refused(corpus, tmp_path):
     with refused("give --scheduler dask"):
         run(corpus, tmp_path / "out", "--scheduler-address", "tcp://127.0.0.1:1")
-    pytest.importorskip("dask_jobqueue", reason="pip install -r requirements-dask.txt")
+    pytest.importorskip("dask_jobqueue", reason="bash scripts/setup.sh dask")
     with refused("Slurm's settings are incomplete"):
         run(corpus, tmp_path / "out", "--scheduler", "slurm")
 

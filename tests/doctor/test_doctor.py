@@ -232,8 +232,7 @@ def test_gpus_are_what_the_driver_lists(tmp_path, monkeypatch):
     monkeypatch.setattr(machine_facts, "ask_paddle", lambda python: (CPU_BUILD, ""))
     facts = collect(tmp_path)
     assert facts.gpus == (Gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "525.105.17"),)
-    wanted = "requirements-paddle3-gpu.txt" if IS_PADDLE_3 else "requirements-gpu.txt"
-    assert facts.requirements_file == wanted
+    assert facts.extras == ("train", "paddle3-gpu" if IS_PADDLE_3 else "gpu")
     assert {"packages", "GPU"} <= {finding.name for finding in doctor.examine(facts) if finding.level != OK}
 
 

@@ -65,7 +65,7 @@ def build(name: str) -> str:
     if not paddle.is_compiled_with_cuda():
         raise SystemExit(
             "this Paddle was not built for GPUs; run bash scripts/run_gpu_record.sh, which installs "
-            "requirements-gpu.txt in an environment of its own"
+            "the extra `gpu` in an environment of its own"
         )
     group = Group(0, case.num_ranks, "gpu", 0, 8)
     initialize(group)

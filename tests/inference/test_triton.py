@@ -25,7 +25,7 @@ def published_schema() -> type:
     """
     package = importlib.util.find_spec("tritonclient")
     if package is None or package.submodule_search_locations is None:
-        pytest.skip("tritonclient not found: pip install -r requirements-test.txt")
+        pytest.skip("tritonclient not found: bash scripts/run_tests.sh installs it")
     path = Path(package.submodule_search_locations[0]) / "grpc/model_config_pb2.py"
     literals = [
         node.args[0].value

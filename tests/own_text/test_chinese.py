@@ -23,7 +23,7 @@ from tests.support.chinese_text import letters, write_letters
 
 WITH_JIEBA = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11, segmenter="jieba")
 WITHOUT = dataclasses.replace(WITH_JIEBA, segmenter="")
-needs_jieba = pytest.mark.skipif(not reading.has_package("jieba"), reason="pip install -r requirements-chinese.txt")
+needs_jieba = pytest.mark.skipif(not reading.has_package("jieba"), reason="bash scripts/setup.sh chinese")
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from tests.support.commands import refused
 from tests.support.corpora import LETTERS
 from tests.support.corpora import WORDS as ENGLISH
 
-pytest.importorskip("jieba", reason="pip install -r requirements-chinese.txt")
+pytest.importorskip("jieba", reason="bash scripts/setup.sh chinese")
 
 SENTENCES = (
     "老船在桥下等待，河水流过石头。",
