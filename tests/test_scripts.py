@@ -184,3 +184,13 @@ def test_pins_and_differences():
 def test_an_unknown_extra_is_refused_with_the_known_ones():
     done = bash("bash scripts/setup.sh servers")
     assert done.returncode == 2 and "servers must be one of paddle, gpu" in done.stderr
+
+
+def test_packages_that_cannot_be_installed_leave_no_stamp(tmp_path):
+    """pip fails; a pipeline in a condition does not end a script by itself."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").write_text('#!/bin/sh\ncase "$*" in *"-m pip"*) exit 1 ;; esac\n')
+    (tmp_path / "bin/python").chmod(0o755)
+    done = bash("bash scripts/setup.sh dask", BERT_PYTHON="", BERT_VENV=str(tmp_path))
+    assert done.returncode == 2 and "error: pip could not install train paddle dask" in done.stderr
+    assert not list(tmp_path.glob("installed-*"))
