@@ -1,11 +1,10 @@
 """Downloads one file over HTTP: resumed after dropped connections and killed processes, verified, under its final name
 only when it is complete.
 
-The bytes received are in `.NAME.part`. The next attempt asks for the rest, on condition that the server's file is still
-the same (If-Range with its ETag or date). If the server ignores this, the transfer starts again from the first byte.
-
-A known checksum is verified. Without one, the sha256 of the first download is recorded in checksums.json beside the
-file, and every later download must have the same.
+The bytes received are in `.NAME.part`, and the next attempt asks for the rest. If the server sends all of it instead,
+the transfer starts again from the first byte. A known checksum is verified. Without one, every attempt starts from the
+first byte, the sha256 of the first download is recorded in checksums.json beside the file, and every later download
+must have the same.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 import urllib3
 
-from bert.files import lock, read_json, sync, write_atomically
+from bert.files import lock, sync, write_atomically
 from bert.reporting.progress import megabytes, progress
 
 T = TypeVar("T")
@@ -39,6 +38,12 @@ _LONGEST_WAIT_SECONDS = 300  # that a server may ask for
 _LONGEST_PAUSE_SECONDS = 60.0  # pauses between attempts double up to this
 _CHUNK_BYTES = 1 << 18
 _DIGESTS = {"sha256": 64, "sha1": 40, "git-sha1": 40, "md5": 32}
+_PASSING = (
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+    urllib3.exceptions.HTTPError,
+)
 _SLOW_BYTES = 1 << 30
 _SPARE_BYTES = 64 << 20  # of the disk, kept free
 
@@ -123,65 +128,22 @@ def exclusive(path: Path) -> Iterator[BinaryIO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        with open(path, "a+b") as file:
-            try:
-                lock(file)
-            except BlockingIOError:
-                print(f"waiting for another process that is fetching {path}", file=sys.stderr, flush=True)
-                lock(file, math.inf)
-            if not _is_at(file, path):  # the process that had it has renamed or removed it
-                continue
-            try:
-                yield file
-            finally:
-                if not os.fstat(file.fileno()).st_size:
-                    path.unlink(missing_ok=True)
-            return
-
-
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    return False
-
-
-class Partial:
-    """The partial file of a transfer, and a file beside it with its address, validator and size."""
-
-    def __init__(self, file: BinaryIO, state_path: Path) -> None:
-        self.file, self.path, self.state_path = file, Path(file.name), state_path
-        self.resumed = self.size() > 0
-
-    def size(self) -> int:
-        self.file.flush()
-        return os.fstat(self.file.fileno()).st_size
-
-    def condition(self, url: str, remote: Remote) -> dict[str, str]:
-        """The headers that ask for the missing bytes; empty if those received may be of another version of the file."""
-        state = read_json(self.state_path)
-        validator = state.get("validator") if state.get("url") == url else None
-        if validator and not validator.startswith("W/"):
-            condition = {"If-Range": validator}
-        elif remote.checksum:
-            condition = {}
-        else:
-            return {}
-        return {"Range": f"bytes={self.size()}-", **condition} if self.size() else {}
-
-    def begin(self, response: requests.Response, url: str, have: int, total: int | None) -> None:
-        """Resume after `have` of the `total` bytes of the file at url."""
-        self.resumed = have > 0
-        self.file.truncate(have)
-        self.file.seek(have)
-        validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
-        write_atomically(self.state_path, json.dumps({"url": url, "validator": validator, "total": total}).encode())
-
-    def is_whole(self) -> bool:
-        """Whether all bytes that the server last stated are there."""
-        return self.size() > 0 and self.size() == read_json(self.state_path).get("total")
-
-    def clear(self) -> None:
-        self.file.truncate(0)
+        file = open(path, "a+b")
+        try:
+            lock(file)
+        except BlockingIOError:
+            print(f"waiting for another process that is fetching {path}", file=sys.stderr, flush=True)
+            lock(file, math.inf)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                break
+        file.close()  # the process that had it has renamed or removed it
+    with file:
+        try:
+            yield file
+        finally:
+            if not _size(file):
+                path.unlink(missing_ok=True)
 
 
 def check_checksum(checksum: str) -> tuple[str, str]:
@@ -212,32 +174,10 @@ def fetch(remote: Remote, target: Path) -> str:
     Raises:
         DownloadError: no address gives the file; `target` then does not exist.
     """
-    if target.exists():
-        return _verify(remote, target)
-    part = target.with_name(f".{target.name}.part")
-    state_path = target.with_name(f".{target.name}.part.json")
-    problems = []
-    with exclusive(part) as file, HttpsSession() as session:
-        if target.exists():  # from the process that was waited for
-            return _verify(remote, target)
-        partial = Partial(file, state_path)
-        try:
-            for url in remote.urls:
-                try:
-                    return _fetch_from(session, url, remote, partial, target)
-                except Refused as error:
-                    problems.append(f"{url}: {error}")
-        finally:
-            if target.exists() or not partial.size():
-                state_path.unlink(missing_ok=True)
-    raise DownloadError(
-        f"{target.name}: could not be downloaded:\n  "
-        + "\n  ".join(problems)
-        + "\nCheck the network and the addresses; the same command resumes the download"
-    )
-
-
-def _verify(remote: Remote, target: Path) -> str:
+    if not target.exists():
+        with exclusive(target.with_name(f".{target.name}.part")) as part, HttpsSession() as session:
+            if not target.exists():  # from the process that was waited for
+                return _download(session, remote, part, target)
     if verified_by := _verified_by(remote, target, target):
         return verified_by
     raise DownloadError(
@@ -246,20 +186,102 @@ def _verify(remote: Remote, target: Path) -> str:
     )
 
 
-def _fetch_from(session: requests.Session, url: str, remote: Remote, partial: Partial, target: Path) -> str:
-    """`fetch` from one address; a resumed file with a wrong checksum is fetched once more from its first byte."""
+def _download(session: requests.Session, remote: Remote, part: BinaryIO, target: Path) -> str:
+    problems = []
+    for url in remote.urls:
+        try:
+            verified_by = _fetch_from(session, url, remote, part, target)
+        except Refused as error:
+            problems.append(f"  {url}: {error}")
+            continue
+        os.replace(part.name, target)
+        if verified_by == "nothing yet":
+            _record(target, url)
+        return verified_by
+    lines = [f"{target.name}: could not be downloaded:", *problems]
+    raise DownloadError(
+        "\n".join([*lines, "Check the network and the addresses; the same command resumes the download"])
+    )
+
+
+def _fetch_from(session: requests.Session, url: str, remote: Remote, part: BinaryIO, target: Path) -> str:
+    """What verifies the file from one address; a resumed one with a wrong checksum is fetched once more as a whole."""
     while True:
-        patiently(url, lambda: _attempt(session, url, remote, partial), partial.size)
-        if verified_by := _verified_by(remote, partial.path, target):
-            os.replace(partial.path, target)
-            if verified_by == "nothing yet":
-                _record(target, url)
+        is_resumed = _size(part) > 0
+        patiently(url, lambda: _attempt(session, url, remote, part), lambda: _size(part))
+        if verified_by := _verified_by(remote, Path(part.name), target):
             return verified_by
-        partial.clear()
-        if not partial.resumed:
+        part.truncate(0)
+        if not is_resumed:
             raise Refused(
                 f"the file received is not the one whose checksum is {remote.checksum_text()}; it was deleted"
             )
+
+
+def _size(part: BinaryIO) -> int:
+    part.flush()
+    return os.fstat(part.fileno()).st_size
+
+
+def _attempt(session: requests.Session, url: str, remote: Remote, part: BinaryIO) -> None:
+    """Receive what is missing. Without a checksum that is everything: the server's file may be another by now."""
+    size = _size(part) if remote.checksum else 0
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={size}-"} if size else {})}
+    if remote.token:
+        headers["Authorization"] = f"Bearer {remote.token}"
+    with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
+        if response.status_code == 416:  # nothing is missing, or the partial file is another: its checksum decides
+            return
+        _check_answer(response, url)
+        size, total = _extent(response, size, part)
+        limit = remote.num_bytes or remote.max_bytes
+        if total is not None and (total > limit or remote.num_bytes not in (None, total)):
+            rule = f"be {limit}" if remote.num_bytes else f"have at most {limit}"
+            raise Refused(f"the file has {total} bytes and must {rule}")
+        _check_room(Path(part.name).parent, (total or 0) - size)
+        with progress(urlsplit(url).path.rpartition("/")[2] or url, total, done=size) as meter:
+            while data := response.raw.read1(_CHUNK_BYTES, decode_content=False):
+                size += len(data)
+                if size > limit:
+                    part.truncate(0)
+                    raise Refused(f"the server sends more than the {limit} bytes that the file may have")
+                part.write(data)
+                meter.update(len(data))
+        part.flush()
+        sync(part.name)
+        if total is not None and size != total:
+            raise Dropped(f"the connection ended after {size} of {total} bytes")
+
+
+def _check_answer(response: requests.Response, url: str) -> None:
+    if response.status_code not in (200, 206):
+        raise Refused(f"the server answered {response.status_code} {response.reason}")
+    if "html" in response.headers.get("Content-Type", "").lower():  # some servers send one instead of an error
+        raise Refused("the server sent an HTML page instead of the file (a notice or a login, say)")
+    encoding = response.headers.get("Content-Encoding", "identity")
+    if encoding != "identity" and not urlsplit(url).path.endswith(".gz"):  # that of a gzip file is the file's own
+        raise Refused(f"the server sent Content-Encoding {encoding}, which was not asked for")
+
+
+def _extent(response: requests.Response, size: int, part: BinaryIO) -> tuple[int, int | None]:
+    """(bytes to keep, total size if known); the partial file is emptied unless the answer continues it."""
+    content_range = response.headers.get("Content-Range", "")
+    if response.status_code == 206 and (match := re.fullmatch(rf"bytes {size}-\d+/(\d+)", content_range)):
+        return size, int(match[1])
+    part.truncate(0)
+    if response.status_code == 206:
+        raise Dropped(f"asked for the bytes from {size} on, the server sent {content_range!r}; starting again")
+    length = response.headers.get("Content-Length", "")
+    return 0, int(length) if length.isdigit() else None
+
+
+def _check_room(folder: Path, num_bytes: int) -> None:
+    room = shutil.disk_usage(folder).free - _SPARE_BYTES
+    if num_bytes > room:
+        raise DownloadError(
+            f"{folder}: {megabytes(num_bytes)} are missing, and the disk has "
+            f"room for {megabytes(max(0, room))}; free some, or choose another folder"
+        )
 
 
 def _verified_by(remote: Remote, path: Path, target: Path) -> str | None:
@@ -308,17 +330,14 @@ def patiently(
 
     Raises:
         Refused: the last reason.
-        requests.HTTPError, requests.exceptions.InvalidJSONError: raised by an attempt.
     """
     failures, most = 0, received()
     while True:
         try:
             return attempt()
-        except (requests.HTTPError, requests.exceptions.InvalidJSONError):
-            raise
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.TooManyRedirects) as error:
             raise Refused(str(error)) from error
-        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        except _PASSING as error:
             size = received()
             failures = 1 if size > most else failures + 1
             most = max(most, size)
@@ -339,68 +358,6 @@ def _reason(error: Exception) -> str:
     """The reason of a failed connection without the objects that requests and urllib3 print around it."""
     reason = getattr(error.args[0], "reason", None) if error.args else None
     return str(reason).rpartition("): ")[2] if reason else str(error)
-
-
-def _attempt(session: requests.Session, url: str, remote: Remote, partial: Partial) -> None:
-    if partial.is_whole():
-        return
-    headers = {"Accept-Encoding": "identity", **partial.condition(url, remote)}
-    if remote.token:
-        headers["Authorization"] = f"Bearer {remote.token}"
-    with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
-        _check_answer(response, url)
-        have, total = _extent(response, partial)
-        limit = remote.max_bytes if remote.num_bytes is None else remote.num_bytes
-        if total is not None and (total > limit or remote.num_bytes not in (None, total)):
-            rule = f"be {limit}" if remote.num_bytes is not None else f"have at most {limit}"
-            raise Refused(f"the file has {total} bytes and must {rule}")
-        partial.begin(response, url, have, total)
-        room = shutil.disk_usage(partial.path.parent).free - _SPARE_BYTES
-        if total is not None and total - have > room:
-            raise DownloadError(
-                f"{partial.path.parent}: {megabytes(total - have)} are missing, and the disk has "
-                f"room for {megabytes(max(0, room))}; free some, or choose another folder"
-            )
-        size = have
-        with progress(urlsplit(url).path.rpartition("/")[2] or url, total, done=have) as meter:
-            while data := response.raw.read1(_CHUNK_BYTES, decode_content=False):
-                size += len(data)
-                if size > limit:
-                    partial.clear()
-                    raise Refused(f"the server sends more than the {limit} bytes that the file may have")
-                partial.file.write(data)
-                meter.update(len(data))
-        partial.file.flush()
-        sync(partial.path)
-        if total is not None and size != total:
-            raise Dropped(f"the connection ended after {size} of {total} bytes")
-
-
-def _check_answer(response: requests.Response, url: str) -> None:
-    if response.status_code == 416:
-        return
-    if response.status_code not in (200, 206):
-        raise Refused(f"the server answered {response.status_code} {response.reason}")
-    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if kind in ("text/html", "application/xhtml+xml"):  # some servers send one instead of an error
-        raise Refused("the server sent an HTML page instead of the file (a notice or a login, say)")
-    encoding = response.headers.get("Content-Encoding", "identity").lower()
-    packed = encoding in ("gzip", "x-gzip") and urlsplit(url).path.endswith(".gz")  # the file is a gzip file
-    if encoding not in ("", "identity") and not packed:
-        raise Refused(f"the server sent Content-Encoding {encoding}, which was not asked for")
-
-
-def _extent(response: requests.Response, partial: Partial) -> tuple[int, int | None]:
-    """(bytes to keep, total size if known)."""
-    have = partial.size()
-    answer = response.headers.get("Content-Range", "")
-    if response.status_code == 200:
-        length = response.headers.get("Content-Length", "")
-        return 0, int(length) if length.isdigit() else None
-    if response.status_code == 206 and (extent := re.fullmatch(rf"bytes {have}-\d+/(\d+)", answer)):
-        return have, int(extent[1])
-    partial.clear()
-    raise Dropped(f"asked for the bytes from {have} on, the server sent {answer!r}; starting again from the first")
 
 
 # ---- places -------------------------------------------------------------------------------------------------------
