@@ -18,7 +18,6 @@ import json
 import re
 import shutil
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -47,19 +46,11 @@ _MAX_EXAMPLES = 50
 _MIN_CHARACTERS = 1000  # shorter ones are notices, not books
 
 
-@dataclass(frozen=True)
-class Book:
-    """A file of the list; `name` is unique and safe as a file name."""
-
-    name: str
-    remote: Remote
-
-
-def read_list(path: Path) -> list[Book]:
-    """The books of a list of addresses, without repetitions."""
+def read_list(path: Path) -> dict[str, Remote]:
+    """The books of a list of addresses, each under a name that is unique and safe as a file name."""
     if not path.is_file():
         raise ValueError(f"url_list={path}: no such file; write one address per line into it")
-    books: dict[str, Book] = {}
+    books: dict[str, Remote] = {}
     for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), start=1):
         words = line.split()
         if not words or words[0].startswith("#"):
@@ -67,13 +58,13 @@ def read_list(path: Path) -> list[Book]:
         if len(words) > 2:
             raise ValueError(f"{path}:{number}: holds {len(words)} words; a line is an address and perhaps a checksum")
         try:
-            remote = Remote((words[0],), words[1] if len(words) > 1 else None, max_bytes=_MAX_BOOK_BYTES)
+            checksum = words[1] if len(words) > 1 else None
+            books[_file_name(words[0])] = Remote((words[0],), checksum, max_bytes=_MAX_BOOK_BYTES)
         except ValueError as error:
             raise ValueError(f"{path}:{number}: {error}") from error
-        books[words[0]] = Book(_file_name(words[0]), remote)
     if not books:
         raise ValueError(f"{path}: holds no address; write one per line")
-    return list(books.values())
+    return books
 
 
 def _file_name(url: str) -> str:
@@ -82,13 +73,13 @@ def _file_name(url: str) -> str:
     return f"{hashlib.sha256(url.encode()).hexdigest()[:6]}-{last}"
 
 
-def download_books(books: list[Book], folder: Path) -> tuple[list[Path], list[str]]:
+def download_books(books: dict[str, Remote], folder: Path) -> tuple[list[Path], list[str]]:
     """(downloaded files, error messages of the others)."""
     files, failures = [], []
-    for book in progress("books", len(books), "files", books):
+    for name, remote in progress("books", len(books), "files", books.items()):
         try:
-            fetch(book.remote, folder / book.name)
-            files.append(folder / book.name)
+            fetch(remote, folder / name)
+            files.append(folder / name)
         except DownloadError as error:
             failures.append(str(error).splitlines()[1].strip() if "\n" in str(error) else str(error))
     return files, failures
@@ -100,9 +91,9 @@ def write_books(
     """Write the books' text below output/source/<language>, and the report of this and the steps before."""
     final = output / "source" / check_language(language)
     settings = {"language": language, "files": sorted(f"{digest_of(path)} {shown(path.name)}" for path in files)}
-    done = _finished(output, settings)
-    if done is not None and final.is_dir():
-        return done
+    report = read_json(output / REPORT_NAME)
+    if report.get("settings") == settings and final.is_dir():
+        return report
     check_free(final)
     work = fresh_folder(output / UNFINISHED_NAME)
     if failures:
@@ -112,7 +103,7 @@ def write_books(
     with SourceWriter(work / "books") as writer:
         for path in files:
             try:
-                text, found = book_of(_text_of(path, language, counts))
+                text, had_licence = book_of(_text_of(path, language, counts))
             except NotTextError as error:
                 if path not in optional:
                     raise ValueError(
@@ -125,7 +116,7 @@ def write_books(
             line = document_line(document_id(f"book-{shown(path.name)}"), text)
             digest = hashlib.sha256(line.partition(b" ")[2]).digest()
             counts["files read"] += 1
-            counts["with Project Gutenberg's licence"] += found
+            counts["with Project Gutenberg's licence"] += had_licence
             if len(text) < _MIN_CHARACTERS or digest in seen:
                 counts["dropped: duplicate" if digest in seen else "dropped: short"] += 1
                 continue
@@ -149,11 +140,6 @@ def write_books(
     publish(work / "books", final)
     shutil.rmtree(work)
     return report
-
-
-def _finished(output: Path, settings: dict) -> dict | None:
-    report = read_json(output / REPORT_NAME)
-    return report if report.get("settings") == settings else None
 
 
 def _text_of(path: Path, language: str, counts: Counter) -> str:
@@ -207,8 +193,8 @@ def main(argv: list[str] | None = None) -> None:
         optional = set(files).difference(arguments.local_books or ())
         with only_writer(arguments.outdir):
             if arguments.url_list:
-                found, failures = download_books(read_list(arguments.url_list), arguments.outdir / "download")
-                files += found
+                downloaded, failures = download_books(read_list(arguments.url_list), arguments.outdir / "download")
+                files += downloaded
             if failures and not arguments.allow_missing:
                 raise ValueError(
                     f"{len(failures)} books could not be downloaded, e.g. {failures[0]}; start again to "

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.help_parser import HelpParser
-from data.fetching.transfer import Remote, exclusive, fetch
+from data.fetching.transfer import exclusive, fetch_pinned
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/"
 _MRPC_ADDRESS = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
@@ -58,11 +58,9 @@ def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> P
 def _make(task: str, final: Path, mirrors: list[str] | None) -> None:
     archives = final.parent / "archives"
     files = []
-    for name, (sha256, num_bytes) in TASKS[task].items():
-        bases = mirrors or [_MRPC_ADDRESS if name.startswith("msr_") else _ADDRESS]
-        remote = Remote(tuple(f"{base.rstrip('/')}/{name}" for base in bases), f"sha256:{sha256}", num_bytes)
-        fetch(remote, archives / name)
-        files.append(archives / name)
+    for name, pin in TASKS[task].items():
+        address = _MRPC_ADDRESS if name.startswith("msr_") else _ADDRESS
+        files.append(fetch_pinned(archives / name, pin, mirrors or [address]))
     work = Path(tempfile.mkdtemp(prefix=f".{task}.", dir=final.parent))
     try:
         prepared = work / "task"
@@ -88,7 +86,7 @@ def _write_mrpc(folder: Path, train_path: Path, test_path: Path, held_out_path: 
     held_out = {tuple(line.split("\t")) for line in _lines(held_out_path)}
     header, *rows = _lines(train_path)
     dev = [row for row in rows if tuple(row.split("\t")[1:3]) in held_out]
-    train = [row for row in rows if tuple(row.split("\t")[1:3]) not in held_out]
+    train = [row for row in rows if row not in dev]
     if len(dev) != len(held_out) or not train:
         raise ValueError(
             f"{train_path}: holds {len(dev)} of the {len(held_out)} pairs of {held_out_path.name}; the "
@@ -120,8 +118,7 @@ def main(argv: list[str] | None = None) -> None:
     with command(arguments.outdir):
         for task in arguments.task:
             folder = download_task(task, arguments.outdir / task, arguments.mirror)
-            found = sorted(path.name for path in folder.iterdir())
-            print(f"{task}: {' '.join(found)}")
+            print(f"{task}: {' '.join(sorted(path.name for path in folder.iterdir()))}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.help_parser import HelpParser
-from data.fetching.transfer import Remote, fetch
+from data.fetching.transfer import fetch_pinned
 
 FILES = {
     "1.1": {
@@ -31,13 +31,10 @@ def download_squad(version: str, folder: Path, mirrors: list[str] | None = None)
 
 def download_file(path: Path, mirrors: list[str] | None = None) -> Path:
     """Fetch one file of SQuAD to `path`, whose name says which; if it is there it is verified."""
-    files = {name: facts for version in FILES.values() for name, facts in version.items()}
+    files = {name: pin for version in FILES.values() for name, pin in version.items()}
     if path.name not in files:
         raise ValueError(f"{path} is not a file of SQuAD, which has {', '.join(files)}; name one of them")
-    sha256, num_bytes = files[path.name]
-    urls = tuple(f"{base.rstrip('/')}/{path.name}" for base in mirrors or [_ADDRESS])
-    fetch(Remote(urls, f"sha256:{sha256}", num_bytes), path)
-    return path
+    return fetch_pinned(path, files[path.name], mirrors or [_ADDRESS])
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -18,10 +18,10 @@ import re
 import shutil
 import sys
 from collections.abc import Collection
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from huggingface_hub import HfApi, configure_http_backend, constants, get_token, try_to_load_from_cache
@@ -33,16 +33,7 @@ from bert.reporting.progress import megabytes
 from bert.tokenization.vocabulary import Vocabulary
 from data.fetching import transfer
 from data.fetching.published_models import GOOGLE, PADDLENLP, ModelName, pin_of, revision_of
-from data.fetching.transfer import (
-    DownloadError,
-    HttpsSession,
-    Refused,
-    Remote,
-    cache_folder,
-    digest_of,
-    fetch,
-    patiently,
-)
+from data.fetching.transfer import DownloadError, HttpsSession, Refused, Remote, cache_folder, digest_of, fetch
 
 LISTING_FILE = "model.json"
 CONFIGS = ("config.json", "bert_config.json")
@@ -57,18 +48,14 @@ _VOCABULARIES = ("vocab.txt", "tokenizer.json")
 _OPTIONAL = ("tokenizer_config.json", "labels.json", "task.json", "question_answering.json")
 _COMMIT = re.compile("[0-9a-f]{40}")
 _ATTEMPTS = 3  # to reach the hub: a machine without network hears of it within seconds
-_LARGEST_TEXT = 64 << 20  # of a file that is not weights and whose size is not stated
+_LARGEST, _LARGEST_TEXT = 1 << 40, 64 << 20  # bytes of weights, of other files whose size is not stated
 
 
-@dataclass(frozen=True)
-class ListedFile:
+class ListedFile(NamedTuple):
     """A file of a published model; `checksum` as `Remote.checksum`, None where the hub states none."""
 
     checksum: str | None = None
     num_bytes: int | None = None
-
-    def remote(self, *urls: str, largest: int = 1 << 40, token: str | None = None) -> Remote:
-        return Remote(urls, self.checksum, self.num_bytes, largest, token)
 
 
 @dataclass(frozen=True)
@@ -82,7 +69,7 @@ class Listing:
     gated: bool  # the owner gives access on request only
     files: dict[str, ListedFile]
 
-    def wanted(self, weights: bool) -> list[str]:
+    def needed(self, weights: bool) -> list[str]:
         """The names of the files, with or without the weights."""
         return [name for name in self.files if weights or not _is_weights(name)]
 
@@ -100,20 +87,20 @@ def fetch_model(model: ModelName, *, weights: bool = True, folder: Path | None =
         weights: False fetches only the description, the vocabulary and other small files.
     """
     folder = folder or model_folder(model)
-    listing = read_listing(folder)
-    if listing is None or not all((folder / name).is_file() for name in ("vocab.txt", *listing.wanted(weights))):
-        listing = listing or _list(model)
-        _complete(model, listing, folder, weights)
-    for name in listing.wanted(weights):
-        path = folder / name
-        _verify(path, listing.files[name], path.stat().st_size, path.stat().st_mtime_ns)
+    listing = read_listing(folder) or _list(model)
+    missing = [name for name in listing.needed(weights) if not (folder / name).is_file()]
+    if missing or not (folder / "vocab.txt").is_file():
+        _complete(model, listing, folder, missing)
+    for name in listing.needed(weights):
+        status = (folder / name).stat()
+        _verify(folder / name, listing.files[name], status.st_size, status.st_mtime_ns)
     return listing
 
 
 @cache
 def _verify(path: Path, file: ListedFile, num_bytes: int, mtime_ns: int) -> None:
     """Check a file against its checksum, once in a process as long as its size and time are the same."""
-    fetch(file.remote(), path)
+    fetch(Remote((), *file), path)
 
 
 def read_listing(folder: Path) -> Listing | None:
@@ -123,39 +110,37 @@ def read_listing(folder: Path) -> Listing | None:
         return None
     try:
         values = json.loads(path.read_bytes())
-        files = {name: ListedFile(file["checksum"], file["num_bytes"]) for name, file in values["files"].items()}
+        files = {name: ListedFile(**file) for name, file in values["files"].items()}
         return Listing(**{**values, "files": files})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DownloadError(f"{path} is damaged ({error}); remove {folder}, then start again") from None
 
 
-def _complete(model: ModelName, listing: Listing, folder: Path, weights: bool) -> None:
+def _complete(model: ModelName, listing: Listing, folder: Path, missing: list[str]) -> None:
     """Fetch what is missing; the description comes before the weights and decides whether they are fetched."""
-    missing = [name for name in listing.wanted(weights) if not (folder / name).is_file()]
-    snapshot = None if model.is_paddlenlp else _snapshot_folder(model, listing.revision)
-    cached = {name: snapshot / name for name in missing if snapshot and (snapshot / name).is_file()}
-    away = [name for name in missing if name not in cached]
-    if away and constants.HF_HUB_OFFLINE:
-        raise _offline(model, f"{', '.join(away)} of {model} {'is' if len(away) == 1 else 'are'} not in {folder}")
+    cached = {name: _cached(model, name, listing.revision) for name in missing}
+    absent = [name for name, path in cached.items() if path is None]
+    if absent and constants.HF_HUB_OFFLINE:
+        raise _offline(model, f"{', '.join(absent)} of {model} {'is' if len(absent) == 1 else 'are'} not in {folder}")
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / LISTING_FILE, (json.dumps(asdict(listing), indent=1) + "\n").encode())
+    content = {**vars(listing), "files": {name: file._asdict() for name, file in listing.files.items()}}
+    write_atomically(folder / LISTING_FILE, (json.dumps(content, indent=1) + "\n").encode())
     if model.is_paddlenlp:
         for name, text in PADDLENLP[model.name].texts().items():
             write_atomically(folder / name, text.encode())
     for name in missing:
         if not _is_weights(name):
-            _bring(model, listing, name, folder, cached.get(name))
+            _bring(model, listing, name, folder, cached[name])
     _check_description(listing, folder)
     if not (folder / "vocab.txt").is_file():
         vocabulary = Vocabulary.from_tokenizer_json(folder / "tokenizer.json")
         write_atomically(folder / "vocab.txt", vocabulary.file_content())
-    large = [name for name in missing if _is_weights(name)]
-    if large:
+    if large := [name for name in missing if _is_weights(name)]:
         num_bytes = sum(listing.files[name].num_bytes or 0 for name in large)
         size = f", {megabytes(num_bytes)}" if num_bytes else ""
         print(f"fetching {model} from {listing.source} to {folder}{size}", file=sys.stderr, flush=True)
     for name in large:
-        _bring(model, listing, name, folder, cached.get(name))
+        _bring(model, listing, name, folder, cached[name])
 
 
 def _check_description(listing: Listing, folder: Path) -> None:
@@ -176,7 +161,7 @@ def _bring(model: ModelName, listing: Listing, name: str, folder: Path, cached: 
     """Fetch a file, or take it from Hugging Face's cache: a second name for it, or a copy where the disk is another."""
     file, target = listing.files[name], folder / name
     if cached:
-        fetch(file.remote(), cached.resolve())  # verifies it
+        fetch(Remote((), *file), cached.resolve())  # verifies it
         with atomic_path(target) as partial:
             try:
                 os.link(cached.resolve(), partial)
@@ -188,7 +173,7 @@ def _bring(model: ModelName, listing: Listing, name: str, folder: Path, cached: 
     else:
         url, token = f"{_page(model)}/resolve/{listing.revision}/{quote(name)}", get_token()
     try:
-        fetch(file.remote(url, largest=1 << 40 if _is_weights(name) else _LARGEST_TEXT, token=token), target)
+        fetch(Remote((url,), *file, _LARGEST if _is_weights(name) else _LARGEST_TEXT, token), target)
     except DownloadError as error:
         access = f"; {model} is gated: ask for access at {listing.source}" if listing.gated else ""
         raise DownloadError(f"{error}{access}") from None
@@ -216,7 +201,7 @@ def _page(model: ModelName) -> str:
 
 def _list(model: ModelName) -> Listing:
     """What Hugging Face's own cache, the hub or PaddleNLP's server has of a model."""
-    if not model.is_paddlenlp and (listing := _list_snapshot(model)):
+    if not model.is_paddlenlp and (listing := _list_cached(model)):
         return listing
     if constants.HF_HUB_OFFLINE:
         raise _offline(model, f"{model} is not in {model_folder(model)} or Hugging Face's cache")
@@ -238,7 +223,7 @@ def _list_hub(model: ModelName) -> Listing:
     hub, revision, page = constants.ENDPOINT, revision_of(model), _page(model)
     configure_http_backend(HttpsSession)
     try:
-        info = patiently(
+        info = transfer.patiently(
             f"{hub}, {model}",
             lambda: HfApi(endpoint=hub).model_info(
                 model.repository, revision=revision, files_metadata=True, timeout=transfer.TIMEOUT_SECONDS
@@ -276,34 +261,35 @@ def _list_hub(model: ModelName) -> Listing:
     return Listing(str(model), page, commit, licence, bool(info.gated), _used(model, files, page, commit))
 
 
-def _snapshot_folder(model: ModelName, revision: str) -> Path | None:
-    """The folder of huggingface_hub's own cache with a model's files at a revision."""
+def _cached(model: ModelName, name: str, revision: str) -> Path | None:
+    """A file of a model in huggingface_hub's own cache."""
+    if model.is_paddlenlp:
+        return None
     repositories = (model.repository, model.name) if model.owner == GOOGLE else (model.repository,)
-    paths = (
-        try_to_load_from_cache(repository, name, revision=revision) for repository in repositories for name in CONFIGS
-    )
-    return next((Path(path).parent for path in paths if isinstance(path, str)), None)
+    paths = (try_to_load_from_cache(repository, name, revision=revision) for repository in repositories)
+    return next((Path(path) for path in paths if isinstance(path, str)), None)
 
 
-def _list_snapshot(model: ModelName) -> Listing | None:
+def _list_cached(model: ModelName) -> Listing | None:
     """A complete model of huggingface_hub's own cache; None if it is not there.
 
     The cache names a file by its sha256, or git's sha1, which verifies it. Offline, the newest that was downloaded is
     taken where the pinned revision was not.
     """
-    for revision in (revision_of(model), *(["main"] if constants.HF_HUB_OFFLINE else [])):
-        folder = _snapshot_folder(model, revision)
-        if folder is not None:
-            files = {}
-            for path in filter(Path.is_file, folder.iterdir()):
-                blob = path.resolve().name
-                kind = {64: "sha256", 40: "git-sha1"}.get(len(blob)) if re.fullmatch("[0-9a-f]+", blob) else None
-                checksum = f"{kind}:{blob}" if kind else f"sha256:{digest_of(path)}"
-                files[path.name] = ListedFile(checksum, path.stat().st_size)
-            with suppress(DownloadError):  # not complete
-                used = _used(model, files, str(folder), folder.name)
-                return Listing(str(model), str(folder), folder.name, None, False, used)
-    return None
+    revisions = (revision_of(model), *(["main"] if constants.HF_HUB_OFFLINE else []))
+    configs = (_cached(model, name, revision) for revision in revisions for name in CONFIGS)
+    if (config := next(filter(None, configs), None)) is None:
+        return None
+    files = {}
+    for path in filter(Path.is_file, config.parent.iterdir()):
+        blob = path.resolve().name
+        kind = {64: "sha256", 40: "git-sha1"}.get(len(blob)) if re.fullmatch("[0-9a-f]+", blob) else None
+        files[path.name] = ListedFile(f"{kind}:{blob}" if kind else f"sha256:{digest_of(path)}", path.stat().st_size)
+    source, revision = str(config.parent), config.parent.name
+    try:
+        return Listing(str(model), source, revision, None, False, _used(model, files, source, revision))
+    except DownloadError:  # not complete
+        return None
 
 
 def _used(model: ModelName, files: dict[str, ListedFile], source: str, revision: str) -> dict[str, ListedFile]:

@@ -11,10 +11,12 @@ certain. `python -m data.download_model NAME --pin` adds to it.
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 from bert.files import write_atomically
 
@@ -72,12 +74,13 @@ class Pin:
     files: dict[str, tuple[str, int]]
 
 
+_PINS = TypeAdapter(dict[str, Pin])
+
+
 def parse_name(text: str) -> ModelName | None:
     """The model that a name means; None if it cannot be one. A name without an owner must be a known one."""
-    if text in PADDLENLP and text not in _OF_GOOGLE:
-        return ModelName("paddlenlp", text)
-    if text.removeprefix("paddlenlp/") in PADDLENLP and text.startswith("paddlenlp/"):
-        return ModelName("paddlenlp", text.removeprefix("paddlenlp/"))
+    if (name := text.removeprefix("paddlenlp/")) in PADDLENLP and (name != text or text not in _OF_GOOGLE):
+        return ModelName("paddlenlp", name)
     match = _NAME.fullmatch(text)
     if match is None or ".." in text or match["owner"] == "paddlenlp":
         return None
@@ -105,19 +108,14 @@ def revision_of(name: ModelName) -> str:
 
 def write_pin(name: ModelName, pin: Pin) -> None:
     """Add a model to pinned_models.json, or replace its pin."""
-    pins = {repository: asdict(entry) for repository, entry in sorted({**_pins(), name.repository: pin}.items())}
-    write_atomically(PINS_FILE, (json.dumps(pins, indent=1) + "\n").encode())
+    pins = dict(sorted({**_pins(), name.repository: pin}.items()))
+    write_atomically(PINS_FILE, _PINS.dump_json(pins, indent=1) + b"\n")
     _pins.cache_clear()
 
 
 @lru_cache(maxsize=1)
 def _pins() -> dict[str, Pin]:
-    return {
-        repository: Pin(
-            values["revision"], {file: (sha256, num_bytes) for file, (sha256, num_bytes) in values["files"].items()}
-        )
-        for repository, values in json.loads(PINS_FILE.read_bytes()).items()
-    }
+    return _PINS.validate_json(PINS_FILE.read_bytes())
 
 
 _ENDPOINT = "https://bj.bcebos.com/paddlenlp"
@@ -162,40 +160,35 @@ def _large(vocab_size: int) -> tuple[int, int, int, int, int]:
     return vocab_size, 1024, 24, 16, 4096
 
 
-def _google(name: str, folder: str, sizes: tuple[int, int, int, int, int], do_lower_case: bool) -> PaddleNlpModel:
-    vocabulary = f"{_GOOGLE_VOCABULARIES}/{name}-vocab.txt"
-    return PaddleNlpModel(f"{_MODELS}/{folder}{name}.pdparams", vocabulary, sizes, do_lower_case)
+def _model(path: str, vocabulary: str, sizes: tuple[int, int, int, int, int], do_lower_case: bool) -> PaddleNlpModel:
+    return PaddleNlpModel(f"{_MODELS}/{path}.pdparams", f"{vocabulary}vocab.txt", sizes, do_lower_case)
+
+
+def _google(folder: str, name: str, sizes: tuple[int, int, int, int, int]) -> PaddleNlpModel:
+    return _model(f"{folder}{name}", f"{_GOOGLE_VOCABULARIES}/{name}-", sizes, name.endswith("-uncased"))
 
 
 def _roberta(kind: str, hidden: int, layers: int) -> PaddleNlpModel:
     sizes = (21128, hidden, layers, hidden // 64, 4 * hidden)
-    return PaddleNlpModel(
-        f"{_MODELS}/uer/chinese_roberta_{kind}.pdparams", f"{_MODELS}/uer/chinese_roberta_vocab.txt", sizes, True
-    )
+    return _model(f"uer/chinese_roberta_{kind}", f"{_MODELS}/uer/chinese_roberta_", sizes, True)
 
 
-_CHINESE = f"{_GOOGLE_VOCABULARIES}/bert-base-chinese-vocab.txt"
+_CHINESE = f"{_GOOGLE_VOCABULARIES}/bert-base-chinese-"
 PADDLENLP: dict[str, PaddleNlpModel] = {
-    "bert-base-uncased": _google("bert-base-uncased", "", _base(30522), True),
-    "bert-large-uncased": _google("bert-large-uncased", "", _large(30522), True),
-    "bert-base-multilingual-uncased": _google("bert-base-multilingual-uncased", "", _base(105879), True),
-    "bert-base-cased": _google("bert-base-cased", "bert/", _base(28996), False),
-    "bert-large-cased": _google("bert-large-cased", "bert/", _large(28996), False),
-    "bert-base-multilingual-cased": _google("bert-base-multilingual-cased", "bert/", _base(119547), False),
-    "bert-base-chinese": _google("bert-base-chinese", "bert/", _base(21128), False),
-    **{
-        name: PaddleNlpModel(f"{_MODELS}/bert/{name}.pdparams", f"{_MODELS}/bert/{name}-vocab.txt", _base(21128), False)
-        for name in ("bert-wwm-chinese", "bert-wwm-ext-chinese")
-    },
-    "macbert-base-chinese": PaddleNlpModel(
-        f"{_MODELS}/macbert/macbert-base-chinese.pdparams", _CHINESE, _base(21128), False
+    "bert-base-uncased": _google("", "bert-base-uncased", _base(30522)),
+    "bert-large-uncased": _google("", "bert-large-uncased", _large(30522)),
+    "bert-base-multilingual-uncased": _google("", "bert-base-multilingual-uncased", _base(105879)),
+    "bert-base-cased": _google("bert/", "bert-base-cased", _base(28996)),
+    "bert-large-cased": _google("bert/", "bert-large-cased", _large(28996)),
+    "bert-base-multilingual-cased": _google("bert/", "bert-base-multilingual-cased", _base(119547)),
+    "bert-base-chinese": _google("bert/", "bert-base-chinese", _base(21128)),
+    "bert-wwm-chinese": _model("bert/bert-wwm-chinese", f"{_MODELS}/bert/bert-wwm-chinese-", _base(21128), False),
+    "bert-wwm-ext-chinese": _model(
+        "bert/bert-wwm-ext-chinese", f"{_MODELS}/bert/bert-wwm-ext-chinese-", _base(21128), False
     ),
-    "macbert-large-chinese": PaddleNlpModel(
-        f"{_MODELS}/macbert/macbert-large-chinese.pdparams", _CHINESE, _large(21128), False
-    ),
-    "simbert-base-chinese": PaddleNlpModel(
-        f"{_MODELS}/simbert/simbert-base-chinese-v1.pdparams", f"{_MODELS}/simbert/vocab.txt", _base(13685), True
-    ),
+    "macbert-base-chinese": _model("macbert/macbert-base-chinese", _CHINESE, _base(21128), False),
+    "macbert-large-chinese": _model("macbert/macbert-large-chinese", _CHINESE, _large(21128), False),
+    "simbert-base-chinese": _model("simbert/simbert-base-chinese-v1", f"{_MODELS}/simbert/", _base(13685), True),
     "uer/chinese-roberta-base": _roberta("base", 768, 12),
     "uer/chinese-roberta-medium": _roberta("medium", 512, 8),
     "uer/chinese-roberta-6l-768h": _roberta("6l_768h", 768, 6),

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,6 +184,13 @@ def fetch(remote: Remote, target: Path) -> str:
         f"{target}: is there, but is not the file whose checksum is {remote.checksum_text()}; it was damaged or "
         "belongs to something else: remove it and start again"
     )
+
+
+def fetch_pinned(path: Path, pin: tuple[str, int], folders: Sequence[str]) -> Path:
+    """Fetch a file, whose sha256 and size are known, from the first of several folders of the web that has its name."""
+    sha256, num_bytes = pin
+    fetch(Remote(tuple(f"{folder.rstrip('/')}/{path.name}" for folder in folders), f"sha256:{sha256}", num_bytes), path)
+    return path
 
 
 def _download(session: requests.Session, remote: Remote, part: BinaryIO, target: Path) -> str:
