@@ -4,12 +4,15 @@ import sys
 from collections.abc import Sequence
 
 from bert.config.command_line import usage_errors
-from bert.inference.command_line import parse_request, run_request
+from bert.inference.command_line import parse_request
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     with usage_errors():
-        return run_request(parse_request(argv))
+        request = parse_request(argv)
+        from bert.inference.streaming import run_request  # loads Paddle
+
+        return run_request(request)
     return 0
 
 

@@ -1,21 +1,17 @@
-"""The command line of run_predict.py. Paddle is loaded after it was checked."""
+"""The command line of run_predict.py. It loads no Paddle."""
 
 import argparse
-import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from bert import exit_codes
 from bert.config.flags import Formatter, Parser, add_flag, flag_name, members
 from bert.config.settings_base import Settings
 from bert.inference.lines import refuse_documents
 
 Task = Literal["masked-lm", "encoder", "question-answering", "sequence-classification", "token-classification"]
-TASKS: tuple[str, ...] = get_args(Task)
 
 
 class ModelSettings(Settings):
@@ -38,18 +34,25 @@ class ModelSettings(Settings):
         return path
 
 
-def add_flags(group: Any, settings: type[Settings], positional: Collection[str] = ("model",)) -> None:
-    """The flags of all fields that are not positional. A boolean flag takes no value: what follows may be the model."""
-    for name, field in settings.model_fields.items():
-        if bool in members(field):
-            group.add_argument(flag_name(name), action=argparse.BooleanOptionalAction, help=field.description)
-        elif name not in positional:
-            add_flag(group, name, field)
+def model_parser(prog: str, description: str, groups: Mapping[str, type[Settings]]) -> Parser:
+    """A parser whose first argument is the model; the other fields of settings are flags, in groups by their titles."""
+    parser = Parser(
+        prog=prog,
+        description=description,
+        formatter_class=Formatter,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("model", metavar="MODEL", help=ModelSettings.model_fields["model"].description)
+    for title, settings in groups.items():
+        group: Any = parser.add_argument_group(title) if title else parser
+        for name, field in settings.model_fields.items():
+            if bool in members(field):  # without a value: the word after it may be the model
+                group.add_argument(flag_name(name), action=argparse.BooleanOptionalAction, help=field.description)
+            elif name not in ("model", "files"):
+                add_flag(group, name, field)
+    return parser
 
-
-if TYPE_CHECKING:
-    from bert.inference.streaming import Position, Run
-    from bert.inference.trained_model import TrainedModel
 
 _DESCRIPTION = (
     "Use a trained model: fill [MASK]s, make sentence vectors, answer questions, classify texts, find entities. The "
@@ -106,103 +109,13 @@ def parse_request(argv: Sequence[str] | None) -> PredictRequest:
     Raises:
         pydantic.ValidationError: `bert.config.setting_errors.explain` names the flags.
     """
-    parser = Parser(
-        prog="run_predict.py",
-        description=_DESCRIPTION,
-        formatter_class=Formatter,
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
-    )
-    fields = PredictRequest.model_fields
-    parser.add_argument("model", metavar="MODEL", help=fields["model"].description)
-    parser.add_argument("files", nargs="*", default=[], metavar="FILE", help=fields["files"].description)
+    parser = model_parser("run_predict.py", _DESCRIPTION, {"": PredictRequest})
+    help_ = PredictRequest.model_fields["files"].description
+    parser.add_argument("files", nargs="*", default=[], metavar="FILE", help=help_)
     parser.add_argument("--encode", action="store_true", help="make sentence vectors (means of the last hidden states)")
-    add_flags(parser, PredictRequest, positional=("model", "files"))
     values = vars(parser.parse_intermixed_args(argv))
-    if values.pop("encode", False):
-        if values.setdefault("task", "encoder") != "encoder":
-            raise ValueError(f"--encode makes vectors, --task {values['task']} something else; omit one of them")
+    if values.pop("encode", False) and values.setdefault("task", "encoder") != "encoder":
+        raise ValueError(f"--encode makes vectors, --task {values['task']} something else; omit one of them")
     if "nearest" in values:
         values.setdefault("task", "encoder")
     return PredictRequest(**values)
-
-
-def run_request(request: PredictRequest) -> int:
-    """Do what was asked; returns the exit code."""
-    from bert.inference.heads import load_from_settings
-    from bert.inference.nearest import NearestSentences
-    from bert.inference.terminal import talk
-
-    model = load_from_settings(request, request.batch_size)
-    if request.show:
-        from bert.inference.demonstration import demonstrate, example_sentences
-
-        print("\n".join(demonstrate(model, example_sentences(request.show))))
-        return exit_codes.OK
-    run = NearestSentences(model, request.nearest).run if request.nearest else None
-    print(model.opened.describe(), file=sys.stderr)
-    if not request.files and sys.stdin.isatty():
-        return talk(model, sys.stdin, sys.stdout, run)
-    return _run_lines(model, request, run)
-
-
-def _run_lines(model: "TrainedModel", request: PredictRequest, run: "Run | None") -> int:
-    from bert.inference.streaming import Position, json_lines, results_of
-
-    end = Position()
-    if request.output is None:
-        for records, end in results_of(model, request.files, request.input_format, run):  # noqa: B007
-            sys.stdout.buffer.write(json_lines(records))
-            sys.stdout.buffer.flush()
-    else:
-        try:
-            end = _write_file(model, request, run, request.output)
-        except KeyboardInterrupt:
-            if not request.is_resumable():
-                raise
-            return exit_codes.INTERRUPTED
-        print(f"written: {request.output}", file=sys.stderr)
-    if end.bad or request.output:
-        print(end.summary(), file=sys.stderr)
-    return exit_codes.BAD_INPUT if end.bad and end.bad == end.lines else exit_codes.OK
-
-
-def _write_file(model: "TrainedModel", request: PredictRequest, run: "Run | None", output: Path) -> "Position":
-    from bert.finetuning.prediction_stream import Window, key_of, write_stream
-    from bert.inference.streaming import Position, json_lines, npy_header, results_of, vector_rows
-
-    sizes = [path.stat().st_size for path in request.files]
-    width = model.encode(["word"]).shape[1] if request.wants_vectors_file() else 0
-
-    def windows(start: Mapping[str, Any] | None, _: Any) -> Iterator[Window]:
-        before = start["lines"] if start else 0
-        for records, at in results_of(model, request.files, request.input_format, run, start):
-            content = vector_rows(records, width) if width else json_lines(records)
-            if width and not before:
-                content = npy_header(0, width) + content
-            before = at.lines
-            yield Window([content], at.lines, asdict(at), place=sum(sizes[: at.file]) + at.end)
-
-    def finish(files: Sequence[BinaryIO], end: Mapping[str, Any] | None) -> None:
-        if width and (end is None or end["bad"] == end["lines"]):
-            raise ValueError("no line has a vector; check the input")
-        if width and end is not None:
-            files[0].seek(0)
-            files[0].write(npy_header(end["lines"], width))
-
-    key = None
-    if request.is_resumable():
-        compared = [model.opened.path, *request.files, *([request.nearest] if request.nearest else [])]
-        key = key_of({**vars(request), **dict.fromkeys(("batch_size", "device", "cpu_threads"))}, compared)
-    end = write_stream(
-        [output],
-        windows,
-        finish,
-        key=key,
-        flag="--output",
-        unit="lines",
-        total=sum(sizes) or None,
-        total_unit="B",
-        log=lambda line: print(line, file=sys.stderr),
-    )
-    return Position(**(end or {}))

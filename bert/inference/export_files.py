@@ -6,25 +6,24 @@ DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
 ONNX_FILE = "model.onnx"
 CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
-PRECISIONS = ("float32", "fp16", "bfloat16", "int8")
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
+_OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {  # shapes after the batch; `s` is the sequence length
+    "encoder": {"last_hidden_state": ("s", "hidden"), "pooler_output": ("hidden",)},
+    "question-answering": {"start_logits": ("s",), "end_logits": ("s",)},
+    "sequence-classification": {"logits": ("labels",)},
+    "token-classification": {"logits": ("s", "labels")},
+}
 
 
 def outputs_of(task: str, with_pooler: bool) -> dict[str, tuple[str, ...]]:
-    """Outputs of an exported model of a task: name -> shape after the batch; `s` is the sequence length.
+    """Outputs of an exported model of a task, by name.
 
     Raises:
         ConversionError: a task whose outputs are not served.
     """
-    shapes: dict[str, dict[str, tuple[str, ...]]] = {
-        "encoder": {"last_hidden_state": ("s", "hidden"), **({"pooler_output": ("hidden",)} if with_pooler else {})},
-        "question-answering": {"start_logits": ("s",), "end_logits": ("s",)},
-        "sequence-classification": {"logits": ("labels",)},
-        "token-classification": {"logits": ("s", "labels")},
-    }
-    if task not in shapes:
+    if task not in _OUTPUTS:
         raise ConversionError(
-            f"task={task} is not one that is served ({', '.join(shapes)}); choose with --task, e.g. "
+            f"task={task} is not one that is served ({', '.join(_OUTPUTS)}); choose with --task, e.g. "
             "--task encoder for its hidden states"
         )
-    return shapes[task]
+    return {name: shape for name, shape in _OUTPUTS[task].items() if with_pooler or name != "pooler_output"}

@@ -14,6 +14,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of
 from bert.conversion.model_description import READER_FILE
+from bert.finetuning.loader import single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import read_spans
@@ -25,7 +26,7 @@ from bert.finetuning.squad.task import table_of
 from bert.inference.command_line import ModelSettings
 from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS
 from bert.inference.model_folder import OpenedModel, open_model
-from bert.inference.trained_model import Request, Result, TrainedModel, probabilities
+from bert.inference.trained_model import MASK, Request, Result, TrainedModel, probabilities
 from bert.runtime.hardware import use_cores
 
 
@@ -37,37 +38,32 @@ class Classifier(TrainedModel):
 
     def __init__(self, opened: OpenedModel, **settings: Any) -> None:
         super().__init__(opened, **settings)
-        assert self.opened.labels is not None
-        self.labels = self.opened.labels
-        self.is_regression = self.opened.usage.regression or len(self.labels) == 1
-        trained_on = len(self.opened.usage.text_columns)
+        assert opened.labels is not None
+        self.labels = opened.labels
+        self.is_regression = opened.usage.regression or len(self.labels) == 1
+        trained_on = len(opened.usage.text_columns)
         self.num_texts = (trained_on,) if trained_on else (1, 2)  # a foreign model does not say
         self.splits_tabs = trained_on != 1
-
-    def check(self, texts: Request) -> None:
-        if len(texts) not in self.num_texts:
-            needed = "one text" if self.num_texts == (1,) else "two texts"
-            form = 'separated by a tab, or {"text": ..., "text_pair": ...}'
-            raise ValueError(f"{len(texts)} text(s) in a request; this model takes {needed} (two: {form})")
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         logits = np.zeros((len(requests), len(self.labels)), "float32")
         for size in {len(texts) for texts in requests}:
-            rows = np.array([row for row, texts in enumerate(requests) if len(texts) == size])
-            for batch in self.batches(self.table([requests[row] for row in rows])):
-                logits[rows[batch.rows]] = self.network.run(self.task, batch.feed)["logits"]
+            rows = [row for row, texts in enumerate(requests) if len(texts) == size]
+            for row, values in self.outputs(self.task, self.table([requests[row] for row in rows])):
+                logits[rows[row]] = values
         likely = probabilities(logits)
         if self.is_regression:
-            return [{"value": round(float(value), 6)} for value in logits[:, 0]]
+            return [{"value": _rounded(value)} for value in logits[:, 0]]
         results: list[Result] = []
         for row in likely:
-            values, best = [round(float(value), 6) for value in row], int(row.argmax())
-            named = dict(zip(self.labels, values, strict=True))
-            results.append({"label": self.labels[best], "probability": values[best], "probabilities": named})
+            named = dict(zip(self.labels, map(_rounded, row), strict=True))
+            label = self.labels[int(row.argmax())]
+            results.append({"label": label, "probability": named[label], "probabilities": named})
         return results
 
 
-MASK = "[MASK]"
+def _rounded(number: float) -> float:
+    return round(float(number), 6)
 
 
 class SentenceEncoder(TrainedModel):
@@ -106,28 +102,27 @@ class MaskFiller(TrainedModel):
         return self._fill([self.request(text)[0]], top_k)[0]
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
-        found = self._fill([text for (text,) in requests], self.top_k)
+        texts = [text for (text,) in requests]
         return [
             {"filled": _filled(text, [mask[0]["token"] for mask in masks]), "masks": masks}
-            for (text,), masks in zip(requests, found, strict=True)
+            for text, masks in zip(texts, self._fill(texts, self.top_k), strict=True)
         ]
 
     def _fill(self, texts: Sequence[str], top_k: int) -> list[list[list[dict[str, Any]]]]:
-        cls_id, sep_id = self.vocabulary.id_of("[CLS]"), self.vocabulary.id_of("[SEP]")
-        rows = [[cls_id, *self._window(text), sep_id] for text in texts]
+        rows = [self._window(text) for text in texts]
         lengths = np.array([len(row) for row in rows], np.int64)
-        table = self.table_of(np.concatenate(rows).astype(np.int64), offsets_of(lengths), lengths)
-        found: list[list[list[dict[str, Any]]]] = [[] for _ in texts]
-        for batch in self.batches(table):
-            ids = batch.feed["input_ids"]
-            positions = np.flatnonzero(ids == self._mask_id)
-            outputs = self.network.run("masked-lm", {**batch.feed, "masked_lm_positions": positions})
+        cls_id, sep_id = self.vocabulary.id_of("[CLS]"), self.vocabulary.id_of("[SEP]")
+        ids, offsets = single_sequences(np.concatenate(rows).astype(np.int64), lengths, cls_id, sep_id)
+        masks: list[list[list[dict[str, Any]]]] = [[] for _ in texts]
+        for batch_rows, feed in self.batches(self.table_of(ids, offsets, np.diff(offsets))):
+            positions = np.flatnonzero(feed["input_ids"] == self._mask_id)
+            outputs = self.forward("masked-lm", {**feed, "masked_lm_positions": positions})
             likely = probabilities(outputs["masked_lm_logits"][:, : len(self.vocabulary)])
-            for position, row in zip(positions.tolist(), likely, strict=True):
-                best = self._words[np.argsort(-row[self._words], kind="stable")[:top_k]]
-                fills = [{"token": self.vocabulary.tokens[i], "probability": round(float(row[i]), 6)} for i in best]
-                found[batch.rows[position // ids.shape[1]]].append(fills)
-        return found
+            for row, values in zip(batch_rows[positions // feed["input_ids"].shape[1]], likely, strict=True):
+                best = self._words[np.argsort(-values[self._words], kind="stable")[:top_k]]
+                fills = [{"token": self.vocabulary.tokens[i], "probability": _rounded(values[i])} for i in best]
+                masks[row].append(fills)
+        return masks
 
     def _window(self, text: str) -> list[int]:
         """The tokens of a text; of one that is too long, those around its masks."""
@@ -166,24 +161,27 @@ class AnsweredQuestion:
 
     def to_result(self, top_k: int) -> Result:
         """For JSON: the answer, the best `top_k` answers, and the probability that there is none."""
-        result: Result = {"answer": self.text, **_place(self.score, self.start, self.end)}
         listed = [candidate for candidate in self.n_best if candidate.text][:top_k]
-        result["answers"] = [{"text": c.text, **_place(c.probability, c.start, c.end)} for c in listed]
+        result = {
+            "answer": self.text,
+            **_place(self.score, self.start, self.end),
+            "answers": [{"text": c.text, **_place(c.probability, c.start, c.end)} for c in listed],
+        }
         if self.null_odds is not None:
-            empty = next(candidate.probability for candidate in self.n_best if not candidate.text)
-            result["no_answer_probability"] = round(float(empty), 6)
+            empty = next(candidate for candidate in self.n_best if not candidate.text)
+            result["no_answer_probability"] = _rounded(empty.probability)
         return result
 
 
 def _place(probability: float, start: int, end: int) -> Result:
-    return {"probability": round(float(probability), 6), "start": start, "end": end}
+    return {"probability": _rounded(probability), "start": start, "end": end}
 
 
 class QuestionAnswerer(TrainedModel):
     """A model fine-tuned on questions. Several can be used at the same time."""
 
     task = "question-answering"
-    keys = (QUESTION_KEYS,)
+    keys = QUESTION_KEYS
     splits_tabs = True
     num_texts = (2,)
 
@@ -207,13 +205,6 @@ class QuestionAnswerer(TrainedModel):
             self.windows = replace(self.windows, max_seq_length=self.max_seq_length)
         self.max_seq_length = self.windows.max_seq_length
 
-    def check(self, texts: Request) -> None:
-        if len(texts) != 2:
-            raise ValueError(
-                f"{len(texts)} texts in one request; a question and its context are needed (separated by a tab, or "
-                '{"question": ..., "context": ...})'
-            )
-
     def run(self, requests: Sequence[Request]) -> list[Result]:
         contexts = {context: number for number, context in enumerate(dict.fromkeys(context for _, context in requests))}
         questions = [Question(str(row), text, contexts[context]) for row, (text, context) in enumerate(requests)]
@@ -226,13 +217,11 @@ class QuestionAnswerer(TrainedModel):
 
     def _answer(self, examples: SquadExamples) -> list[AnsweredQuestion]:
         features, _ = build_features(examples, self.vocabulary, self.windows, training=False)
-        logits = {name: np.zeros(len(features.input_ids), "float32") for name in ("start_logits", "end_logits")}
-        for batch in self.batches(table_of(features, self.vocabulary, labelled=False)):
-            for name, row_values in self.network.run(self.task, batch.feed).items():
-                for row, values in zip(batch.rows.tolist(), row_values, strict=True):
-                    start, end = features.offsets[row : row + 2]
-                    logits[name][start:end] = values[: end - start]
-        predictions = predict(examples, features, **logits, settings=self.answer_settings)
+        starts, ends = np.zeros((2, len(features.input_ids)), "float32")
+        for row, row_starts, row_ends in self.outputs(self.task, table_of(features, self.vocabulary)):
+            first, last = features.offsets[row : row + 2]
+            starts[first:last], ends[first:last] = row_starts[: last - first], row_ends[: last - first]
+        predictions = predict(examples, features, starts, ends, self.answer_settings)
         answered = []
         for question in examples.questions:
             n_best, text = tuple(predictions.n_best[question.id]), predictions.answers[question.id]
@@ -279,34 +268,30 @@ class Tagger(TrainedModel):
         texts = [text for (text,) in requests]
         places = [split_words(text) for text in texts]
         words = [text[start:end] for text, spans in zip(texts, places, strict=True) for start, end in spans]
-        offsets = offsets_of(np.array([len(spans) for spans in places], np.int64))
+        offsets = offsets_of([len(spans) for spans in places])
         likely = self._of_words(words, offsets)
-        results = []
-        for text, spans, first in zip(texts, places, offsets[:-1].tolist(), strict=True):
-            results.append({"entities": self._entities(text, spans, likely[first : first + len(spans)])})
-        return results
+        return [
+            {"entities": self._entities(text, spans, likely[first : first + len(spans)])}
+            for text, spans, first in zip(texts, places, offsets[:-1].tolist(), strict=True)
+        ]
 
     def _of_words(self, words: list[str], offsets: np.ndarray) -> np.ndarray:
         """The probabilities of all classes of every word, float64 [words, classes]."""
-        count = len(offsets) - 1
-        numbers = np.arange(count, dtype=np.int64)
+        numbers = np.arange(len(offsets) - 1, dtype=np.int64)
         text = TaggedText(Path(), [], np.zeros(0, np.int64), words, offsets, numbers, None, "iob2")
         arrays, _ = token_features(self.tokenizer, text, self.max_seq_length)
-        table = self.table_of(arrays["input_ids"], arrays["offsets"], np.diff(arrays["offsets"]))
+        rows = arrays["offsets"]
         likely = np.zeros((len(words), len(self.labels)))
-        for batch in self.batches(table):
-            logits = self.network.run(self.task, batch.feed)["logits"]
-            for row, values in zip(batch.rows.tolist(), logits, strict=True):
-                own = arrays["word_indices"][arrays["offsets"][row] : arrays["offsets"][row + 1]]
-                likely[own[own != NO_WORD]] = probabilities(values[: len(own)][own != NO_WORD])
+        for row, logits in self.outputs(self.task, self.table_of(arrays["input_ids"], rows, np.diff(rows))):
+            word = arrays["word_indices"][rows[row] : rows[row + 1]]  # of each token
+            likely[word[word != NO_WORD]] = probabilities(logits[: len(word)][word != NO_WORD])
         return likely
 
     def _entities(self, text: str, spans: list[tuple[int, int]], likely: np.ndarray) -> list[dict[str, Any]]:
         entities = []
         for entity in read_spans([self.labels[index] for index in likely.argmax(-1).tolist()]):
             start, end = spans[entity.start][0], spans[entity.stop - 1][1]
-            probability = round(float(likely[entity.start : entity.stop].max(-1).mean()), 6)  # of its words' classes
-            place = {"start": start, "end": end, "probability": probability}
+            place = _place(likely[entity.start : entity.stop].max(-1).mean(), start, end)  # mean of its words' classes
             entities.append({"text": text[start:end], "type": entity.type, **place})
         return entities
 

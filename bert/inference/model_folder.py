@@ -1,10 +1,9 @@
 """Opens a model from any folder: a checkpoint, a run's output, an export, or another library's model."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -32,10 +31,8 @@ HEADS = {
 }
 
 
-class Runner(Protocol):
-    """A network and its weights."""
-
-    def run(self, task: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...  # as `Network.run`
+Arrays = Mapping[str, np.ndarray]
+Forward = Callable[[str, Arrays], Arrays]  # a network and its weights, as `Network.run`
 
 
 @dataclass(frozen=True)
@@ -44,11 +41,16 @@ class OpenedModel:
 
     path: Path  # the folder of the weights or of the export
     task: str  # a key of HEADS
-    network: Runner
+    forward: Forward
     tokens: Tokens
     usage: Usage
     labels: tuple[str, ...] | None  # the classifier's classes
     most_positions: int  # the longest sequence that the network can read, in tokens
+    is_export: bool = False
+
+    def can_encode(self) -> bool:
+        """Every checkpoint has an encoder; an export has the outputs of one task."""
+        return self.task == "encoder" or not self.is_export
 
     def describe(self) -> str:
         """One line: what it is, and where its weights are."""
@@ -100,7 +102,7 @@ def open_model(
         labels = pretrained.labels or ()
         labels = labels if len(labels) == count else tuple(f"LABEL_{index}" for index in range(count))
     network = Network(pretrained.parameters, config, default_device() if device == "auto" else device)
-    return OpenedModel(folder, task, network, tokens, read_usage(folder), labels, config.max_position_embeddings)
+    return OpenedModel(folder, task, network.run, tokens, read_usage(folder), labels, config.max_position_embeddings)
 
 
 def _tokens(folder: Path, vocab_file: Path | None, do_lower_case: bool | None) -> Tokens:
@@ -111,34 +113,23 @@ def _tokens(folder: Path, vocab_file: Path | None, do_lower_case: bool | None) -
 
 
 def _open_export(
-    path: Path, asked: str | None, vocab_file: Path | None, do_lower_case: bool | None, cpu_threads: int
+    path: Path, requested: str | None, vocab_file: Path | None, do_lower_case: bool | None, cpu_threads: int
 ) -> OpenedModel:
     predictor = Predictor(path, cpu_threads=cpu_threads)
-    task, labels = predictor.description.get("task"), predictor.description.get("labels")
+    description = predictor.description
+    task, labels = description.get("task"), tuple(description.get("labels") or ())
     if task not in HEADS:
         raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {task!r}; export the model again")
-    if asked not in (None, task):
+    if requested not in (None, task):
         raise ConversionError(
-            f"{path} is an export of {HEADS[task]}, task={asked} needs {HEADS.get(str(asked), asked)}; "
+            f"{path} is an export of {HEADS[task]}, task={requested} needs {HEADS.get(str(requested), requested)}; "
             "use the checkpoint that it was made from, or export it with --task"
         )
     beside = path / "vocab.txt"
     tokens = _tokens(path, vocab_file or (beside if beside.is_file() else None), do_lower_case)
-    most_positions = int(predictor.description["max_length"])
-    classes = tuple(labels) if labels else None
-    return OpenedModel(path, task, _Export(predictor, task), tokens, read_usage(path), classes, most_positions)
 
+    def forward(task: str, feed: Arrays) -> Arrays:
+        return predictor.run(feed)
 
-class _Export:
-    """The runner of an export, which has the outputs of one task."""
-
-    def __init__(self, predictor: Predictor, task: str) -> None:
-        self._predictor, self._task = predictor, task
-
-    def run(self, task: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if task != self._task:
-            raise ValueError(
-                f"{self._predictor.folder} is an export of {HEADS[self._task]}, without the outputs of {task}; use the "
-                "checkpoint that it was made from, or export it with --task"
-            )
-        return self._predictor.run(feed)
+    most = int(description["max_length"])
+    return OpenedModel(path, task, forward, tokens, read_usage(path), labels or None, most, is_export=True)

@@ -28,29 +28,46 @@ _MASKED_SCORE = -1e4  # as bert.model.modeling adds it
 _LARGEST = 2_000_000_000  # bytes in one protocol buffer
 
 
-class _Nodes:
-    """Nodes in their order, and constants by name. Every method returns the name of its result."""
+class _Graph:
+    """BERT on the real tokens of a batch of b sequences of s places. Every method returns the name of its result.
 
-    def __init__(self, parameters: Mapping[str, np.ndarray], onnx: Any):
-        self.parameters, self.onnx = parameters, onnx
+    Attributes:
+        real: int64 [T]: places of the real tokens among the b * s. The first place of a sequence always counts, so
+            that a row of padding alone has an output.
+        columns: int64 [T]: places of the real tokens in their sequences.
+        token_of: int64 [b * s]: the token at a place; at padding, the last token before it.
+        first: int64 [b]: the first tokens of the sequences.
+        mask: float32 [b, 1, 1, s]: 0 for tokens, -10,000 for padding.
+    """
+
+    def __init__(self, parameters: Mapping[str, np.ndarray], config: BertConfig, onnx: Any):
+        self.parameters, self.config, self.onnx = parameters, config, onnx
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
+        types = onnx.TensorProto
+        zero, one, two, none = (self.integers(number) for number in (0, 1, 2, -1))
+        self.shape = self.node("Shape", "input_ids")
+        length = self.node("Slice", self.shape, one, two)
+        padding = self.node("Sub", self.number(1.0), self.node("Cast", "attention_mask", to=types.FLOAT))
+        self.mask = self.node("Unsqueeze", self.node("Mul", padding, self.number(_MASKED_SCORE)), self.integers(1, 2))
+        columns = self.node("Range", self.index(0), self.node("Squeeze", length, zero), self.index(1))
+        is_token = self.node("Cast", "attention_mask", to=types.BOOL)
+        is_token = self.node("Reshape", self.node("Or", is_token, self.node("Equal", columns, zero)), none)
+        self.real = self.node("Reshape", self.node("NonZero", is_token), none)
+        self.columns = self.node("Mod", self.real, length)
+        tokens = self.node("CumSum", self.node("Cast", is_token, to=types.INT64), self.index(0))
+        self.token_of = self.node("Sub", tokens, one)
+        self.first = self.part(self.node("Reshape", self.token_of, self.shape), 0, axis=1)
 
-    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        return self.named(f"{kind.lower()}_{len(self.nodes)}", kind, *inputs, **attributes)
-
-    def named(self, name: str, kind: str, *inputs: str, **attributes: Any) -> str:
+    def node(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        name = name or f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], name=name, **attributes))
         return name
 
-    def parameter(self, name: str) -> str:
-        self.constants[name] = self.parameters[name]
-        return name
-
-    def joined(self, names: list[str], name: str) -> str:
-        """Parameters side by side, as one of their own."""
-        self.constants[name] = np.concatenate([self.parameters[part] for part in names], axis=-1)
-        return name
+    def parameter(self, *names: str, name: str = "") -> str:
+        """One parameter, or several side by side."""
+        self.constants[name or names[0]] = np.concatenate([self.parameters[part] for part in names], axis=-1)
+        return name or names[0]
 
     def constant(self, value: Any, dtype: str) -> str:
         array = np.array(value, dtype)
@@ -61,49 +78,23 @@ class _Nodes:
     def number(self, value: float) -> str:
         return self.constant(value, "float32")
 
+    def index(self, value: int) -> str:
+        return self.constant(value, "int64")
+
     def integers(self, *values: int) -> str:
         return self.constant(values, "int64")
 
-    def linear(self, x: str, name: str, weight: str, bias: str) -> str:
-        return self.node("Add", self.named(name, "MatMul", x, weight), bias)
+    def part(self, x: str, index: int, axis: int = 0) -> str:
+        return self.node("Gather", x, self.index(index), axis=axis)
 
-    def dense(self, x: str, name: str) -> str:
-        return self.linear(x, name, self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias"))
-
-
-class _Graph(_Nodes):
-    """BERT on the real tokens of a batch of b sequences of s places.
-
-    Attributes:
-        real: int64 [T]: places of the real tokens among the b * s. The first place of a sequence always counts, so
-            that a row of padding alone has an output.
-        token_of: int64 [b * s]: the token at a place; at padding, the last token before it.
-        first: int64 [b]: the first tokens of the sequences.
-        mask: float32 [b, 1, 1, s]: 0 for tokens, -10,000 for padding.
-    """
-
-    def __init__(self, parameters: Mapping[str, np.ndarray], config: BertConfig, onnx: Any):
-        super().__init__(parameters, onnx)
-        self.config = config
-        all_, shape = self.integers(-1), self.node("Shape", "input_ids")
-        self.shape = shape
-        zero, one, two = (self.integers(number) for number in (0, 1, 2))
-        length = self.node("Slice", shape, one, two)
-        given = self.node("Cast", "attention_mask", to=onnx.TensorProto.FLOAT)
-        padding = self.node("Mul", self.node("Sub", self.number(1.0), given), self.number(_MASKED_SCORE))
-        self.mask = self.node("Unsqueeze", padding, self.integers(1, 2))
-        columns = self.node(
-            "Range", self.constant(0, "int64"), self.node("Squeeze", length, zero), self.constant(1, "int64")
+    def dense(self, x: str, *names: str) -> str:
+        """A linear layer, or several of one input side by side."""
+        joined = "_".join([names[0], *(name.rpartition(".")[2] for name in names[1:])])
+        weight, bias = (
+            self.parameter(*(f"{name}.{part}" for name in names), name=f"{joined}.{part}")
+            for part in ("weight", "bias")
         )
-        is_first = self.node("Equal", columns, zero)
-        is_token = self.node("Or", self.node("Cast", "attention_mask", to=onnx.TensorProto.BOOL), is_first)
-        is_token = self.node("Reshape", is_token, all_)
-        self.real = self.node("Reshape", self.node("NonZero", is_token), all_)
-        counted = self.node("Cast", is_token, to=onnx.TensorProto.INT64)
-        self.token_of = self.node("Sub", self.node("CumSum", counted, self.constant(0, "int64")), one)
-        places = self.node("Reshape", self.token_of, self.shape)
-        self.first = self.node("Gather", places, self.constant(0, "int64"), axis=1)
-        self.columns = self.node("Mod", self.real, length)
+        return self.node("Add", self.node("MatMul", x, weight, name=joined), bias)
 
     def norm(self, x: str, name: str) -> str:
         scale, bias = self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
@@ -120,63 +111,47 @@ class _Graph(_Nodes):
         inner = self.node("Tanh", self.node("Mul", cubic, self.number(math.sqrt(2 / math.pi))))
         return self.node("Mul", self.node("Mul", x, self.number(0.5)), self.node("Add", inner, self.number(1.0)))
 
-    def tokens_of(self, name: str) -> str:
-        """An input at the real tokens, int64 [T]."""
-        return self.node("Gather", self.node("Reshape", name, self.integers(-1)), self.real, axis=0)
-
     def embeddings(self) -> str:
         """[T, hidden]."""
-        prefix = "bert.embeddings"
-        parts = (
-            ("word_embeddings", self.tokens_of("input_ids")),
-            ("token_type_embeddings", self.tokens_of("token_type_ids")),
-            ("position_embeddings", self.columns),
+        words, types = (
+            self.node("Gather", self.node("Reshape", name, self.integers(-1)), self.real, axis=0)  # int64 [T]
+            for name in ("input_ids", "token_type_ids")
         )
-        words, types, positions = (
-            self.named(f"{prefix}.{name}", "Gather", self.parameter(f"{prefix}.{name}.weight"), rows)
-            for name, rows in parts
-        )
-        return self.norm(self.node("Add", self.node("Add", words, types), positions), f"{prefix}.LayerNorm")
+        parts = {"word_embeddings": words, "token_type_embeddings": types, "position_embeddings": self.columns}
+        vectors = []
+        for name, rows in parts.items():
+            table = f"bert.embeddings.{name}"
+            vectors.append(self.node("Gather", self.parameter(f"{table}.weight"), rows, name=table))
+        total = self.node("Add", self.node("Add", vectors[0], vectors[1]), vectors[2])
+        return self.norm(total, "bert.embeddings.LayerNorm")
 
     def padded(self, x: str) -> str:
         """[T, n] -> [b * s, n]."""
         return self.node("Gather", x, self.token_of, axis=0)
 
-    def heads(self, x: str, parts: int) -> str:
-        """[T, parts * hidden] -> [parts, b, heads, s, head_size]."""
-        sizes = self.integers(parts, self.config.num_attention_heads, self.config.head_size())
-        split = self.node("Reshape", self.padded(x), self.node("Concat", self.shape, sizes, axis=0))
-        return self.node("Transpose", split, perm=(2, 0, 3, 1, 4))
-
-    def projected(self, x: str, prefix: str, names: tuple[str, ...]) -> str:
-        """Some of query, key and value, side by side."""
-        layers = [f"{prefix}.attention.self.{name}" for name in names]
-        joined = f"{prefix}.attention.self.{'_'.join(names)}"
-        weight, bias = (
-            self.joined([f"{layer}.{part}" for layer in layers], f"{joined}.{part}") for part in ("weight", "bias")
-        )
-        return self.linear(x, joined, weight, bias)
+    def at_places(self, x: str, *sizes: int) -> str:
+        """[T, n] -> [b, s, *sizes], whose product is n."""
+        return self.node("Reshape", self.padded(x), self.node("Concat", self.shape, self.integers(*sizes), axis=0))
 
     def attention(self, hidden: str, prefix: str, first_only: bool) -> str:
         """Context vectors [T, hidden]; with first_only of the first tokens, [b, hidden]."""
-        size = self.config.hidden_size
+        num_heads, head_size = self.config.num_attention_heads, self.config.head_size()
+        names = [f"{prefix}.attention.self.{name}" for name in ("query", "key", "value")]
+        together = names[1:] if first_only else names
+        projected = self.at_places(self.dense(hidden, *together), len(together), num_heads, head_size)
+        split = self.node("Transpose", projected, perm=(2, 0, 3, 1, 4))  # [parts, b, heads, s, head_size]
         if first_only:
-            keyed = self.heads(self.projected(hidden, prefix, ("key", "value")), 2)
-            query = self.projected(self.node("Gather", hidden, self.first, axis=0), prefix, ("query",))
-            shape = self.integers(-1, self.config.num_attention_heads, 1, self.config.head_size())
-            query, key, value = self.node("Reshape", query, shape), self.part(keyed, 0), self.part(keyed, 1)
+            query = self.dense(self.node("Gather", hidden, self.first, axis=0), names[0])
+            query = self.node("Reshape", query, self.integers(-1, num_heads, 1, head_size))
         else:
-            split = self.heads(self.projected(hidden, prefix, ("query", "key", "value")), 3)
-            query, key, value = (self.part(split, index) for index in range(3))
-        query = self.node("Mul", query, self.number(1 / math.sqrt(self.config.head_size())))
+            query = self.part(split, 0)
+        key, value = (self.part(split, len(together) - 2 + index) for index in (0, 1))
+        query = self.node("Mul", query, self.number(1 / math.sqrt(head_size)))
         scores = self.node("MatMul", query, self.node("Transpose", key, perm=(0, 1, 3, 2)))
         probabilities = self.node("Softmax", self.node("Add", scores, self.mask), axis=-1)
         context = self.node("Transpose", self.node("MatMul", probabilities, value), perm=(0, 2, 1, 3))
-        context = self.node("Reshape", context, self.integers(-1, size))
+        context = self.node("Reshape", context, self.integers(-1, self.config.hidden_size))
         return context if first_only else self.node("Gather", context, self.real, axis=0)
-
-    def part(self, x: str, index: int) -> str:
-        return self.node("Gather", x, self.constant(index, "int64"), axis=0)
 
     def layer(self, hidden: str, index: int, first_only: bool = False) -> str:
         """[T, hidden] -> [T, hidden]; with first_only -> [b, hidden] of the first tokens."""
@@ -191,10 +166,6 @@ class _Graph(_Nodes):
 
     def pooled(self, first: str) -> str:
         return self.node("Tanh", self.dense(first, "bert.pooler.dense"))
-
-    def at_places(self, x: str, width: int) -> str:
-        """[T, width] -> [b, s, width]."""
-        return self.node("Reshape", self.padded(x), self.node("Concat", self.shape, self.integers(width), axis=0))
 
 
 def onnx_package(name: str = "onnx", purpose: str = "") -> Any:
@@ -228,19 +199,20 @@ def write_onnx(file: Path, model: Model) -> None:
     for index in range(layers):
         hidden = graph.layer(hidden, index, model.task == "sequence-classification" and index == layers - 1)
     outputs = outputs_of(model.task, model.has_pooler())
-    for name, source in zip(outputs, _results(graph, model.task, hidden, outputs), strict=True):
-        graph.nodes.append(onnx.helper.make_node("Identity", [source], [name], name=name))
+    for name, source in zip(outputs, _results(graph, model.task, hidden), strict=True):
+        graph.node("Identity", source, name=name)
     onnx.save(_model(graph, outputs, onnx), file)
 
 
-def _results(graph: _Graph, task: str, hidden: str, outputs: Mapping[str, tuple]) -> list[str]:
+def _results(graph: _Graph, task: str, hidden: str) -> list[str]:
+    """The outputs in the order of `outputs_of`."""
     if task == "encoder":
         states = graph.at_places(hidden, graph.config.hidden_size)
-        first = graph.node("Gather", hidden, graph.first, axis=0)
-        return [states, *([graph.pooled(first)] if "pooler_output" in outputs else [])]
+        has_pooler = "bert.pooler.dense.weight" in graph.parameters
+        return [states, *([graph.pooled(graph.node("Gather", hidden, graph.first, axis=0))] if has_pooler else [])]
     if task == "question-answering":
         logits = graph.at_places(graph.dense(hidden, "qa_outputs"), 2)
-        return [graph.node("Gather", logits, graph.constant(index, "int64"), axis=2) for index in (0, 1)]
+        return [graph.part(logits, index, axis=2) for index in (0, 1)]
     if task == "sequence-classification":
         return [graph.dense(graph.pooled(hidden), "classifier")]
     return [graph.at_places(graph.dense(hidden, "classifier"), len(graph.parameters["classifier.bias"]))]

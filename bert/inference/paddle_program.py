@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
-from bert.conversion.converting import Model
 from bert.inference.export_files import INPUTS, PREFIX, outputs_of
 from bert.model.attention import packed_layout
 from bert.model.modeling import BertModel
@@ -34,7 +33,7 @@ class ForwardProgram:
 
     main: Any
     feed: dict[str, Any]  # INPUTS int64 [b, s]; for masked-lm also masked_lm_positions int64 [n], indices into b * s
-    outputs: dict[str, Any]  # of `outputs_of`; for masked-lm, masked_lm_logits [n, padded vocabulary]
+    outputs: dict[str, Any]  # as `outputs_of` orders them; for masked-lm, masked_lm_logits [n, padded vocabulary]
     packing: Packing | None = None  # what makes `feed` of the padded one; None: the program reads padded sequences
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
@@ -80,10 +79,8 @@ def _encoder(
 
 def objective_of(task: str, config: BertConfig, num_outputs: int | None) -> Objective:
     """The objective whose network has the outputs of a task with a head."""
-    if task == "masked-lm":
-        return PretrainingObjective(config)
-    if task == "question-answering":
-        return QuestionAnsweringObjective(config)
+    if task in ("masked-lm", "question-answering"):
+        return PretrainingObjective(config) if task == "masked-lm" else QuestionAnsweringObjective(config)
     assert num_outputs is not None
     if task == "sequence-classification":
         return SequenceClassificationObjective(config, num_labels=num_outputs)
@@ -137,29 +134,18 @@ class Network:
             use_cpu_kernels(program.main)
         self._programs[task, packed] = program
         for name, shape in program.parameters().items():
-            if self._scope.find_var(name) is not None:
-                continue
-            if task != "masked-lm" or not name.startswith(_UNUSED_FOR_MASKS):
-                raise ValueError(f"the weights have no {name}, which {task} needs; use a model with that head")
-            self._write(name, np.zeros(shape, "float32"))
+            if self._scope.find_var(name) is None:
+                if task != "masked-lm" or not name.startswith(_UNUSED_FOR_MASKS):
+                    raise ValueError(f"the weights have no {name}, which {task} needs; use a model with that head")
+                self._write(name, np.zeros(shape, "float32"))
         return program
 
     def _write(self, name: str, value: np.ndarray) -> None:
         self._scope.var(name).get_tensor().set(np.ascontiguousarray(value), self._place)
 
-
-def write_paddle_inference(folder: Path, model: Model) -> None:
-    """model.pdmodel and model.pdiparams with the outputs of the model's task, for any batch and length, no dropout."""
-    program = build_program(model.task, model.config, model.num_outputs(), model.has_pooler())
-    scope, place = static.Scope(), place_of("cpu")
-    for name, shape in program.parameters().items():
-        assert model.parameters[name].shape == shape, name
-        scope.var(name).get_tensor().set(np.ascontiguousarray(model.parameters[name]), place)
-    with static.scope_guard(scope):
-        static.save_inference_model(
-            str(folder / PREFIX),
-            list(program.feed.values()),
-            list(program.outputs.values()),
-            static.Executor(place),
-            program=program.main,
-        )
+    def save(self, task: str, folder: Path) -> None:
+        """model.pdmodel and model.pdiparams with the outputs of a task, for any batch and length, no dropout."""
+        program = build_program(task, self.config, self._num_outputs, self._with_pooler)
+        feeds, outputs = list(program.feed.values()), list(program.outputs.values())
+        with static.scope_guard(self._scope):
+            static.save_inference_model(str(folder / PREFIX), feeds, outputs, self._executor, program=program.main)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,13 @@ from tokenizers import Tokenizer
 from bert.arrays.ragged import offsets_of
 from bert.config.architecture import BertConfig
 from bert.finetuning.loader import FeatureTable, prediction_batches
-from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, parsed_lines, texts_of
+from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, checked_lines, texts_of
 from bert.randomness import integers_below, stream_key
 
 MOST_TEXTS = 256
 _RANDOM_SEQUENCES, _RANDOM_LENGTH = 64, 128
 _BATCH_SIZE = 8
-Texts = Sequence[str | tuple[str, str]]
+Texts = Sequence[tuple[str, ...]]  # one text, or two
 
 
 @dataclass(frozen=True)
@@ -33,43 +34,41 @@ class Sample:
         return [batch.feed for batch in prediction_batches(self.table, size, max_seq_length=self.max_length)]
 
 
-def read_texts(path: Path, columns: Sequence[str] = ()) -> list[str | tuple[str, str]]:
+def read_texts(path: Path, columns: Sequence[str] = ()) -> Texts:
     """The first 256 texts, or pairs of texts, of a file of lines as run_predict.py reads them.
 
     Args:
         columns: names of the texts in the model's training data.
     """
-    keys = [names for names in (tuple(columns), QUESTION_KEYS, *PAIR_KEYS, *SINGLE_KEYS) if names]
-    requests: list[str | tuple[str, str]] = []
+    keys = [names for names in (tuple(columns), *QUESTION_KEYS, *PAIR_KEYS, *SINGLE_KEYS) if names]
+
+    def check(raw: RawRequest) -> tuple[str, ...]:
+        texts = texts_of(raw, keys)
+        if len(texts) > 2 or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise ValueError("a line must have one text, or two separated by a tab")
+        return texts
+
+    texts = []
     try:
-        for number, given in parsed_lines(path, keys, splits_tabs=True):
-            try:
-                if isinstance(given, ValueError):
-                    raise given
-                texts = texts_of(given, keys)
-                if len(texts) > 2 or not all(isinstance(text, str) and text.strip() for text in texts):
-                    raise ValueError("a line must have one text, or two separated by a tab")
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: {error}") from None
-            requests.append(texts[0] if len(texts) == 1 else (texts[0], texts[1]))
-            if len(requests) == MOST_TEXTS:
-                break
+        for request in islice(checked_lines(path, keys, check, splits_tabs=True), MOST_TEXTS):
+            if isinstance(request, ValueError):
+                raise request
+            texts.append(request)
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}; name a file with one text a line") from None
-    if not requests:
+    if not texts:
         raise ValueError(f"{path} holds no text; name a file with one text a line, some hundred of them")
-    return requests
+    return texts
 
 
 def table_of_texts(texts: Texts, tokenizer_file: Path, max_length: int, pad_id: int = 0) -> FeatureTable:
     """The texts as sequences of at most `max_length` tokens, by a tokenizer.json."""
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.enable_truncation(max_length)
-    encoded = tokenizer.encode_batch(list(texts))
-    lengths = np.array([len(text.ids) for text in encoded], np.int64)
+    encoded = tokenizer.encode_batch([text if len(text) == 2 else text[0] for text in texts])
     ids = np.concatenate([np.array(text.ids, np.int64) for text in encoded])
     first = np.array([len(text.ids) - sum(text.type_ids) for text in encoded], np.int64)
-    return FeatureTable(ids, offsets_of(lengths), first, pad_id=pad_id)
+    return FeatureTable(ids, offsets_of([len(text.ids) for text in encoded]), first, pad_id=pad_id)
 
 
 def random_sample(config: BertConfig, seed: int = 42) -> Sample:

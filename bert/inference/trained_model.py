@@ -3,19 +3,23 @@
 The result for a text is a dictionary of values for JSON.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bert.finetuning.glue.features import sentence_features
-from bert.finetuning.loader import FeatureTable, PredictionBatch, prediction_batches
-from bert.inference.lines import SINGLE_KEYS, Given, texts_of
+from bert.finetuning.loader import FeatureTable, prediction_batches
+from bert.inference.lines import SINGLE_KEYS, Keys, RawRequest, texts_of
 from bert.inference.model_folder import HEADS, OpenedModel
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 Request = tuple[str, ...]  # a text, a pair of texts, or a question and its context
 Result = dict[str, Any]
+Run = Callable[[Sequence[Request]], list[Result]]
+MASK = "[MASK]"
+_NUMBERS = {(1,): "one text", (2,): "two texts", (1, 2): "one text or two"}
 
 
 class TrainedModel:
@@ -26,7 +30,7 @@ class TrainedModel:
     """
 
     task: ClassVar[str]
-    keys: ClassVar[tuple[tuple[str, ...], ...]] = SINGLE_KEYS  # of a JSON request, the first that fit
+    keys: ClassVar[Keys] = SINGLE_KEYS  # of a JSON request, the first that fit
     splits_tabs: bool = False  # whether a tab in a line separates two texts
     num_texts: tuple[int, ...] = (1,)  # numbers of texts that a request can have
 
@@ -40,18 +44,18 @@ class TrainedModel:
         length = max_seq_length or min(opened.usage.max_seq_length or most, most)
         if not 8 <= length <= most:
             raise ValueError(f"max_seq_length={length} must be from 8 to the model's {most} positions")
-        self.opened, self.network, self.max_seq_length = opened, opened.network, length
+        self.opened, self.forward, self.max_seq_length = opened, opened.forward, length
         self.batch_size, self.top_k = batch_size, top_k
         self.vocabulary = opened.tokens.vocabulary
         self.tokenizer = FastTokenizer(self.vocabulary, opened.tokens.lowercase)
 
-    def predict(self, requests: Sequence[Given]) -> list[Result]:
+    def predict(self, requests: Sequence[RawRequest]) -> list[Result]:
         """The results for texts (pairs of texts; questions and contexts), in their order."""
         return self.run([self.request(request) for request in requests])
 
-    def request(self, given: Given) -> Request:
+    def request(self, raw: RawRequest) -> Request:
         """A text, a sequence of texts or a JSON object, checked."""
-        texts = texts_of(given, self.columns())
+        texts = texts_of(raw, self.columns())
         for text in texts:
             if not isinstance(text, str):
                 raise ValueError(f"{text!r} must be text")
@@ -64,14 +68,16 @@ class TrainedModel:
         self.check(texts)
         return texts
 
-    def columns(self) -> list[tuple[str, ...]]:
+    def columns(self) -> Keys:
         """The names that the texts of a request can have; first those of the training data."""
         return [names for names in (tuple(self.opened.usage.text_columns), *self.keys) if names]
 
     def check(self, texts: Request) -> None:
         """Raise ValueError if this head cannot take the texts."""
-        if len(texts) != 1:
-            raise ValueError(f"{len(texts)} texts in one request; {HEADS[self.task]} takes one")
+        if len(texts) not in self.num_texts:
+            form = json.dumps(dict.fromkeys(self.keys[0], "..."))
+            pair = f" (two: separated by a tab, or {form})" if 2 in self.num_texts else ""
+            raise ValueError(f"{len(texts)} text(s) in a request; this model takes {_NUMBERS[self.num_texts]}{pair}")
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         """The results for checked requests."""
@@ -81,15 +87,17 @@ class TrainedModel:
         """The mean of the last hidden states over all tokens of each text, float32 [n, hidden]; long texts are cut."""
         if isinstance(texts, str):
             raise ValueError("texts must be a list of texts, not one text; pass [text]")
+        if not self.opened.can_encode():
+            raise ValueError(
+                f"{self.opened.path} is an export of {HEADS[self.task]}, without the outputs of encoder; use the "
+                "checkpoint that it was made from, or export it with --task encoder"
+            )
+        if not texts:
+            return np.zeros((0, 0), "float32")
         table = self.table([(text,) for text in texts])
-        vectors: np.ndarray | None = None
-        for batch in self.batches(table):
-            hidden = self.network.run("encoder", batch.feed)["last_hidden_state"]
-            mask = batch.feed["attention_mask"][:, :, None].astype("float32")
-            if vectors is None:
-                vectors = np.empty((len(texts), hidden.shape[-1]), "float32")
-            vectors[batch.rows] = (hidden * mask).sum(1) / mask.sum(1)
-        return np.zeros((0, 0), "float32") if vectors is None else vectors
+        lengths = table.lengths()
+        means = {row: outputs[0][: lengths[row]].mean(0) for row, *outputs in self.outputs("encoder", table)}
+        return np.stack([means[row] for row in range(len(texts))])
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
         """The `top_k` most likely tokens at each [MASK] of a text: [{"token": ..., "probability": ...}, ...]."""
@@ -108,15 +116,21 @@ class TrainedModel:
 
     def table(self, requests: Sequence[Request]) -> FeatureTable:
         """Texts, or pairs of texts (not both), as sequences."""
-        columns = list(zip(*requests, strict=True)) or [()]
-        arrays, _ = sentence_features(self.tokenizer, columns, self.max_seq_length)
+        arrays, _ = sentence_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)
         return self.table_of(arrays["input_ids"], arrays["offsets"], arrays["first_lengths"])
 
     def table_of(self, ids: np.ndarray, offsets: np.ndarray, first_lengths: np.ndarray) -> FeatureTable:
         return FeatureTable(ids, offsets, first_lengths, pad_id=self.vocabulary.id_of("[PAD]"))
 
-    def batches(self, table: FeatureTable) -> Iterator[PredictionBatch]:
-        return prediction_batches(table, self.batch_size, max_seq_length=self.max_seq_length)
+    def batches(self, table: FeatureTable) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """The rows of a batch and its feed, by length."""
+        for batch in prediction_batches(table, self.batch_size, max_seq_length=self.max_seq_length):
+            yield batch.rows, batch.feed
+
+    def outputs(self, task: str, table: FeatureTable) -> Iterator[tuple[Any, ...]]:
+        """Each sequence's row, and its outputs as `outputs_of` orders them; those of tokens include padding."""
+        for rows, feed in self.batches(table):
+            yield from zip(rows.tolist(), *self.forward(task, feed).values(), strict=True)
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:

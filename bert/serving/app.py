@@ -2,21 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi_offline import FastAPIOffline
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
+from starlette.types import Message, Receive, Scope, Send
 
 from bert import __version__
-from bert.serving.schemas import Problem, encode_schemas, predict_schemas, text_fields
-from bert.serving.service import Service, not_ready, problem
+from bert.serving.schemas import Problem, request_schemas, text_fields
+from bert.serving.service import METRICS, REQUEST_SECONDS, REQUESTS, Service, not_ready, problem
 from bert.serving.worker import ENCODE, PREDICT, Description
 
 _PAGE = Path(__file__).with_name("page")
@@ -33,10 +33,6 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 _POLICY = b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"
 _POLICY_OF_DOCS = _POLICY + b"; style-src 'self' 'unsafe-inline'; script-src 'self' 'unsafe-inline'"
 
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-Receive = Callable[[], Awaitable[Message]]
-
 
 def make_app(service: Service) -> "Guard":
     """The application; /predict, /encode and /model answer once the model is loaded."""
@@ -44,50 +40,42 @@ def make_app(service: Service) -> "Guard":
         title="BERT on Paddle", version=__version__, redoc_url=None, separate_input_output_schemas=False
     )
     app.add_exception_handler(RequestValidationError, _refused)
-    app.include_router(_always_routes(service))
     service.on_loaded.append(lambda description: _add_model_routes(app, service, description))
-    return Guard(app, service)
 
-
-def _always_routes(service: Service) -> APIRouter:
-    router = APIRouter()
-
-    @router.get("/health", summary="Whether the server runs")
+    @app.get("/health", summary="Whether the server runs")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
-    @router.get("/ready", summary="Whether requests can be answered", responses={503: _PROBLEMS[503]})
+    @app.get("/ready", summary="Whether requests can be answered", responses={503: _PROBLEMS[503]})
     async def ready() -> Response:
         reason = service.why_not_ready()
         return not_ready(reason) if reason else JSONResponse({"status": "ready"})
 
-    @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+    @app.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
     async def metrics() -> Response:
-        return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(METRICS), headers={"content-type": CONTENT_TYPE_LATEST})
 
     for path, name in _PAGE_FILES.items():
 
         async def page(file: Path = _PAGE / name) -> FileResponse:
             return FileResponse(file, headers={"cache-control": "no-cache"})
 
-        router.add_api_route(path, page, include_in_schema=False, response_class=FileResponse)
-    return router
+        app.add_api_route(path, page, include_in_schema=False, response_class=FileResponse)
+    return Guard(app, service)
 
 
 def _add_model_routes(app: FastAPI, service: Service, description: Description) -> None:
     """The routes whose form depends on the model."""
-    router, limits = APIRouter(), service.limits
+    settings = service.settings
 
-    @router.get("/model", summary="The model that is served")
+    @app.get("/model", summary="The model that is served")
     async def model() -> dict[str, Any]:
-        return {
-            **asdict(description),
-            "inputs": text_fields(description),
-            "max_inputs": limits.max_inputs,
-            "max_characters": limits.max_characters,
-        }
+        limits = {name: getattr(settings, name) for name in ("max_inputs", "max_characters")}
+        return {**asdict(description), "inputs": text_fields(description, PREDICT), **limits}
 
-    def add_post(kind: str, schemas: tuple[type[BaseModel], type[BaseModel]], summary: str, fields: list[str]) -> None:
+    def add_post(kind: str, summary: str) -> None:
+        fields = text_fields(description, kind)
+
         async def handle(request: Request, body: BaseModel) -> Response:
             inputs = [
                 tuple(text for field in fields if (text := getattr(values, field)) is not None)
@@ -99,8 +87,8 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
             finally:
                 leaving.cancel()
 
-        handle.__annotations__["body"], answer = schemas
-        router.add_api_route(
+        handle.__annotations__["body"], answer = request_schemas(description, kind, settings)
+        app.add_api_route(
             f"/{kind}",
             handle,
             methods=["POST"],
@@ -110,12 +98,10 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
             response_class=Response,
         )
 
-    schemas = predict_schemas(description, limits)
-    add_post(PREDICT, schemas, f"Results of {description.summary}", list(text_fields(description)))
+    add_post(PREDICT, f"Results of {description.summary}")
     if description.can_encode:
-        add_post(ENCODE, encode_schemas(limits), "Sentence vectors", ["text"])
-    app.include_router(router)
-    app.openapi_schema = None  # made again when it is next asked for
+        add_post(ENCODE, "Sentence vectors")
+    app.openapi_schema = None  # made again at the next request for it
 
 
 async def _gone(request: Request) -> None:
@@ -140,9 +126,8 @@ class Guard:
 
     def __init__(self, app: FastAPI, service: Service) -> None:
         self._app, self._service = app, service
-        self._most = service.limits.max_body_bytes
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status = time.perf_counter(), 499  # unless an answer begins
 
         async def send_measured(message: Message) -> None:
@@ -155,35 +140,36 @@ class Guard:
             await send(message)
 
         try:
-            await self._answer(scope, receive, send_measured)
+            body = await self._read(scope, receive)
+            if isinstance(body, Response):
+                await body(scope, receive, send_measured)
+            elif body is not None:
+                unread = [{"type": "http.request", "body": body, "more_body": False}]
+                del body
+
+                async def receive_whole() -> Message:
+                    return unread.pop() if unread else await receive()
+
+                await self._app(scope, receive_whole, send_measured)
         except BaseException:
             status = 500
             raise
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._service.metrics.requests.labels(route, status).inc()
-            self._service.metrics.seconds.labels(route).observe(time.perf_counter() - start)
+            REQUESTS.labels(route, status).inc()
+            REQUEST_SECONDS.labels(route).observe(time.perf_counter() - start)
 
-    async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        length = dict(scope["headers"]).get(b"content-length", b"0")
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | Response | None:
+        """The whole body, or the answer that refuses it; None if the client leaves before."""
+        length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._service.settings.max_body_bytes
         size = int(length) if length.isdigit() else 0
-        if size <= self._most and scope["path"] not in _ALWAYS and not self._service.worker.is_ready:
-            await not_ready(self._service.why_not_ready() or "")(scope, receive, send)
-            return
+        if size <= most and scope["path"] not in _ALWAYS and not self._service.worker.is_ready:
+            return not_ready(self._service.why_not_ready() or "")
         body, is_whole = bytearray(), False
-        while size <= self._most and not is_whole:
+        while size <= most and not is_whole:
             message = await receive()
             if message["type"] == "http.disconnect":
-                return
+                return None
             body += message.get("body", b"")
             size, is_whole = max(size, len(body)), not message.get("more_body", False)
-        if size > self._most:
-            await problem(413, f"the body must have at most {self._most:,} bytes")(scope, receive, send)
-            return
-        first: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
-        del body
-
-        async def receive_whole() -> Message:
-            return first.pop() if first else await receive()
-
-        await self._app(scope, receive_whole, send)
+        return bytes(body) if size <= most else problem(413, f"the body must have at most {most:,} bytes")

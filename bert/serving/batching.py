@@ -125,34 +125,32 @@ class Batcher:
     async def work(self) -> None:
         """Run batches for ever."""
         while True:
-            while not self.waiting:
-                self._arrived.clear()
-                await self._arrived.wait()
-            await self._wait_for_more()
-            if not self.waiting:
-                continue
+            await self._wait_for_inputs()
             batch = choose(self.waiting, self._limits.max_batch_size, self._limits.max_batch_tokens)
             chosen = set(batch)
             self.waiting = [item for item in self.waiting if item not in chosen]
             await self._run_batch(batch)
 
-    async def _wait_for_more(self) -> None:
-        end = self.waiting[0].arrived + self._limits.max_wait_ms / 1000
-        while len(self.waiting) < self._limits.max_batch_size and (left := end - time.monotonic()) > 0:
+    async def _wait_for_inputs(self) -> None:
+        """Wait for the first input, then for others to run with it, as long as it may."""
+        while True:
+            left = (
+                self.waiting[0].arrived + self._limits.max_wait_ms / 1000 - time.monotonic() if self.waiting else None
+            )
+            if left is not None and (left <= 0 or len(self.waiting) >= self._limits.max_batch_size):
+                return
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._arrived.wait(), left)
-            if not self.waiting:
-                return
 
     async def _run_batch(self, items: Sequence[Item]) -> None:
         start = time.monotonic()
         rows = max(1, self._limits.max_batch_tokens // max(item.length for item in items))
-        inputs = [(item.texts, item.top_k) for item in items]
+        batch = Batch(
+            items[0].kind, max(item.deadline for item in items), rows, [(item.texts, item.top_k) for item in items]
+        )
         try:
-            figures, outcomes = await self._run(
-                Batch(items[0].kind, max(item.deadline for item in items), rows, inputs)
-            )
+            figures, outcomes = await self._run(batch)
         except Exception as error:  # the loop must live; each request learns of it
             logger.debug("a batch failed: %s", error)
             outcomes = [Outcome(LOST)] * len(items)

@@ -3,18 +3,14 @@
 import json
 import logging
 import time
-from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
 from bert import __version__
 from bert.inference.command_line import ModelSettings
-from bert.inference.export_files import DESCRIPTION_FILE
-from bert.inference.heads import MASK, Classifier, load_from_settings, vector_results
-from bert.inference.model_folder import HEADS, Runner
-from bert.inference.trained_model import Request, Result, TrainedModel
+from bert.inference.heads import load_from_settings, vector_results
+from bert.inference.model_folder import HEADS, Arrays
+from bert.inference.trained_model import MASK, Request, Result, TrainedModel
 from bert.serving.worker import DONE, FAILED, LATE, PREDICT, REFUSED, Batch, Description, Figures, Outcome
 
 logger = logging.getLogger(__name__)
@@ -24,67 +20,59 @@ class Late(Exception):
     """The deadline of the batch passed."""
 
 
-class MeteredRunner:
-    """A runner that counts tokens, and stops between two runs of the network when the deadline has passed."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self.tokens = self.padded_tokens = 0
-        self.deadline = float("inf")
-
-    def run(self, task: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if time.monotonic() > self.deadline:
-            raise Late
-        self.tokens += int(feed["attention_mask"].sum())
-        self.padded_tokens += feed["attention_mask"].size
-        return self._runner.run(task, feed)
-
-
 class ModelServer:
     """Answers batches of inputs; an input that cannot be used costs the others nothing."""
 
     def __init__(self, model: TrainedModel) -> None:
         self.model = model
-        self.meter = model.network = MeteredRunner(model.network)
-        # Every checkpoint has an encoder; an export has the outputs of one task.
-        self.can_encode = model.task == "encoder" or not (model.opened.path / DESCRIPTION_FILE).is_file()
+        self._forward, model.forward = model.forward, self._metered
+        self._tokens = self._padded_tokens = 0
+        self._deadline = float("inf")
+
+    def _metered(self, task: str, feed: Arrays) -> Arrays:
+        """Counts tokens, and stops between two runs of the network when the deadline has passed."""
+        if time.monotonic() > self._deadline:
+            raise Late
+        self._tokens += int(feed["attention_mask"].sum())
+        self._padded_tokens += feed["attention_mask"].size
+        return self._forward(task, feed)
 
     def warm_up(self) -> None:
         """Run every kind of input once, which builds the programs and finds damaged weights."""
         text = f"a {MASK}" if self.model.task == "masked-lm" else "a"
         self.model.run([(text,) * max(self.model.num_texts)])
-        if self.can_encode:
+        if self.model.opened.can_encode():
             self.model.encode(["a"])
 
     def describe(self) -> Description:
-        model = self.model
+        model, opened = self.model, self.model.opened
         return Description(
-            name=model.opened.usage.name or model.opened.path.name,
+            name=opened.usage.name or opened.path.name,
             task=model.task,
             summary=HEADS[model.task],
-            labels=model.opened.labels,
-            is_regression=isinstance(model, Classifier) and model.is_regression,
+            labels=opened.labels,
+            is_regression=getattr(model, "is_regression", False),
             num_texts=model.num_texts,
             max_seq_length=model.max_seq_length,
             top_k=model.top_k,
-            can_encode=self.can_encode,
+            can_encode=opened.can_encode(),
             version=__version__,
         )
 
     def answer(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
         """The figures and the outcomes of a batch, in the order of its inputs."""
-        self.meter.tokens = self.meter.padded_tokens = 0
-        self.meter.deadline, self.model.batch_size = batch.deadline, batch.rows
+        self._tokens = self._padded_tokens = 0
+        self._deadline, self.model.batch_size = batch.deadline, batch.rows
         start = time.monotonic()
-        refused: dict[int, Outcome] = {}
+        outcomes: dict[int, Outcome] = {}
         requests: dict[int, tuple[Request, int]] = {}
         for number, (texts, top_k) in enumerate(batch.inputs):
             try:
                 requests[number] = self.model.request(texts) if batch.kind == PREDICT else texts, top_k
             except ValueError as error:
-                refused[number] = Outcome(REFUSED, _json(str(error)))
-        outcomes = dict(zip(requests, self._run(batch.kind, list(requests.values())), strict=True)) | refused
-        figures = Figures(self.meter.tokens, self.meter.padded_tokens, time.monotonic() - start)
+                outcomes[number] = Outcome(REFUSED, _json(str(error)))
+        outcomes |= zip(requests, self._run(batch.kind, list(requests.values())), strict=True)
+        figures = Figures(self._tokens, self._padded_tokens, time.monotonic() - start)
         return figures, [outcomes[number] for number in range(len(batch.inputs))]
 
     def _run(self, kind: str, requests: list[tuple[Request, int]]) -> list[Outcome]:
@@ -122,20 +110,10 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def open_server(settings: ModelSettings) -> ModelServer:
-    """Load the model and try it.
-
-    Raises:
-        ValueError, OSError: it cannot be used.
-    """
-    server = ModelServer(load_from_settings(settings))
-    server.warm_up()
-    return server
-
-
 def main(connection: Connection, settings: ModelSettings) -> None:
     try:
-        server = open_server(settings)
+        server = ModelServer(load_from_settings(settings))
+        server.warm_up()
     except (ValueError, OSError) as error:
         connection.send(str(error))
         return

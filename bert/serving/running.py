@@ -14,13 +14,10 @@ import uvicorn
 from bert import exit_codes
 from bert.serving.app import make_app
 from bert.serving.connections import Connections
-from bert.serving.service import Service
+from bert.serving.service import Service, watch
 from bert.serving.settings import ServerSettings
 
 _SEND_BUFFER = 1 << 18  # bytes of answers that the system keeps for one slow client; by default it takes megabytes
-_MOST_HEADER_BYTES = 16 << 10
-_KEEP_ALIVE_SECONDS = 75
-_BACKLOG = 256
 
 
 def run(settings: ServerSettings) -> int:
@@ -29,7 +26,7 @@ def run(settings: ServerSettings) -> int:
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     # Of uvicorn's errors only: it warns of each malformed request.
     levels = {"bert.serving": logging.INFO, "uvicorn.error": logging.ERROR}
-    for name, level in {**levels, **({"uvicorn.access": logging.INFO} if settings.address.access_log else {})}.items():
+    for name, level in {**levels, **({"uvicorn.access": logging.INFO} if settings.access_log else {})}.items():
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(level)
     with listen(settings) as door:
@@ -39,7 +36,7 @@ def run(settings: ServerSettings) -> int:
 
 def listen(settings: ServerSettings) -> socket.socket:
     """A socket on the server's address. Connections inherit its options."""
-    host, port = settings.address.host, settings.address.port
+    host, port = settings.host, settings.port
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         door = socket.create_server(address[:2], family=family)
@@ -50,7 +47,7 @@ def listen(settings: ServerSettings) -> socket.socket:
         ) from None
     door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
     # The system closes the connection of a client that does not take its answer.
-    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * settings.limits.read_seconds))
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * settings.read_seconds))
     # Otherwise the body of an answer waits up to 40 ms for the client to confirm the head; asyncio sets it for its own.
     door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return door
@@ -62,8 +59,7 @@ async def _serve(settings: ServerSettings, door: socket.socket) -> None:
     Raises:
         ValueError, Failure: the model cannot be loaded, or its process fails again and again.
     """
-    service, connections = Service(settings), Connections(settings.limits)
-    watch = service.metrics.watch
+    service, connections = Service(settings), Connections(settings)
     watch("bert_connections", "Open connections", lambda: len(connections.open))
     watch("bert_closed_connections", "Closed before their request was whole", lambda: connections.num_closed)
     server = Server(
@@ -76,15 +72,15 @@ async def _serve(settings: ServerSettings, door: socket.socket) -> None:
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            backlog=_BACKLOG,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=int(settings.limits.timeout_seconds + settings.limits.read_seconds) + 1,
-            h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
+            backlog=256,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=int(settings.timeout_seconds + settings.read_seconds) + 1,
+            h11_max_incomplete_event_size=16 << 10,  # bytes of a header
         )
     )
     server.service = service
-    address = f"http://{settings.address.host}:{door.getsockname()[1]}"
-    print(f"{address} loads {settings.model.model}", file=sys.stderr, flush=True)
+    address = f"http://{settings.host}:{door.getsockname()[1]}"
+    print(f"{address} loads {settings.model}", file=sys.stderr, flush=True)
     service.on_loaded.append(
         lambda model: print(f"{address} is ready: {model.name}, {model.summary}", file=sys.stderr, flush=True)
     )

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from bert.serving.settings import Limits
-from bert.serving.worker import Description
+from bert.serving.worker import ENCODE, PREDICT, Description
 
 _MOST_KEYS = 16
 _MOST_TOP_K = 100
@@ -30,7 +30,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Given(BaseModel):
+class RequestObject(BaseModel):
     """The base of what clients send."""
 
     model_config = ConfigDict(extra="forbid")
@@ -74,25 +74,21 @@ class Value(Strict):
     value: float
 
 
-class Entity(Strict):
-    """`start` and `end` are characters of the text, `end` after the last."""
+class Candidate(Strict):
+    """`start` and `end` are characters of the text or context, `end` after the last."""
 
     text: str
-    type: str
+    probability: float
     start: int
     end: int
-    probability: float
+
+
+class Entity(Candidate):
+    type: str
 
 
 class Entities(Strict):
     entities: list[Entity]
-
-
-class Candidate(Strict):
-    text: str
-    probability: float
-    start: int
-    end: int
 
 
 class Answer(Strict):
@@ -121,43 +117,30 @@ _RESULTS: dict[str, type[Strict]] = {
 }
 
 
-Schemas = tuple[type[BaseModel], type[BaseModel]]  # of a request and its answer
-
-
-def text_fields(description: Description) -> dict[str, bool]:
+def text_fields(description: Description, kind: str) -> dict[str, bool]:
     """The names of an input's texts, in the order that the model takes, and whether each must be given."""
-    if description.task == "question-answering":
+    if kind == PREDICT and description.task == "question-answering":
         return {"question": True, "context": True}
-    return {"text": True, **({"text_pair": description.num_texts == (2,)} if 2 in description.num_texts else {})}
+    if kind == ENCODE or 2 not in description.num_texts:
+        return {"text": True}
+    return {"text": True, "text_pair": description.num_texts == (2,)}
 
 
-def predict_schemas(description: Description, limits: Limits) -> Schemas:
-    """Of POST /predict."""
-    result = Value if description.is_regression else _RESULTS[description.task]
-    has_top_k = description.task in ("masked-lm", "question-answering")
-    return _schemas("Predict", text_fields(description), result, limits, description.top_k if has_top_k else None)
-
-
-def encode_schemas(limits: Limits) -> Schemas:
-    """Of POST /encode."""
-    return _schemas("Encode", {"text": True}, Vector, limits, None)
-
-
-def _schemas(
-    name: str, texts: dict[str, bool], result: type[Strict], limits: Limits, default_top_k: int | None
-) -> Schemas:
+def request_schemas(description: Description, kind: str, limits: Limits) -> tuple[type[BaseModel], type[BaseModel]]:
+    """The models of a request of POST /predict or /encode, and of its answer."""
     text = Annotated[
         str, StringConstraints(strict=True, min_length=1, max_length=limits.max_characters), AfterValidator(_not_blank)
     ]
+    texts, name = text_fields(description, kind), kind.title()
     fields: dict[str, Any] = {field: (text, ...) if needed else (text | None, None) for field, needed in texts.items()}
-    example: Any = {field: _EXAMPLES[field] for field in texts}
-    given: Any = create_model(f"{name}Input", __base__=Given, **fields)
-    given.model_config["json_schema_extra"] = {"example": example}
-    inputs = Annotated[list[given], Field(min_length=1, max_length=limits.max_inputs), FailFast()]
+    values: Any = create_model(f"{name}Input", __base__=RequestObject, **fields)
+    values.model_config["json_schema_extra"] = {"example": {field: _EXAMPLES[field] for field in texts}}
+    inputs = Annotated[list[values], Field(min_length=1, max_length=limits.max_inputs), FailFast()]
     top_k: dict[str, Any] = {}
-    if default_top_k is not None:
-        top_k["top_k"] = (Annotated[int, Field(ge=1, le=_MOST_TOP_K, strict=True)], default_top_k)
-    request = create_model(f"{name}Request", __base__=Given, inputs=(inputs, ...), **top_k)
+    if kind == PREDICT and description.task in ("masked-lm", "question-answering"):
+        top_k["top_k"] = (Annotated[int, Field(ge=1, le=_MOST_TOP_K, strict=True)], description.top_k)
+    request = create_model(f"{name}Request", __base__=RequestObject, inputs=(inputs, ...), **top_k)
+    result = Vector if kind == ENCODE else Value if description.is_regression else _RESULTS[description.task]
     return request, create_model(f"{name}Answer", results=(list[result], ...))  # type: ignore[valid-type]
 
 

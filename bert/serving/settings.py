@@ -1,14 +1,12 @@
 """Settings and command line of the server. The descriptions of the fields are the flags' help."""
 
-import argparse
 from collections.abc import Sequence
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from bert.config.flags import Formatter, Parser
 from bert.config.settings_base import Settings
-from bert.inference.command_line import ModelSettings, add_flags
+from bert.inference.command_line import ModelSettings, model_parser
 
 _DESCRIPTION = (
     "Serve a trained model: JSON over HTTP, and a page to try it in a browser. Inputs of concurrent requests run "
@@ -53,10 +51,8 @@ class Limits(Settings):
         return self
 
 
-class ServerSettings(Settings):
-    address: Address
-    model: ModelSettings
-    limits: Limits
+class ServerSettings(Address, ModelSettings, Limits):
+    """All of them, flat as the flags are."""
 
 
 def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
@@ -65,17 +61,5 @@ def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
     Raises:
         pydantic.ValidationError: `bert.config.setting_errors.explain` names the flags.
     """
-    parser = Parser(
-        description=_DESCRIPTION, formatter_class=Formatter, allow_abbrev=False, argument_default=argparse.SUPPRESS
-    )
-    parser.add_argument("model", metavar="MODEL", help=ModelSettings.model_fields["model"].description)
-    sections: dict[str, type[Settings]] = {"address": Address, "model": ModelSettings, "limits": Limits}
-    for section, kind in sections.items():
-        add_flags(parser.add_argument_group(section), kind)
-    values = vars(parser.parse_args(argv))
-    return ServerSettings.model_validate(
-        {
-            section: {name: value for name, value in values.items() if name in kind.model_fields}
-            for section, kind in sections.items()
-        }
-    )
+    parser = model_parser("bert.serving", _DESCRIPTION, {"address": Address, "model": ModelSettings, "limits": Limits})
+    return ServerSettings(**vars(parser.parse_args(argv)))

@@ -117,40 +117,31 @@ class ModelWorker:
         """
         failures = 0
         while True:
-            try:
+            description = None
+            with contextlib.suppress(OSError, EOFError):
                 description = await asyncio.to_thread(self._connection.recv)
-            except (OSError, EOFError):
-                await self._ended()
-                failures += 1
-                if not self._is_stopping and (not self.starts or failures == _MOST_FAILURES):
-                    raise Failure(
-                        f"the model process {self._how_it_ended()} before the model was ready; its last lines above "
-                        "say why"
-                    ) from None
-                await asyncio.sleep(_PAUSE_SECONDS * 2**failures)
-            else:
-                if isinstance(description, str):
-                    raise ValueError(description)
+            if isinstance(description, str):
+                raise ValueError(description)
+            if description is not None:
                 failures = 0
                 self.starts += 1
                 self._on_start(description)
                 self._ready.set()
-                await self._ended()
-                if not self._is_stopping:
-                    logger.error("the model process %s; it is started again", self._how_it_ended())
+            await asyncio.to_thread(wait, [self.process.sentinel])
+            self._ready.clear()
+            self.process.join()
             if self._is_stopping:
                 return
+            code = self.process.exitcode or 0
+            end = f"the model process {f'was ended by signal {-code}' if code < 0 else f'ended with code {code}'}"
+            if description is not None:
+                logger.error("%s; it is started again", end)
+            else:
+                failures += 1
+                if not self.starts or failures == _MOST_FAILURES:
+                    raise Failure(f"{end} before the model was ready; its last lines above say why")
+                await asyncio.sleep(_PAUSE_SECONDS * 2**failures)
             self._start_process()
-
-    async def _ended(self) -> None:
-        """Wait for the end of the process."""
-        await asyncio.to_thread(wait, [self.process.sentinel])
-        self._ready.clear()
-        self.process.join()
-
-    def _how_it_ended(self) -> str:
-        code = self.process.exitcode
-        return f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
 
     async def run(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
         """The figures and the outcomes of a batch.

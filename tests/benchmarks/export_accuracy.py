@@ -26,7 +26,7 @@ from bert.finetuning.loader import FeatureTable, prediction_batches
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.task import Outputs
-from bert.inference.model_folder import open_model
+from bert.inference.model_folder import Forward, open_model
 from data.examples import sample_questions
 from tests.benchmarks.processes import markdown
 
@@ -98,12 +98,12 @@ def training_texts(name: str, folder: Path) -> Path:
     return target
 
 
-def outputs_of(runner: Any, task: str, table: FeatureTable, per_token: bool, max_seq_length: int) -> Outputs:
+def outputs_of(forward: Forward, task: str, table: FeatureTable, per_token: bool, max_seq_length: int) -> Outputs:
     """As bert.finetuning.run.predict, with a loaded model in place of a program."""
     found: dict[str, np.ndarray] = {}
     longest = int(table.lengths().max())
     for batch in prediction_batches(table, 8, max_seq_length=max_seq_length):
-        for name, values in runner.run(task, batch.feed).items():
+        for name, values in forward(task, batch.feed).items():
             shape = (longest, *values.shape[2:]) if per_token else values.shape[1:]
             array = found.setdefault(name, np.zeros((len(table), *shape), "float32"))
             if per_token:
@@ -134,7 +134,7 @@ def measured(name: str, folder: Path, encoder: Path) -> Iterator[dict[str, Any]]
         scores: dict[str, float] = {}
         for part, features in evaluated:
             per_token = task.objective().outputs_per_token
-            found = outputs_of(opened.network, opened.task, features.table, per_token, config.data.max_seq_length)
+            found = outputs_of(opened.forward, opened.task, features.table, per_token, config.data.max_seq_length)
             scores |= task.score(part, features, task.decode(features, found))
         check = json.loads((source / "serving.json").read_text())["check"] if settings else {"relative_error": 0.0}
         yield {

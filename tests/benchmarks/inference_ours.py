@@ -25,7 +25,7 @@ def main(folder: Path, threads: int) -> None:
     opened = open_model(folder / "model", device="cpu")
 
     def program(feed: Mapping[str, np.ndarray]) -> np.ndarray:
-        return opened.network.run(opened.task, feed)["logits"]
+        return opened.forward(opened.task, feed)["logits"]
 
     def run_of(predictor: Predictor) -> Run:
         return lambda feed: predictor.run(feed)["logits"]

@@ -8,8 +8,9 @@ import pytest
 import run_convert
 from bert.checkpoints.directories import write_best
 from bert.conversion.model_description import Usage
+from bert.conversion.reading import read_pretrained
 from bert.inference.heads import load_model
-from bert.inference.model_folder import open_model
+from bert.inference.paddle_program import Network
 from bert.inference.trained_model import probabilities
 from tests.conversion.test_parity import our_outputs
 from tests.inference.models import feed_of, model
@@ -168,7 +169,7 @@ def test_what_a_head_cannot_do_is_named(checkpoints):
         ("w\udc80", "not UTF-8, or half of a surrogate pair"),
         ({"sentense": "word1"}, "the object has the keys sentense; it must have text"),
         ({"text": 3}, "3 must be text"),
-        (("word1", "word2"), "2 texts in one request; a tagger, which classifies words takes one"),
+        (("word1", "word2"), r"2 text\(s\) in a request; this model takes one text"),
     ],
 )
 def test_a_request_that_cannot_be_taken_is_named(checkpoints, given, message):
@@ -184,9 +185,15 @@ def test_classes_that_are_no_tags_are_refused(tmp_path):
         load_model(folder)
 
 
+def network_of(folder) -> Network:
+    pretrained = read_pretrained(folder)
+    assert pretrained.config is not None
+    return Network(pretrained.parameters, pretrained.config)
+
+
 @pytest.mark.parametrize("padding", [0, 9], ids=["padded", "packed"])
 def test_scores_of_attention_are_masked_inside_their_product(padding, tmp_path):
-    network = open_model(model(tmp_path / "model", "pretraining")).network
+    network = network_of(model(tmp_path / "model", "pretraining"))
     mask = np.ones((2, 12), "int64")
     mask[1, 12 - padding :] = 0
     network.run("encoder", dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), mask))
@@ -199,7 +206,7 @@ def test_scores_of_attention_are_masked_inside_their_product(padding, tmp_path):
 
 @pytest.mark.parametrize("task", ["encoder", "masked-lm", "question-answering", "token-classification"])
 def test_a_batch_with_much_padding_is_packed_and_gives_the_same(task, tmp_path):
-    network = open_model(model(tmp_path / "model", "pretraining" if task in ("encoder", "masked-lm") else task)).network
+    network = network_of(model(tmp_path / "model", "pretraining" if task in ("encoder", "masked-lm") else task))
     rows, width = [[2, 7, 9, 11, 8, 3], [2, 5, 3], [2, 3]], 8
     feed = {name: np.zeros((3, width), "int64") for name in ("input_ids", "token_type_ids", "attention_mask")}
     for row, ids in enumerate(rows):

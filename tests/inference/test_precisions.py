@@ -8,7 +8,7 @@ import pytest
 import run_export
 from bert.config.architecture import BertConfig
 from bert.inference import onnx_graph, predictor
-from bert.inference.export_check import TOLERANCES
+from bert.inference.exporting import TOLERANCES
 from bert.inference.predictor import Predictor
 from bert.inference.samples import random_sample, read_texts
 from bert.runtime.paddle_api import IS_PADDLE_3

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,10 +17,11 @@ import pytest
 import run_predict
 from bert import REPOSITORY
 from bert.finetuning import prediction_stream
-from bert.inference import lines, streaming
-from bert.inference.demonstration import demonstrate, example_sentences, has_spaces
+from bert.inference import heads, lines, streaming
+from bert.inference.demonstration import demonstrate
 from bert.inference.heads import load_model, split_words
-from bert.inference.lines import LineFormat, read_lines
+from bert.inference.lines import Line, LineFormat, read_lines
+from bert.inference.terminal import talk
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.inference.models import model, records
@@ -36,8 +36,12 @@ def folders(tmp_path_factory):
 
 
 def run(capsys, *arguments, code: int = 0) -> tuple[list[dict], str]:
+    """The records and standard error of the command."""
     capsys.readouterr()
-    assert run_predict.main([str(argument) for argument in arguments]) == code
+    try:
+        assert run_predict.main([str(argument) for argument in arguments]) == code
+    except SystemExit as ended:
+        assert ended.code == code
     out, err = capsys.readouterr()
     return records(out), err
 
@@ -84,9 +88,9 @@ def test_a_file_is_written_whole_or_not_at_all(folders, tmp_path, capsys, monkey
     target = tmp_path / "out.jsonl"
     target.write_text("before")
     arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", target]
-    with monkeypatch.context() as broken, pytest.raises(SystemExit):
-        broken.setattr(streaming._Batch, "results", lambda *_: (_ for _ in ()).throw(ValueError("broken")))
-        run_predict.main([str(argument) for argument in arguments])
+    with monkeypatch.context() as broken:
+        broken.setattr(heads.Classifier, "run", lambda *_: (_ for _ in ()).throw(ValueError("broken")))
+        run(capsys, *arguments, code=2)
     assert target.read_text() == "before" and sorted(os.listdir(tmp_path)) == ["in.txt", "out.jsonl"]
     run(capsys, *arguments)
     assert [record["text"] for record in records(target.read_text())] == ["word1", "word2 word3"]
@@ -166,15 +170,11 @@ def test_a_wrong_command_line_is_one_line(folders, tmp_path, capsys, arguments, 
     (tmp_path / "empty").mkdir()
     (tmp_path / "in.txt").write_text("word1\n")
     places = {"model": folders["pretraining"], "empty": tmp_path / "empty", "file": tmp_path / "in.txt"}
-    with pytest.raises(SystemExit) as stopped:
-        run_predict.main([argument.format(**places) for argument in arguments])
-    err = capsys.readouterr().err
-    assert stopped.value.code == 2 and message in err and err.count("\n") == 1
+    err = run(capsys, *(argument.format(**places) for argument in arguments), code=2)[1]
+    assert message in err and err.count("\n") == 1
 
 
 def test_a_conversation_with_every_head(folders):
-    from bert.inference.terminal import talk
-
     typed = {
         "pretraining": ("word1 [MASK]\n\nword1\n", ["no [MASK] in the text"]),
         "sequence-classification": ("word1\tword2\n", ["%  cat", "%  dog", "%  fox"]),
@@ -245,17 +245,17 @@ def test_memory_does_not_grow_with_the_number_of_lines(folders, tmp_path):
     assert peaks[1] < peaks[0] + 60_000, peaks  # kilobytes
 
 
-def interrupting(window: int):
-    """Stands in for the running of a batch: a Ctrl-C arrives in the given window."""
-    results, seen = streaming._Batch.results, []
+def interrupting(head: type[heads.TrainedModel], window: int):
+    """Stands in for `head.run`: a Ctrl-C arrives in the given window."""
+    whole, seen = head.run, []
 
-    def results_or_interruption(batch, run):
-        seen.append(batch)
+    def run_or_interruption(model, requests):
+        seen.append(requests)
         if len(seen) == window:
             raise KeyboardInterrupt
-        return results(batch, run)
+        return whole(model, requests)
 
-    return results_or_interruption
+    return run_or_interruption
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.npy"])
@@ -268,12 +268,13 @@ def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folder
         (tmp_path / f"{part}.data").write_text("\n".join(requests) + "\n")
     arguments = [folders["sequence-classification"], tmp_path / "a.data", tmp_path / "b.data", "--output"]
     arguments += [tmp_path / name, *(["--encode"] if name.endswith("npy") else [])]
+    head = heads.SentenceEncoder if name.endswith("npy") else heads.Classifier
     run(capsys, *arguments)
     whole = (tmp_path / name).read_bytes()
     (tmp_path / name).unlink()
     for window in (2, 3, 1, 4):  # stops again where it stopped before, and later
         with monkeypatch.context() as broken:
-            broken.setattr(streaming._Batch, "results", interrupting(window))
+            broken.setattr(head, "run", interrupting(head, window))
             _, err = run(capsys, *arguments, code=75)
         assert "start again to continue" in err and not (tmp_path / name).exists()
     _, err = run(capsys, *arguments)
@@ -287,14 +288,13 @@ def test_a_partial_file_of_another_command_or_input_is_kept_and_refused(folders,
     (tmp_path / "in.txt").write_text("word1\nword2\nword3\nword4\nword5\n")
     arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
     with monkeypatch.context() as broken:
-        broken.setattr(streaming._Batch, "results", interrupting(2))
+        broken.setattr(heads.Classifier, "run", interrupting(heads.Classifier, 2))
         run(capsys, *arguments, code=75)
     (tmp_path / "in.txt").write_text("word6\nword7\n")
     (partial,) = tmp_path.glob("*.partial")
     kept = partial.read_bytes()
-    with pytest.raises(SystemExit):
-        run_predict.main([str(argument) for argument in arguments])
-    assert "holds the results of another command" in capsys.readouterr().err and partial.read_bytes() == kept
+    assert "holds the results of another command" in run(capsys, *arguments, code=2)[1]
+    assert partial.read_bytes() == kept
     partial.unlink()
     run(capsys, *arguments)
     assert [record["text"] for record in records((tmp_path / "out.jsonl").read_text())] == ["word6", "word7"]
@@ -302,10 +302,9 @@ def test_a_partial_file_of_another_command_or_input_is_kept_and_refused(folders,
 
 def test_two_commands_do_not_write_one_file(folders, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("word1\n")
-    with prediction_stream.ResumableFiles([tmp_path / "out.jsonl"], "key", "--output"), pytest.raises(SystemExit):
-        arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
-        run_predict.main([str(argument) for argument in arguments])
-    assert "another process writes" in capsys.readouterr().err
+    arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
+    with prediction_stream.ResumableFiles([tmp_path / "out.jsonl"], "key", "--output"):
+        assert "another process writes" in run(capsys, *arguments, code=2)[1]
 
 
 def test_a_line_that_is_too_long_does_not_move_the_places_of_the_next_ones(tmp_path, monkeypatch):
@@ -337,7 +336,7 @@ def read(*parts: bytes, pause: threading.Event | None = None) -> list:
     thread.start()
     found = []
     for line in read_lines(reader):
-        found.append(line and (line.number, line.text))
+        found.append(line and (line.number, line.text or line.error[:8]))
         if line is None and pause is not None:
             pause.set()
     thread.join()
@@ -362,12 +361,11 @@ def test_lines_that_cannot_be_read_do_not_end_the_reading(monkeypatch):
     monkeypatch.setattr(lines, "_READ", 4)
     assert read(b"a\nb\xff\n" + b"c" * 50 + b"\nd\n" + b"e" * 50) == [
         (1, "a"),
-        (2, None),
-        (3, None),
+        (2, "byte 0xf"),
+        (3, "the line"),
         (4, "d"),
-        (5, None),
+        (5, "the line"),
     ]
-    assert "not UTF-8" in lines._decoded(2, b"b\xff").error
 
 
 @pytest.mark.parametrize(
@@ -382,13 +380,13 @@ def test_lines_that_cannot_be_read_do_not_end_the_reading(monkeypatch):
     ],
 )
 def test_what_a_line_gives(kind, splits_tabs, line, given):
-    assert LineFormat(kind, None, splits_tabs).parse(line) == given
+    assert LineFormat(kind, splits_tabs).parse(Line(1, line)) == given
 
 
 @pytest.mark.parametrize(("line", "message"), [(" ", "empty"), ("{", "not JSON"), ("[1]", "of another kind")])
 def test_a_line_that_is_no_request(line, message):
     with pytest.raises(ValueError, match=message):
-        LineFormat("jsonl", None, False).parse(line)
+        LineFormat("jsonl", False).parse(Line(1, line))
 
 
 @pytest.mark.parametrize(
@@ -409,15 +407,15 @@ def test_plain_text_is_split_as_conll_files_are(text, words):
 
 
 def test_a_tsv_with_a_header_gives_its_columns_by_name():
-    keys = [("sentence",), ("question", "context")]
-    form = LineFormat("auto", Path("a.tsv"), False, keys)
-    assert form.is_header(lines.Line(1, "label\tsentence")) and not form.is_header(lines.Line(2, "label\tsentence"))
-    assert form.parse("1\tGood film") == {"label": "1", "sentence": "Good film"}
+    keys, header = [("sentence",), ("question", "context")], Line(1, "label\tsentence")
+    form = LineFormat("tsv", False, keys)
+    assert form.is_header(header) and not form.is_header(Line(2, header.text))
+    assert form.parse(Line(3, "1\tGood film")) == {"label": "1", "sentence": "Good film"}
     with pytest.raises(ValueError, match="3 columns, but the header has 2"):
-        form.parse("1\ta\tb")
-    for path, first in (("a.tsv", "What question?\tSome context."), ("a.txt", "label\tsentence")):
-        plain = LineFormat("auto", Path(path), True, keys)
-        assert not plain.is_header(lines.Line(1, first)) and plain.parse("a\tb") == ["a", "b"]
+        form.parse(Line(4, "1\ta\tb"))
+    for kind, first in (("tsv", Line(1, "What question?\tSome context.")), ("text", header)):
+        plain = LineFormat(kind, True, keys)
+        assert not plain.is_header(first) and plain.parse(Line(1, "a\tb")) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -480,44 +478,38 @@ class Model:
         return np.random.default_rng(3).normal(size=(len(texts), 5)).astype("float32")
 
 
-def sentences_of(tmp_path, text: str, language: str) -> list[str]:
+def shown_of(tmp_path, text: str, language: str = "en") -> list[str]:
     folder = tmp_path / "source" / language
     folder.mkdir(parents=True)
     (folder / "0.txt").write_text(f"a#1 {text}\n", encoding="utf-8")
-    return example_sentences(tmp_path / "source")
+    return demonstrate(Model(text), tmp_path / "source")
 
 
 @pytest.mark.parametrize(
-    ("text", "language", "count"), [(ENGLISH, "en", 5), (CHINESE, "en", 6), (CHINESE, "zh", 6), (JAPANESE, "ja", 4)]
+    ("text", "language", "unit"),
+    [
+        (ENGLISH, "en", "word"),
+        (CHINESE, "en", "character"),
+        (CHINESE, "zh", "character"),
+        (JAPANESE, "ja", "character"),
+        (HINDI, "hi", "word"),
+    ],
 )
-def test_sentences_of_scripts_with_and_without_spaces_are_found(tmp_path, text, language, count):
-    found = sentences_of(tmp_path, text, language)
-    assert len(found) == count and all(sentence in text for sentence in found)
-
-
-@pytest.mark.parametrize("text", [ENGLISH, CHINESE, JAPANESE])
-def test_words_or_characters_are_masked_and_sentences_compared(tmp_path, text):
-    lines = demonstrate(Model(text), sentences_of(tmp_path, text, "en"))
-    what = "word" if text == ENGLISH else "character"
-    assert lines[0].startswith(f"masked {what}s of held-out sentences")
-    for masked, fills in zip(lines[1:7:2], lines[2:7:2], strict=True):
-        word = fills.split(f"true {what}: ")[1].split(";")[0]
-        assert masked.strip().replace("[MASK]", word) in text and (len(word) == 1) == (what == "character")
-    assert lines[7] == "nearest sentences (cosine):" and len(lines) > 8
-
-
-def test_sentences_of_a_script_without_capitals_are_found(tmp_path):
-    sentences = sentences_of(tmp_path, HINDI, "hi")
-    assert len(sentences) == 4 and all(map(has_spaces, sentences))
-    assert "true word: " in "".join(demonstrate(Model(HINDI), sentences))
+def test_words_or_characters_of_sentences_are_masked_and_sentences_compared(tmp_path, text, language, unit):
+    lines = shown_of(tmp_path, text, language)
+    assert lines[0].startswith(f"masked {unit}s of held-out sentences")
+    pairs = lines.index("nearest sentences (cosine):")
+    for masked, fills in zip(lines[1:pairs:2], lines[2:pairs:2], strict=True):
+        word = fills.split(f"true {unit}: ")[1].split(";")[0]
+        assert masked.strip().replace("[MASK]", word) in text and (len(word) == 1) == (unit == "character")
+    assert len(lines) > pairs + 1 and not any("3 of them" in line for line in lines)  # it does not begin as a sentence
 
 
 def test_text_without_capitals_and_marks_is_better_than_nothing(tmp_path):
-    sentences = sentences_of(tmp_path, "the committee read the whole report twice before lunch yesterday", "en")
-    assert len(sentences) == 1 and len(demonstrate(Model(sentences[0]), sentences)) == 3
+    assert len(shown_of(tmp_path, "the committee read the whole report twice before lunch yesterday")) == 3
 
 
-def test_a_piece_of_a_word_is_not_masked():
+def test_a_piece_of_a_word_is_not_masked(tmp_path):
     """Thai has no spaces, but its words are not cut in characters by the tokenizer."""
-    thai = "คณะกรรมการอ่านรายงานสองครั้งก่อนอาหารกลางวัน"
-    assert demonstrate(Model(thai), [thai])[0].startswith("the text has too few sentences of 6 to 30 words")
+    (line,) = shown_of(tmp_path, "คณะกรรมการอ่านรายงานสองครั้งก่อนอาหารกลางวัน")
+    assert line.startswith("the text has too few sentences of 8 to 60 tokens")

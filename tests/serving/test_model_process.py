@@ -8,9 +8,9 @@ import pytest
 
 import run_export
 from bert.inference.command_line import ModelSettings
-from bert.inference.heads import load_model
-from bert.serving.model_process import ModelServer, open_server
-from bert.serving.schemas import predict_schemas
+from bert.inference.heads import load_from_settings, load_model
+from bert.serving.model_process import ModelServer
+from bert.serving.schemas import request_schemas
 from bert.serving.settings import Limits
 from bert.serving.worker import DONE, ENCODE, FAILED, LATE, PREDICT, REFUSED, Batch
 from tests.inference.models import model
@@ -30,7 +30,7 @@ def folders(tmp_path_factory):
 
 
 def server(folder, **settings) -> ModelServer:
-    return open_server(ModelSettings(model=str(folder), device="cpu", cpu_threads=1, **settings))
+    return ModelServer(load_from_settings(ModelSettings(model=str(folder), device="cpu", cpu_threads=1, **settings)))
 
 
 def answer(serving: ModelServer, inputs, kind: str = PREDICT, top_k: int = 5, seconds: float = 60):
@@ -44,7 +44,7 @@ def test_every_head_answers_as_predict_does_and_as_its_schema_says(folders, task
     assert [mark for mark, _ in outcomes] == [DONE, DONE]
     results = [json.loads(text) for _, text in outcomes]
     assert results == load_model(folders[task], device="cpu").predict([tuple(texts) for texts in TEXTS[task]])
-    request, whole_answer = predict_schemas(serving.describe(), Limits())
+    request, whole_answer = request_schemas(serving.describe(), PREDICT, Limits())
     whole_answer.model_validate({"results": results})
     names = ("question", "context") if task == "question-answering" else ("text", "text_pair")
     request.model_validate({"inputs": [dict(zip(names, texts, strict=False)) for texts in TEXTS[task]]})
@@ -86,7 +86,7 @@ def test_what_is_too_late_is_not_run(folders):
 
 def test_damaged_weights_are_found_before_the_model_is_ready(folders):
     serving = server(folders["sequence-classification"])
-    network = serving.model.network._runner
+    network = serving._forward.__self__
     values = network._scope.find_var("classifier.bias").get_tensor()
     values.set(np.full(3, np.nan, "float32"), network._place)
     with pytest.raises(ValueError, match="the model's outputs are NaN or infinite"):
@@ -100,7 +100,7 @@ def test_exports_are_served(folders, tmp_path, form):
     source = folders["sequence-classification"]
     assert run_export.main(["--checkpoint", str(source), "--to", str(tmp_path / "export"), "--format", form]) == 0
     serving = server(tmp_path / "export")
-    assert not serving.can_encode
+    assert not serving.describe().can_encode
     _, outcomes = answer(serving, TEXTS["sequence-classification"])
     (expected, _) = load_model(source, device="cpu").predict(["word1 word2", ("word3", "word4")])
     assert json.loads(outcomes[0][1])["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)

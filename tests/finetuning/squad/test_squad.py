@@ -16,7 +16,7 @@ from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.metrics import answers_of, score_squad_2
 from bert.finetuning.squad.task import SquadTask
 from bert.inference.heads import load_model
-from bert.inference.terminal import converse
+from bert.inference.terminal import talk
 from bert.runtime.paddle_api import static
 from bert.training import training_run
 from tests.finetuning.squad.test_features import VOCABULARY
@@ -229,12 +229,12 @@ def test_a_conversation(trained):
     reader = load_model(trained.run.output_dir)
     typed = "\nThe Nile is\na long river.\n\nWhat?\nWho is long?\n\nThe sea.\n\nWhat?\n"
     out = io.StringIO()
-    assert converse(reader, io.StringIO(typed), out) == 0
+    assert talk(reader, io.StringIO(typed), out) == 0
     shown = out.getvalue()
     assert shown.count("Paste a paragraph") == 3 and "  Nile   [" in shown and "(no answer)" in shown
-    assert converse(reader, io.StringIO(""), io.StringIO()) == 0
+    assert talk(reader, io.StringIO(""), io.StringIO()) == 0
     out = io.StringIO()
-    assert converse(reader, io.StringIO("The Nile.\n\nWh\udc80t?\nWhat?\n"), out) == 0
+    assert talk(reader, io.StringIO("The Nile.\n\nWh\udc80t?\nWhat?\n"), out) == 0
     assert "half of a surrogate pair" in out.getvalue() and "  Nile   [" in out.getvalue()
 
 

@@ -1,12 +1,13 @@
-"""Finds the sentences of a file that are nearest to others, by the cosine of their vectors."""
+"""What is made of sentence vectors: the nearest lines of a file, a .npy file."""
 
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from bert.inference.lines import parsed_lines
+from bert.inference.lines import checked_lines
 from bert.inference.trained_model import Request, Result, TrainedModel
 
 
@@ -16,13 +17,11 @@ class NearestSentences:
     def __init__(self, model: TrainedModel, path: Path) -> None:
         self._model = model
         texts: dict[str, None] = {}
-        for number, given in parsed_lines(path, model.columns(), splits_tabs=False):
-            try:
-                if isinstance(given, ValueError):
-                    raise given
-                texts[model.request(given)[0]] = None
-            except ValueError as error:
-                print(f"{path}:{number}: {error}; left out", file=sys.stderr)
+        for request in checked_lines(path, model.columns(), model.request):
+            if isinstance(request, ValueError):
+                print(f"{request}; left out", file=sys.stderr)
+            else:
+                texts[request[0]] = None
         self.texts = list(texts)
         if len(self.texts) < 2:
             raise ValueError(f"{path} has {len(self.texts)} sentences; at least two are needed, one on each line")
@@ -33,8 +32,8 @@ class NearestSentences:
         texts, top_k = [text for (text,) in requests], self._model.top_k
         results: list[Result] = []
         for text, row in zip(texts, cosines(self._model.encode(texts), self._vectors), strict=True):
-            some = np.argpartition(-row, min(top_k, len(row) - 1))[: top_k + 1]  # one more, for the text itself
-            best = [i for i in some[np.argsort(-row[some], kind="stable")].tolist() if self.texts[i] != text]
+            near = np.argpartition(-row, min(top_k, len(row) - 1))[: top_k + 1]  # one more, for the text itself
+            best = [i for i in near[np.argsort(-row[near], kind="stable")].tolist() if self.texts[i] != text]
             listed = [{"text": self.texts[i], "similarity": round(float(row[i]), 4)} for i in best[:top_k]]
             results.append({"nearest": listed})
         return results
@@ -51,3 +50,15 @@ def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def vector_rows(records: Sequence[Result], width: int) -> bytes:
+    """float32 [records, width]; NaN for a bad line."""
+    return np.array([record.get("vector", [np.nan] * width) for record in records], "<f4").tobytes()
+
+
+def npy_header(rows: int, width: int) -> bytes:
+    """What stands before the rows in a .npy file; as long for any number of rows: numpy leaves room for it to grow."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
+    return header.getvalue()
