@@ -1,7 +1,7 @@
 """Disables one protection of the product, to show that the row of the fault matrix which relies on it then loses.
 
-A replacement names the real object, not a string, so that renaming a protection cannot leave it enabled unnoticed.
-Replacements apply in this process, in the forked trainings and in the pytest processes of a row (through BERT_BROKEN).
+A protection that was renamed is an error, so that it cannot stay enabled unnoticed. Replacements apply in this process,
+in the forked trainings and in the pytest processes of a row (through BERT_BROKEN).
 """
 
 import contextlib
@@ -9,7 +9,11 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
+
+from tests.faults.protections import PROTECTIONS
 
 VARIABLE = "BERT_BROKEN"
 _PRODUCT = ("bert", "data", "program", "run_pretraining")
@@ -39,14 +43,9 @@ class Replacement:
                 setattr(owner, name, value)
 
     def places(self) -> list[tuple[Any, str, Any]]:
-        """(module or class, attribute, value) of every place that holds `real`.
-
-        Raises:
-            LookupError: `owner` does not.
-        """
+        """(module or class, attribute, value) of every place that holds `real`."""
         found = self._held_by(self.owner)
-        if not found:
-            raise LookupError(f"{self.owner.__name__} has no attribute that is {self.real}")
+        assert found, f"{self.owner.__name__} has no attribute that is {self.real}"
         if getattr(self.real, "__module__", "") == self.owner.__name__:
             for module in [module for name, module in sys.modules.items() if name.split(".")[0] in _PRODUCT]:
                 found += self._held_by(module) if module is not self.owner else []
@@ -61,9 +60,14 @@ class Replacement:
 
 def replacements(name: str) -> list[Replacement]:
     """What disables the protection `name`."""
-    from tests.faults.protections import PROTECTIONS
-
-    return PROTECTIONS[name]()
+    result = []
+    for target, broken in PROTECTIONS[name].items():
+        module, _, path = target.partition(":")
+        outer, _, attribute = path.rpartition(".")
+        owner = attrgetter(outer)(import_module(module)) if outer else import_module(module)
+        real = getattr(owner, attribute)
+        result.append(Replacement(owner, real, broken(real)))
+    return result
 
 
 @contextlib.contextmanager

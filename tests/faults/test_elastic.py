@@ -3,46 +3,36 @@
 The command is the user's, the global batch is fixed, dropout is off. Takes some minutes: slow.
 """
 
+import contextlib
 import json
 import os
 import random
-import shlex
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
 
 from bert import REPOSITORY
 from tests.faults.trainings import Data, checkpoints, loader, make_data
+from tests.support import launching
+from tests.support.waiting import wait_until
+
+SCRIPT = REPOSITORY / "run_pretraining.py"
 
 STEPS = 12
 NO_DROPOUT = ("--hidden-dropout-prob", "0", "--attention-probs-dropout-prob", "0", "--epsilon", "1e-4")
 
 
-def launch(data: Data, output: Path, ranks: int, *more: str, code: int = 0) -> str:
-    """`ranks` ranks of the tiny run, 16 sequences an update among them."""
+def launch(data: Data, output: Path, ranks: int, *more: str) -> str:
+    """`ranks` ranks of the tiny run, 16 sequences an update among them -> what they printed."""
     words = data.argv(output, *more, *NO_DROPOUT, steps=STEPS)
     for name in ("--gradient-merge-steps", "--batch-size"):
         place = words.index(name)
         del words[place : place + 2]
     words += ["--batch-size", str(min(8, 16 // ranks)), "--global-batch-size", "16"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
-    ended = subprocess.run(
-        [
-            *shlex.split(f"{sys.executable} -m paddle.distributed.launch --nproc_per_node {ranks} --log_dir"),
-            str(output / f"log{ranks}"),
-            str(REPOSITORY / "run_pretraining.py"),
-            *words,
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    logs = "".join(path.read_text(errors="replace") for path in sorted((output / f"log{ranks}").glob("workerlog.*")))
-    assert ended.returncode == code, ended.stdout[-1000:] + ended.stderr[-2000:] + logs[-3000:]
-    return ended.stdout + logs
+    log_dir = output / f"log{ranks}"
+    launching.launch(SCRIPT, *words, log_dir=log_dir, nproc=ranks, timeout=600)
+    return "".join(path.read_text(errors="replace") for path in sorted(log_dir.glob("workerlog.*")))
 
 
 def losses(output: Path) -> dict[int, float]:
@@ -81,50 +71,25 @@ def test_a_run_of_two_ranks_goes_on_with_one_and_with_four(whole, tmp_path, rank
 @pytest.mark.slow
 def test_a_rank_that_stalls_ends_all_with_the_stacks_of_each(tmp_path):
     """Rank 1 is stopped (SIGSTOP) in the middle of a run: rank 0 waits for it, describes itself and leaves."""
-    import signal
-    import time
-
     data = make_data(tmp_path / "data")
     output = tmp_path / "out"
     words = [*data.argv(output, "--watchdog-seconds", "5", *NO_DROPOUT, steps=100000), "--log-freq", "1"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
-    process = subprocess.Popen(
-        [
-            *shlex.split(
-                f"{sys.executable} -m paddle.distributed.launch --nproc_per_node 2 --log_dir {output / 'log'} "
-                f"{REPOSITORY / 'run_pretraining.py'}"
-            ),
-            *words,
-        ],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = launching.start(SCRIPT, *words, log_dir=output / "log", nproc=2, options=())
     workers: list[int] = []
     try:
-        deadline = time.monotonic() + 120
-        while not (output / "phase1/metrics.jsonl").exists():
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.2)
+        wait_until((output / "phase1/metrics.jsonl").exists, 120)
         workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
         environments = {pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in workers}
         by_rank = {text.split(b"PADDLE_TRAINER_ID=")[1][:1]: pid for pid, text in environments.items()}
         os.kill(by_rank[b"1"], signal.SIGSTOP)
         stacks = output / "phase1/stacks"
-        while not ((stacks / "rank0.txt").exists() and "nothing moved" in (stacks / "rank0.txt").read_text()):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_until(lambda: (stacks / "rank0.txt").exists() and "nothing moved" in (stacks / "rank0.txt").read_text())
         os.kill(by_rank[b"1"], signal.SIGCONT)  # it sees what rank 0 left for it
-        while "rank 1:" not in (stacks / "rank1.txt").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: "rank 1:" in (stacks / "rank1.txt").read_text())
         assert process.wait(120) != 0
     finally:
         for pid in [*workers, process.pid]:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         process.wait()
     assert "_update" in (stacks / "rank0.txt").read_text()
