@@ -51,7 +51,8 @@ RUN case "${PADDLE}" in base) own="" ;; gpu) own=gpu ;; cu*) own=paddle3-gpu ;; 
 
 # Any user may run it. launch.sh passes the caller's id, so that results belong to the caller; the default is not root.
 RUN useradd --create-home --uid 10001 bert && chmod 1777 /home/bert \
-    && install --directory --mode=1777 /workspace/bert/results /data
+    && install --directory --mode=1777 /workspace/bert/results /data \
+    && ln -s /workspace/bert/results /results
 WORKDIR /workspace/bert
 COPY LICENSE README.md pyproject.toml lock-paddle*.txt run.sub *.py ./
 COPY scripts scripts

@@ -28,7 +28,7 @@ Every step resumes its earlier work: after an interruption, start the same comma
   --vocab-file FILE      a vocabulary of your own, instead of a download
   --num-shards N         per phase, and per bin in phase 2 (default: 4096 = 8 GPUs x 4 workers x 128)
   --sample-ratio R       share of the documents (default: 0.9)
-  --duplicate-factor N   times each document is used, each time masked anew (default: 1)
+  --duplicate-factor N   times each document is used, each time masked anew (default: 5, as LDDL's)
   --masking KIND         static or dynamic (default: static)
   --seed N               default: 12439
   --local-n-workers N    processes (default: all cores)
@@ -47,7 +47,7 @@ is_step() {
 }
 
 language=en dump_date='' local_dump='' books_list='' vocabulary=bert-large-uncased vocab_file=''
-num_shards=4096 sample_ratio=0.9 duplicate_factor=1 masking=static seed=12439 num_workers="$(nproc)" dry_run=false
+num_shards=4096 sample_ratio=0.9 duplicate_factor=5 masking=static seed=12439 num_workers="$(nproc)" dry_run=false
 only=() skip=()
 
 while (($#)); do

@@ -162,7 +162,7 @@ def test_another_base_image_and_engine():
 
 def test_an_unknown_kind_is_refused():
     done = bash("build.sh", "gpu", "--dry-run")
-    assert done.returncode == 2 and "error: gpu must be ngc, cuda, hopper, blackwell, cpu or serve" in done.stderr
+    assert done.returncode == 2 and "error: gpu must be ngc, cuda, hopper, blackwell, cpu, serve or" in done.stderr
 
 
 def launched(*arguments: str, cwd: Path, **environment: str) -> list[str]:
@@ -246,7 +246,7 @@ def installed(target: str, folder: Path) -> dict[str, str]:
     """The variables of a fresh environment in which the target's own RUN instruction was run, its paths moved here."""
     environment = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    (step,) = [rest for rest in of("RUN", target) if "pip install" in rest]
+    (step,) = [rest for rest in of("RUN", target) if "install_packages" in rest]
     moved = step.replace("/opt/bert/", f"{REPOSITORY}/")
     assert moved != step
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}

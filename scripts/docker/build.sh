@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Build the image: bash scripts/docker/build.sh [ngc|cuda|hopper|blackwell|cpu|serve] [--dry-run] [docker build options]
-#   ngc   NVIDIA's PaddlePaddle image (default)      BERT_IMAGE   name of the image (default: bert-on-paddle:KIND)
+# Build the image: bash scripts/docker/build.sh [ngc|cuda|hopper|blackwell|cpu|serve] [IMAGE [push|none]] [--dry-run]
+#   [docker build options]. IMAGE is `bert`, or a name with a / or a tag; `push` sends it to its registry afterwards.
+#   ngc   NVIDIA's PaddlePaddle image (default)      BERT_IMAGE   its name, too (default: bert-on-paddle:KIND)
 #   cuda  plain CUDA 11.8 and PyPI's Paddle          BERT_BASE    another base image of the same kind
 #   cpu   no GPU                                     BERT_DOCKER  docker, podman, ... (default: docker)
 #   serve no GPU, only the HTTP server: bert/serving/README.md
@@ -9,14 +10,18 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-kind=ngc dry_run=false options=()
+kind=ngc image="${BERT_IMAGE:-}" push=false dry_run=false options=()
 for argument in "$@"; do
   case "${argument}" in
     ngc | cuda | hopper | blackwell | cpu | serve) kind="${argument}" ;;
     --dry-run) dry_run=true ;;
+    push) push=true ;;
+    none) ;;
+    bert | *[:/]*) image="${argument}" ;;
     -*) options+=("${argument}") ;;
     *)
-      echo "error: ${argument} must be ngc, cuda, hopper, blackwell, cpu or serve; options of docker build start with -" >&2
+      echo "error: ${argument} must be ngc, cuda, hopper, blackwell, cpu, serve or" \
+        "the name of an image (NAME:TAG); options of docker build start with -" >&2
       exit 2
       ;;
   esac
@@ -32,11 +37,14 @@ case "${kind}" in
 esac
 arguments=("--build-arg=BASE=${BERT_BASE:-${base}}" "--build-arg=PADDLE=${paddle}")
 if [[ "${kind}" == serve ]]; then arguments=(--target=serve); fi
-command=("${BERT_DOCKER:-docker}" build "${arguments[@]}" "--tag=${BERT_IMAGE:-bert-on-paddle:${kind}}" "${options[@]}" .)
+image="${image:-bert-on-paddle:${kind}}" docker="${BERT_DOCKER:-docker}"
+command=("${docker}" build "${arguments[@]}" "--tag=${image}" "${options[@]}" .)
 
 if "${dry_run}"; then
   printf '%q ' "${command[@]}"
+  if "${push}"; then printf '&& %q ' "${docker}" push "${image}"; fi
   echo
   exit
 fi
-exec "${command[@]}"
+"${command[@]}"
+if "${push}"; then "${docker}" push "${image}"; fi

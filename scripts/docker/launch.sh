@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Run a command in the container: bash scripts/docker/launch.sh [--dry-run] [COMMAND ...]
 #   bash scripts/docker/launch.sh bash scripts/run_pretraining.sh --config large --dry-run
+# COMMAND may be one quoted word, and after that or `bash`, as in NVIDIA's script, GPUs (all or 0,1) and a network (host).
 # Without a command it starts a shell on a terminal, otherwise the doctor. It runs as the caller's user, who owns the results.
-#   BERT_DATA         data, seen as /data and BERT_PREP_WORKING_DIR (default: $BERT_PREP_WORKING_DIR, else ./results/data)
+#   BERT_DATA         data, seen as /data and BERT_PREP_WORKING_DIR (default: $BERT_PREP_WORKING_DIR, else ./data if it has
+#                     wikipedia/, pretrain/ or download/, else ./results/data)
 #   BERT_RESULTS      results and checkpoints (default: ./results)
-#   BERT_CHECKPOINTS  checkpoints to start from, read-only, seen as /checkpoints (default: none)
+#   BERT_CHECKPOINTS  checkpoints to start from, read-only, seen as /checkpoints and /workspace/bert/checkpoints
+#                     (default: ./checkpoints if it exists)
 #   BERT_GPUS         GPUs: all (default where the driver lists some), none, or a list such as 0,1
 #   BERT_IMAGE        image (default: bert-on-paddle:ngc with GPUs, bert-on-paddle:cpu without)
 #   BERT_DOCKER       docker, podman, ... (default: docker)
@@ -17,14 +20,23 @@ if [[ "${1:-}" == --dry-run ]]; then
   shift
 fi
 
-gpus="${BERT_GPUS:-}"
+gpus="${BERT_GPUS:-}" network=""
+if [[ "${1:-}" == *" "* || "${1:-}" =~ ^(/bin/)?(ba)?sh$ ]] && [[ "${2:-all}" =~ ^(all|[0-9]+(,[0-9]+)*)$ ]] && (($# <= 3)); then
+  gpus="${2:-${gpus}}" network="${3:-}"
+  read -ra words <<<"$1"
+  set -- "${words[@]}"
+fi
 if [[ -z "${gpus}" ]]; then
   gpus=none
   if command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus >/dev/null 2>&1; then gpus=all; fi
 fi
-data="$(realpath --canonicalize-missing "${BERT_DATA:-${BERT_PREP_WORKING_DIR:-results/data}}")"
+data=results/data
+if [[ -d data/wikipedia || -d data/pretrain || -d data/download ]]; then data=data; fi
+data="$(realpath --canonicalize-missing "${BERT_DATA:-${BERT_PREP_WORKING_DIR:-${data}}}")"
 results="$(realpath --canonicalize-missing "${BERT_RESULTS:-results}")"
-for folder in "${data}" "${results}" "${BERT_CHECKPOINTS:-}"; do
+checkpoints="${BERT_CHECKPOINTS:-}"
+if [[ -z "${checkpoints}" && -d checkpoints ]]; then checkpoints=checkpoints; fi
+for folder in "${data}" "${results}" "${checkpoints}"; do
   if [[ "${folder}" == *[:,]* ]]; then
     echo "error: ${folder} must not have a : or , in its name, which docker's mounts cannot have; rename or link it" >&2
     exit 2
@@ -35,13 +47,14 @@ done
 command=("${BERT_DOCKER:-docker}" run --rm --init --stop-timeout=120 --user="$(id -u):$(id -g)"
   --shm-size=8g --ulimit=memlock=-1 --ulimit=stack=67108864 --ulimit=nofile=65536:65536
   "--volume=${data}:/data" "--volume=${results}:/workspace/bert/results")
-if [[ -n "${BERT_CHECKPOINTS:-}" ]]; then
-  checkpoints="$(realpath "${BERT_CHECKPOINTS}")" || {
+if [[ -n "${checkpoints}" ]]; then
+  checkpoints="$(realpath "${checkpoints}")" || {
     echo "error: BERT_CHECKPOINTS=${BERT_CHECKPOINTS} must be a folder that exists" >&2
     exit 2
   }
-  command+=("--volume=${checkpoints}:/checkpoints:ro")
+  command+=("--volume=${checkpoints}:/checkpoints:ro" "--volume=${checkpoints}:/workspace/bert/checkpoints:ro")
 fi
+if [[ -n "${network}" ]]; then command+=("--network=${network}"); fi
 image="${BERT_IMAGE:-bert-on-paddle:ngc}"
 case "${gpus}" in
   none) image="${BERT_IMAGE:-bert-on-paddle:cpu}" ;;
