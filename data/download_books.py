@@ -28,7 +28,7 @@ from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.fetching.transfer import DownloadError, Remote, digest_of, fetch
 from data.text.encodings import NotTextError, decoded
-from data.text.inputs import COMPRESSIONS, files_below, is_set_aside, read_chunks
+from data.text.inputs import COMPRESSIONS, Findings, files_below, is_set_aside, read_chunks
 from data.text.lddl_writer import (
     SourceWriter,
     check_free,
@@ -154,7 +154,7 @@ def local_files(paths: list[Path], counts: Counter) -> list[Path]:
     """The files given, and those in the folders with .txt in their names; other files there are counted."""
     files = []
     for path in paths:
-        for file in files_below(path, counts) if path.is_dir() else [path]:
+        for file in files_below(path, Findings(counts)) if path.is_dir() else [path]:
             name = file.relative_to(path)
             if path.is_dir() and (is_set_aside(name) or ".txt" not in name.name.lower()):
                 counts["files of other kinds left out"] += 1

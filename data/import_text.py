@@ -14,14 +14,12 @@ from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
 from data.text.deduplication import MODES
-from data.text.import_report import print_report
-from data.text.importing import ImportSettings, import_files
+from data.text.importing import ImportSettings, import_files, print_report
 from data.text.inputs import FORMATS
-from data.text.pieces import Reading
-from data.text.readers import SEPARATORS
+from data.text.readers import SEPARATORS, Reading
 
 
-def _parser() -> HelpParser:
+def main(argv: list[str] | None = None) -> None:
     parser = HelpParser(description=__doc__)
     parser.add_argument("--input", type=Path, nargs="+", required=True, metavar="PATH", help="files and folders")
     parser.add_argument("--output-dir", type=Path, required=True)
@@ -47,26 +45,22 @@ def _parser() -> HelpParser:
         "--held-out-fraction", type=float, default=0.0, help="share of the text for D/held_out, e.g. 0.05"
     )
     parser.add_argument("--min-characters", type=int, default=1, help="drop shorter documents")
-    return parser
-
-
-def main(argv: list[str] | None = None) -> None:
-    arguments = _parser().parse_args(argv)
-    with command(arguments.output_dir, "interrupted; no text was written, start again"):
+    options = parser.parse_args(argv)
+    with command(options.output_dir, "interrupted; no text was written, start again"):
         reading = Reading(
-            arguments.lang, arguments.encoding, arguments.document_separator, arguments.text_field, arguments.id_field
+            options.lang, options.encoding, options.document_separator, options.text_field, options.id_field
         )
         settings = ImportSettings(
             reading,
-            arguments.format,
-            arguments.deduplicate,
-            arguments.near_threshold,
-            arguments.held_out_fraction,
-            arguments.min_characters,
+            options.format,
+            options.deduplicate,
+            options.near_threshold,
+            options.held_out_fraction,
+            options.min_characters,
         )
-        with only_writer(arguments.output_dir):
-            report = import_files(arguments.input, arguments.output_dir, settings)
-    print_report(report, arguments.output_dir)
+        with only_writer(options.output_dir):
+            report = import_files(options.input, options.output_dir, settings)
+    print_report(report, options.output_dir)
 
 
 if __name__ == "__main__":

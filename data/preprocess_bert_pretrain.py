@@ -42,8 +42,8 @@ from data.preprocessing.pipeline import (
 )
 from data.preprocessing.schedulers import SCHEDULERS, Run, scheduler
 from data.preprocessing.settings import OBJECTIVES, SampleSettings
-from data.text.counts import print_counts
 from data.text.lddl_reader import find_sources, plan_blocks
+from data.text.lddl_writer import print_counts
 from data.text.word_boundaries import SEGMENTERS
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")

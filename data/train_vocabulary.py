@@ -23,7 +23,7 @@ from bert.files import shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
-from data.text.lddl_reader import Block, list_sources, plan_blocks, read_documents
+from data.text.lddl_reader import Block, list_sources, numbered_documents, plan_blocks
 
 _LEAST_ALPHABET, _ALPHABET_COVERAGE, _MOST_CHARACTERS = 1000, 0.999, 0.75  # characters, share of text, of vocabulary
 _MAX_COUNT = (1 << 31) - 1
@@ -89,7 +89,7 @@ def _spread(blocks: Sequence[Block], megabytes: float | None) -> Sequence[Block]
 
 def _texts(blocks: Sequence[Block]) -> Iterator[str]:
     for block in blocks:
-        yield from read_documents(block, Counter())
+        yield from (text for _, text in numbered_documents(block, Counter()))
 
 
 def _characters(blocks: Sequence[Block], lowercase: bool, vocab_size: int) -> tuple[list[str], list[str]]:

@@ -19,7 +19,7 @@ from bert.interpreter import isolated_environment, repository_environment
 from bert.reporting.logs import QUIET_STEPS, Sink
 from bert.reporting.progress import RunProgress
 from bert.training.interruption import STOPPED_BY
-from data.text.counts import QUIET_COUNTS
+from data.text.lddl_writer import QUIET_COUNTS
 
 _ERROR = "error: "
 

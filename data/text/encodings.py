@@ -1,14 +1,16 @@
-"""Decodes text of unknown encoding: detects the encoding and counts undecodable bytes."""
+"""Decodes text of unknown encoding, counts undecodable bytes, and cuts the text into lines."""
 
 import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from io import IncrementalNewlineDecoder
 from itertools import chain
 
 from charset_normalizer import from_bytes
 
+MAX_ROW_CHARACTERS = 256 << 20  # of what has to be parsed as a whole: a line of jsonl, a file of json
 _SAMPLE_BYTES = 1 << 16
 _MIN_RATIO = 20  # multi-byte characters per error; with more it is damaged UTF-8, with fewer another encoding
 _MARKS = (
@@ -88,26 +90,37 @@ class Encoding:
 
 
 def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en") -> Encoding:
-    """Detect the encoding of a file in that language; each call of open_chunks reads its bytes from the start.
+    """Detect the encoding of a file in that language; open_chunks reads its bytes from the start.
 
     UTF-8 if all of it is valid, or nearly all and it has many multi-byte characters; otherwise charset-normalizer's
     guess on 64 KiB around the first byte that is not UTF-8.
     """
-    check = _Utf8Check()
-    for chunk in open_chunks():
-        if check.first is None:
+    decoder = codecs.getincrementaldecoder("utf-8")(_HANDLER)
+    sample, errors, multibyte = b"", 0, 0
+    for number, chunk in enumerate(chain(filter(None, open_chunks()), [b""])):
+        if number == 0:
+            head = chunk[:_SAMPLE_BYTES]
             for mark, name in _MARKS:
-                if chunk.startswith(mark):
+                if head.startswith(mark):
                     return Encoding(name, len(mark), "byte order mark")
-            wide = _wide_without_mark(chunk[:_SAMPLE_BYTES])
-            if wide:
+            if wide := _wide_without_mark(head):
                 return Encoding(wide, 0, "two bytes a character, no mark")
-        check.add(chunk)
-    check.end()
-    if check.is_utf8():
-        return Encoding("utf-8", 0, "valid" if not check.errors else "valid but for some bytes")
-    guess = _guess(check.sample, language)
+        text, undecodable = _decode_chunk(decoder, chunk)
+        if undecodable and not errors:
+            place = max(0, len(text[: text.find("\ufffd")].encode()) - _SAMPLE_BYTES // 4)
+            sample = chunk[place : place + _SAMPLE_BYTES] or head
+        errors += undecodable
+        multibyte += len(text) - len(text.encode("ascii", "ignore")) - text.count("\ufffd")
+    if multibyte >= _MIN_RATIO * errors:
+        return Encoding("utf-8", 0, "valid but for some bytes" if errors else "valid")
+    guess = _guess(sample, language)
     return Encoding(guess, 0, "charset-normalizer") if guess else Encoding("utf-8", 0, "no better guess")
+
+
+def _decode_chunk(decoder: codecs.IncrementalDecoder, chunk: bytes) -> tuple[str, int]:
+    """(text, number of undecodable bytes); an empty chunk is the end."""
+    before = _undecodable["bytes"]
+    return decoder.decode(chunk, final=not chunk), _undecodable["bytes"] - before
 
 
 def _guess(sample: bytes, language: str) -> str | None:
@@ -116,11 +129,11 @@ def _guess(sample: bytes, language: str) -> str | None:
     best = matches.best()
     if best is None or best.encoding in ("utf_8", "ascii"):
         return None
-    wanted = _CODE_PAGES.get(language, "cp1252")
+    code_page = _CODE_PAGES.get(language, "cp1252")
     for match in matches:
         equal = match.chaos <= best.chaos + 0.01 and match.coherence >= best.coherence - 0.05
-        if equal and wanted in (match.encoding, *match.could_be_from_charset):
-            return wanted
+        if equal and code_page in (match.encoding, *match.could_be_from_charset):
+            return code_page
     return codecs.lookup(best.encoding).name
 
 
@@ -133,70 +146,31 @@ def _wide_without_mark(sample: bytes) -> str | None:
     mostly Latin letters and spaces.
     """
     pairs = len(sample) // 2
+    even, odd = sample[: 2 * pairs : 2], sample[1 : 2 * pairs : 2]
     if pairs < 4:
         return None
-    even, odd = sample[: 2 * pairs : 2].count(0), sample[1 : 2 * pairs : 2].count(0)
-    if odd > 0.4 * pairs and even < 0.05 * pairs:
-        return "utf-16-le"
-    if even > 0.4 * pairs and odd < 0.05 * pairs:
-        return "utf-16-be"
+    for name, high, low in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
+        if high.count(0) > 0.4 * pairs and low.count(0) < 0.05 * pairs:
+            return name
     if len(sample) - len(sample.translate(None, _ODD)) < 0.01 * len(sample):
         return None
-    if _is_utf8(sample):
-        controls = max(sum(byte < 0x20 for byte in sample[first : 2 * pairs : 2]) for first in (0, 1))
-        if controls < 0.9 * pairs:  # of alphabets, one byte of every character
-            return None
+    if _beginning(sample, "utf-8") is not None:
+        if max(sum(byte < 0x20 for byte in lane) for lane in (even, odd)) < 0.9 * pairs:
+            return None  # of alphabets, one byte of every character is a control byte
     elif len(sample.translate(None, _LETTERS)) < 0.5 * len(sample):
         return None
-    names = ("utf-16-le", "utf-16-be")
-    little, big = (_common_share(sample[: 2 * pairs], name) for name in names)
-    return names[big > little] if max(little, big) > 0.95 and min(little, big) < 0.8 else None
+    texts = {name: _beginning(sample[: 2 * pairs], name) or "" for name in ("utf-16-le", "utf-16-be")}
+    shares = {name: len(_COMMON.findall(text)) / max(1, len(text)) for name, text in texts.items()}
+    likelier = max(shares, key=shares.__getitem__)
+    return likelier if shares[likelier] > 0.95 and min(shares.values()) < 0.8 else None
 
 
-def _is_utf8(sample: bytes) -> bool:
-    """Whether the sample is valid UTF-8, except for a character cut off at its end."""
+def _beginning(sample: bytes, name: str) -> str | None:
+    """The text of a sample, which may end inside a character; None if the codec cannot decode it."""
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(sample)
+        return codecs.getincrementaldecoder(name)().decode(sample)
     except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _common_share(sample: bytes, name: str) -> float:
-    """Share of characters from common scripts and signs; 0 if the codec cannot decode the sample."""
-    try:
-        text = codecs.getincrementaldecoder(name)().decode(sample)
-    except UnicodeDecodeError:
-        return 0.0
-    return len(_COMMON.findall(text)) / max(1, len(text))
-
-
-class _Utf8Check:
-    """Counts the errors and the multi-byte characters of UTF-8; keeps the bytes around the first error."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(_HANDLER)
-        self.first: bytes | None = None
-        self.sample = b""
-        self.errors = self._longer = 0
-
-    def add(self, chunk: bytes, final: bool = False) -> None:
-        if self.first is None:
-            self.first = chunk[:_SAMPLE_BYTES]
-        before = _undecodable["bytes"]
-        text = self._decoder.decode(chunk, final)
-        errors = _undecodable["bytes"] - before
-        if errors and not self.errors:
-            place = max(0, len(text[: text.find("\ufffd")].encode()) - _SAMPLE_BYTES // 4)
-            self.sample = chunk[place : place + _SAMPLE_BYTES] or self.first
-        self.errors += errors
-        self._longer += len(text) - len(text.encode("ascii", "ignore")) - text.count("\ufffd")
-
-    def end(self) -> None:
-        self.add(b"", True)
-
-    def is_utf8(self) -> bool:
-        return not self.errors or self._longer >= _MIN_RATIO * self.errors
+        return None
 
 
 class NotTextError(ValueError):
@@ -246,10 +220,9 @@ def decode(chunks: Iterable[bytes], encoding: Encoding, counts: Counter) -> Iter
     """The text in pieces, without its byte order mark and without NUL; undecodable bytes become U+FFFD."""
     decoder = codecs.getincrementaldecoder(encoding.name)(_HANDLER)
     skip = encoding.mark_bytes
-    for chunk in _and_end(chunks):
-        before = _undecodable["bytes"]
-        text = decoder.decode(chunk[skip:] if skip else chunk, final=not chunk)
-        counts["undecodable bytes"] += _undecodable["bytes"] - before
+    for chunk in chain(filter(None, chunks), [b""]):
+        text, undecodable = _decode_chunk(decoder, chunk[skip:] if chunk else b"")
+        counts["undecodable bytes"] += undecodable
         skip = 0
         if "\x00" in text:
             counts["NUL characters removed"] += text.count("\x00")
@@ -258,6 +231,28 @@ def decode(chunks: Iterable[bytes], encoding: Encoding, counts: Counter) -> Iter
             yield text
 
 
-def _and_end(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    yield from filter(None, chunks)
-    yield b""
+def lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """(text without its line end, whether the line ends here), long lines in pieces; LF, CR LF and CR end lines."""
+    line_feeds = IncrementalNewlineDecoder(None, translate=True)
+    for chunk in chain(filter(None, chunks), [""]):
+        *whole, rest = line_feeds.decode(chunk, final=not chunk).split("\n")
+        for line in whole:
+            yield line, True
+        if rest:
+            yield rest, False
+
+
+def whole_lines(chunks: Iterable[str]) -> Iterator[str | None]:
+    """Complete lines; None for one longer than MAX_ROW_CHARACTERS."""
+    parts: list[str] = []
+    size = 0
+    for text, ends in lines(chunks):
+        parts.append(text)
+        size += len(text)
+        if size > MAX_ROW_CHARACTERS:
+            parts.clear()
+        if ends:
+            yield "".join(parts) if size <= MAX_ROW_CHARACTERS else None
+            parts, size = [], 0
+    if size:
+        yield "".join(parts) if size <= MAX_ROW_CHARACTERS else None

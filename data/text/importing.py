@@ -1,25 +1,26 @@
-"""Imports files of text: documents are read, checked for duplicates, divided, written in LDDL's layout and counted."""
+"""Imports files of text: documents are read, checked for duplicates, divided, written in LDDL's layout and reported."""
 
 import json
 import math
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bert.files import shown, write_atomically
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
-from data.text.counts import REPORT_NAME
 from data.text.deduplication import SeenDocuments, TextDigest
 from data.text.encodings import NotTextError, check_encoding
-from data.text.import_report import MAX_EXAMPLES, report_of
 from data.text.inputs import Findings, Input, list_inputs, total_bytes
 from data.text.lddl_writer import (
     MAX_FILE_BYTES,
     PART_SUFFIX,
+    REPORT_NAME,
     ShuffledWriter,
     SourceWriter,
     WrittenFile,
@@ -27,17 +28,18 @@ from data.text.lddl_writer import (
     check_language,
     document_id,
     fresh_folder,
+    print_counts,
     publish,
     utf8,
 )
-from data.text.pieces import Reading
-from data.text.readers import read_pieces
-from data.text.split import PARTS, Documents, divide
+from data.text.readers import Reading, read_pieces
+from data.text.split import LEAST_BYTES, MEASURABLE_BYTES, PARTS, Documents, divide, held_out_bytes
 from data.text.tables import NoColumnError
 
 _LARGE_BYTES = 50 << 20
 _SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates
 _COPY_BYTES = 1 << 20
+_MAX_EXAMPLES = 20
 
 
 @dataclass(frozen=True)
@@ -95,29 +97,24 @@ class _Document:
 
 
 class _Import:
-    """One import: what was found in the files, and what was kept of it."""
+    """One import; `findings` and `duplicates` name what was not kept."""
 
     def __init__(self, inputs: list[Input], settings: ImportSettings, findings: Findings, work: Path) -> None:
         self._inputs, self._settings, self._work = inputs, settings, work
         self.findings = findings
-        self.duplicates: list[str] = []  # the first ones that were dropped
+        self.duplicates: list[str] = []  # the first ones
         self._kept = Documents()
 
     def write(self) -> dict[str, list[WrittenFile]]:
         """Write work/all, or work/train and work/held_out; returns the files of each part."""
-        settings, seen = self._settings, None
-        if settings.deduplicate:
-            seen = SeenDocuments(self._work / "seen.sqlite", settings.deduplicate, settings.near_threshold)
-        try:
-            with SourceWriter(self._work / "all") as writer:
-                for document in self._documents():
-                    if self._is_kept(document, seen):
-                        document.write(writer)
-                    document.close()
-        finally:
-            if seen is not None:
-                seen.close()
-        return self._divide(writer.files) if settings.held_out_fraction else {"all": writer.files}
+        mode, threshold = self._settings.deduplicate, self._settings.near_threshold
+        index = closing(SeenDocuments(self._work / "seen.sqlite", mode, threshold)) if mode else nullcontext()
+        with index as seen, SourceWriter(self._work / "all") as writer:
+            for document in self._documents():
+                if self._is_kept(document, seen):
+                    document.write(writer)
+                document.close()
+        return self._divide(writer.files) if self._settings.held_out_fraction else {"all": writer.files}
 
     def _documents(self) -> Iterator[_Document]:
         near = self._settings.deduplicate == "near"
@@ -139,14 +136,14 @@ class _Import:
 
     def _leave_out(self, source: Input, error: NotTextError) -> None:
         """Count and name a file of a folder that is not text; ValueError if the file itself was given as input."""
-        count = "files that are no text left out"
+        count, reason = "files that are no text left out", str(error)
         remedy = "leave it out, convert it to text, or name its --encoding"
         if isinstance(error, NoColumnError):
             count, remedy = "files without the field left out", "name the right one with --text-field or --id-field"
+            reason = f"{error}; {remedy}"
         if source.named:
             raise ValueError(f"{shown(source.path)}: {error}; {remedy}")
-        named = f"{error}; {remedy}" if isinstance(error, NoColumnError) else str(error)
-        self.findings.leave_out(count, source.path, named)
+        self.findings.leave_out(count, source.path, reason)
 
     def _is_kept(self, document: _Document, seen: SeenDocuments | None) -> bool:
         """Count the document, or the reason for dropping it."""
@@ -156,11 +153,10 @@ class _Import:
             reason = "short" if document.characters else "empty"
             self.findings.leave_out(f"dropped: {reason}", document.id, f"is {reason}")
             return False
-        earlier = seen.earlier(document.id, document.digest) if seen is not None else None
-        if earlier is not None:
+        if seen is not None and (earlier := seen.earlier(document.id, document.digest)) is not None:
             kind, identifier = earlier
             counts[f"dropped: {kind} duplicate"] += 1
-            if len(self.duplicates) < MAX_EXAMPLES:
+            if len(self.duplicates) < _MAX_EXAMPLES:
                 self.duplicates.append(f"{document.id} = {identifier} ({kind})")
             return False
         counts["documents"] += 1
@@ -173,13 +169,12 @@ class _Import:
     def _divide(self, files: list[WrittenFile]) -> dict[str, list[WrittenFile]]:
         total, fraction = self.findings.counts["bytes of text"], self._settings.held_out_fraction
         train = ShuffledWriter(self._work / "train", max(1, math.ceil(total * (1 - fraction) / MAX_FILE_BYTES)))
-        held_out = SourceWriter(self._work / "held_out")
         paths = [(self._work / "all" / f"{file.name}{PART_SUFFIX}", file.documents) for file in files]
-        if files:
-            with progress("held-out part", total) as meter:
-                divide(paths, self._kept, fraction, train, held_out, meter.update)
-        train.close()
-        held_out.close()
+        with SourceWriter(self._work / "held_out") as held_out:
+            if files:
+                with progress("held-out part", total) as meter:
+                    divide(paths, self._kept, fraction, train, held_out, meter.update)
+            train.close()
         (self._work / "all").rmdir()
         return dict(zip(PARTS, (train.files, held_out.files), strict=True))
 
@@ -190,39 +185,57 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
     finals = {part: output / part / "source" / settings.reading.language for part in parts}
     findings = Findings()
     inputs = list_inputs(paths, settings.kind, findings)
-    unpublished = _unpublished_report(output, settings, inputs)
-    if unpublished is not None:
+    facts = {
+        "settings": json.loads(json.dumps(asdict(settings))),
+        "input files": len(inputs),
+        "input bytes": total_bytes(inputs),
+    }
+    work = output / UNFINISHED_NAME
+    unpublished = _read_report(work)
+    if all(unpublished.get(name) == value for name, value in facts.items()):
         return _finish(output, unpublished, finals)
     for final in finals.values():
         check_free(final)
-    work = fresh_folder(output / UNFINISHED_NAME)
-    job = _Import(inputs, settings, findings, work)
+    job = _Import(inputs, settings, findings, fresh_folder(work))
     try:
         written = job.write()
+        empty = [part for part, files in written.items() if not files]
+        if empty:
+            reasons = [*findings.left_out[:3], *findings.problems[:3]]
+            raise ValueError(
+                f"{len(inputs)} files gave no document{'' if empty[0] == 'all' else ' for ' + empty[0]}: "
+                f"{dict(findings.counts)} {reasons}; check --format, --text-field and --held-out-fraction"
+            )
     except BaseException:  # Ctrl-C too
         shutil.rmtree(work, ignore_errors=True)
         raise
-    empty = [part for part, files in written.items() if not files]
-    if empty:
-        shutil.rmtree(work)
-        reasons = [*findings.left_out[:3], *findings.problems[:3]]
-        raise ValueError(
-            f"{len(inputs)} files gave no document{'' if empty[0] == 'all' else ' for ' + empty[0]}: "
-            f"{dict(findings.counts)} {reasons}; check --format, --text-field and --held-out-fraction"
-        )
-    report = report_of(asdict(settings), inputs, findings, job.duplicates, written)
+    report = {
+        **facts,
+        "encodings": dict(sorted(findings.encodings.items())),
+        "counts": dict(sorted(findings.counts.items())),
+        "parts": _sizes(written),
+        "left out": findings.left_out,
+        "problems": findings.problems,
+        "duplicates": job.duplicates,
+    }
     write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
     return _finish(output, report, finals)
 
 
-def _unpublished_report(output: Path, settings: ImportSettings, inputs: list[Input]) -> dict | None:
-    """The report of an earlier run that was killed while it published its files, None if there is none."""
-    path = output / UNFINISHED_NAME / REPORT_NAME
-    if not path.exists():
-        return None
-    report = json.loads(path.read_bytes())
-    same = (json.loads(json.dumps(asdict(settings))), len(inputs), total_bytes(inputs))
-    return report if (report["settings"], report["input files"], report["input bytes"]) == same else None
+def _read_report(work: Path) -> dict:
+    """The report of a run that was killed while it published its files; empty if there is none."""
+    path = work / REPORT_NAME
+    return json.loads(path.read_bytes()) if path.exists() else {}
+
+
+def _sizes(written: dict[str, list[WrittenFile]]) -> dict[str, dict]:
+    total = sum(file.num_bytes for files in written.values() for file in files)
+    sizes = {}
+    for part, files in written.items():
+        num_bytes = sum(file.num_bytes for file in files)
+        documents = sum(file.documents for file in files)
+        sizes[part] = {"documents": documents, "bytes": num_bytes, "share": num_bytes / total, "files": len(files)}
+    return sizes
 
 
 def _finish(output: Path, report: dict, finals: dict[str, Path]) -> dict:
@@ -242,4 +255,53 @@ def _warn_if_large(source: Input, document: _Document, settings: ImportSettings)
             "separator: --document-separator line or blank-line",
             file=sys.stderr,
             flush=True,
+        )
+
+
+def print_report(report: dict, output: Path) -> None:
+    """Print the sizes of the parts, the counts, and the first of everything that was left out."""
+    for part, facts in report["parts"].items():
+        share = "" if part == "all" else f" ({facts['share']:.1%} of the text)"
+        print(
+            f"{part}: {facts['documents']} documents, {megabytes(facts['bytes'])}{share} in {facts['files']} "
+            f"file{'s' * (facts['files'] != 1)} below {shown(output)}"
+        )
+    print_counts({name: value for name, value in {**report["counts"], **report["encodings"]}.items() if value})
+    for what in ("left out", "problems", "duplicates"):
+        if lines := report[what]:
+            print("\n  ".join([f"{what}:", *_examples(lines)]))
+        if len(lines) > _MAX_EXAMPLES:
+            print(f"  ... and {len(lines) - _MAX_EXAMPLES} more in {shown(output / REPORT_NAME)}")
+    if "held_out" in report["parts"]:
+        for warning in _held_out_warnings(report):
+            print(f"warning: {warning}", file=sys.stderr)
+
+
+def _examples(lines: list[str]) -> list[str]:
+    """The first lines ("file: reason") to print; if there are more, of as many reasons as possible."""
+    earlier: Counter = Counter()
+    ranks = []
+    for line in lines:
+        reason = line.partition(": ")[2]
+        ranks.append(earlier[reason])
+        earlier[reason] += 1
+    chosen = sorted(range(len(lines)), key=ranks.__getitem__)[:_MAX_EXAMPLES]
+    return [lines[index] for index in sorted(chosen)]
+
+
+def _held_out_warnings(report: dict) -> Iterator[str]:
+    """What to know and do if the held-out part is small."""
+    facts, fraction = report["parts"]["held_out"], report["settings"]["held_out_fraction"]
+    total = report["counts"]["bytes of text"]
+    if held_out_bytes(total, fraction) > total * fraction:
+        yield (
+            f"{facts['share']:.1%} of the text are held out instead of {fraction:.1%}, as less than "
+            f"{megabytes(LEAST_BYTES)} is no measure"
+        )
+    if facts["bytes"] < MEASURABLE_BYTES:
+        share = MEASURABLE_BYTES / total
+        remedy = f"--held-out-fraction {share + 0.01:.2f}, or more text" if share < 0.4 else "more text"
+        yield (
+            f"the held-out part has {megabytes(facts['bytes'])}; a loss measured on less than "
+            f"{megabytes(MEASURABLE_BYTES)} is noisy: give {remedy}"
         )

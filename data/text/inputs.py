@@ -65,39 +65,34 @@ def _zstd_chunks(path: Path) -> Iterator[bytes]:
             data = data or file.read(_ZSTD_INPUT_BYTES)
 
 
-def files_below(folder: Path, counts: Counter, hidden: bool = True, others: list[Path] | None = None) -> list[Path]:
+def files_below(folder: Path, findings: "Findings", hidden: bool = True) -> list[Path]:
     """The files below a folder, sorted; links to folders are followed, and each folder is read once.
 
-    Without `hidden`, hidden files and everything below hidden folders are left out. Broken links, pipes and devices are
-    counted, or appended to `others`.
+    Without `hidden`, hidden files and everything below hidden folders are left out and not counted.
 
     Raises:
         OSError: a folder cannot be read.
     """
     files: list[Path] = []
-    seen: set[str] = set()
+    visited: set[str] = set()
     waiting = [folder]
     while waiting:  # a folder is visited before links to it
-        for root, names, names_of_files in os.walk(waiting.pop(0), onerror=_raise):
-            if not hidden:
-                names[:], names_of_files = (
-                    [name for name in found if not name.startswith(".")] for found in (names, names_of_files)
-                )
-            names.sort()
+        for root, folders, names in os.walk(waiting.pop(0), onerror=_raise):
+            folders[:] = sorted(name for name in folders if hidden or not name.startswith("."))
             real = os.path.realpath(root)
-            if real in seen:
-                counts["links to folders that were read already"] += 1
-                names.clear()
+            if real in visited:
+                findings.counts["links to folders that were read already"] += 1
+                folders.clear()
                 continue
-            seen.add(real)
-            waiting += [Path(root, name) for name in names if os.path.islink(os.path.join(root, name))]
-            found = [Path(root, name) for name in names_of_files if os.path.isfile(os.path.join(root, name))]
-            files += found
-            strange = sorted({Path(root, name) for name in names_of_files}.difference(found))
-            if others is not None:
-                others += strange
-            elif strange:
-                counts["broken links, pipes and devices left out"] += len(strange)
+            visited.add(real)
+            waiting += [Path(root, name) for name in folders if os.path.islink(os.path.join(root, name))]
+            for name in sorted(name for name in names if hidden or not name.startswith(".")):
+                path = Path(root, name)
+                if os.path.isfile(path):
+                    files.append(path)
+                else:
+                    reason = "is a broken link, a pipe or a device"
+                    findings.leave_out("broken links, pipes and devices left out", path, reason)
     return sorted(files)
 
 
@@ -170,22 +165,23 @@ def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[In
     for path in paths:
         if path.is_dir():
             inputs += _inputs_below(path, kind, findings)
-        elif path.is_file():
-            found = _input(path, path.name, kind)
-            if isinstance(found, str):
-                raise ValueError(f"input={shown(path)}: {found}, or give --format {'|'.join(FORMATS)}")
-            inputs.append(found)
-        else:
+        elif not path.is_file():
             raise ValueError(f"input={shown(path)}: no such file or folder")
+        elif isinstance(source := _input(path, path.name, kind), str):
+            raise ValueError(f"input={shown(path)}: {source}, or give --format {'|'.join(FORMATS)}")
+        else:
+            inputs.append(source)
     if not inputs:
+        left_out = findings.left_out
+        example = f" ({len(left_out)} left out, e.g. {left_out[0]})" if left_out else ""
         raise ValueError(
-            f"input={' '.join(map(shown, paths))}: no file to read{_first(findings.left_out)}; names must end in "
+            f"input={' '.join(map(shown, paths))}: no file to read{example}; names must end in "
             f"{' '.join(_FORMAT_OF)}, perhaps with {' '.join(COMPRESSIONS)}, or pass --format"
         )
     once: dict[Path, Input] = {}
-    for found in sorted(inputs, key=lambda found: found.path.is_symlink()):  # files come before links to them
-        once.setdefault(found.path.resolve(), found)
-    kept = [found for found in inputs if once[found.path.resolve()] is found]
+    for source in sorted(inputs, key=lambda source: source.path.is_symlink()):  # files come before links to them
+        once.setdefault(source.path.resolve(), source)
+    kept = [source for source in inputs if once[source.path.resolve()] is source]
     if len(kept) < len(inputs):
         findings.counts["files named or linked twice, read once"] += len(inputs) - len(kept)
     return _with_own_names(kept)
@@ -193,42 +189,33 @@ def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[In
 
 def _with_own_names(inputs: list[Input]) -> list[Input]:
     """The inputs, of which a.md is named a-2 if a.txt is there too: names begin the ids of documents."""
-    taken: set[str] = set()
-    renamed = []
-    for found in inputs:
-        name, number = found.name, 1
-        while name in taken:
+    renamed: dict[str, Input] = {}
+    for source in inputs:
+        name, number = source.name, 1
+        while name in renamed:
             number += 1
-            name = f"{found.name}-{number}"
-        taken.add(name)
-        renamed.append(replace(found, name=name))
-    return renamed
-
-
-def _first(left_out: list[str]) -> str:
-    return f" ({len(left_out)} left out, e.g. {left_out[0]})" if left_out else ""
+            name = f"{source.name}-{number}"
+        renamed[name] = replace(source, name=name)
+    return list(renamed.values())
 
 
 def _inputs_below(folder: Path, kind: str, findings: Findings) -> list[Input]:
     inputs: list[Input] = []
-    hidden: set[Path] = set()
-    strange: list[Path] = []
-    for file in files_below(folder, findings.counts, others=strange):
+    shared: set[Path] = set()  # hidden folders that are named already
+    for file in files_below(folder, findings):
         name = file.relative_to(folder)
-        if (shared := _hidden(name)) is not None:
-            if shared in hidden:
-                findings.counts[_OTHER_KIND] += 1
-            else:
-                findings.leave_out(_OTHER_KIND, folder / shared, "is hidden")
-                hidden.add(shared)
+        hidden = _hidden(name)
+        if hidden in shared:
+            findings.counts[_OTHER_KIND] += 1
+        elif hidden is not None:
+            findings.leave_out(_OTHER_KIND, folder / hidden, "is hidden")
+            shared.add(hidden)
         elif _SET_ASIDE.fullmatch(name.name):
             findings.leave_out(_OTHER_KIND, file, "is a backup or temporary file")
-        elif isinstance(found := _input(file, str(name), kind, False), str):
-            findings.leave_out(_OTHER_KIND, file, found)
+        elif isinstance(source := _input(file, str(name), kind, False), str):
+            findings.leave_out(_OTHER_KIND, file, source)
         else:
-            inputs.append(found)
-    for file in strange:
-        findings.leave_out("broken links, pipes and devices left out", file, "is a broken link, a pipe or a device")
+            inputs.append(source)
     return inputs
 
 
@@ -239,39 +226,25 @@ def is_set_aside(name: Path) -> bool:
 
 def _hidden(name: Path) -> Path | None:
     """The hidden file or folder at which a path ends or through which it goes."""
-    for index, part in enumerate(name.parts):
-        if part.startswith("."):
-            return Path(*name.parts[: index + 1])
-    return None
-
-
-def format_of(path: Path) -> tuple[str | None, str]:
-    """(one of FORMATS, compression) by the suffixes of a file's name; None: another suffix, or none."""
-    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
-    return _FORMAT_OF.get(_bare(path, compression).suffix.lower()), compression
-
-
-def _bare(path: Path, compression: str) -> Path:
-    return path.with_suffix("") if compression else path
+    places = (index for index, part in enumerate(name.parts, start=1) if part.startswith("."))
+    return next((Path(*name.parts[:place]) for place in places), None)
 
 
 def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
     """The input, or the reason for leaving it out."""
-    by_suffix, compression = format_of(path)
-    bare = _bare(path, compression)
+    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
+    bare = path.with_suffix("") if compression else path
     suffix = bare.suffix.lower()
-    if kind == "auto" and by_suffix is None:
-        if suffix:
+    by_suffix = _FORMAT_OF.get(suffix)
+    if kind == "auto":
+        if suffix and by_suffix is None:
             return _REASON_OF.get(suffix, f"is of no format that is read ({suffix}); if it is text, name it *.txt")
-        if _BUILD_FILE.fullmatch(bare.name) and not named:
+        if by_suffix is None and _BUILD_FILE.fullmatch(bare.name) and not named:
             return "is a build file by its name; if it is text, name it *.txt"
-        kind = "txt"
-    elif kind == "auto":
-        kind = str(by_suffix)
+        kind = by_suffix or "txt"
     if kind == "parquet" and compression:
         return "is compressed parquet; unpack it"
-    for ending in (compression, bare.suffix if by_suffix else ""):
-        name = name[: len(name) - len(ending)]
+    name = name[: len(name) - len(compression) - len(suffix if by_suffix else "")]
     return Input(path, shown(name), kind, compression, named)
 
 

@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 from bert.files import shown
 from bert.interpreter import shell_command
-from data.text.counts import REPORT_NAME
-from data.text.inputs import files_below
+from data.text.inputs import Findings, files_below
+from data.text.lddl_writer import REPORT_NAME, character_start
 
 _SAMPLED_FILES, _SAMPLED_BYTES = 20, 1 << 16
 _NUMBERED = re.compile(r"(?:.*[-_])?\d+\.txt")
@@ -27,20 +27,20 @@ _MIN_LINES, _LEAST_DISTINCT, _LEAST_IDS = 10, 0.9, 0.95
 
 def check_source_text(folder: Path, files: Sequence[str]) -> None:
     """ValueError, with the command that imports the folder, if one of its files holds raw text."""
-    step = max(1, len(files) // _SAMPLED_FILES)
-    for file in files[::step]:
-        source = _source_folder(Path(file))
-        if source is not None and any((above / REPORT_NAME).exists() for above in list(source.parents)[:2]):
+    for file in files[:: max(1, len(files) // _SAMPLED_FILES)]:
+        path = Path(file)
+        is_numbered = _NUMBERED.fullmatch(path.name)  # .../source/N.txt or .../source/<language>/N.txt
+        source = next((above for above in path.parents[:2] if above.name == "source" and is_numbered), None)
+        if source is not None and any((parent / REPORT_NAME).exists() for parent in source.parents[:2]):
             continue
-        words = first_words(file)
+        words = _first_words(file)
         if is_raw(words, source is not None):
-            examples = " ".join(dict.fromkeys(words[:5]))
-            target = shown(_imported(folder))
+            words, target = list(dict.fromkeys(words[:5])), shown(_imported(folder))
             importing = shell_command("data.import_text", "--input", shown(folder), "--output-dir", target)
             raise ValueError(
                 f"{shown(file)}: is raw text; lines of source text begin with the ids of documents, these with "
-                f"{examples}. Import it, and give {target}/source instead of {shown(folder)}: {importing} (if these "
-                "are ids, move the file to FOLDER/source/en/0.txt)"
+                f"{' '.join(words)}. Import it, and give {target}/source instead of {shown(folder)}: "
+                f"{importing} (if these are ids, move the file to FOLDER/source/en/0.txt)"
             )
 
 
@@ -49,13 +49,13 @@ def is_raw(words: Sequence[str], in_layout: bool) -> bool:
     if not words:
         return False
     ids = sum(bool(_ID.fullmatch(word) and _DISTINCTIVE.search(word) and not _TIME.match(word)) for word in words)
+    num_distinct, are_ids = len(set(words)), ids >= _LEAST_IDS * len(words)
     if in_layout:
-        repeated = len(words) >= _MIN_LINES and 1 < len(set(words)) < _LEAST_DISTINCT * len(words)
-        return repeated and ids < _LEAST_IDS * len(words)
-    return ids < _LEAST_IDS * len(words) or len(set(words)) < len(words)
+        return len(words) >= _MIN_LINES and 1 < num_distinct < _LEAST_DISTINCT * len(words) and not are_ids
+    return not are_ids or num_distinct < len(words)
 
 
-def first_words(file: str) -> list[str]:
+def _first_words(file: str) -> list[str]:
     """The first word of each line in the first 64 kB."""
     with open(file, "rb") as opened:
         data = opened.read(_SAMPLED_BYTES)
@@ -63,12 +63,6 @@ def first_words(file: str) -> list[str]:
     if len(data) == _SAMPLED_BYTES and len(lines) > 1:
         lines.pop()  # which may end inside its first word
     return [line.split(None, 1)[0] for line in lines if line.strip()]
-
-
-def _source_folder(file: Path) -> Path | None:
-    """The folder `source` of .../source/N.txt or .../source/<language>/N.txt; None for other paths."""
-    folders = [folder for folder in list(file.parents)[:2] if folder.name == "source"]
-    return folders[0] if folders and _NUMBERED.fullmatch(file.name) else None
 
 
 def _imported(folder: Path) -> Path:
@@ -79,7 +73,6 @@ def _imported(folder: Path) -> Path:
 
 MAX_DOCUMENT_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
-_SUFFIX = ".txt"
 _SPACE = re.compile(rb"[ \t\r\n]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -122,16 +115,16 @@ def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...],
                 f"{folder}: holds {folder}/held_out, which is not for training, beside {folder}/train; "
                 "give one of the two"
             )
-        files = files_below(folder / "source" if (folder / "source").is_dir() else folder, Counter(), hidden=False)
-        found = [SourceFile(str(path), path.stat().st_size) for path in files if path.name.endswith(_SUFFIX)]
-        num_others += len(files) - len(found)
-        if not sum(source.num_bytes for source in found):
+        files = files_below(folder / "source" if (folder / "source").is_dir() else folder, Findings(), hidden=False)
+        texts = [SourceFile(str(path), path.stat().st_size) for path in files if path.suffix == ".txt"]
+        num_others += len(files) - len(texts)
+        if not sum(source.num_bytes for source in texts):
             raise ValueError(
-                f"{folder}: its {len(found)} *.txt files hold no text; download the corpus first, or import your own "
+                f"{folder}: its {len(texts)} *.txt files hold no text; download the corpus first, or import your own "
                 f"text with {shell_command('data.import_text')}: one document per line, the first word being its id"
             )
-        check_source_text(folder, [source.path for source in found])
-        sources += sorted(found, key=lambda source: (_natural(source.path), source.path))
+        check_source_text(folder, [source.path for source in texts])
+        sources += sorted(texts, key=lambda source: (_natural(source.path), source.path))
     seen: dict[str, str] = {}
     for source in sources:
         other = seen.setdefault(os.path.realpath(source.path), source.path)
@@ -171,12 +164,6 @@ def plan_blocks(sources: Sequence[SourceFile], block_bytes: int) -> tuple[Block,
     return tuple(blocks)
 
 
-def read_documents(block: Block, counts: Counter) -> Iterator[str]:
-    """`numbered_documents` without the numbers."""
-    for _, text in numbered_documents(block, counts):
-        yield text
-
-
 def numbered_documents(block: Block, counts: Counter) -> Iterator[tuple[int, str]]:
     """(number, text) of the block's documents, without their ids, in ascending order.
 
@@ -186,7 +173,7 @@ def numbered_documents(block: Block, counts: Counter) -> Iterator[tuple[int, str
     number = -1
     for path, start, stop in block.ranges:
         with open(path, "rb", buffering=_READ_BYTES) as file:
-            for raw, is_piece in _Range(file, start, stop, block.num_bytes).lines():
+            for raw, is_piece in _lines(file, start, stop, block.num_bytes):
                 counts["input bytes"] += len(raw)
                 if not raw.strip():
                     counts["blank lines"] += 1
@@ -206,105 +193,63 @@ def numbered_documents(block: Block, counts: Counter) -> Iterator[tuple[int, str
                     yield number, text.decode("utf-8", errors="replace")
 
 
-class _Range:
-    """The lines that start in bytes [start, stop) of a file, where blocks end every `step` bytes from `stop` on.
+def _lines(file: BinaryIO, start: int, stop: int, step: int) -> Iterator[tuple[bytes, bool]]:
+    """(bytes, whether they continue a line that was cut) of the lines that start in bytes [start, stop) of a file.
 
-    A line that began more than MAX_DOCUMENT_BYTES before the end of a block is cut at the next white space after that
-    end, and the rest belongs to the next block as if a line began there. So very long lines are divided as well.
+    Blocks end every `step` bytes from `stop` on. A line that began more than MAX_DOCUMENT_BYTES before the end of a
+    block is cut at the next white space after that end, and the rest belongs to the next block as if a line began
+    there. So very long lines are divided among the blocks. What is yielded is not longer than MAX_DOCUMENT_BYTES.
     """
-
-    def __init__(self, file: BinaryIO, start: int, stop: int, step: int) -> None:
-        self._file, self._start, self._stop, self._step = file, start, stop, step
-
-    def lines(self) -> Iterator[tuple[bytes, bool]]:
-        """(bytes, whether they continue a line that was cut), none longer than MAX_DOCUMENT_BYTES."""
-        position, is_piece = self._first()
-        self._file.seek(position)
-        while position < self._stop:
-            for raw in self._line(position, is_piece):
-                if not raw:
-                    return
-                yield raw, is_piece
-                position += len(raw)
-                is_piece = True
-            is_piece = False
-
-    def _first(self) -> tuple[int, bool]:
-        """The start of the first line or piece (`stop` if there is none), and whether it is a piece."""
-        if self._start == 0:
-            return len(_BYTE_ORDER_MARK) * (self._file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK), False
-        begin = self._line_start(self._start)
-        if begin == self._start:
-            return begin, False
-        if begin is None:
-            cut = self._cut(self._start)
-            self._file.seek(cut - 1)
-            return cut, self._file.read(1) != b"\n"
-        self._file.seek(self._start)
-        position = self._start
-        while position < self._stop:
-            skipped = self._file.readline(_READ_BYTES)
-            position += len(skipped)
-            if not skipped or skipped.endswith(b"\n"):
-                return position, False
-        return self._stop, False
-
-    def _line_start(self, place: int) -> int | None:
-        """Start of the line that holds byte `place`; None if that is more than MAX_DOCUMENT_BYTES before it."""
-        limit = max(0, place - MAX_DOCUMENT_BYTES - 1)
-        high = place
-        while high > limit:
-            low = max(limit, high - _READ_BYTES)
-            self._file.seek(low)
-            found = self._file.read(high - low).rfind(b"\n")
-            if found >= 0:
-                return low + found + 1
-            high = low
-        return 0 if place <= MAX_DOCUMENT_BYTES else None
-
-    def _cut(self, place: int) -> int:
-        """The cut of a long line: the first position from `place` on that follows white space or starts a character.
-
-        All positions up to the one returned give the same cut, so every block agrees on it.
-        """
-        self._file.seek(place - 1)
-        data = self._file.read(_READ_BYTES)
-        space = _SPACE.search(data)
-        if space:
-            return place - 1 + space.end()
-        inside = 1
-        while inside < len(data) and data[inside] & 0xC0 == 0x80:
-            inside += 1
-        return place - 1 + inside
-
-    def _line(self, position: int, is_piece: bool) -> Iterator[bytes]:
-        """The line or piece at `position`, in parts no longer than MAX_DOCUMENT_BYTES; b"" at the end of the file."""
-        end = self._stop
+    position, is_piece = _first_line(file, start, stop)
+    file.seek(position)
+    end, carried, is_cut = stop, b"", False  # where the line has to be cut; its bytes that were read already
+    while position < stop or is_cut:
         if not is_piece:
-            end += max(0, -(-(position + MAX_DOCUMENT_BYTES + 1 - end) // self._step)) * self._step
-        carried = b""
-        while True:
-            line = carried + self._file.readline(min(MAX_DOCUMENT_BYTES - len(carried), end - position))
-            position += len(line) - len(carried)
-            if position == end and not line.endswith(b"\n"):
-                cut = self._cut(end)
-                self._file.seek(end)
-                yield line + self._file.read(cut - end)
-                return
-            if line.endswith(b"\n") or len(line) < MAX_DOCUMENT_BYTES:
-                yield line
-                return
-            cut = _cut_inside(line)
-            yield line[:cut]
-            carried = line[cut:]
+            num_blocks = -(-(position + MAX_DOCUMENT_BYTES + 1 - stop) // step)
+            end = stop + max(0, num_blocks) * step
+        room = min(MAX_DOCUMENT_BYTES, end - position)
+        line, carried, is_cut = carried + file.readline(room - len(carried)), b"", False
+        if position + len(line) == end and not line.endswith(b"\n"):
+            cut = _block_cut(file, end)
+            file.seek(end)
+            line += file.read(cut - end)
+        elif len(line) == MAX_DOCUMENT_BYTES and not line.endswith(b"\n"):
+            cut = line.rfind(b" ", len(line) // 2) + 1 or min(character_start(line, len(line) - 4), len(line) - 1)
+            line, carried, is_cut = line[:cut], line[cut:], True
+        if not line:
+            return
+        yield line, is_piece
+        position += len(line)
+        is_piece = is_cut
 
 
-def _cut_inside(line: bytes) -> int:
-    """The cut of a long line: after its last space in the second half, otherwise between two characters."""
-    cut = line.rfind(b" ", len(line) // 2) + 1
-    if cut:
-        return cut
-    cut = len(line) - 4
-    while cut < len(line) - 1 and line[cut] & 0xC0 == 0x80:
-        cut += 1
-    return cut
+def _first_line(file: BinaryIO, start: int, stop: int) -> tuple[int, bool]:
+    """The start of the first line or piece (`stop` if there is none), and whether it is a piece."""
+    if start == 0:
+        return len(_BYTE_ORDER_MARK) * (file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK), False
+    low = max(0, start - MAX_DOCUMENT_BYTES - 1)
+    file.seek(low)
+    before = file.read(start - low)
+    if before.endswith(b"\n"):
+        return start, False
+    if start > MAX_DOCUMENT_BYTES and b"\n" not in before:
+        cut = _block_cut(file, start)
+        file.seek(cut - 1)
+        return cut, file.read(1) != b"\n"
+    position = start
+    while position < stop and (skipped := file.readline(_READ_BYTES)):
+        position += len(skipped)
+        if skipped.endswith(b"\n"):
+            return position, False
+    return stop, False
+
+
+def _block_cut(file: BinaryIO, end: int) -> int:
+    """The cut of a long line: the first position from `end` on that follows white space or starts a character.
+
+    All positions up to the one returned give the same cut, so every block agrees on it.
+    """
+    file.seek(end - 1)
+    data = file.read(_READ_BYTES)
+    space = _SPACE.search(data)
+    return end - 1 + (space.end() if space else character_start(data, 1))

@@ -8,12 +8,15 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from bert.files import sync
 
+REPORT_NAME = "report.json"  # beside the source
+QUIET_COUNTS = "BERT_QUIET_COUNTS"  # environment variable: a launcher runs the command; its report keeps the counts
 MAX_FILE_BYTES = 64 << 20
 PART_SUFFIX = ".part"
 _MOST_HELD, _LEAST_HELD = 32 << 20, 4 << 10  # bytes of all files and of one that ShuffledWriter has not written yet
@@ -38,6 +41,13 @@ def utf8(text: str) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
+
+
+def character_start(text: bytes, place: int) -> int:
+    """The first place from this one on at which a character of UTF-8 starts, or the end."""
+    while place < len(text) and text[place] & 0xC0 == 0x80:
+        place += 1
+    return place
 
 
 def document_line(identifier: str, text: str) -> bytes:
@@ -176,3 +186,10 @@ def fresh_folder(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
+
+
+def print_counts(counts: Mapping[str, Any]) -> None:
+    """One indented line for each count, unless whoever started the command shows its own summary."""
+    if QUIET_COUNTS not in os.environ:
+        for name, value in counts.items():
+            print(f"  {name}: {value}")

@@ -3,12 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from html.parser import HTMLParser
 
 from bert.files import shown
-from data.text.encodings import NotTextError, decoded
+from data.text.encodings import NotTextError, decoded, lines
 from data.text.inputs import CHUNK_BYTES, Findings, Input, read_chunks
-from data.text.pieces import Piece, Reading, lines
 from data.text.tables import KINDS, Row, TableForm, parquet_rows, rows_of_chunks
 
 _START = re.compile(r"^\s*\*\s*\*\s*\*\s*START\s+OF\s+(?:THE|THIS)\s+PROJECT\s+GUTENBERG\b", re.I)
@@ -60,41 +60,38 @@ def text_of_html(chunks: Iterable[str]) -> Iterator[str]:
     parser = _Parser()
     for chunk in chunks:
         parser.feed(chunk)
-        yield parser.taken()
+        yield "".join(parser.text)
+        parser.text.clear()
     parser.close()
-    yield parser.taken()
+    yield "".join(parser.text)
 
 
 class _Parser(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self._text: list[str] = []
+        self.text: list[str] = []
         self._dropped: list[str] = []  # open elements whose text is left out
-
-    def taken(self) -> str:
-        text = "".join(self._text)
-        self._text.clear()
-        return text
 
     def handle_starttag(self, tag: str, _: object) -> None:
         if self._dropped and self._ends(tag):
             self._dropped.clear()
         if tag in _DROPPED:
             self._dropped.append(tag)
-        self._break(tag)
+        self.handle_startendtag(tag, _)
 
     def handle_startendtag(self, tag: str, _: object) -> None:
-        self._break(tag)
+        if tag not in _INLINE:
+            self.text.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
         if tag in self._dropped:
             while self._dropped.pop() != tag:
                 pass
-        self._break(tag)
+        self.handle_startendtag(tag, None)
 
     def handle_data(self, data: str) -> None:
         if not self._dropped:
-            self._text.append(data)
+            self.text.append(data)
 
     def _ends(self, tag: str) -> bool:
         """Whether an element begins that the open ones cannot hold: an end tag is missing, or was omitted."""
@@ -102,12 +99,28 @@ class _Parser(HTMLParser):
         in_navigation = self._dropped[0] in ("nav", "select", "button") and tag in _CONTENT
         return tag == "body" or in_head or in_navigation
 
-    def _break(self, tag: str) -> None:
-        if tag not in _INLINE:
-            self._text.append("\n")
-
 
 SEPARATORS = ("file", "line", "blank-line")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Settings for reading files: encoding ("auto" or a codec), separator of txt, fields of rows."""
+
+    language: str = "en"
+    encoding: str = "auto"
+    separator: str = "file"
+    text_field: str = "text"
+    id_field: str | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a document's text; `ends` marks the last one, which may be empty."""
+
+    id: str
+    text: str
+    ends: bool
 
 
 def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:
@@ -139,7 +152,10 @@ def _text_chunks(source: Input, reading: Reading, findings: Findings) -> Iterato
             check=source.kind != "jsonl",
         )
         findings.encodings[f"{encoding.name} ({encoding.found_by})"] += 1
-        yield from _no_script(chunks) if "." not in source.path.name else chunks
+        for number, chunk in enumerate(chunks):
+            if number == 0 and chunk.startswith("#!") and "." not in source.path.name:
+                raise NotTextError("is a program (#!)")
+            yield chunk
     except UnicodeError as error:  # utf-16 and utf-32 require a byte order mark
         raise ValueError(
             f"{shown(source.path)}: cannot be read as {reading.encoding} ({error}); use --encoding auto, "
@@ -148,14 +164,6 @@ def _text_chunks(source: Input, reading: Reading, findings: Findings) -> Iterato
     findings.counts.update(counts)
     if counts["undecodable bytes"]:
         findings.problem(f"{shown(source.path)}: {counts['undecodable bytes']} bytes are not {encoding.name}")
-
-
-def _no_script(chunks: Iterator[str]) -> Iterator[str]:
-    """The chunks; NotTextError if the first begins with #!, as programs without a suffix do."""
-    for number, chunk in enumerate(chunks):
-        if number == 0 and chunk.startswith("#!"):
-            raise NotTextError("is a program (#!)")
-        yield chunk
 
 
 def _txt_pieces(source: Input, chunks: Iterator[str], separator: str) -> Iterator[Piece]:
@@ -182,18 +190,14 @@ def _txt_pieces(source: Input, chunks: Iterator[str], separator: str) -> Iterato
 def _row_pieces(source: Input, rows: Iterable[Row], reading: Reading, findings: Findings) -> Iterator[Piece]:
     """The text of each row; bad rows are counted and named."""
     for number, values, problem in rows:
-        text, identifier = "", f"{source.name}:{number}"
-        if values is not None:
-            content = values.get(reading.text_field)
-            if isinstance(content, str):
-                text = content
-            else:
-                holds = "no text" if content is None else f"a {type(content).__name__}"
-                problem = f"field {reading.text_field!r} holds {holds}"
-            if reading.id_field and not problem:
-                name = values.get(reading.id_field)
-                identifier = str(name)
-                problem = "" if isinstance(name, str | int) else f"field {reading.id_field!r} holds no id"
+        text, identifier = (values or {}).get(reading.text_field), f"{source.name}:{number}"
+        if not problem and not isinstance(text, str):
+            holds = "no text" if text is None else f"a {type(text).__name__}"
+            problem = f"field {reading.text_field!r} holds {holds}"
+        if not problem and reading.id_field:
+            name = (values or {}).get(reading.id_field)
+            identifier = str(name)
+            problem = "" if isinstance(name, str | int) else f"field {reading.id_field!r} holds no id"
         if problem:
             findings.bad_row(source.path, number, problem)
             continue

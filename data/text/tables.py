@@ -1,11 +1,10 @@
 """Reads tables row by row: CSV, TSV, JSON lines, JSON and Parquet, in bounded memory but for a JSON document.
 
-`read_table` reads a file, whose suffixes name format and compression; `rows_of_chunks` and `rows_of_lines` read text
-that the caller has decoded. All give a `Row` for every row, in order. A row that cannot be read has a problem and no
-values; the caller counts, names or refuses it.
+Every row gives a `Row`, in order. A row that cannot be read has a problem and no values; the caller counts, names or
+refuses it.
 
-CSV    the first line names the columns; separated by commas, semicolons, tabs or bars; quoted where needed
-TSV    separated by tabs; with or without a line of names; quotation marks are as in CSV, or plain text
+CSV    the first line names the columns; separated by commas, semicolons, tabs or bars
+TSV    separated by tabs; with or without a line of names
 JSON   lines of objects, or a file that is one object or a list of them; a text stands for an object of one column
 """
 
@@ -16,13 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow.parquet as pq
 
-from data.text.encodings import NotTextError, decoded
-from data.text.inputs import CHUNK_BYTES, damage_named, format_of, read_chunks
-from data.text.pieces import MAX_ROW_CHARACTERS, whole_lines
+from data.text.encodings import MAX_ROW_CHARACTERS, NotTextError, whole_lines
+from data.text.inputs import CHUNK_BYTES, damage_named
 
 KINDS = ("csv", "tsv", "jsonl", "json", "parquet")
 LOOSE_MARKS = "rows with a quotation mark that quotes nothing"
@@ -41,19 +39,17 @@ class TableForm:
     """What to read of a table, and how.
 
     Attributes:
-        columns: None for all.
         header: whether the first line of CSV and TSV names the columns.
-        exact: whether a row must have as many fields as the first line, and correct quotation. Blank lines are rows of
-            one empty field then, but not at the end and not in CSV of several columns. Without it no text is lost: a
-            mark that quotes nothing is text, and a delimiter after the beginning of the last column too; trailing
-            fields may be missing, and blank lines are no rows.
-        quotes: whether fields of CSV and TSV may be quoted.
+        quotes: how CSV and TSV are quoted. "none" and "strict": marks are text, or quote a field correctly; a row must
+            have as many fields as the first line, and a blank line is a row of one empty field, but not at the end and
+            not in quoted tables of several columns. "loose" loses no text: a mark that quotes nothing is text, and a
+            delimiter after the beginning of the last column too; trailing fields may be missing, and blank lines are no
+            rows.
     """
 
-    columns: Sequence[Column] | None = None
+    columns: Sequence[Column]
     header: bool = True
-    exact: bool = False
-    quotes: bool = True
+    quotes: Literal["none", "strict", "loose"] = "loose"
 
 
 class Row(NamedTuple):
@@ -75,34 +71,8 @@ class NoColumnError(NotTextError):
     """The table lacks a column, or has several of that name; the message says which columns there are."""
 
 
-def read_table(
-    path: Path, form: TableForm, *, encoding: str = "auto", after: int = 0, counts: Counter | None = None
-) -> Iterator[Row]:
-    """The rows of a file.
-
-    Args:
-        encoding: of all but Parquet; auto: detected. Bytes that it does not decode become U+FFFD and are counted.
-        after: rows up to this number are left out, to resume.
-        counts: gets what was replaced or repaired.
-    Raises:
-        NotTextError: the file is not a table.
-        NoColumnError: it lacks a column.
-        ValueError: it is damaged.
-    """
-    kind, compression = format_of(path)
-    if kind not in KINDS:
-        raise NotTextError("is of no format of tables; name it *.csv, *.tsv, *.jsonl, *.json or *.parquet")
-    if kind == "parquet":
-        rows = parquet_rows(path, form)
-    else:
-        counts = Counter() if counts is None else counts
-        _, chunks = decoded(lambda: read_chunks(path, compression), encoding, "en", counts)
-        rows = rows_of_chunks(chunks, kind, form, counts)
-    return (row for row in rows if row.number > after) if after else rows
-
-
 def rows_of_chunks(chunks: Iterable[str], kind: str, form: TableForm, counts: Counter) -> Iterator[Row]:
-    """The rows of decoded text; kind is not parquet."""
+    """The rows of decoded text; kind is not parquet. `counts` gets what was repaired."""
     if kind == "json":
         return _document_rows(chunks, form)
     return rows_of_lines(whole_lines(chunks), kind, form, counts)
@@ -110,7 +80,7 @@ def rows_of_chunks(chunks: Iterable[str], kind: str, form: TableForm, counts: Co
 
 def rows_of_lines(lines: Iterable[str | None], kind: str, form: TableForm, counts: Counter) -> Iterator[Row]:
     """The rows of lines without their ends, of which None was too long; kind is csv, tsv or jsonl."""
-    return _json_rows(lines, form) if kind == "jsonl" else _table_rows(iter(lines), kind, form, counts)
+    return _json_rows(lines, form) if kind == "jsonl" else _Table(iter(lines), kind, form, counts).rows()
 
 
 def _json_rows(lines: Iterable[str | None], form: TableForm) -> Iterator[Row]:
@@ -127,7 +97,7 @@ def _json_rows(lines: Iterable[str | None], form: TableForm) -> Iterator[Row]:
 
 
 def _json_row(number: int, content: object, form: TableForm) -> Row:
-    if isinstance(content, str) and form.columns and len(form.columns) == 1:
+    if isinstance(content, str) and len(form.columns) == 1:
         return Row(number, {form.columns[0]: content})
     if isinstance(content, dict):
         return Row(number, content)
@@ -136,25 +106,24 @@ def _json_row(number: int, content: object, form: TableForm) -> Row:
 
 def _document_rows(chunks: Iterable[str], form: TableForm) -> Iterator[Row]:
     """The rows of a JSON document, or of JSON lines by the name of one; the first column is required."""
-    parts: list[str] = []
-    size = 0
+    text = ""
     for chunk in chunks:
-        parts.append(chunk)
-        size += len(chunk)
-        if size > MAX_ROW_CHARACTERS:
+        text += chunk
+        if len(text) > MAX_ROW_CHARACTERS:
             raise NotTextError(f"is JSON of more than {MAX_ROW_CHARACTERS} characters; write JSON Lines (.jsonl)")
-    text = "".join(parts)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        first = next(_json_rows(whole_lines([text]), form), None)
+        of_lines = _json_rows(whole_lines([text]), form)
+        first = next(of_lines, None)
         if first is None or first.problem:
             raise NotTextError(f"is not JSON ({error})") from error
-        yield from _json_rows(whole_lines([text]), form)
+        yield first
+        yield from of_lines
         return
     items = content if isinstance(content, list) else [content]
     rows = [_json_row(number, item, form) for number, item in enumerate(items, start=1)]
-    if form.columns and not any(form.columns[0] in (row.values or ()) for row in rows):
+    if not any(form.columns[0] in (row.values or ()) for row in rows):
         raise NoColumnError(f"is JSON without a field {form.columns[0]!r}")
     yield from rows
 
@@ -178,10 +147,10 @@ def parquet_rows(path: Path, form: TableForm) -> Iterator[Row]:
                     yield Row(number, values)
 
 
-def _places(names: Sequence[str], columns: Sequence[Column] | None) -> dict[Column, int]:
+def _places(names: Sequence[str], columns: Sequence[Column]) -> dict[Column, int]:
     """The position of each column."""
     places: dict[Column, int] = {}
-    for column in names if columns is None else columns:
+    for column in columns:
         if isinstance(column, int):
             places[column] = column
         elif names.count(column) == 1:
@@ -192,112 +161,109 @@ def _places(names: Sequence[str], columns: Sequence[Column] | None) -> dict[Colu
     return places
 
 
-def _table_rows(lines: Iterator[str | None], kind: str, form: TableForm, counts: Counter) -> Iterator[Row]:
-    opening = next(lines, None)
-    if opening is None:
-        raise NoColumnError("is empty")
-    delimiter, names = _header(opening, kind, form)
-    places = _places(names, form.columns if form.header or form.columns else range(len(names)))
-    if not form.header:
-        lines = chain([opening], lines)
-    width, last = len(names), max(places.values())
-    rows = _numbered_fields(lines, 1 + form.header, delimiter, width, form, counts)
-    for number, fields, problem in _without_blanks(rows, form.exact and (width == 1 or not form.quotes)):
-        if any(fields[width:]) and last == width - 1 and not form.exact:
-            fields[last:] = [delimiter.join(fields[last:])]
-            counts[LOOSE_DELIMITERS] += 1
-        if not problem and (len(fields) != width if form.exact else any(fields[width:])):
-            problem = _wrong_number(fields, width, delimiter, form)
-        values = {column: fields[place] for column, place in places.items() if place < len(fields)}
-        yield Row(number, None if problem else values, problem)
+class _Table:
+    """CSV or TSV; the first line decides the delimiter and the number of columns."""
 
+    def __init__(self, lines: Iterator[str | None], kind: str, form: TableForm, counts: Counter) -> None:
+        opening = next(lines, None)
+        if opening is None:
+            raise NoColumnError("is empty")
+        csv.field_size_limit(MAX_ROW_CHARACTERS)  # instead of 131,072 characters
+        self._form, self._counts = form, counts
+        self._lines = lines if form.header else chain([opening], lines)
+        self._delimiter, names = self._header(opening, _DELIMITERS[kind])
+        self._width = len(names)
+        self._places = _places(names, form.columns)
 
-def _without_blanks(rows: Iterator[_Fields], are_cells: bool) -> Iterator[_Fields]:
-    """The rows that have fields; with `are_cells`, a blank one that another follows has an empty field."""
-    blanks: list[_Fields] = []
-    for number, fields, problem in rows:
-        if fields or problem:
-            yield from blanks
-            blanks = []
-            yield number, fields, problem
-        elif are_cells:
-            blanks.append((number, [""], ""))
+    def _header(self, line: str, delimiters: str) -> tuple[str, list[str]]:
+        """(delimiter, names of the columns) of the first line."""
+        form, names_by_delimiter = self._form, {}
+        for delimiter in delimiters:
+            fields = line.split(delimiter) if form.quotes == "none" else next(csv.reader([line], delimiter=delimiter))
+            names = names_by_delimiter[delimiter] = [name.strip() for name in fields]
+            if form.header and set(form.columns) <= set(names):
+                return delimiter, names
+        return max(names_by_delimiter.items(), key=lambda item: len(item[1]))
 
+    def rows(self) -> Iterator[Row]:
+        for number, fields, problem in self._without_blanks():
+            problem = problem or self._fit(fields)
+            values = {column: fields[place] for column, place in self._places.items() if place < len(fields)}
+            yield Row(number, None if problem else values, problem)
 
-def _wrong_number(fields: list[str], width: int, delimiter: str, form: TableForm) -> str:
-    remedy = f"; quote a text with {delimiter!r} in it" if form.quotes and len(fields) > width else ""
-    return f"has {len(fields)} fields, the first row {width}{remedy}: {delimiter.join(fields)[:_MAX_SHOWN]!r}"
+    def _fit(self, fields: list[str]) -> str:
+        """Join what an unquoted last column lost to the delimiter; returns the problem of another wrong number."""
+        surplus, is_loose = any(fields[self._width :]), self._form.quotes == "loose"
+        last = self._width - 1
+        if surplus and is_loose and max(self._places.values()) == last:
+            fields[last:] = [self._delimiter.join(fields[last:])]
+            self._counts[LOOSE_DELIMITERS] += 1
+        elif surplus or (not is_loose and len(fields) != self._width):
+            can_quote = self._form.quotes != "none" and len(fields) > self._width
+            remedy = f"; quote a text with {self._delimiter!r} in it" if can_quote else ""
+            row = self._delimiter.join(fields)[:_MAX_SHOWN]
+            return f"has {len(fields)} fields, the first row {self._width}{remedy}: {row!r}"
+        return ""
 
+    def _without_blanks(self) -> Iterator[_Fields]:
+        """The rows that have fields; a blank one has an empty field, if the form says so and another row follows."""
+        quotes = self._form.quotes
+        are_cells = quotes == "none" or (quotes == "strict" and self._width == 1)
+        blanks: list[_Fields] = []
+        for number, fields, problem in self._plain_rows() if quotes == "none" else self._quoted_rows():
+            if fields or problem:
+                yield from blanks
+                blanks = []
+                yield number, fields, problem
+            elif are_cells:
+                blanks.append((number, [""], ""))
 
-def _header(line: str | None, kind: str, form: TableForm) -> tuple[str, list[str]]:
-    """(delimiter, names of the columns) of the first line."""
-    line = line or ""
-    names_by_delimiter = {
-        delimiter: next(csv.reader([line], delimiter=delimiter), [""]) if form.quotes else line.split(delimiter)
-        for delimiter in _DELIMITERS[kind]
-    }
-    for delimiter, names in names_by_delimiter.items():
-        names[:] = [name.strip() for name in names]
-        if form.columns and form.header and set(form.columns) <= set(names):
-            return delimiter, names
-    return max(names_by_delimiter.items(), key=lambda item: len(item[1]))
+    def _plain_rows(self) -> Iterator[_Fields]:
+        for number, line in enumerate(self._lines, 1 + self._form.header):
+            yield number, line.split(self._delimiter) if line else [], _TOO_LONG if line is None else ""
 
+    def _quoted_rows(self) -> Iterator[_Fields]:
+        number = 1 + self._form.header
+        while True:
+            fields, problem, taken = list[str](), "", list[str | None]()
+            try:
+                fields = next(csv.reader(self._take(taken), delimiter=self._delimiter, strict=True))
+            except StopIteration:
+                return
+            except csv.Error as error:
+                problem = f"is not CSV ({error}); double the marks in a quoted field, and close it"
+            if self._form.quotes == "loose" and (problem or self._is_misread(fields, taken)):
+                for place, line in enumerate(taken, number):
+                    yield place, [] if line is None else self._fields_of_line(line), _TOO_LONG if line is None else ""
+            else:
+                yield number, fields, problem
+            number += len(taken)
 
-def _numbered_fields(
-    lines: Iterator[str | None], number: int, delimiter: str, width: int, form: TableForm, counts: Counter
-) -> Iterator[_Fields]:
-    """The rows, of which the first begins at line `number`."""
-    if not form.quotes:
-        for place, line in enumerate(lines, number):
-            yield place, line.split(delimiter) if line else [], _TOO_LONG if line is None else ""
-        return
-    taken: list[str | None] = []  # the lines of the row that is read
-    size = 0  # in characters
+    def _take(self, taken: list[str | None]) -> Iterator[str]:
+        """The lines of a row, which are appended to `taken`."""
+        size = 0
+        for line in self._lines:
+            taken.append(line)
+            size += len(line or "")
+            if line is None or (len(taken) > 1 and size > MAX_ROW_CHARACTERS):
+                raise csv.Error(_TOO_LONG)
+            yield line + "\n"
 
-    def take() -> str:
-        nonlocal size
-        taken.append(line := next(lines))
-        size += len(line or "")
-        if line is None or (len(taken) > 1 and size > MAX_ROW_CHARACTERS):
-            raise csv.Error(_TOO_LONG)
-        return line + "\n"
+    def _is_misread(self, fields: list[str], lines: list[str | None]) -> bool:
+        """Whether a row of several lines is rather several rows, the first of which begins with a loose mark."""
+        if len(lines) == 1 or not fields:
+            return False
+        are_rows = all((line or "").count(self._delimiter) == self._width - 1 for line in lines)
+        return any(fields[self._width :]) or (len(fields) < self._width and are_rows)
 
-    csv.field_size_limit(MAX_ROW_CHARACTERS)  # instead of 131,072 characters
-    reader = csv.reader(iter(take, None), delimiter=delimiter, strict=True)
-    while True:
-        taken.clear()
-        size, problem, fields = 0, "", list[str]()
+    def _fields_of_line(self, line: str) -> list[str]:
+        """The fields that a line has in itself, as many as the columns if that can be."""
         try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            problem = f"is not CSV ({error}); double the marks in a quoted field, and close it"
-        if not form.exact and (problem or _is_misread(fields, taken, delimiter, width)):
-            for place, line in enumerate(taken, number):
-                repaired = _fields_of_line(line, delimiter, width, counts) if line is not None else []
-                yield place, repaired, _TOO_LONG if line is None else ""
-        else:
-            yield number, fields, problem
-        number += len(taken)
-
-
-def _is_misread(fields: list[str], lines: list[str | None], delimiter: str, width: int) -> bool:
-    """Whether a row of several lines is rather several rows, the first of which begins with a loose mark."""
-    if len(lines) == 1 or not fields:
-        return False
-    are_rows = all((line or "").count(delimiter) == width - 1 for line in lines)
-    return any(fields[width:]) or (len(fields) < width and are_rows)
-
-
-def _fields_of_line(line: str, delimiter: str, width: int, counts: Counter) -> list[str]:
-    """The fields that a line has in itself, as many as the columns if that can be."""
-    try:
-        fields = next(csv.reader([line], delimiter=delimiter, strict=True), [])
-        if not fields or len(fields) == width:
-            return fields
-    except csv.Error:
-        pass
-    counts[LOOSE_MARKS] += 1
-    fields, lenient = line.split(delimiter), next(csv.reader([line], delimiter=delimiter), [])
-    return lenient if len(lenient) == width != len(fields) else fields
+            fields = next(csv.reader([line], delimiter=self._delimiter, strict=True), [])
+            if not fields or len(fields) == self._width:
+                return fields
+        except csv.Error:
+            pass
+        self._counts[LOOSE_MARKS] += 1
+        fields, lenient = line.split(self._delimiter), next(csv.reader([line], delimiter=self._delimiter), [])
+        return lenient if len(lenient) == self._width != len(fields) else fields

@@ -33,9 +33,8 @@ from data.text import importing
 from data.text import inputs as compressed
 from data.text import lddl_writer as source_files
 from data.text.deduplication import SeenDocuments, TextDigest
-from data.text.encodings import Encoding, check_encoding, decode, detect
-from data.text.lddl_reader import list_sources, plan_blocks, read_documents
-from data.text.pieces import lines
+from data.text.encodings import Encoding, check_encoding, decode, detect, lines
+from data.text.lddl_reader import list_sources, numbered_documents, plan_blocks
 from tests.support.commands import refused
 from tests.support.waiting import wait_until
 
@@ -307,7 +306,7 @@ def test_white_space_and_control_characters_leave_one_line_per_document(tmp_path
     run(tmp_path / "out", "--input", tmp_path / "a.txt")
     assert documents(tmp_path / "out")["a"] == "Ab c d e f g h i \U0001f469\u200d\U0001f4bb \u0627\u0644 e\u0301"
     (block,) = plan_blocks(list_sources([tmp_path / "out"]), 1 << 20)
-    assert [text.rstrip("\n") for text in read_documents(block, Counter())] == [documents(tmp_path / "out")["a"]]
+    assert [text.rstrip("\n") for _, text in numbered_documents(block, Counter())] == [documents(tmp_path / "out")["a"]]
 
 
 def test_folders_are_read_in_order_and_strange_names_do_no_harm(tmp_path):

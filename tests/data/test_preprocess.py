@@ -32,7 +32,7 @@ from data.preprocessing.pipeline import _sampled
 from data.preprocessing.schedulers import scheduler
 from data.preprocessing.settings import SampleSettings
 from data.text import lddl_reader
-from data.text.lddl_reader import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks, read_documents
+from data.text.lddl_reader import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks
 from data.text.sentences import TokenizedDocuments, tokenize_documents
 from data.train_vocabulary import train_vocabulary
 from tests.support.commands import refused
@@ -296,7 +296,9 @@ def test_no_document_or_empty_ones_give_no_sample():
 def test_blocks_hold_every_line_once(corpus, block_bytes):
     sources = list_sources([corpus / "text"])
     whole = [line.partition(" ")[2] for source in sources for line in Path(source.path).read_text().splitlines()]
-    found = [text.strip() for block in plan_blocks(sources, block_bytes) for text in read_documents(block, Counter())]
+    found = [
+        text.strip() for block in plan_blocks(sources, block_bytes) for _, text in numbered_documents(block, Counter())
+    ]
     assert found == whole
 
 
@@ -329,7 +331,7 @@ def test_hard_documents_are_read_and_counted(corpus, tmp_path):
     texts = [
         text
         for block in plan_blocks(list_sources([tmp_path / "text"]), 1 << 20)
-        for text in read_documents(block, counts)
+        for _, text in numbered_documents(block, counts)
     ]
     assert len(texts) == 7 and counts["documents without text"] == 1 and counts["documents not UTF-8"] == 1
     assert counts["blank lines"] == 2
@@ -348,7 +350,10 @@ def test_a_line_longer_than_memory_allows_is_shared_out(tmp_path, block_bytes):
     river, solid = b"river runs over stones. " * (MAX_DOCUMENT_BYTES // 24 * 3), "\u00e9".encode() * MAX_DOCUMENT_BYTES
     (tmp_path / "0.txt").write_bytes(b"id-1 " + river + b"\nid-2 the sea.\nid-3 " + solid + b"\nid-4 fish.")
     counts: Counter = Counter()
-    per_block = [list(read_documents(block, counts)) for block in plan_blocks(list_sources([tmp_path]), block_bytes)]
+    per_block = [
+        [text for _, text in numbered_documents(block, counts)]
+        for block in plan_blocks(list_sources([tmp_path]), block_bytes)
+    ]
     texts = [text for found in per_block for text in found]
     assert max(len(text.encode()) for text in texts) <= MAX_DOCUMENT_BYTES + (1 << 16)
     assert max(sum(map(len, found)) for found in per_block) <= MAX_DOCUMENT_BYTES + 2 * block_bytes
@@ -368,7 +373,7 @@ def test_any_lines_in_any_blocks_come_out_whole(tmp_path_factory, lines, block_b
         texts = [
             found
             for block in plan_blocks(list_sources([folder]), block_bytes)
-            for found in read_documents(block, Counter())
+            for _, found in numbered_documents(block, Counter())
         ]
     expected = "".join(line.partition(" ")[2] for line in (folder / "0.txt").read_text().splitlines())
     assert "".join("".join(texts).split()) == "".join(expected.split())

@@ -27,7 +27,7 @@ from bert.own_text.speed import expected_start
 from bert.own_text.steps import speed_after, steps_of_new_phase
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
-from data.text.pieces import Reading
+from data.text.readers import Reading
 
 SENTENCE = "The committee read the report twice before anybody asked where the figures came from. "
 LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)

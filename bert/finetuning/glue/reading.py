@@ -19,7 +19,6 @@ import numpy as np
 from bert.finetuning.glue.task_table import Split
 from bert.finetuning.text_files import DataError, decoded_blocks, text_lines
 from data.text.encodings import NotTextError
-from data.text.pieces import whole_lines
 from data.text.tables import Column, NoColumnError, Row, TableForm, parquet_rows, rows_of_chunks, rows_of_lines
 
 _KINDS = {
@@ -47,7 +46,9 @@ def read_rows(path: Path, columns: Sequence[Column], header: bool) -> Iterator[t
     if (kind := _KIND_OF.get(suffix)) is None:
         raise DataError(f"{path}: the suffix {suffix or '(none)'} is not supported; use .tsv, .csv, .jsonl or .parquet")
     try:
-        for row in _table_rows(path, kind, TableForm(columns, header or kind == "csv", True, kind == "csv")):
+        for row in _table_rows(
+            path, kind, TableForm(columns, header or kind == "csv", "strict" if kind == "csv" else "none")
+        ):
             if kind == "csv" and row.problem.startswith("is not CSV"):
                 # After an open quote, lines cannot be told apart from quoted text: nothing more can be read.
                 raise DataError(f"{path}:{row.number}: {row.problem}, or save as TSV, where quotes are text")
@@ -68,12 +69,7 @@ def _table_rows(path: Path, kind: str, form: TableForm) -> Iterator[Row]:
         return parquet_rows(path, form)
     counts: Counter = Counter()
     if kind in ("csv", "json"):
-        chunks = decoded_blocks(path)
-        return (
-            rows_of_lines(whole_lines(chunks), kind, form, counts)
-            if kind == "csv"
-            else rows_of_chunks(chunks, kind, form, counts)
-        )
+        return rows_of_chunks(decoded_blocks(path), kind, form, counts)
     # Split at line feeds only: a carriage return within a published line is text.
     lines = (line.removesuffix("\n").removesuffix("\r") for line in text_lines(path))
     return rows_of_lines(lines, kind, form, counts)

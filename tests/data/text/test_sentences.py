@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from data import import_text, preprocess_bert_pretrain, train_vocabulary
-from data.text.counts import QUIET_COUNTS, print_counts
 from data.text.lddl_reader import list_sources
+from data.text.lddl_writer import QUIET_COUNTS, print_counts
 from data.text.sentence_ends import sentence_ends
 from data.text.sentences import split_sentences as split_and_count
 from data.text.sentences import tokenize_documents
