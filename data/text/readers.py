@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from typing import Any
 
 from bert.files import shown
 from data.text.encodings import NotTextError, decoded, lines
@@ -190,14 +191,15 @@ def _txt_pieces(source: Input, chunks: Iterator[str], separator: str) -> Iterato
 def _row_pieces(source: Input, rows: Iterable[Row], reading: Reading, findings: Findings) -> Iterator[Piece]:
     """The text of each row; bad rows are counted and named."""
     for number, values, problem in rows:
-        text, identifier = (values or {}).get(reading.text_field), f"{source.name}:{number}"
+        row = values or {}
+        text: Any = row.get(reading.text_field)
+        identifier: Any = f"{source.name}:{number}"
         if not problem and not isinstance(text, str):
             holds = "no text" if text is None else f"a {type(text).__name__}"
             problem = f"field {reading.text_field!r} holds {holds}"
         if not problem and reading.id_field:
-            name = (values or {}).get(reading.id_field)
-            identifier = str(name)
-            problem = "" if isinstance(name, str | int) else f"field {reading.id_field!r} holds no id"
+            identifier = row.get(reading.id_field)
+            problem = "" if isinstance(identifier, str | int) else f"field {reading.id_field!r} holds no id"
         if problem:
             findings.bad_row(source.path, number, problem)
             continue
@@ -205,5 +207,5 @@ def _row_pieces(source: Input, rows: Iterable[Row], reading: Reading, findings: 
             findings.counts["NUL characters removed"] += text.count("\x00")
             text = text.replace("\x00", "")
         for start in range(0, len(text), CHUNK_BYTES):
-            yield Piece(identifier, text[start : start + CHUNK_BYTES], False)
-        yield Piece(identifier, "", True)
+            yield Piece(str(identifier), text[start : start + CHUNK_BYTES], False)
+        yield Piece(str(identifier), "", True)
