@@ -41,19 +41,21 @@ class NoCheckpoints:
     """Saves nothing: for benchmarks."""
 
     def save(self, step: int, epoch: int, state: LoopState) -> None:
-        pass
+        """Save the state after update `step`."""
 
     def saved(self) -> list[SaveTimes]:
+        """Times of the saves that finished since the last call. Raises SaveFailed if one failed."""
         return []
 
     def finish(self) -> None:
-        pass
+        """Wait for the save in flight. Raises SaveFailed if it failed."""
 
     def restore(self, step: int) -> Progress | None:
+        """Restore the newest valid checkpoint up to `step` on every rank; None if there is none."""
         return None
 
     def has(self, step: int) -> bool:
-        """Whether the checkpoint of a step is there, as rank 0 sees it."""
+        """Whether a step has a checkpoint, as rank 0 sees it."""
         return False
 
 
@@ -101,15 +103,12 @@ class Checkpoints(NoCheckpoints):
             self._writer.amend(step, lambda: self._amend(step, state))
 
     def saved(self) -> list[SaveTimes]:
-        """Times of the saves that finished since the last call. Raises SaveFailed if one failed."""
         return self._writer.check()
 
     def finish(self) -> None:
-        """Wait for the save in flight. Raises SaveFailed if it failed."""
         self._writer.finish()
 
     def restore(self, step: int) -> Progress | None:
-        """Restore the newest valid checkpoint up to `step` on every rank; None if there is none."""
         self._writer.finish()
         self._saved = None
         device, newest = self._device, None
@@ -170,13 +169,11 @@ class Checkpoints(NoCheckpoints):
 
 def _is_saved(config: TrainingConfig, step: int) -> bool:
     """Whether the checkpoint that is continued is this run's own, not another's of the same step."""
-    source = config.initialization.from_checkpoint
     directory = checkpoint_files.step_directory(config.checkpoint_dir(), step)
-    return (
-        source is not None
-        and directory.is_dir()
-        and (is_own(source, config) or source.resolve() == directory.resolve())
-    )
+    source = config.initialization.from_checkpoint
+    if source is None or not directory.is_dir():
+        return False
+    return is_own(source, config) or source.resolve() == directory.resolve()
 
 
 def take_over_best(config: TrainingConfig, metric: str, progress: Progress) -> None:

@@ -16,16 +16,11 @@ from program import TrainingProgram
 
 @dataclass(frozen=True)
 class Session:
-    """A rank with weights in its scope.
-
-    Attributes:
-        program: None if nothing is trained.
-        progress: where the training starts.
-    """
+    """A rank with weights in its scope."""
 
     device: Device
-    program: TrainingProgram | None = None
-    progress: Progress | None = None
+    program: TrainingProgram | None = None  # None if nothing is trained
+    progress: Progress | None = None  # where the training starts
 
 
 class Evaluation:
@@ -49,29 +44,18 @@ class Evaluation:
 
 
 class Task:
-    """Base of all tasks. Making one opens and checks its data: ValueErrors come before any program is built.
-
-    Attributes:
-        fingerprint: of the training data; a checkpoint is resumed only with an equal one.
-        trains: whether there is training to do.
-        evaluates: whether `Evaluation.evaluate` has anything to evaluate.
-        finishes: whether `Evaluation.finish` has work to do after training.
-        texts: files to keep in checkpoints, name -> content.
-        num_samples: of the training data, one epoch; 0: epochs are not logged.
-        best_metric: of the evaluations, which decides the best checkpoint and early stopping; None: nothing does.
-        evaluates_first: whether given weights are evaluated before the first update.
-    """
+    """Base of all tasks. Making one opens and checks its data: ValueErrors come before any program is built."""
 
     config: TrainingConfig
     objective: Objective
-    fingerprint: str = ""
-    trains: bool = True
-    evaluates: bool = False
-    finishes: bool = False
-    texts: Mapping[str, str] = {}
-    num_samples: int = 0
-    best_metric: BestMetric | None = None
-    evaluates_first: bool = False
+    fingerprint: str = ""  # of the training data; a checkpoint is resumed only with an equal one
+    trains: bool = True  # there is training to do
+    evaluates: bool = False  # `Evaluation.evaluate` has anything to evaluate
+    finishes: bool = False  # `Evaluation.finish` has work to do after training
+    texts: Mapping[str, str] = {}  # files to keep in checkpoints, name -> content
+    num_samples: int = 0  # of the training data, one epoch; 0: epochs are not logged
+    best_metric: BestMetric | None = None  # decides the best checkpoint and early stopping; None: nothing does
+    evaluates_first: bool = False  # given weights are evaluated before the first update
 
     @classmethod
     def open(cls, config: Any, group: Group) -> "Task":

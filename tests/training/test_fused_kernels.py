@@ -14,9 +14,8 @@ from bert import REPOSITORY
 from bert.config.architecture import FusedKernels
 from bert.model import attention
 from bert.runtime.distributed import Group
-from bert.training import fused_kernels, kernel_self_test
-from bert.training.fused_kernels import agreed, choose_kernels, self_test_in_a_process
-from bert.training.kernel_self_test import Comparison, disagreement, findings, lacking
+from bert.training import fused_kernels
+from bert.training.fused_kernels import Comparison, agreed, choose_kernels, disagreement, lacking, self_test
 from tests.support import tiny
 from tests.support.launching import free_port
 
@@ -25,28 +24,34 @@ FINE = dict.fromkeys(("linear", "dropout_add", "attention"), "")
 ALL = FusedKernels(linear=True, dropout_add=True, attention=True)
 
 
-def chosen(tmp_path, group=GPU, found=None, others=(), **settings):
-    """The kernels, and what the self-test was asked for."""
-    asked = []
+@pytest.fixture
+def chosen(tmp_path, monkeypatch):
+    """Settings -> the kernels, and the kernels of each self-test: (to compare, whose card is only looked at)."""
 
-    def self_test(config, automatic, forced):
-        asked.append((list(automatic), list(forced)))
-        return {name: (found or {}).get(name, "") for name in (*automatic, *forced)}
+    def choose(group=GPU, findings=None, others=(), **settings):
+        tested = []
 
-    def exchange(group, text):
-        return [text, *(json.dumps({**FINE, **other}) for other in others)]
+        def self_test(config, automatic, forced):
+            tested.append((list(automatic), list(forced)))
+            return {name: (findings or {}).get(name, "") for name in (*automatic, *forced)}
 
-    config = tiny.pretraining_config(tmp_path, **{"amp": True, **settings})
-    return choose_kernels(config, group, self_test, exchange), asked
+        def exchange(group, text):
+            return [text, *(json.dumps({**FINE, **other}) for other in others)]
+
+        monkeypatch.setattr(fused_kernels, "self_test", self_test)
+        monkeypatch.setattr(fused_kernels, "exchange_texts", exchange)
+        return choose_kernels(tiny.pretraining_config(tmp_path, **{"amp": True, **settings}), group), tested
+
+    return choose
 
 
-def test_what_is_automatic_is_used_where_the_self_test_agrees(tmp_path):
-    assert chosen(tmp_path) == (ALL, [(["linear", "dropout_add", "attention"], [])])
+def test_what_is_automatic_is_used_where_the_self_test_agrees(chosen):
+    assert chosen() == (ALL, [(["linear", "dropout_add", "attention"], [])])
 
 
-def test_a_kernel_that_fails_or_differs_is_replaced_and_the_log_says_why(tmp_path, caplog):
+def test_a_kernel_that_fails_or_differs_is_replaced_and_the_log_says_why(chosen, caplog):
     with caplog.at_level(logging.INFO):
-        kernels, _ = chosen(tmp_path, found={"attention": "its self-test differs from plain operators: output by 0.3"})
+        kernels, _ = chosen(findings={"attention": "its self-test differs from plain operators: output by 0.3"})
     assert kernels == FusedKernels(linear=True, dropout_add=True)
     assert [line for line in caplog.messages if "fuse" in line] == [
         "fused kernels: linear, dropout_add",
@@ -55,36 +60,33 @@ def test_a_kernel_that_fails_or_differs_is_replaced_and_the_log_says_why(tmp_pat
     ]
 
 
-def test_all_ranks_use_a_kernel_or_none(tmp_path, caplog):
+def test_all_ranks_use_a_kernel_or_none(chosen, caplog):
     """This rank's card agrees; that of rank 2 is older."""
     with caplog.at_level(logging.INFO):
-        kernels, _ = chosen(tmp_path, Group(0, 3, "gpu"), others=[{}, {"attention": "it is older"}])
+        kernels, _ = chosen(Group(0, 3, "gpu"), others=[{}, {"attention": "it is older"}])
     assert kernels == FusedKernels(linear=True, dropout_add=True)
     assert "because it is older (rank 2)" in caplog.text
     assert agreed([{"linear": "a"}, {"linear": "b"}]) == {"linear": "a (rank 0)"}
 
 
-def test_on_is_not_compared_but_falls_back_on_a_card_without_the_kernel(tmp_path):
+def test_on_is_not_compared_but_falls_back_on_a_card_without_the_kernel(chosen):
     on = {"fuse_attention": "on", "fuse_linear": "off"}
-    assert chosen(tmp_path, **on) == (
-        FusedKernels(dropout_add=True, attention=True),
-        [(["dropout_add"], ["attention"])],
-    )
-    assert chosen(tmp_path, found={"attention": "needs 8.0"}, **on)[0] == FusedKernels(dropout_add=True)
+    assert chosen(**on) == (FusedKernels(dropout_add=True, attention=True), [(["dropout_add"], ["attention"])])
+    assert chosen(findings={"attention": "needs 8.0"}, **on)[0] == FusedKernels(dropout_add=True)
 
 
-def test_without_mixed_precision_only_what_is_on_is_used(tmp_path, caplog):
+def test_without_mixed_precision_only_what_is_on_is_used(chosen, caplog):
     with caplog.at_level(logging.INFO):
-        assert chosen(tmp_path, amp=False) == (FusedKernels(), [])
+        assert chosen(amp=False) == (FusedKernels(), [])
     assert "fuse_linear=auto: plain operators instead, because they are for mixed precision (--amp)" in caplog.text
-    assert chosen(tmp_path, amp=False, fuse_linear="on") == (FusedKernels(linear=True), [([], ["linear"])])
+    assert chosen(amp=False, fuse_linear="on") == (FusedKernels(linear=True), [([], ["linear"])])
 
 
-def test_nothing_is_tested_on_a_cpu_or_when_all_is_off(tmp_path):
-    assert chosen(tmp_path, tiny.ONE_RANK, fuse_linear="on") == (FusedKernels(unpad=True), [])
-    assert chosen(tmp_path, tiny.ONE_RANK, unpad="off") == (FusedKernels(), [])
+def test_nothing_is_tested_on_a_cpu_or_when_all_is_off(chosen):
+    assert chosen(tiny.ONE_RANK, fuse_linear="on") == (FusedKernels(unpad=True), [])
+    assert chosen(tiny.ONE_RANK, unpad="off") == (FusedKernels(), [])
     off = {"fuse_linear": "off", "fuse_dropout_add": "off", "fuse_attention": "off"}
-    assert chosen(tmp_path, **off) == (FusedKernels(), [])
+    assert chosen(**off) == (FusedKernels(), [])
 
 
 # ---- the self-test ---------------------------------------------------------------------------------------------------
@@ -110,23 +112,15 @@ def raising():
     ],
 )
 def test_a_kernel_that_passes_differs_or_fails(fused, reason):
-    found = findings(["linear"], ["attention"], lambda name: "", {"linear": kernel(fused)}, "float16")
-    assert reason in found["linear"] and bool(found["linear"]) == bool(reason)
-    assert found["attention"] == ""
-
-
-def test_a_kernel_that_is_lacking_is_not_run():
-    found = findings(["linear"], [], lambda name: "no such kernel", {"linear": kernel(raising)}, "float16")
-    assert found == {"linear": "no such kernel"}
+    against = disagreement(kernel(fused), fused_kernels.TOLERANCE["float16"])
+    assert reason in against and bool(against) == bool(reason)
 
 
 def test_flash_attention_needs_ampere(monkeypatch):
-    monkeypatch.setattr(kernel_self_test, "default_device", lambda: "gpu")
-    monkeypatch.setattr(kernel_self_test, "core", SimpleNamespace(get_all_op_names=lambda: ["flash_attn"]))
+    monkeypatch.setattr(fused_kernels, "default_device", lambda: "gpu")
+    monkeypatch.setattr(fused_kernels, "core", SimpleNamespace(get_all_op_names=lambda: ["flash_attn"]))
     for capability, reason in (((7, 0), "flash_attn needs compute capability 8.0, this card has 7.0"), ((8, 0), "")):
-        monkeypatch.setattr(
-            kernel_self_test.paddle.device.cuda, "get_device_capability", lambda found=capability: found
-        )
+        monkeypatch.setattr(fused_kernels.paddle.device.cuda, "get_device_capability", lambda has=capability: has)
         assert lacking("attention") == reason
     assert lacking("linear") == "this Paddle has no fused_gemm_epilogue"
 
@@ -138,13 +132,13 @@ def comparison():
 def test_attention_of_packed_tokens_is_compared_where_real_tokens_are(monkeypatch):
     ours = Comparison(tiny.MODEL, "float32", "cpu", unpad=True)
     assert disagreement(lambda kind: ours.attention(kind) if kind == "plain" else ours.packed_attention(2), 1e-5) == ""
-    monkeypatch.setattr(kernel_self_test, "core", SimpleNamespace(get_all_op_names=lambda: ["flash_attn"]))
+    monkeypatch.setattr(fused_kernels, "core", SimpleNamespace(get_all_op_names=lambda: ["flash_attn"]))
     assert lacking("attention", unpad=True) == "this Paddle has no flash_attn_unpadded"
 
 
-def test_tokens_are_packed_on_gpus_only_if_asked(tmp_path):
-    assert not chosen(tmp_path)[0].unpad
-    assert chosen(tmp_path, unpad="on")[0] == FusedKernels(linear=True, dropout_add=True, attention=True, unpad=True)
+def test_tokens_are_packed_on_gpus_only_if_asked(chosen):
+    assert not chosen()[0].unpad
+    assert chosen(unpad="on")[0] == FusedKernels(linear=True, dropout_add=True, attention=True, unpad=True)
 
 
 def test_the_comparisons_are_of_output_and_all_gradients():
@@ -166,7 +160,7 @@ def test_a_kernel_that_ignores_the_mask_is_noticed(monkeypatch):
         monkeypatch.setattr(attention, "attention_bias", bias if kind == "plain" else lambda *given: bias(*given) * 0.0)
         return ours.attention("plain")
 
-    assert "differs from plain operators" in disagreement(run, kernel_self_test.TOLERANCE["bfloat16"])
+    assert "differs from plain operators" in disagreement(run, fused_kernels.TOLERANCE["bfloat16"])
 
 
 def test_dropout_is_undone_before_it_is_compared():
@@ -183,9 +177,7 @@ def test_dropout_is_undone_before_it_is_compared():
 
 def test_on_this_machine_every_kernel_is_refused_with_a_reason(tmp_path):
     """The process that a GPU rank starts."""
-    found = self_test_in_a_process(
-        tiny.pretraining_config(tmp_path, amp=True), ["linear", "dropout_add"], ["attention"]
-    )
+    found = self_test(tiny.pretraining_config(tmp_path, amp=True), ["linear", "dropout_add"], ["attention"])
     assert found.keys() == {"linear", "dropout_add", "attention"}
     assert all("this Paddle has no" in reason or reason == "there is no GPU" for reason in found.values())
 
@@ -210,7 +202,7 @@ def test_a_self_test_that_dies_or_hangs_speaks_against_what_it_should_compare(tm
     fused_kernels._answer.cache_clear()
     config = tiny.pretraining_config(tmp_path, amp=True)
     for _ in range(2):
-        assert self_test_in_a_process(config, ["linear"], ["attention"]) == {"linear": reason, "attention": ""}
+        assert self_test(config, ["linear"], ["attention"]) == {"linear": reason, "attention": ""}
     assert len(started) == 1
 
 

@@ -105,7 +105,7 @@ def fused_kernels(dtype: str, unpad: bool, bench: Bench) -> Verdict:
         "look_at_card": [],
         "unpad": unpad,
     }
-    output = bench.run([sys.executable, "-m", "bert.training.kernel_self_test", json.dumps(request)], TIMEOUT_SECONDS)
+    output = bench.run([sys.executable, "-m", "bert.training.fused_kernels", json.dumps(request)], TIMEOUT_SECONDS)
     return judge_fused_kernels(json_in(output), bench.machine)
 
 
