@@ -7,7 +7,7 @@ from bert.checkpoints.state import CheckpointError
 from bert.config.architecture import BertConfig
 from bert.finetuning.model_files import VOCABULARY_FILE, implied_by_weights
 from bert.model.objectives import PretrainingObjective
-from bert.pretraining.evaluation import evaluate_pretraining
+from bert.pretraining.task import evaluate_pretraining
 from bert.runtime.distributed import Collective, Group
 from bert.runtime.paddle_api import place_of, static
 from bert.samples.loader import PretrainingDataset, evaluation_batches, evaluation_unigram_entropy

@@ -15,7 +15,7 @@ from bert.files import require_writable
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.process_runner import module_command
 from bert.launching.start_training import quickstart_processes
-from bert.pretraining.recipes.quickstart import QUICKSTART_DIR
+from bert.pretraining.recipes import QUICKSTART_DIR
 
 QUICKSTART_OUTPUT = Path("results/glue_quickstart")
 VOCABULARY_SIZE = 1024  # of GLUE and NER, only where no checkpoint brings a vocabulary

@@ -31,7 +31,7 @@ from bert.launching.start_training import explain_exit, launch
 from bert.own_text.flags import is_about_own_text
 from bert.planning.planner import planned
 from bert.pretraining.config import PretrainingConfig
-from bert.pretraining.dry_run import dry_run_report
+from bert.pretraining.entry import dry_run_report
 from bert.pretraining.epochs import with_known_steps
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import duration

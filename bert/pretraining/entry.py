@@ -1,10 +1,58 @@
-"""The entry point of run_pretraining.py: its settings, recipes and inquiries."""
+"""The entry point of run_pretraining.py: its settings, recipes and inquiries, such as `--dry-run`."""
 
 from bert.config.entry_point import EntryPoint
+from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
+from bert.planning.estimates import checkpoint_bytes, training_flops_per_sequence
 from bert.planning.planner import PLAN
 from bert.pretraining.config import LENGTHS, PretrainingConfig
-from bert.pretraining.dry_run import DRY_RUN
+from bert.pretraining.epochs import sample_set, with_known_steps
 from bert.pretraining.recipes import RECIPES
+
+
+def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
+    """The plan of a run as text: model, batches, tokens, epochs, memory and disk."""
+    config = with_known_steps(config, world_size)
+    run, data = config.run, config.data
+    global_batch = config.batch.resolved_global_batch_size(world_size)
+    flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
+    best = "the best" if run.keep_best_checkpoint and data.eval_dir is not None else ""
+    return report_text(
+        {
+            "phase": f"{run.phase}, sequences of up to {data.max_seq_length} tokens, "
+            f"{data.max_predictions_per_seq} of them predicted, {data.masking} masking",
+            "model": f"{run.bert_model}, {config.model.num_parameters():,} parameters",
+            **update_rows(config, world_size),
+            **_length(config, global_batch, flops, world_size),
+            **size_rows(config, world_size, best, checkpoint_bytes(config.model)),
+            "output": f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs)",
+        }
+    )
+
+
+def _length(config: PretrainingConfig, global_batch: int, flops: int, world_size: int) -> dict[str, str]:
+    """The rows of the length of the training; epochs are known once there are shards, updates of --epochs too."""
+    steps, epochs, a_sequence = config.run.max_steps, config.run.epochs, f"{flops / 1e9:,.1f} GFLOP a sequence"
+    if epochs is not None:
+        unknown = f"as many as {epochs:g} epochs need, known once {config.data.input_dir} has shards"
+        return {"steps": unknown, "arithmetic": a_sequence}
+    samples, sequences = sample_set(config), steps * global_batch
+    return {
+        "steps": f"{steps:,} updates, {sequences:,} sequences, up to {sequences * config.data.max_seq_length:,} tokens",
+        "epochs": samples.describe(steps, global_batch)
+        if samples
+        else f"known once {config.data.input_dir} has shards",
+        "arithmetic": f"{a_sequence}, {flops * sequences:.3g} FLOP in all"
+        + _ideal_time(config, flops * sequences, world_size),
+    }
+
+
+def _ideal_time(config: PretrainingConfig, total_flops: int, world_size: int) -> str:
+    peak = config.hardware.peak_tflops
+    if peak is None:
+        return ""
+    seconds = total_flops / (peak * 1e12 * world_size)
+    return f", {seconds / 3600:,.2f} h at the peak of {peak:g} TFLOP/s a rank"
+
 
 ENTRY = EntryPoint(
     script="run_pretraining.py",
@@ -13,6 +61,6 @@ ENTRY = EntryPoint(
     recipes=RECIPES,
     usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
     description="Pre-train BERT on PaddlePaddle.",
-    inquiries=(DRY_RUN, PLAN),
+    inquiries=(dry_run_inquiry(dry_run_report), PLAN),
     alternatives=LENGTHS,
 )

@@ -1,17 +1,24 @@
 """Pre-training as a task: shards, the loader, held-out evaluation."""
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from bert.conversion.model_description import Usage, usage_texts
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps
-from bert.pretraining.evaluation import evaluate_pretraining
-from bert.runtime.distributed import Group
+from bert.runtime.distributed import Collective, Group
 from bert.samples.global_batches import GlobalBatch
-from bert.samples.loader import PretrainingDataset, PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
+from bert.samples.loader import (
+    MicroBatch,
+    PretrainingDataset,
+    PretrainingLoader,
+    evaluation_batches,
+    evaluation_unigram_entropy,
+)
 from bert.samples.packing import Packing
 from bert.tokenization.vocabulary import Vocabulary
 from bert.training.guards import BestMetric
@@ -85,13 +92,8 @@ class HeldOutEvaluation(Evaluation):
         self, config: PretrainingConfig, session: Session, held_out: PretrainingDataset | None, training_data: Any
     ) -> None:
         assert session.program is not None
-        self._config, self._device, self._held_out, self._training_data = (
-            config,
-            session.device,
-            held_out,
-            training_data,
-        )
-        self._objective = session.program.objective
+        self._config, self._device, self._held_out = config, session.device, held_out
+        self._training_data, self._objective = training_data, session.program.objective
         self._program = build_evaluation_program(self._objective, config.precision)
         self._unigram_entropy: float | None = None
         if held_out is not None:
@@ -117,3 +119,35 @@ class HeldOutEvaluation(Evaluation):
 
     def figures(self) -> dict[str, Any]:
         return {"phase": self._config.run.phase, "unigram_entropy": self._unigram_entropy}
+
+
+def evaluate_pretraining(
+    executor,
+    program,
+    batches: Iterable[MicroBatch],
+    collective: Collective,
+    scope=None,
+    metric_names: Sequence[str] = PretrainingObjective.metric_names,
+) -> dict[str, float]:
+    """Held-out masked-LM loss and accuracy, and those of next sentences, over the batches of all ranks together.
+
+    `program` is a `program.EvaluationProgram`, `metric_names` are those of its objective. Losses are means over masked
+    tokens and over sequences, in nats, whatever the division into batches and ranks. Without next-sentence prediction
+    its metrics are absent.
+    """
+    has_next_sentence = "next_sentence_loss" in metric_names
+    sums = np.zeros(6)  # masked-LM loss, correct, tokens; sequences; next-sentence loss, correct
+    for batch in batches:
+        (fetched,) = executor.run(program.main, feed=batch.feed, fetch_list=[program.metrics], scope=scope)
+        values = dict(zip(metric_names, fetched.tolist(), strict=True))
+        tokens, sequences = values["masked_tokens"], values["sequences"]
+        loss = values.get("masked_lm_loss", values["loss"]) * tokens
+        sums[:4] += [loss, values["masked_lm_correct"], tokens, sequences]
+        if has_next_sentence:
+            sums[4:] += [values["next_sentence_loss"] * sequences, values["next_sentence_correct"]]
+    masked_lm, correct, tokens, sequences, next_sentence, next_correct = collective.sum(sums)
+    shares = {"masked_lm_loss": masked_lm / max(tokens, 1.0), "masked_lm_accuracy": correct / max(tokens, 1.0)}
+    if has_next_sentence:
+        shares["next_sentence_loss"] = next_sentence / max(sequences, 1.0)
+        shares["next_sentence_accuracy"] = next_correct / max(sequences, 1.0)
+    return {f"eval_{name}": value for name, value in shares.items()} | {"eval_sequences": sequences}

@@ -13,7 +13,7 @@ from bert.launching import start_training
 from bert.own_text import speed
 from bert.own_text.speed import _measure
 from bert.own_text.speed_probe import made_up_batch
-from bert.pretraining.recipes.quickstart import quickstart_phase2
+from bert.pretraining.recipes.published import quickstart_phase2
 from tests.support.waiting import wait_until
 
 

@@ -13,7 +13,7 @@ from bert.planning.estimates import (
     model_flops_utilisation,
     training_flops_per_sequence,
 )
-from bert.pretraining.dry_run import dry_run_report
+from bert.pretraining.entry import dry_run_report
 from bert.pretraining.recipes import RECIPES
 
 GOLDEN = REPOSITORY / "tests" / "gpu" / "golden"

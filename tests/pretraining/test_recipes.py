@@ -6,10 +6,9 @@ import pytest
 
 from bert.config.command_line import dump_yaml, resolve_config
 from bert.config.training_settings import BUILT_IN_MODELS
-from bert.pretraining.dry_run import dry_run_report
-from bert.pretraining.entry import ENTRY
+from bert.pretraining.entry import ENTRY, dry_run_report
 from bert.pretraining.recipes import PRESETS, RECIPES
-from bert.pretraining.recipes.presets import NODE_COUNTS
+from bert.pretraining.recipes.published import NODE_COUNTS
 
 
 @pytest.mark.parametrize("name", RECIPES)

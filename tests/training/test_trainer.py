@@ -199,7 +199,7 @@ def test_dropout_is_drawn_anew_for_each_pass_and_step(tmp_path):
 def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
     """However the sequences fall on batches, the held-out loss is the same."""
     from bert.model.objectives import PretrainingObjective
-    from bert.pretraining.evaluation import evaluate_pretraining
+    from bert.pretraining.task import evaluate_pretraining
     from bert.runtime.distributed import Collective
     from bert.runtime.paddle_api import static
     from program import build_evaluation_program

@@ -1,15 +1,21 @@
-"""Published pre-training recipes. Each says where it comes from and what differs from its parent.
+"""Published pre-training recipes and the quickstart's; PRESETS are complete trainings and the machines they are for.
 
+A recipe is one phase. It contains only settings; its docstring names its source and what differs from its parent.
 Global batches are given, micro-steps per update are not: the same recipe keeps its global batch on any number of GPUs.
-Data is read from $BERT_PREP_WORKING_DIR.
+Data of published recipes is read from $BERT_PREP_WORKING_DIR.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from bert.config.training_settings import BUILT_IN_MODELS, BatchSettings, OptimizerSettings, PrecisionSettings, derive
 from bert.pretraining.config import DataSettings, PretrainingConfig, PretrainingRunSettings
 
 _SHARDS = Path("$BERT_PREP_WORKING_DIR/pretrain")
+QUICKSTART_DIR = Path("results/quickstart")
+_QUICKSTART_DATA = QUICKSTART_DIR / "data"
+Recipe = Callable[[], PretrainingConfig]
 
 
 def phase1_large() -> PretrainingConfig:
@@ -126,3 +132,91 @@ def phase2_base_adamw() -> PretrainingConfig:
         global_batch_size=256,
         num_steps_per_checkpoint=1_000,
     )
+
+
+def quickstart_phase1() -> PretrainingConfig:
+    """It learns something in minutes on two CPU cores, through the same program as the large ones.
+
+    2 layers of 128 with a vocabulary of 4,096, sequences of 64; LAMB on batches of 64, beta2 of RoBERTa.
+
+    What else was tried with the same processor time: the README of pre-training.
+    """
+    return PretrainingConfig(
+        model=BUILT_IN_MODELS["bert-quickstart"],
+        data=DataSettings(
+            input_dir=_QUICKSTART_DATA / "phase1/train",
+            eval_dir=_QUICKSTART_DATA / "phase1/held_out",
+            vocab_file=_QUICKSTART_DATA / "vocab.txt",
+            max_seq_length=64,
+            max_predictions_per_seq=10,
+            masking="dynamic",
+            num_workers=0,
+        ),
+        batch=BatchSettings(batch_size=32, global_batch_size=64),
+        optimizer=OptimizerSettings(learning_rate=8.5e-3, warmup_proportion=0.1, beta2=0.98),
+        run=PretrainingRunSettings(
+            phase=1,
+            max_steps=2500,
+            output_dir=QUICKSTART_DIR,
+            bert_model="bert-quickstart",
+            num_steps_per_checkpoint=250,
+            eval_freq=250,
+            eval_samples=1000,
+        ),
+    )
+
+
+def quickstart_phase2() -> PretrainingConfig:
+    """Sequences of 128 in bins of 32, continuing phase 1 at two thirds of its rate for fewer updates."""
+    return derive(
+        quickstart_phase1(),
+        phase=2,
+        max_steps=500,
+        max_seq_length=128,
+        max_predictions_per_seq=20,
+        group_by_length=True,
+        input_dir=_QUICKSTART_DATA / "phase2/train",
+        eval_dir=_QUICKSTART_DATA / "phase2/held_out",
+        learning_rate=5.7e-3,
+        eval_freq=50,
+        num_steps_per_checkpoint=50,
+    )
+
+
+# ---- complete trainings ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The recipes of both phases; with more nodes an update has fewer micro-steps and is otherwise the same."""
+
+    phase1: Recipe
+    phase2: Recipe
+    num_nodes: int = 1
+    processes_per_node: int = 8
+
+    def world_size(self) -> int:
+        return self.num_nodes * self.processes_per_node
+
+
+NODE_COUNTS = (1, 2, 4, 8, 16, 32)
+_DGX_RECIPES: dict[str, tuple[Recipe, Recipe]] = {
+    "amp": (phase1_large, phase2_large),
+    "tf32": (phase1_large_tf32, phase2_large_tf32),
+}
+PRESETS: dict[str, Preset] = {
+    f"dgxa100-80g_{'' if nodes == 1 else f'{nodes}x'}8gpu_{precision}": Preset(*recipes, num_nodes=nodes)
+    for precision, recipes in _DGX_RECIPES.items()
+    for nodes in NODE_COUNTS
+}
+PRESETS |= {
+    "large": Preset(phase1_large, phase2_large),
+    "large_pytorch": Preset(phase1_large_pytorch, phase2_large_pytorch),
+    "large_tensorflow": Preset(phase1_large_tensorflow, phase2_large_tensorflow),
+    "base": Preset(phase1_base, phase2_base),
+    "base_adamw": Preset(phase1_base_adamw, phase2_base_adamw),
+    "quickstart": Preset(quickstart_phase1, quickstart_phase2, processes_per_node=1),
+}
+RECIPES: dict[str, Recipe] = {
+    recipe.__name__: recipe for preset in PRESETS.values() for recipe in (preset.phase1, preset.phase2)
+}
