@@ -29,11 +29,6 @@ def training_flops_per_sequence(model: BertConfig, sequence_length: int, num_pre
     return 3 * forward_flops_per_sequence(model, sequence_length, num_predictions)
 
 
-def model_flops_utilisation(flops_per_second: float, peak_tflops: float, num_devices: int) -> float:
-    """Share of the devices' peak that the model's own arithmetic uses (Chowdhery et al., 2022)."""
-    return flops_per_second / (peak_tflops * 1e12 * num_devices)
-
-
 @dataclasses.dataclass(frozen=True)
 class Memory:
     """Bytes on one rank."""

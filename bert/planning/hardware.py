@@ -14,8 +14,7 @@ from bert.config.settings_base import Settings
 from bert.config.training_settings import PrecisionSettings
 
 Unit = Literal["product", "fused attention", "memory"]
-
-
+Fusion = Literal["attention", "bias", "activation", "dropout_add", "qkv"]
 PARTS_FILE = Path(__file__).with_name("hardware_parts.yaml")
 
 
@@ -133,29 +132,26 @@ def _part(name: str, values: dict[str, Any], defaults: dict[str, Any]) -> Part:
 def parse_hardware(text: str, parts: dict[str, Part] | None = None) -> Hardware:
     """`PART`, `GPUSxPART` or `NODESxGPUSxPART` -> hardware."""
     parts = load_parts() if parts is None else parts
-    found = re.fullmatch(r"(?:(?:(\d+)x)?(\d+)x)?([A-Za-z].*)", text.strip())
-    nodes, devices = (int(number or 1) for number in found.group(1, 2)) if found else (0, 0)
-    if found is None or nodes < 1 or devices < 1:
+    match = re.fullmatch(r"(?:(?:(\d+)x)?(\d+)x)?([A-Za-z].*)", text.strip())
+    nodes, devices = (int(number or 1) for number in match.group(1, 2)) if match else (0, 0)
+    if match is None or nodes < 1 or devices < 1:
         raise ValueError(
             f"hardware={text} must be PART, GPUSxPART or NODESxGPUSxPART, such as 8xA100-80GB or "
             "4x8xA100-80GB; change --hardware"
         )
-    names = {name.lower(): name for name in parts}
-    name = names.get(found.group(3).lower())
-    if name is None:
-        wanted = found.group(3).lower()
-        close = [key for key in names if key.startswith(wanted)] or difflib.get_close_matches(wanted, names, n=1)
-        hint = f"did you mean {' or '.join(names[key] for key in close)}?" if close else f"they are {', '.join(parts)}"
+    names, part = {name.lower(): name for name in parts}, match.group(3).lower()
+    if part not in names:
+        close = [name for name in names if name.startswith(part)] or difflib.get_close_matches(part, names, n=1)
+        hint = (
+            f"did you mean {' or '.join(names[name] for name in close)}?" if close else f"they are {', '.join(parts)}"
+        )
         raise ValueError(f"hardware={text} must name a part of the table {PARTS_FILE.name}; {hint}")
-    return Hardware(name, parts[name], nodes, devices)
-
-
-Fusion = Literal["attention", "bias", "activation", "dropout_add", "qkv"]
+    return Hardware(names[part], parts[names[part]], nodes, devices)
 
 
 @dataclasses.dataclass(frozen=True)
 class ProgramKind:
-    """What of a program its settings of batch and precision do not tell.
+    """Fusions and host waits of a program.
 
     fused: decides how often activations cross the memory bus. "attention": scores never leave the chip; "bias" and
         "activation": biases and gelu inside the matrix products; "dropout_add": dropout and residual sum as one
@@ -260,19 +256,19 @@ def _outside_the_layers(work: MicroBatch) -> list[Operator]:
     model = work.model
     hidden, vocab = model.hidden_size, model.padded_vocab_size()
     tokens, masked = work.batch_size * work.sequence_length, work.batch_size * work.num_predictions
-    found = [
+    outside = [
         _product("pooler", work, work.batch_size, hidden, hidden),
         # Three look-ups summed, LayerNorm and dropout; backward scatters into a table of float32.
         Operator("embeddings", 0.0, 20.0 * tokens * hidden * work.width + 2 * 4 * vocab * hidden, "memory"),
     ]
     if masked:
-        found += [
+        outside += [
             _product("masked-LM transform", work, masked, hidden, hidden),
             _product("masked-LM decoder", work, masked, hidden, vocab),
             # Logits in float32: written by a cast, read twice; the gradient written, cast and read.
             Operator("masked-LM loss", 0.0, masked * vocab * (4 * 5 + 2 * work.width), "memory"),
         ]
-    return found
+    return outside
 
 
 def update_bytes(num_parameters: int, *, micro_steps: int, lamb: bool, casts: bool) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.config.entry_point import Inquiry
-from bert.planning.estimates import Memory, memory_per_rank, model_flops_utilisation, training_flops_per_sequence
+from bert.planning.estimates import Memory, memory_per_rank, training_flops_per_sequence
 from bert.planning.hardware import (
     PARTS_FILE,
     Fusion,
@@ -76,19 +76,18 @@ class Plan:
         """With the fused kernels that are `auto`; None where the program has none of them."""
         return self.global_batch_size / self.fused_update.total() if self.fused_update else None
 
-    def seconds(self) -> float | None:
-        """Time of all updates, without evaluation and checkpoints; None if nothing fits or max_steps is unknown."""
-        return self.max_steps * self.update.total() if self.update and self.max_steps else None
+    def seconds(self, fused: bool = False) -> float | None:
+        """Time of all updates, without evaluation and checkpoints; None if nothing fits or max_steps is unknown.
 
-    def fused_seconds(self) -> float | None:
-        """Time of all updates with the fused kernels that are `auto`; None where the program has none of them."""
-        return self.max_steps * self.fused_update.total() if self.fused_update and self.max_steps else None
+        Args:
+            fused: with the fused kernels that are `auto`, if the program has any.
+        """
+        update = (self.fused_update if fused else None) or self.update
+        return self.max_steps * update.total() if update and self.max_steps else None
 
     def cost(self) -> float | None:
-        seconds = self.seconds()
-        if self.price_per_hour is None or seconds is None:
-            return None
-        return seconds / 3600 * self.hardware.num_nodes * self.price_per_hour
+        seconds, price = self.seconds(), self.price_per_hour
+        return None if price is None or seconds is None else seconds / 3600 * self.hardware.num_nodes * price
 
 
 def make_plan(
@@ -126,9 +125,8 @@ def make_plan(
         if (kind := _fused_kind(config, part)) is not None:
             fused_update = update_time(config, hardware, batch_size, micro_steps, length, kind)
         flops = training_flops_per_sequence(config.model, round(length), round(_predictions(config, length)))
-        peak, _ = part.arithmetic(config.precision)
-        mfu = model_flops_utilisation(global_batch * flops / update.total(), peak, world_size)
-    steps = config.run.max_steps if config.run.max_steps > 0 else None
+        peak, _ = part.arithmetic(config.precision)  # TFLOP/s
+        mfu = global_batch * flops / update.total() / (peak * 1e12 * world_size)  # Chowdhery et al., 2022
     return Plan(
         hardware=hardware,
         memory=memory,
@@ -137,7 +135,7 @@ def make_plan(
         largest_batch_size=largest,
         global_batch_size=global_batch,
         sequence_length=length,
-        max_steps=steps,
+        max_steps=config.run.max_steps if config.run.max_steps > 0 else None,
         update=update,
         fused_update=fused_update,
         mfu=mfu,
@@ -154,8 +152,8 @@ def update_time(
     kind, amp = kind or program_kind(config), precision.amp
     rates, (_, width) = part.flops_rates(precision), part.arithmetic(precision)
     bytes_rate = part.bandwidth * 1e9 * part.efficiency.bandwidth
-    found = operators(MicroBatch(model, batch_size, length, _predictions(config, length), width, kind))
-    seconds = [(op.unit, max(op.flops / rates.get(op.unit, math.inf), op.bytes / bytes_rate)) for op in found]
+    work = MicroBatch(model, batch_size, length, _predictions(config, length), width, kind)
+    seconds = [(op.unit, max(op.flops / rates.get(op.unit, math.inf), op.bytes / bytes_rate)) for op in operators(work)]
     gradients = all_reduce_bytes(model, micro_steps=micro_steps, amp=amp, pure_half=precision.use_pure_fp16)
     moved = update_bytes(
         model.num_parameters(),
@@ -227,25 +225,22 @@ def plan_report(plan: Plan, title: str) -> str:
 
 
 def _fit(plan: Plan) -> str:
-    room = f"{plan.hardware.part.usable_bytes() / 1e9:,.1f} GB usable"
-    if plan.largest_batch_size is None:
+    room, largest = f"{plan.hardware.part.usable_bytes() / 1e9:,.1f} GB usable", plan.largest_batch_size
+    if largest is None:
         return f"no, not even one sequence ({room}); choose another part, a smaller model or shorter sequences"
-    largest = (
-        f"the largest micro-batch that fits and divides the global batch is --batch-size {plan.largest_batch_size}"
-    )
-    return f"yes, {room}; {largest}" if plan.fits else f"no, {room}; {largest}, used below"
+    text = f"{room}; the largest micro-batch that fits and divides the global batch is --batch-size {largest}"
+    return f"yes, {text}" if plan.fits else f"no, {text}, used below"
 
 
 def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
     steps = plan.max_steps or 1000
+    longer = f", {update.lengthened - 1:.1%} longer on several nodes" if update.lengthened > 1 else ""
     rows = {
         "micro-step": f"{plan.batch_size} sequences of {plan.sequence_length:g} tokens: "
         f"{_ms(update.products + update.pointwise)}, of it matrix products {_ms(update.products)}, other "
         f"operators {_ms(update.pointwise)}",
         "update": f"{update.micro_steps} x micro-step + all-reduce {_ms(update.all_reduce)} + optimizer, "
-        f"accumulation and casts {_ms(update.optimizer)} + wait for the host "
-        f"{_ms(update.overhead)}"
-        f"{f', {update.lengthened - 1:.1%} longer on several nodes' if update.lengthened > 1 else ''} = "
+        f"accumulation and casts {_ms(update.optimizer)} + wait for the host {_ms(update.overhead)}{longer} = "
         f"{update.total():,.3g} s",
         "speed": f"{plan.sequences_per_second():,.0f} sequences/s on all devices, "
         f"model FLOPs utilisation {plan.mfu:.0%}",
@@ -300,31 +295,26 @@ def add_plan_flags(group: Any) -> None:
 
 
 def take_plan_request(flags: MutableMapping[str, Any]) -> PlanRequest | None:
-    """Remove the planner's flags from those that were given; None without --plan."""
+    """Remove the planner's flags from the flags of a command line; None without --plan."""
     planning = flags.pop("plan", False)
-    given = {name: flags.pop(name, None) for name in _VALUES}
+    values = {name: flags.pop(name, None) for name in _VALUES}
     if not planning:
-        for name, value in given.items():
+        for name, value in values.items():
             if value is not None:
                 raise ValueError(f"--{name.replace('_', '-')}={value} is for --plan; add --plan, or drop it")
         return None
-    if given["hardware"] is None:
+    if values["hardware"] is None:
         raise ValueError(
             f"--plan needs --hardware, such as --hardware 8xA100-80GB; the parts are {', '.join(load_parts())}"
         )
-    parts = load_parts(Path(given["parts"] or PARTS_FILE))
-    return PlanRequest(
-        parse_hardware(given["hardware"], parts),
-        _number("price_per_hour", given["price_per_hour"]),
-        _number("mean_padded_length", given["mean_padded_length"]),
-    )
-
-
-def _number(name: str, text: str | None) -> float | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        raise ValueError(f"{name}={text} must be a number; change --{name.replace('_', '-')}") from None
+    numbers = {}
+    for name in ("price_per_hour", "mean_padded_length"):
+        try:
+            numbers[name] = None if values[name] is None else float(values[name])
+        except ValueError:
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{name}={values[name]} must be a number; change {flag}") from None
+    return PlanRequest(parse_hardware(values["hardware"], load_parts(Path(values["parts"] or PARTS_FILE))), **numbers)
 
 
 def planned(configs: Sequence[Any], request: PlanRequest) -> str:
@@ -338,7 +328,7 @@ def planned(configs: Sequence[Any], request: PlanRequest) -> str:
     seconds = [time for plan in plans if (time := plan.seconds()) is not None]
     if len(seconds) == len(plans) > 1:
         cost = "" if price is None else f", {sum(plan.cost() or 0.0 for plan in plans):,.2f}"
-        fused = [plan.fused_seconds() or plan.seconds() or 0.0 for plan in plans]
+        fused = [plan.seconds(fused=True) or 0.0 for plan in plans]
         faster = "" if fused == seconds else f"; {duration(sum(fused))} with the kernels that are auto"
         texts.append(f"{'together':<11}{duration(sum(seconds))}{cost}{faster}")
     return "\n\n".join(texts)

@@ -39,96 +39,27 @@ def test_every_preset_can_be_planned(name):
 
 
 @pytest.mark.parametrize(
+    # length, predictions, micro-batch, micro-steps on 8 GPUs, global batch, peak of the rate, warm-up, updates, --amp
     ("name", "expected"),
     [
-        (
-            "phase1_large",
-            dict(
-                length=128,
-                predictions=20,
-                batch=256,
-                passes=32,
-                update=65_536,
-                rate=6e-3,
-                warmup=2000,
-                steps=7038,
-                amp=True,
-            ),
-        ),
-        (
-            "phase2_large",
-            dict(
-                length=512,
-                predictions=80,
-                batch=64,
-                passes=64,
-                update=32_768,
-                rate=4e-3,
-                warmup=200,
-                steps=1563,
-                amp=True,
-            ),
-        ),
-        (
-            "phase1_large_tf32",
-            dict(
-                length=128,
-                predictions=20,
-                batch=128,
-                passes=64,
-                update=65_536,
-                rate=6e-3,
-                warmup=2000,
-                steps=7038,
-                amp=False,
-            ),
-        ),
-        (
-            "phase2_large_tf32",
-            dict(
-                length=512,
-                predictions=80,
-                batch=32,
-                passes=128,
-                update=32_768,
-                rate=4e-3,
-                warmup=200,
-                steps=1563,
-                amp=False,
-            ),
-        ),
+        ("phase1_large", (128, 20, 256, 32, 65_536, 6e-3, 2000, 7038, True)),
+        ("phase2_large", (512, 80, 64, 64, 32_768, 4e-3, 200, 1563, True)),
+        ("phase1_large_tf32", (128, 20, 128, 64, 65_536, 6e-3, 2000, 7038, False)),
+        ("phase2_large_tf32", (512, 80, 32, 128, 32_768, 4e-3, 200, 1563, False)),
     ],
 )
 def test_the_published_table(name, expected):
     config = RECIPES[name]()
-    assert expected == dict(
-        length=config.data.max_seq_length,
-        predictions=config.data.max_predictions_per_seq,
-        batch=config.batch.batch_size,
-        passes=config.batch.gradient_accumulation_steps(8),
-        update=config.batch.resolved_global_batch_size(8),
-        rate=config.optimizer.learning_rate,
-        warmup=config.warmup_steps(),
-        steps=config.run.max_steps,
-        amp=config.precision.amp,
-    )
-    optimizer, precision, run = config.optimizer, config.precision, config.run
-    assert (optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weight_decay, optimizer.max_grad_norm) == (
-        0.9,
-        0.999,
-        1e-6,
-        0.01,
-        1.0,
-    )
-    assert (
-        precision.scale_loss,
-        precision.use_dynamic_loss_scaling,
-        precision.loss_scale_growth_interval,
-        precision.loss_scale_growth_factor,
-        precision.loss_scale_backoff_factor,
-    ) == (2**20, True, 2000, 2.0, 0.5)
-    assert (run.num_steps_per_checkpoint, run.keep_checkpoints, optimizer.lr_decay_power) == (200, 3, 1.0)
-    assert precision.tf32 is not expected["amp"]
+    batch, optimizer, precision, run = config.batch, config.optimizer, config.precision, config.run
+    sizes = (config.data.max_seq_length, config.data.max_predictions_per_seq, batch.batch_size)
+    updates = (batch.gradient_accumulation_steps(8), batch.resolved_global_batch_size(8))
+    assert (*sizes, *updates, optimizer.learning_rate, config.warmup_steps(), run.max_steps, precision.amp) == expected
+    assert (optimizer.beta1, optimizer.beta2, optimizer.epsilon) == (0.9, 0.999, 1e-6)
+    assert (optimizer.weight_decay, optimizer.max_grad_norm, optimizer.lr_decay_power) == (0.01, 1.0, 1.0)
+    assert (precision.scale_loss, precision.use_dynamic_loss_scaling) == (2**20, True)
+    growth = (precision.loss_scale_growth_interval, precision.loss_scale_growth_factor)
+    assert (*growth, precision.loss_scale_backoff_factor) == (2000, 2.0, 0.5)
+    assert (run.num_steps_per_checkpoint, run.keep_checkpoints, precision.tf32) == (200, 3, not precision.amp)
 
 
 def test_the_other_frameworks_decay_by_the_square_root():
