@@ -11,6 +11,7 @@ Writing: temporary directory -> files -> fsync -> manifest -> fsync -> rename ->
 Every file is hashed once when it is saved and once when it is read.
 """
 
+import itertools
 import json
 import logging
 import os
@@ -122,11 +123,14 @@ def write_manifest(directory: Path, step: int, unchanged: Mapping[str, dict] | N
     Args:
         unchanged: entries of files that need neither.
     """
-    known = unchanged or {}
-    files = {path.name: known.get(path.name) or _entry(path) for path in sorted(directory.iterdir())}
-    manifest = directory / MANIFEST
-    manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "step": step, "files": files}, indent=1))
-    sync(manifest)
+    files = dict(unchanged or {})
+    for path in sorted(directory.iterdir()):
+        if path.name not in files:
+            sync(path)
+            files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
+    content = {"format_version": FORMAT_VERSION, "step": step, "files": dict(sorted(files.items()))}
+    (directory / MANIFEST).write_text(json.dumps(content, indent=1))
+    sync(directory / MANIFEST)
     sync(directory)
 
 
@@ -142,13 +146,38 @@ def remove_temporaries(parent: Path) -> None:
 
 def prune(parent: Path, keep: int) -> None:
     """Delete all steps but the newest `keep` and the best, oldest first, and all set aside but the newest `keep`."""
-    best = best_step(parent)
-    for step in list_steps(parent)[:-keep]:
-        if step != best:
-            remove_step(parent, step)
+    for path in _surplus(parent, keep, keep, {best_step(parent)}):
+        _delete(path)
+
+
+def _surplus(parent: Path, keep: int, keep_aside: int, kept: set[int | None]) -> list[Path]:
+    """The steps beside the newest `keep` and `kept`, oldest first, then what was set aside beside the newest."""
+    steps = list_steps(parent)
     aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)  # renaming sets st_ctime
-    for path in aside[:-keep]:
-        shutil.rmtree(path, ignore_errors=True)
+    older = [step_directory(parent, step) for step in steps[: max(0, len(steps) - keep)] if step not in kept]
+    return older + aside[: max(0, len(aside) - keep_aside)]
+
+
+def make_room(parent: Path, num_bytes: int, keep: int) -> None:
+    """Prune before a save where the disk has no room for it: what `prune` would delete after it, and what is set aside.
+
+    The best checkpoint and the newest valid one are kept, so a save that fails all the same loses nothing.
+    """
+    if shutil.disk_usage(parent).free >= num_bytes:
+        return
+    newest = newest_valid(parent)
+    kept = {best_step(parent), int(newest.directory.name)} if newest else {*list_steps(parent), None}
+    for path in _surplus(parent, keep - 1, 0, kept):
+        if shutil.disk_usage(parent).free < num_bytes:
+            _delete(path)
+            logger.info(f"the disk is full: {path} was removed before the next checkpoint")
+
+
+def _delete(path: Path) -> None:
+    # Renamed first: a crash during the deletion must not leave a partial directory that looks like a step.
+    doomed = path.with_name(f"{_TEMPORARY_PREFIX}pruned-{path.name}-{os.getpid()}")
+    path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def write_best(parent: Path, step: int, facts: dict[str, Any]) -> None:
@@ -169,34 +198,25 @@ def best_step(parent: Path) -> int | None:
 
 def final_step(parent: Path) -> int | None:
     """The step whose weights are the result of a run: the newest, or the best if best.json says so."""
-    steps = list_steps(parent)
     best = best_step(parent) if read_json(parent / BEST).get("is_final") else None
-    return best if best is not None else steps[-1] if steps else None
+    return max(list_steps(parent), default=None) if best is None else best
 
 
 def best_directory(parent: Path) -> Path | None:
     """The checkpoint that best.json names; without one the best weights that an earlier version kept elsewhere."""
-    if (parent / BEST).exists():
-        return None if (step := best_step(parent)) is None else step_directory(parent, step)
-    earlier = parent.with_name(parent.name + _BEST_FOLDER)
-    steps = list_steps(earlier)
-    return step_directory(earlier, steps[-1]) if steps else None
-
-
-def remove_step(parent: Path, step: int) -> None:
-    # Renamed first: a crash during the deletion must not leave a partial directory that looks like a step.
-    doomed = parent / f"{_TEMPORARY_PREFIX}pruned-{step}-{os.getpid()}"
-    step_directory(parent, step).rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    folder, step = parent, best_step(parent)
+    if not (parent / BEST).exists():
+        folder = parent.with_name(parent.name + _BEST_FOLDER)
+        step = max(list_steps(folder), default=None)
+    return None if step is None else step_directory(folder, step)
 
 
 def set_aside_newer(parent: Path, step: int) -> list[Path]:
     """Rename steps above `step` to `STEP.set-aside-N`, so that a run that was rolled back does not resume from them."""
     moved = []
     for newer in [other for other in list_steps(parent) if other > step]:
-        number = 1
-        while (aside := parent / f"{newer}.set-aside-{number}").exists():
-            number += 1
+        asides = (parent / f"{newer}.set-aside-{number}" for number in itertools.count(1))
+        aside = next(path for path in asides if not path.exists())
         moved.append(step_directory(parent, newer).rename(aside))
     return moved
 
@@ -221,19 +241,15 @@ def verify(checkpoint: Path | VerifiedCheckpoint) -> VerifiedCheckpoint:
             "the file, or use another step"
         )
     for name, entry in expected.items():
-        if not (directory / name).is_file():
-            raise CheckpointError(f"{directory / name} is not a file that can be read; use another step")
-        size = (directory / name).stat().st_size
-        if size != entry["bytes"]:
-            raise CheckpointError(
-                f"{directory / name} has {size} bytes, its {MANIFEST} says {entry['bytes']}: "
-                "truncated or overwritten; use another step"
-            )
-        if sha256_of_file(directory / name) != entry["sha256"]:
-            raise CheckpointError(
-                f"{directory / name} does not have the sha256 its {MANIFEST} says: the file was "
-                "changed or damaged; use another step"
-            )
+        path, problem = directory / name, None
+        if not path.is_file():
+            problem = "is not a file that can be read"
+        elif (size := path.stat().st_size) != entry["bytes"]:
+            problem = f"has {size} bytes, its {MANIFEST} says {entry['bytes']}: truncated or overwritten"
+        elif sha256_of_file(path) != entry["sha256"]:
+            problem = f"does not have the sha256 its {MANIFEST} says: the file was changed or damaged"
+        if problem:
+            raise CheckpointError(f"{path} {problem}; use another step")
     return VerifiedCheckpoint(directory, manifest)
 
 
@@ -258,8 +274,8 @@ def weights_folder(path: Path) -> Path:
     """
     if not path.is_dir() or (path / MANIFEST).exists():
         return path
-    found = [manifest.parent for depth in range(1, 4) for manifest in path.glob("*/" * depth + MANIFEST)]
-    parents = {step.parent for step in found if step.name.isdecimal()}
+    steps = [manifest.parent for depth in range(1, 4) for manifest in path.glob("*/" * depth + MANIFEST)]
+    parents = {step.parent for step in steps if step.name.isdecimal()}
     parents -= {parent.with_name("phase1") for parent in parents if parent.name == "phase2"}
     for earlier in [parent for parent in parents if parent.name.endswith(_BEST_FOLDER)]:
         run = earlier.with_name(earlier.name.removesuffix(_BEST_FOLDER))
@@ -274,28 +290,6 @@ def weights_folder(path: Path) -> Path:
     step = final_step(parent)
     assert step is not None
     return step_directory(parent, step)
-
-
-def make_room(parent: Path, num_bytes: int, keep: int) -> None:
-    """Prune before a save where the disk has no room for it: what `prune` would delete after it, and what is set aside.
-
-    The best checkpoint and the newest valid one are kept, so a save that fails all the same loses nothing.
-    """
-    if shutil.disk_usage(parent).free >= num_bytes:
-        return
-    newest = newest_valid(parent)
-    kept = {best_step(parent), newest and int(newest.directory.name)}
-    steps = list_steps(parent)
-    surplus = [step for step in steps[: len(steps) - keep + 1] if step not in kept] if newest else []
-    aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)
-    for step in surplus:
-        if shutil.disk_usage(parent).free < num_bytes:
-            remove_step(parent, step)
-            logger.info(f"the disk is full: checkpoint {step}, which the next one replaces, was removed before it")
-    for path in aside:
-        if shutil.disk_usage(parent).free < num_bytes:
-            shutil.rmtree(path, ignore_errors=True)
-            logger.info(f"the disk is full: {path}, which was set aside, was removed")
 
 
 def require_space(parent: Path, num_bytes: int) -> None:
@@ -329,26 +323,20 @@ def run_lock(parent: Path) -> Iterator[None]:
         yield
 
 
-def _entry(path: Path) -> dict:
-    sync(path)
-    return {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
-
-
 def _read_manifest(directory: Path) -> dict:
     path = directory / MANIFEST
     if not path.is_file():
         raise CheckpointError(f"{directory} is not a complete checkpoint: it has no {MANIFEST}")
     try:
         manifest = json.loads(path.read_bytes())
-        version, files = manifest["format_version"], manifest["files"]
-        well_formed = isinstance(files, dict) and all({"bytes", "sha256"} <= set(entry) for entry in files.values())
-    except (ValueError, KeyError, TypeError) as error:
+        version, entries = manifest["format_version"], manifest["files"].values()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is not a manifest ({error}): damaged; use another step") from None
     if version != FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has format_version {version}, this program reads {FORMAT_VERSION}; use the "
             "version of the program that wrote it"
         )
-    if not well_formed:
+    if not all(isinstance(entry, dict) and {"bytes", "sha256"} <= set(entry) for entry in entries):
         raise CheckpointError(f"{path} does not list bytes and sha256 of every file: damaged; use another step")
     return manifest

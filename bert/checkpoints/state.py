@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -120,13 +120,7 @@ def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
     if path.is_dir():
         if (path / checkpoint_files.MANIFEST).exists():
             checkpoint_files.verify(source)
-        candidates = [p for p in sorted(path.glob("*.safetensors")) if not p.stem.endswith("_optimizer")]
-        if len(candidates) != 1:
-            raise CheckpointError(
-                f"{path} must hold one file of parameters (*.safetensors), found "
-                f"{[p.name for p in candidates] or 'none'}; name the file itself"
-            )
-        path = candidates[0]
+        path = _only(path, "*.safetensors")
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; name a checkpoint directory or a .safetensors file")
     try:
@@ -144,12 +138,12 @@ def load_exact_parameters(source: VerifiedCheckpoint) -> dict[str, np.ndarray]:
     return {name: optimizer.get(f"{name}/{_MASTER}", array) for name, array in parameters.items()}
 
 
-def differences(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> list[str]:
-    """Differences that keep `found` from replacing `expected`: a line for each missing, unknown or different tensor."""
-    lines = [f"missing: {name} {list(expected[name].shape)}" for name in sorted(expected.keys() - found.keys())]
-    lines += [f"unknown: {name} {list(found[name].shape)}" for name in sorted(found.keys() - expected.keys())]
-    for name in sorted(found.keys() & expected.keys()):
-        have, want = found[name], expected[name]
+def differences(tensors: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> list[str]:
+    """Differences that keep `tensors` from replacing `expected`: a line for each missing, unknown or different one."""
+    lines = [f"missing: {name} {list(expected[name].shape)}" for name in sorted(expected.keys() - tensors.keys())]
+    lines += [f"unknown: {name} {list(tensors[name].shape)}" for name in sorted(tensors.keys() - expected.keys())]
+    for name in sorted(tensors.keys() & expected.keys()):
+        have, want = tensors[name], expected[name]
         if have.shape != want.shape or have.dtype != want.dtype:
             lines.append(f"differs: {name} is {have.dtype} {list(have.shape)}, needed {want.dtype} {list(want.shape)}")
     return lines
@@ -198,10 +192,10 @@ def initialize_from(
     """Start from weights alone, of either precision. Only heads may be missing or unknown, and only if allowed; each
     is logged."""
     current = {name: read_variable(scope, name) for name in program.parameters}
-    given = parameters
+    exact = parameters
     parameters = {
         name: array.astype(current[name].dtype) if name in current and array.dtype.kind == "f" else array
-        for name, array in given.items()
+        for name, array in exact.items()
     }
     wrong = differences(parameters, current)
     heads = [line for line in wrong if heads_may_differ and line.startswith(_OTHER_HEADS)]
@@ -217,20 +211,18 @@ def initialize_from(
     write_parameters(scope, place, {name: parameters[name] for name in used})
     for name in used:
         if (master := program.optimizer_state.get(f"{name}/{_MASTER}")) is not None:
-            write_variable(scope, master, given[name].astype("float32"), place)
+            write_variable(scope, master, exact[name].astype("float32"), place)
 
 
-def _heads_that_differ(lines: list[str]) -> list[str]:
+def _heads_that_differ(lines: list[str]) -> Iterator[str]:
     """A line for each head that is missing or not used, from those of `differences`."""
-    found = []
-    for what, text in (
-        ("missing", "no {head} in the weights, it starts from its random initialisation: {names}"),
-        ("unknown", "{head} not used by this model: {names}"),
+    for kind, text in (
+        ("missing: ", "no {head} in the weights, it starts from its random initialisation: {names}"),
+        ("unknown: ", "{head} not used by this model: {names}"),
     ):
         for prefix, head in _HEADS.items():
-            if own := [line.removeprefix(f"{what}: ") for line in lines if line.startswith(f"{what}: {prefix}")]:
-                found.append(text.format(head=head, names=", ".join(own)))
-    return found
+            if names := [line.removeprefix(kind) for line in lines if line.startswith(kind + prefix)]:
+                yield text.format(head=head, names=", ".join(names))
 
 
 def check_continues(progress: Progress, expected: Progress) -> None:
@@ -252,7 +244,10 @@ def _list(title: str, lines: list[str]) -> str:
 
 
 def _only(directory: Path, pattern: str) -> Path:
-    matches = sorted(directory.glob(pattern))
+    """The one file that matches; those of the optimizer only match a pattern that says so."""
+    optimizer = set() if "optimizer" in pattern else set(directory.glob("*_optimizer.safetensors"))
+    matches = sorted(set(directory.glob(pattern)) - optimizer)
     if len(matches) != 1:
-        raise CheckpointError(f"{directory} must hold exactly one {pattern}, found {len(matches)}")
+        names = ", ".join(path.name for path in matches) or "none"
+        raise CheckpointError(f"{directory} must hold exactly one {pattern}, found {names}; name the file itself")
     return matches[0]

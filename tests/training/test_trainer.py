@@ -2,11 +2,12 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
 
-from bert.checkpoints.directories import list_steps, remove_step
+from bert.checkpoints.directories import list_steps, step_directory
 from bert.config.training_settings import derive
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.reporting.logs import RunLog
@@ -99,7 +100,7 @@ def test_a_killed_run_logs_and_counts_what_it_would_have(tmp_path):
     whole = logged_run(config, 7)
     expected = [(row["step"], row["loss"]) for row in rows(config)]
     for step in (6, 7):
-        remove_step(config.checkpoint_dir(), step)
+        shutil.rmtree(step_directory(config.checkpoint_dir(), step))
     (config.stage_dir() / "metrics.jsonl").unlink()
     again = logged_run(tiny.pretraining_config(tmp_path, **settings, from_checkpoint=config.run.output_dir), 7)
     assert [(row["step"], row["loss"]) for row in rows(config)] == expected[2:]
