@@ -1,11 +1,16 @@
 """The inputs and outputs of an exported model, which serving.json beside it describes."""
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from bert.conversion.raw_tensors import ConversionError
 
 DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
 ONNX_FILE = "model.onnx"
 CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
+Arrays = Mapping[str, np.ndarray]  # of a network's inputs or outputs
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
 _OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {  # shapes after the batch; `s` is the sequence length
     "encoder": {"last_hidden_state": ("s", "hidden"), "pooler_output": ("hidden",)},

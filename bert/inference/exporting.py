@@ -1,7 +1,7 @@
 """Exports a BERT for serving: Paddle Inference or ONNX, or a checkpoint of Hugging Face or PaddleNLP."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from bert.conversion import converting
 from bert.conversion.converting import Model, Request, convert, read, source_parser
 from bert.conversion.model_description import TASK_FILE, read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
-from bert.inference.export_files import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, ONNX_FILE, outputs_of
-from bert.inference.onnx_files import TRITON_VERSION, write_precision, write_triton_config
+from bert.inference.export_files import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, Arrays, outputs_of
+from bert.inference.onnx_files import write_onnx_export
 from bert.inference.onnx_graph import onnx_package
-from bert.inference.samples import Sample, random_sample, read_texts, table_of_texts
+from bert.inference.samples import Sample, Texts, random_sample, read_texts, table_of_texts
 
 _PRECISIONS = {  # of the formats that are served
     "paddle-inference": ("float32", "bfloat16", "int8"),
@@ -112,46 +112,14 @@ def export(request: ExportRequest) -> dict[str, Any]:
     if request.to_format in converting.FORMATS:
         return convert(request)
     if request.to_format != "paddle-inference":
-        for package, purpose in (
-            ("onnx", ""),
-            ("onnxruntime", "checks what was exported and "),
-            ("ml_dtypes", "onnxruntime imports and "),
-        ):
-            onnx_package(package, purpose)
+        onnx_package()
+        onnx_package("onnxruntime", "checks what was exported and ")
+        onnx_package("ml_dtypes", "onnxruntime imports and ")
     texts = {path: read_texts(path) for path in (request.calibration, request.sample) if path is not None}
     model = _with_outputs(read(request), request.task)
-    config = model.config
-
-    def sample_of(path: Path, folder: Path) -> Sample:
-        if model.tokens is None:
-            raise ConversionError(f"{path}: the texts need a vocabulary; pass --vocab-file")
-        trained = read_usage(folder).max_seq_length if (folder / TASK_FILE).is_file() else None
-        length = min(trained or 384, config.max_position_embeddings)
-        return Sample(
-            path.name, table_of_texts(texts[path], folder / "tokenizer.json", length, config.pad_token_id), length
-        )
-
-    def write(folder: Path) -> None:
-        model.write_tokenizer(folder)
-        model.write_texts(folder)
-        calibration = sample_of(request.calibration, folder) if request.calibration else None
-        sample = sample_of(request.sample, folder) if request.sample else calibration or random_sample(config)
-        description = {
-            "format": request.to_format,
-            "task": model.task,
-            "inputs": list(INPUTS),
-            "outputs": {name: ["batch", *shape] for name, shape in outputs_of(model.task, model.has_pooler()).items()},
-            "labels": model.labels,
-            "max_length": config.max_position_embeddings,
-            "precision": request.precision,
-            **_write_model(folder, model, request, calibration),
-        }
-        write_json(folder / DESCRIPTION_FILE, description)  # the check opens the export
-        description["check"] = _checked(folder, model, sample, request)
-        write_json(folder / DESCRIPTION_FILE, description)
-        write_json(folder / converting.REPORT_FILE, model.report(request.to_format))
-
-    converting.write_directory(request.target, write)
+    if texts and model.tokens is None:
+        raise ConversionError(f"{next(iter(texts))}: the texts need a vocabulary; pass --vocab-file")
+    converting.write_directory(request.target, lambda folder: _write(folder, model, request, texts))
     return model.report(request.to_format)
 
 
@@ -165,33 +133,52 @@ def _with_outputs(model: Model, task: str | None) -> Model:
     return model
 
 
-def _write_model(folder: Path, model: Model, request: ExportRequest, calibration: Sample | None) -> dict[str, Any]:
-    """The files of the model; returns what serving.json says of them beside the rest."""
+def _write(folder: Path, model: Model, request: ExportRequest, texts: Mapping[Path, Texts]) -> None:
+    from bert.inference.paddle_program import Network  # loads Paddle
+    from bert.inference.predictor import Predictor
+
+    network = Network(model.parameters, model.config, with_pooler=True)
+    model.write_tokenizer(folder)
+    model.write_texts(folder)
+    trained = read_usage(folder).max_seq_length if (folder / TASK_FILE).is_file() else None
+    length = min(trained or 384, model.config.max_position_embeddings)
+    samples = {}
+    for path, lines in texts.items():
+        table = table_of_texts(lines, folder / "tokenizer.json", length, model.config.pad_token_id)
+        samples[path] = Sample(path.name, table, length)
+    calibration = samples[request.calibration] if request.calibration else None
+    sample = samples[request.sample] if request.sample else calibration or random_sample(model.config)
+    description: dict[str, Any] = {
+        "format": request.to_format,
+        "task": model.task,
+        "inputs": list(INPUTS),
+        "outputs": {name: ["batch", *shape] for name, shape in outputs_of(model.task, model.has_pooler()).items()},
+        "labels": model.labels,
+        "max_length": model.config.max_position_embeddings,
+        "precision": request.precision,
+    }
     if request.to_format == "paddle-inference":
-        from bert.inference.paddle_program import Network  # loads Paddle
-
-        Network(model.parameters, model.config, with_pooler=True).save(model.task, folder)
-        if request.precision != "int8":
-            return {}
-        assert calibration is not None
-        (sequences,) = calibration.batches(len(calibration.table))
-        np.savez(folder / CALIBRATION_FILE, **sequences)
-        return {"quantization": {"activations": f"static, calibrated on {calibration.source}"}}
-    is_triton = request.to_format == "triton"
-    file = f"{TRITON_VERSION}/{ONNX_FILE}" if is_triton else ONNX_FILE
-    (folder / file).parent.mkdir(exist_ok=True)
-    options = (request.precision, calibration, request.keep_float, request.reduce_range)
-    details = write_precision(folder / file, model, *options)
-    if is_triton:
-        write_triton_config(folder, folder / file, model.labels, model.task)
-        details |= {"format": "onnx", "file": file}
-    return details
+        network.save(model.task, folder)
+        if request.precision == "int8":
+            assert calibration is not None
+            np.savez(folder / CALIBRATION_FILE, **calibration.batches(len(calibration.table))[0])
+            description["quantization"] = {"activations": f"static, calibrated on {calibration.source}"}
+    else:
+        options = (request.precision, calibration, request.keep_float, request.reduce_range)
+        description |= write_onnx_export(folder, model, request.to_format == "triton", *options)
+    write_json(folder / DESCRIPTION_FILE, description)  # the check opens the export
+    description["check"] = _check_outputs(model, sample, request, network.run, Predictor(folder).run)
+    write_json(folder / DESCRIPTION_FILE, description)
+    write_json(folder / converting.REPORT_FILE, model.report(request.to_format))
 
 
-Outputs = Mapping[str, np.ndarray]
-
-
-def _checked(folder: Path, model: Model, sample: Sample, request: ExportRequest) -> dict[str, Any]:
+def _check_outputs(
+    model: Model,
+    sample: Sample,
+    request: ExportRequest,
+    network: Callable[[str, Arrays], Arrays],
+    exported: Callable[[Arrays], Arrays],
+) -> dict[str, Any]:
     """The differences between an exported model and our network in float32, for serving.json.
 
     Returns:
@@ -202,24 +189,18 @@ def _checked(folder: Path, model: Model, sample: Sample, request: ExportRequest)
     Raises:
         ConversionError: relative_error is above the tolerance, or an output is not finite.
     """
-    from bert.inference.paddle_program import Network  # loads Paddle
-    from bert.inference.predictor import Predictor
-
-    network, predictor = Network(model.parameters, model.config, with_pooler=True), Predictor(folder)
-    pairs = [
-        (network.run(model.task, feed), predictor.run(feed), feed["attention_mask"] > 0) for feed in sample.batches()
-    ]
+    batches = [(network(model.task, feed), exported(feed), feed["attention_mask"] > 0) for feed in sample.batches()]
     errors, largest = [], 0.0
     for name, shape in outputs_of(model.task, model.has_pooler()).items():
         squares = scale = 0.0
-        for ours, exported, mask in pairs:
+        for ours, theirs, mask in batches:
             places = mask if shape[0] == "s" else slice(None)
             expected = ours[name][places].astype("float64")
-            difference = exported[name][places] - expected
+            difference = theirs[name][places] - expected
             squares, scale = squares + float(np.square(difference).sum()), scale + float(np.square(expected).sum())
             largest = max(largest, float(np.abs(difference).max()))
         errors.append(float(np.sqrt(squares / max(scale, 1e-30))))
-    error, same = float(np.max(errors)), _same_decision(model, pairs)
+    error, same = float(np.max(errors)), _same_decision(model, batches)
     tolerance = TOLERANCES[request.precision] if request.tolerance is None else request.tolerance
     if not error <= tolerance:  # also if it is NaN
         raise ConversionError(
@@ -240,18 +221,17 @@ def _checked(folder: Path, model: Model, sample: Sample, request: ExportRequest)
     }
 
 
-def _same_decision(model: Model, pairs: Sequence[tuple[Outputs, Outputs, np.ndarray]]) -> float | None:
+def _same_decision(model: Model, batches: Sequence[tuple[Arrays, Arrays, np.ndarray]]) -> float | None:
     if model.task == "encoder" or model.num_outputs() == 1:
         return None
     same: list[np.ndarray] = []
-    for ours, exported, mask in pairs:
-        if model.task == "question-answering":
-            agree = [
-                np.where(mask, ours[n], -np.inf).argmax(-1) == np.where(mask, exported[n], -np.inf).argmax(-1)
-                for n in ours
-            ]
-            same.append(np.all(agree, axis=0))
-        else:
-            agree = ours["logits"].argmax(-1) == exported["logits"].argmax(-1)
-            same.append(agree[mask] if agree.ndim == 2 else agree)
+    for ours, theirs, mask in batches:
+        decisions, others = (
+            np.array(
+                [(np.where(mask, v, -np.inf) if v.shape == mask.shape else v).argmax(-1) for v in outputs.values()]
+            )
+            for outputs in (ours, theirs)
+        )
+        agree = np.all(decisions == others, axis=0)  # of [b], or [b, s] of a tagger
+        same.append(agree[mask] if agree.ndim == 2 else agree)
     return float(np.concatenate(same).mean())

@@ -1,11 +1,9 @@
 """Opens a model from any folder: a checkpoint, a run's output, an export, or another library's model."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion import converting, locating
@@ -14,7 +12,7 @@ from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
-from bert.inference.export_files import DESCRIPTION_FILE
+from bert.inference.export_files import DESCRIPTION_FILE, Arrays
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
 from bert.runtime.paddle_api import default_device
@@ -31,7 +29,6 @@ HEADS = {
 }
 
 
-Arrays = Mapping[str, np.ndarray]
 Forward = Callable[[str, Arrays], Arrays]  # a network and its weights, as `Network.run`
 
 

@@ -14,13 +14,14 @@ from typing import Any
 
 from bert.conversion.converting import Model
 from bert.conversion.raw_tensors import ConversionError
+from bert.inference.export_files import ONNX_FILE
 from bert.inference.onnx_graph import onnx_package, write_onnx
 from bert.inference.samples import Sample
 
 _OPERATORS = ("MatMul",)  # embeddings in INT8 too cost MiniLM 2 to 3 points
 _HEADS = ("classifier", "qa_outputs")  # their few columns cost no time and decide the result
 
-TRITON_VERSION = "1"  # folder of the ONNX file
+_TRITON_VERSION = "1"  # folder of the ONNX file
 _LABELS_FILE = "labels.txt"
 _TYPES = {"INT64": "TYPE_INT64", "FLOAT": "TYPE_FP32", "FLOAT16": "TYPE_FP16"}  # ONNX -> Triton
 _TRITON_CONFIG = """\
@@ -34,37 +35,48 @@ dynamic_batching {{
 """
 
 
-def write_precision(
-    file: Path, model: Model, precision: str, calibration: Sample | None, keep_float: Sequence[str], reduce_range: bool
+def write_onnx_export(
+    folder: Path,
+    model: Model,
+    for_triton: bool,
+    precision: str,
+    calibration: Sample | None,
+    keep_float: Sequence[str],
+    reduce_range: bool,
 ) -> dict[str, Any]:
-    """Write an ONNX file in float32, fp16 or int8; returns what serving.json says of the quantisation.
+    """Write an ONNX file in float32, fp16 or int8, and what Triton needs; returns what serving.json says of them.
 
     Args:
         calibration: for static quantisation; None: dynamic.
         keep_float: patterns of layers that INT8 leaves out: "*.output.dense", "bert.encoder.layer.0.*".
         reduce_range: INT8 weights of 7 bits, for processors without VNNI, whose sums of products of 8 bits saturate.
     """
+    name = f"{_TRITON_VERSION}/{ONNX_FILE}" if for_triton else ONNX_FILE
+    file, plain = folder / name, folder / f"float32-{ONNX_FILE}"
+    file.parent.mkdir(exist_ok=True)
+    details: dict[str, Any] = {"format": "onnx", "file": name} if for_triton else {}
+    write_onnx(plain, model)
     if precision == "float32":
-        write_onnx(file, model)
-        return {}
-    plain = file.with_name(f"float32-{file.name}")
-    try:
-        write_onnx(plain, model)
-        if precision == "int8":
-            return _to_int8(plain, file, calibration, keep_float, reduce_range)
+        plain.rename(file)
+    elif precision == "fp16":
         import onnx
         from onnxruntime.transformers.float16 import convert_float_to_float16
 
         onnx.save(convert_float_to_float16(onnx.load(plain), keep_io_types=True), file)
-        return {}
-    finally:
-        plain.unlink(missing_ok=True)
+    else:
+        kept = _to_int8(plain, file, calibration, keep_float, reduce_range)
+        kind = "dynamic" if calibration is None else f"static, calibrated on {calibration.source}"
+        details["quantization"] = {"activations": kind, "weights": "per column", "float32_layers": kept}
+    plain.unlink(missing_ok=True)
+    if for_triton:
+        _write_triton_config(folder, file, model.labels, model.task)
+    return details
 
 
 def _to_int8(
     source: Path, target: Path, calibration: Sample | None, keep_float: Sequence[str], reduce_range: bool
-) -> dict[str, Any]:
-    """Quantise the linear layers.
+) -> list[str]:
+    """Quantise the linear layers; returns those that stay in float32.
 
     Raises:
         ConversionError: a pattern that no layer matches.
@@ -89,21 +101,18 @@ def _to_int8(
         "op_types_to_quantize": list(_OPERATORS),
     }
     # The preparation that ONNX Runtime asks for: shapes. Its optimisation would join operators and rename layers.
-    prepared = target.with_name(f"prepared-{target.name}")
-    try:
-        quant_pre_process(source, prepared, skip_optimization=True, skip_symbolic_shape=True)
-        if calibration is None:
-            quantize_dynamic(prepared, target, **settings)
-        else:  # by default in the form QDQ, with scales from the least and the largest activation
-            reader = SimpleNamespace(get_next=partial(next, iter(calibration.batches()), None))
-            quantize_static(prepared, target, reader, **settings, activation_type=QuantType.QUInt8)
-    finally:
-        prepared.unlink(missing_ok=True)
-    kind = "dynamic" if calibration is None else f"static, calibrated on {calibration.source}"
-    return {"quantization": {"activations": kind, "weights": "per column", "float32_layers": kept}}
+    prepared = source.with_name(f"prepared-{source.name}")
+    quant_pre_process(source, prepared, skip_optimization=True, skip_symbolic_shape=True)
+    if calibration is None:
+        quantize_dynamic(prepared, target, **settings)
+    else:  # by default in the form QDQ, with scales from the least and the largest activation
+        reader = SimpleNamespace(get_next=partial(next, iter(calibration.batches()), None))
+        quantize_static(prepared, target, reader, **settings, activation_type=QuantType.QUInt8)
+    prepared.unlink()
+    return kept
 
 
-def write_triton_config(folder: Path, onnx_file: Path, labels: Sequence[str] | None, task: str) -> None:
+def _write_triton_config(folder: Path, onnx_file: Path, labels: Sequence[str] | None, task: str) -> None:
     """Describe the inputs and outputs of `onnx_file` in folder/config.pbtxt; the classes go into folder/labels.txt.
 
     The folder is one model of a repository: `tritonserver --model-repository PARENT` serves all folders of its parent,

@@ -1,6 +1,5 @@
 """Builds the forward program of a task's model, runs it, and saves it for Paddle Inference."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
-from bert.inference.export_files import INPUTS, PREFIX, outputs_of
+from bert.inference.export_files import INPUTS, PREFIX, Arrays, outputs_of
 from bert.model.attention import packed_layout
 from bert.model.modeling import BertModel
 from bert.model.objectives import (
@@ -35,10 +34,6 @@ class ForwardProgram:
     feed: dict[str, Any]  # INPUTS int64 [b, s]; for masked-lm also masked_lm_positions int64 [n], indices into b * s
     outputs: dict[str, Any]  # as `outputs_of` orders them; for masked-lm, masked_lm_logits [n, padded vocabulary]
     packing: Packing | None = None  # what makes `feed` of the padded one; None: the program reads padded sequences
-
-    def parameters(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every parameter, by name."""
-        return {parameter.name: tuple(parameter.shape) for parameter in self.main.all_parameters()}
 
 
 def build_program(
@@ -98,23 +93,18 @@ class Network:
     """
 
     def __init__(
-        self,
-        parameters: Mapping[str, np.ndarray],
-        config: BertConfig,
-        device: str = "cpu",
-        *,
-        with_pooler: bool = False,
+        self, parameters: Arrays, config: BertConfig, device: str = "cpu", *, with_pooler: bool = False
     ) -> None:
         self.config = config
         self._with_pooler = with_pooler and "bert.pooler.dense.weight" in parameters
-        self._place, self._scope, self._on_cpu = place_of(device), static.Scope(), device == "cpu"
-        self._executor = static.Executor(self._place)
+        self._place, self.scope, self._on_cpu = place_of(device), static.Scope(), device == "cpu"
+        self.executor = static.Executor(self._place)
         self._num_outputs = len(parameters["classifier.bias"]) if "classifier.bias" in parameters else None
         self._programs: dict[tuple[str, bool], ForwardProgram] = {}
         for name, value in parameters.items():
             self._write(name, value)
 
-    def run(self, task: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, task: str, feed: Arrays) -> Arrays:
         """The outputs of `ForwardProgram` by name, float32; those at padding are any numbers.
 
         Args:
@@ -123,29 +113,33 @@ class Network:
         packed = self._on_cpu and len(feed["attention_mask"]) > 1 and float(np.mean(feed["attention_mask"])) < _DENSE
         program = self._programs.get((task, packed)) or self._build(task, packed)
         inputs = dict(feed) if program.packing is None else pack(feed, program.packing)
-        values = self._executor.run(
-            program.main, feed=inputs, fetch_list=list(program.outputs.values()), scope=self._scope
-        )
+        outputs = list(program.outputs.values())
+        values = self.executor.run(program.main, feed=inputs, fetch_list=outputs, scope=self.scope)
         return dict(zip(program.outputs, values, strict=True))
 
     def _build(self, task: str, packed: bool) -> ForwardProgram:
         program = build_program(task, self.config, self._num_outputs, self._with_pooler, packed=packed)
         if self._on_cpu:
             use_cpu_kernels(program.main)
+        self.complete(task, program.main)
         self._programs[task, packed] = program
-        for name, shape in program.parameters().items():
-            if self._scope.find_var(name) is None:
-                if task != "masked-lm" or not name.startswith(_UNUSED_FOR_MASKS):
-                    raise ValueError(f"the weights have no {name}, which {task} needs; use a model with that head")
-                self._write(name, np.zeros(shape, "float32"))
         return program
 
+    def complete(self, task: str, main: Any) -> None:
+        """Fill with zeros the parameters of a program that its task may lack; refuse weights that lack others."""
+        for parameter in main.all_parameters():
+            name = parameter.name
+            if self.scope.find_var(name) is None:
+                if task != "masked-lm" or not name.startswith(_UNUSED_FOR_MASKS):
+                    raise ValueError(f"the weights have no {name}, which {task} needs; use a model with that head")
+                self._write(name, np.zeros(parameter.shape, "float32"))
+
     def _write(self, name: str, value: np.ndarray) -> None:
-        self._scope.var(name).get_tensor().set(np.ascontiguousarray(value), self._place)
+        self.scope.var(name).get_tensor().set(np.ascontiguousarray(value), self._place)
 
     def save(self, task: str, folder: Path) -> None:
         """model.pdmodel and model.pdiparams with the outputs of a task, for any batch and length, no dropout."""
         program = build_program(task, self.config, self._num_outputs, self._with_pooler)
         feeds, outputs = list(program.feed.values()), list(program.outputs.values())
-        with static.scope_guard(self._scope):
-            static.save_inference_model(str(folder / PREFIX), feeds, outputs, self._executor, program=program.main)
+        with static.scope_guard(self.scope):
+            static.save_inference_model(str(folder / PREFIX), feeds, outputs, self.executor, program=program.main)

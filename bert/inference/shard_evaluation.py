@@ -2,22 +2,19 @@
 
 from pathlib import Path
 
-from bert.checkpoints import state as checkpoint
-from bert.checkpoints.state import CheckpointError
-from bert.config.architecture import BertConfig
-from bert.finetuning.model_files import VOCABULARY_FILE, implied_by_weights
+from bert.conversion.locating import VOCABULARY_FILE
+from bert.conversion.reading import read_pretrained
+from bert.conversion.tensor_names import heads_of
+from bert.conversion.vocabularies import find_tokens
+from bert.inference.paddle_program import Network
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.task import evaluate_pretraining
 from bert.runtime.distributed import Collective, Group
-from bert.runtime.paddle_api import place_of, static
 from bert.samples.loader import PretrainingDataset, evaluation_batches, evaluation_unigram_entropy
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.vocabulary import Vocabulary
-from bert.training.initialization import pretrained_parameters
-from program import build_evaluation_program, build_prediction_program
-
-_NEXT_SENTENCE_HEAD = "cls.seq_relationship"
+from program import build_evaluation_program
 
 
 def evaluate_on_shards(
@@ -33,32 +30,25 @@ def evaluate_on_shards(
     Returns:
         Metric -> value. Without the head, those of next-sentence prediction are left out.
     """
-    implied = implied_by_weights({"from_pretrained_params": weights})
-    if missing := [name for name in ("hidden_size", "vocab_file") if name not in implied]:
-        file = "description of the model" if missing[0] == "hidden_size" else VOCABULARY_FILE
+    pretrained = read_pretrained(weights)
+    config, tokens = pretrained.config, find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
+    if config is None or tokens is None:
+        file = "description of the model" if config is None else VOCABULARY_FILE
         raise ValueError(f"{weights} has no {file} beside the weights; pass a folder that has one")
-    model = BertConfig(**{name: implied[name] for name in BertConfig.model_fields})
-    dataset = _dataset(shards, Vocabulary.from_file(implied["vocab_file"]), model.max_position_embeddings, seed)
-    objective = PretrainingObjective(model)
-    place = place_of(device)
-    executor, scope = static.Executor(place), static.Scope()
-    program = build_prediction_program(objective)
-    executor.run(program.startup, scope=scope)
-    current = {name: checkpoint.read_variable(scope, name) for name in program.parameters}
-    parameters, may_lack = pretrained_parameters(weights, model), ("unknown: ", f"missing: {_NEXT_SENTENCE_HEAD}")
-    if wrong := [line for line in checkpoint.differences(parameters, current) if not line.startswith(may_lack)]:
-        raise CheckpointError("\n  ".join([f"{weights} is not a pre-trained model with its masked-LM head:", *wrong]))
-    checkpoint.write_parameters(scope, place, {name: parameters[name] for name in current if name in parameters})
-    has_head = all(name in parameters for name in current if name.startswith(_NEXT_SENTENCE_HEAD))
+    dataset = _dataset(shards, tokens.vocabulary, config.max_position_embeddings, seed)
+    network = Network(pretrained.parameters, config, device)
+    program = build_evaluation_program(PretrainingObjective(config))
+    network.complete("masked-lm", program.main)
     metrics = evaluate_pretraining(
-        executor,
-        build_evaluation_program(objective),
+        network.executor,
+        program,
         evaluation_batches(dataset, micro_batch_size=batch_size, max_samples=eval_samples),
-        Collective(Group(0, 1, device), executor),
-        scope,
+        Collective(Group(0, 1, device), network.executor),
+        network.scope,
     )
     metrics["eval_unigram_entropy"] = evaluation_unigram_entropy(dataset, eval_samples)
     named = {name.removeprefix("eval_"): float(value) for name, value in metrics.items()}
+    has_head = {"pooler", "next-sentence head"} <= set(heads_of(pretrained.parameters))
     return {name: value for name, value in named.items() if has_head or not name.startswith("next_sentence")}
 
 

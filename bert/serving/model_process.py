@@ -8,8 +8,9 @@ from typing import Any
 
 from bert import __version__
 from bert.inference.command_line import ModelSettings
+from bert.inference.export_files import Arrays
 from bert.inference.heads import load_from_settings, vector_results
-from bert.inference.model_folder import HEADS, Arrays
+from bert.inference.model_folder import HEADS
 from bert.inference.trained_model import MASK, Request, Result, TrainedModel
 from bert.serving.worker import DONE, FAILED, LATE, PREDICT, REFUSED, Batch, Description, Figures, Outcome
 

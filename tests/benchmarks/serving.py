@@ -73,8 +73,8 @@ def make_model(folder: Path, size: str) -> Path:
         intermediate_size=inner,
     )
     rng = np.random.default_rng(0)
-    shapes = build_program("sequence-classification", config, 2, with_pooler=True).parameters()
-    weights = {name: rng.normal(0, 0.02, shape).astype("float32") for name, shape in shapes.items()}
+    parameters = build_program("sequence-classification", config, 2, with_pooler=True).main.all_parameters()
+    weights = {parameter.name: rng.normal(0, 0.02, parameter.shape).astype("float32") for parameter in parameters}
     save_file(weights, folder / "bert_paddle.safetensors", metadata={"format": "pd"})
     (folder / "bert_config.json").write_text(config.model_dump_json())
     (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")

@@ -56,6 +56,7 @@ def our_outputs(folder: Path, task: str, feed: dict[str, np.ndarray]) -> dict[st
     with static.program_guard(main, startup), unique_name.guard():
         inputs = {name: static.data(name, [-1, -1], "int64") for name in feed}
         fed = dict(feed)
+        objective = None
         if task == "pretraining":
             inputs["masked_lm_positions"] = static.data("masked_lm_positions", [-1], "int64")
             fed["masked_lm_positions"] = np.arange(feed["input_ids"].size)
@@ -63,10 +64,10 @@ def our_outputs(folder: Path, task: str, feed: dict[str, np.ndarray]) -> dict[st
         elif task == "encoder":
             network = BertModel(pretrained.config)
         else:
-            network = objective_of(task, pretrained.config, num_outputs(pretrained)).network()
+            objective = objective_of(task, pretrained.config, num_outputs(pretrained))
+            network = objective.network()
         network.eval()
-        outputs = network(*inputs.values())
-    outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+        outputs = list(objective.outputs(inputs, network).values() if objective else network(*inputs.values()))
     scope, place = static.Scope(), place_of("cpu")
     executor = static.Executor(place)
     executor.run(startup, scope=scope)
