@@ -158,9 +158,8 @@ def _plan(
     if total < num_shards:
         where = "" if bin_id is None else f" of bin {bin_id}"
         raise ValueError(f"num_shards={num_shards} exceeds the {total} samples{where}; use at most {total} shards")
-    edges = [total * shard // num_shards for shard in range(num_shards + 1)]
     suffix = "" if bin_id is None else f"_{bin_id}"
-    for shard, pieces in enumerate(cut(counts, edges)):
+    for shard, pieces in enumerate(cut(counts, num_shards)):
         yield f"shard-{shard}.parquet{suffix}", bin_id, [part.path for part in parts], pieces
 
 

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections import Counter, defaultdict
+from dataclasses import fields
 from pathlib import Path
 
 from bert.command_errors import command
@@ -29,7 +30,6 @@ from bert.samples.manifest import (
 )
 from bert.tokenization.vocabulary import Vocabulary, is_cased
 from data.preprocessing.borrowed_documents import write_sources
-from data.preprocessing.pairs import PairSettings
 from data.preprocessing.pipeline import (
     FORMATS,
     Job,
@@ -40,8 +40,8 @@ from data.preprocessing.pipeline import (
     plan_shards,
     remove_other_shards,
 )
-from data.preprocessing.schedulers import SCHEDULERS, Run, scheduler
-from data.preprocessing.settings import OBJECTIVES, SampleSettings
+from data.preprocessing.settings import MASKING, OBJECTIVES, PairSettings, SampleSettings
+from data.preprocessing.workers import SCHEDULERS, Run, scheduler
 from data.text.lddl_reader import find_sources, plan_blocks
 from data.text.lddl_writer import print_counts
 from data.text.word_boundaries import SEGMENTERS
@@ -52,54 +52,42 @@ _RUN_KEY = ".run_key"  # cache key of a finished run; not in the manifest, as it
 
 
 def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
-    """Make all shards of a job in its sink, the manifest last; finished work of an earlier, killed run is kept.
-
-    `run` is what `data.preprocessing.schedulers.scheduler` gives.
-    """
+    """Make all shards of a job in its sink, the manifest last; finished work of an earlier, killed run is kept."""
     sink, folder = Path(job.sink), job.block_folder()
-    done = read_manifest(sink)
     settings = {
         **job.settings.record(),
         "num_shards": num_shards,
         "output_format": job.output_format,
         "compression": job.compression,
     }
-    run_key = sink / _RUN_KEY
-    if (
-        done is not None
-        and done.settings == settings
-        and _is_whole(sink, done)
-        and run_key.exists()
-        and run_key.read_text() == job.key()
-    ):
+    finished = read_manifest(sink)
+    if finished is not None and finished.settings == settings and _is_whole(sink, finished, job.key()):
         _remove_leftovers(sink)
-        return done
+        return finished
     _check_sink(sink, folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_sources(folder, job.sources)
     light = job.without_source()
     tasks = [(light, folder, block) for block in job.blocks]
     make_block(*tasks[0])  # in this process, so that forked processes share the compiled loops and the cached words
-    results = list(progress("samples", len(tasks), "blocks", run(make_block, tasks)))
+    blocks = list(progress("samples", len(tasks), "blocks", run(make_block, tasks)))
     counts: Counter = Counter()
-    for result in results:
-        counts.update(result["counts"])
-    plans = plan_shards(
-        [result["samples"] for result in results], job.settings.bin_size is not None, num_shards, job.output_format
-    )
+    for block in blocks:
+        counts.update(block["counts"])
+    samples = [block["samples"] for block in blocks]
+    plans = plan_shards(samples, job.settings.bin_size is not None, num_shards, job.output_format)
     if not plans:
         raise ValueError(
             f"{len(job.sources)} source files with {counts['documents read']} documents gave no sample; "
             f"a pair needs two sentences or a second document: {dict(counts)}"
         )
-    files = Counter(plan.bin_id for plan in plans)
-    if num_shards is not None and min(files.values()) < num_shards:
-        counts["bins of fewer samples, thus of fewer files, than --num-shards"] = sum(
-            number < num_shards for number in files.values()
-        )
+    files = Counter(plan.bin_id for plan in plans).values()
+    if num_shards is not None and min(files) < num_shards:
+        small = sum(number < num_shards for number in files)
+        counts["bins of fewer samples, thus of fewer files, than --num-shards"] = small
     remove_other_shards(light, plans)
-    made = _make_shards(light, folder, plans, run)
-    shards = {plan.name: ShardRecord(**made[plan.name]["shard"]) for plan in plans}
+    results = _make_shards(light, folder, plans, run)
+    shards = {plan.name: ShardRecord(**results[plan.name]["shard"]) for plan in plans}
     written = sum(record.num_samples for record in shards.values())
     if written != counts["samples"]:
         raise RuntimeError(
@@ -107,10 +95,13 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
             "while they were made: remove the folder and start again"
         )
     if job.settings.masking == "static":
-        counts["masked tokens"] = sum(result["masked tokens"] for result in made.values())
-    manifest = Manifest(shards, job.vocabulary_sha256, settings, _summary(job, counts, shards))
+        counts["masked tokens"] = sum(result["masked tokens"] for result in results.values())
+    if job.num_other_files:
+        counts["files left out, as they are not named *.txt"] = job.num_other_files
+    totals = {"source files": len(job.sources), "blocks": len(job.blocks), **shard_totals(shards)}
+    manifest = Manifest(shards, job.vocabulary_sha256, settings, dict(sorted(counts.items())) | totals)
     write_manifest(sink, manifest)
-    write_atomically(run_key, job.key().encode())
+    write_atomically(sink / _RUN_KEY, job.key().encode())
     _remove_leftovers(sink)
     return manifest
 
@@ -121,24 +112,13 @@ def _make_shards(job: Job, folder: Path, plans: list[ShardPlan], run: Run) -> di
     for plan in plans:
         groups[plan.number].append(plan)
     cut_one(job, folder, plans[0])
-    done = run(make_shards, [(job, folder, tuple(group)) for group in groups.values()])
+    finished = run(make_shards, [(job, folder, tuple(group)) for group in groups.values()])
     results = (
         result
-        for group, results in zip(groups.values(), done, strict=True)
-        for result in zip(group, results, strict=True)
+        for group, records in zip(groups.values(), finished, strict=True)
+        for result in zip(group, records, strict=True)
     )
-    return {plan.name: result for plan, result in progress("shards", len(plans), "files", results)}
-
-
-def _summary(job: Job, counts: Counter, shards: dict[str, ShardRecord]) -> dict:
-    if job.num_other_files:
-        counts["files left out, as they are not named *.txt"] = job.num_other_files
-    return {
-        **dict(sorted(counts.items())),
-        "source files": len(job.sources),
-        "blocks": len(job.blocks),
-        **shard_totals(shards),
-    }
+    return {plan.name: record for plan, record in progress("shards", len(plans), "files", results)}
 
 
 def _remove_leftovers(sink: Path) -> None:
@@ -148,8 +128,10 @@ def _remove_leftovers(sink: Path) -> None:
         path.unlink()
 
 
-def _is_whole(sink: Path, manifest: Manifest) -> bool:
-    return all(
+def _is_whole(sink: Path, manifest: Manifest, key: str) -> bool:
+    """Whether the run with this key has written the shards, and all of them are there."""
+    run_key = sink / _RUN_KEY
+    return (run_key.exists() and run_key.read_text() == key) and all(
         (sink / name).is_file() and (sink / name).stat().st_size == record.num_bytes
         for name, record in manifest.shards.items()
     )
@@ -159,14 +141,14 @@ def _check_sink(sink: Path, folder: Path) -> None:
     """Refuse a sink with shards that this run did not begin."""
     if folder.exists() or not sink.is_dir():
         return
-    others = [
+    others = sorted(
         path.name
         for path in sink.iterdir()
         if path.name == MANIFEST_NAME or ".parquet" in path.name or ".arrow" in path.name
-    ]
+    )
     if others:
         raise ValueError(
-            f"{sink}: holds {len(others)} files of other shards, e.g. {sorted(others)[0]}, made of other "
+            f"{sink}: holds {len(others)} files of other shards, e.g. {others[0]}, made of other "
             "text, with other settings or by another version; a sink holds the shards of one run: give an "
             "empty --sink, or remove them"
         )
@@ -202,7 +184,7 @@ def _parser() -> HelpParser:
     parser.add_argument("--block-size", type=int, metavar="BYTES", help="source bytes per block (default: 4 MiB)")
     parser.add_argument("--num-blocks", type=int, help="instead of --block-size: cut the source into this many blocks")
     parser.add_argument("--bin-size", type=int, help="bin samples by number of tokens (default: no bins)")
-    parser.add_argument("--masking", nargs="?", const="static", default="dynamic", choices=("static", "dynamic"))
+    parser.add_argument("--masking", nargs="?", const="static", default="dynamic", choices=MASKING)
     parser.add_argument("--whole-word-masking", action="store_true", help="static masks cover whole words")
     parser.add_argument(
         "--word-segmenter",
@@ -224,23 +206,21 @@ def _parser() -> HelpParser:
         help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)",
     )
     parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes, or Slurm jobs")
-    parser.add_argument("--scheduler", choices=SCHEDULERS, default="local", help="see data/preprocessing/schedulers.py")
+    parser.add_argument("--scheduler", choices=SCHEDULERS, default="local", help="see data/preprocessing/workers.py")
     parser.add_argument("--scheduler-address", help="of a Dask scheduler that runs already")
     return parser
 
 
 def job_of(arguments: argparse.Namespace) -> Job:
     """The job of a command line; ValueError names a bad value."""
-    sources, num_other_files = find_sources(
-        [os.path.abspath(folder) for name in _CORPORA for folder in getattr(arguments, name)]
-    )
+    folders = [os.path.abspath(folder) for name in _CORPORA for folder in getattr(arguments, name)]
+    sources, num_other_files = find_sources(folders)
     if not sources:
         raise ValueError(f"no source given; name at least one of --{' --'.join(_CORPORA).replace('_', '-')}")
     for name in ("num_blocks", "block_size", "num_shards", "local_n_workers", "max_predictions_per_seq"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')}={value} must be at least 1")
-    total = sum(source.num_bytes for source in sources)
     if arguments.num_blocks and arguments.block_size:
         raise ValueError(
             f"--num-blocks={arguments.num_blocks} and --block-size={arguments.block_size} both set the "
@@ -248,34 +228,22 @@ def job_of(arguments: argparse.Namespace) -> Job:
         )
     block_bytes = arguments.block_size or _DEFAULT_BLOCK_BYTES
     if arguments.num_blocks:
-        block_bytes = -(-total // arguments.num_blocks)
-    short_seq_prob = arguments.short_seq_prob
-    if arguments.objective == "mlm" and short_seq_prob:
+        block_bytes = -(-sum(source.num_bytes for source in sources) // arguments.num_blocks)
+    values = vars(arguments)
+    if arguments.objective == "mlm" and arguments.short_seq_prob:
         raise ValueError(
-            f"--short-seq-prob={short_seq_prob} is for sentence pairs; with --objective mlm all sequences have the "
-            "full length: drop it"
+            f"--short-seq-prob={arguments.short_seq_prob} is for sentence pairs; with --objective mlm all sequences "
+            "have the full length: drop it"
         )
-    if short_seq_prob is None:
-        short_seq_prob = 0.0 if arguments.objective == "mlm" else 0.1
+    if arguments.short_seq_prob is None:
+        values["short_seq_prob"] = 0.0 if arguments.objective == "mlm" else 0.1
     vocabulary = Vocabulary.from_file(arguments.vocab_file)
-    lowercase = arguments.lowercase if arguments.lowercase is not None else not is_cased(vocabulary.tokens)
-    pairs = PairSettings(arguments.target_seq_length, short_seq_prob, arguments.duplicate_factor, arguments.seed)
-    settings = SampleSettings(
-        pairs,
-        block_bytes,
-        arguments.bin_size,
-        arguments.masking,
-        arguments.whole_word_masking,
-        arguments.masked_lm_ratio,
-        arguments.max_predictions_per_seq,
-        arguments.sample_ratio,
-        lowercase,
-        arguments.language,
-        arguments.word_segmenter,
-        arguments.objective,
-    )
+    if arguments.lowercase is None:
+        values["lowercase"] = not is_cased(vocabulary.tokens)
+    pairs = PairSettings(**{field.name: values[field.name] for field in fields(PairSettings)})
+    of_samples = {field.name: values[field.name] for field in fields(SampleSettings) if field.name in values}
     return Job(
-        settings,
+        SampleSettings(pairs, block_bytes, **of_samples),
         os.path.abspath(arguments.vocab_file),
         vocabulary.sha256,
         sources,

@@ -23,6 +23,18 @@ def hash_at(key: np.uint64, position: np.uint64) -> np.uint64:
     return state ^ (state >> _SHIFT_3)
 
 
+@inner
+def uniform_at(key: np.uint64, position: np.uint64) -> float:
+    """`bert.randomness.uniform` of one position."""
+    return float(hash_at(key, position) >> np.uint64(11)) * 2.0**-53
+
+
+@inner
+def below_at(key: np.uint64, position: np.uint64, bound: int) -> int:
+    """`bert.randomness.integers_below` of one position."""
+    return min(int(uniform_at(key, position) * bound), bound - 1)
+
+
 @compiled
 def draw_at_least(key: np.uint64, threshold: np.uint16, drawn: np.ndarray) -> None:
     """Fill `drawn` with 1 where 16 random bits are at least `threshold`, else 0: 0.04-0.08 ns an element with AVX-512.

@@ -6,6 +6,7 @@ import numpy as np
 
 from bert.arrays.compiled import compiled
 from bert.arrays.ragged import ragged_indices
+from bert.randomness import hash64
 from bert.samples.masking import MaskingRule, choose_positions, corrupt
 from bert.samples.packing import Packing, pack
 from bert.samples.sample_table import SampleTable
@@ -69,24 +70,22 @@ class CollationRule:
         lengths = table.offsets[rows + 1] - table.offsets[rows]
         if self.masking.continuations is None:
             return self.masking.num_predictions(lengths)
-        masked_rows, _ = self._choose(table, rows, key, sample_ids, self._padded(table, rows, lengths), lengths)
-        return np.bincount(masked_rows, minlength=len(rows))
+        keys, input_ids = hash64(key, sample_ids), self._padded(table, rows, lengths)
+        return np.diff(self._choose(table, rows, keys, input_ids, lengths)[1])
 
     def _choose(
-        self,
-        table: SampleTable,
-        rows: np.ndarray,
-        key: np.uint64,
-        sample_ids: np.ndarray,
-        input_ids: np.ndarray,
-        lengths: np.ndarray,
+        self, table: SampleTable, rows: np.ndarray, keys: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Dynamic masks, `choose_positions`; whole words are those of the shards, if these record them."""
         continues = None
-        if table.continues is not None and self.masking.continuations is not None:
-            continues = np.zeros(input_ids.shape, bool)
-            _fill(table.continues, table.offsets[rows], lengths, continues)
-        return choose_positions(self.masking, key, sample_ids, input_ids, lengths, continues)
+        if self.masking.continuations is not None and table.continues is None:
+            continues = self.masking.continuations[input_ids].reshape(-1)
+        elif self.masking.continuations is not None:
+            padded = np.zeros(input_ids.shape, bool)
+            _fill(table.continues, table.offsets[rows], lengths, padded)
+            continues = padded.reshape(-1)
+        barred, starts = self.masking.separators[input_ids].reshape(-1), np.arange(len(rows)) * input_ids.shape[1]
+        return choose_positions(self.masking, keys, barred, starts, lengths, continues)
 
     def collate(
         self,
@@ -101,16 +100,16 @@ class CollationRule:
         input_ids = self._padded(table, rows, lengths)
         num_rows, width = input_ids.shape
         if self.dynamic:
-            masked_rows, masked_columns = self._choose(table, rows, key, sample_ids, input_ids, lengths)
-            labels = input_ids[masked_rows, masked_columns]
-            input_ids[masked_rows, masked_columns] = corrupt(
-                self.masking, key, sample_ids[masked_rows], masked_columns, labels
-            )
+            keys = hash64(key, sample_ids)
+            positions, offsets = self._choose(table, rows, keys, input_ids, lengths)
+            masked_rows = np.repeat(np.arange(num_rows), np.diff(offsets))
+            labels = input_ids[masked_rows, positions]
+            input_ids[masked_rows, positions] = corrupt(self.masking, keys[masked_rows], positions, labels)
         else:
-            counts = self.mask_counts(table, rows, key, sample_ids)
             assert table.masks is not None
+            counts = self.mask_counts(table, rows, key, sample_ids)
             flat = ragged_indices(table.masks.offsets[rows], counts)
-            masked_rows, masked_columns = np.repeat(np.arange(num_rows), counts), table.masks.positions[flat]
+            masked_rows, positions = np.repeat(np.arange(num_rows), counts), table.masks.positions[flat]
             labels = table.masks.labels[flat]
         types, attention = np.zeros((2, num_rows, width), np.int64)
         _mark(lengths, table.first_lengths[rows], types, attention)
@@ -118,7 +117,7 @@ class CollationRule:
             "input_ids": input_ids,
             "token_type_ids": types,
             "attention_mask": attention,
-            **_padded_predictions(masked_rows * width + masked_columns, labels),
+            **_padded_predictions(masked_rows * width + positions, labels),
             "masked_lm_normalizer": np.array([max(1, len(labels)) if normalizer is None else normalizer], np.float32),
         }
         if self.next_sentence:

@@ -104,42 +104,58 @@ def join_pairs(
     sep_id: int,
     single: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat rows [CLS] A [SEP] B [SEP] from flat A and B.
+    """Flat rows [CLS] A [SEP] B [SEP] from flat A and B; arguments and result otherwise as of `join_slices`."""
+    first = offsets_of(first_lengths)[:-1], first_lengths
+    second = offsets_of(second_lengths)[:-1], second_lengths
+    return join_slices(first_ids, *first, second_ids, *second, cls_id, sep_id, single)
+
+
+def join_slices(
+    first_ids: np.ndarray,
+    first_starts: np.ndarray,
+    first_lengths: np.ndarray,
+    second_ids: np.ndarray,
+    second_starts: np.ndarray,
+    second_lengths: np.ndarray,
+    cls_id: int,
+    sep_id: int,
+    single: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Flat rows [CLS] A [SEP] B [SEP]; A is first_ids[first_starts[i]:][:first_lengths[i]], B alike.
 
     Args:
         single: where B is empty the row is a single sequence, [CLS] A [SEP]; otherwise a pair, [CLS] A [SEP] [SEP].
     Returns:
         (token ids [T], offsets int64 [n + 1]).
     """
-    ended_lengths = lengths_with_end(second_lengths) if single else second_lengths + 1
-    offsets = offsets_of(first_lengths + 2 + ended_lengths)
+    offsets = offsets_of(first_lengths + 2 + (lengths_with_end(second_lengths) if single else second_lengths + 1))
     ids = np.empty(offsets[-1], first_ids.dtype)
-    _join(first_ids, first_lengths, second_ids, second_lengths, cls_id, sep_id, ids, single)
+    _join(first_ids, first_starts, first_lengths, second_ids, second_starts, offsets, cls_id, sep_id, ids)
     return ids, offsets
 
 
 @compiled
 def _join(
     first_ids: np.ndarray,
+    first_starts: np.ndarray,
     first_lengths: np.ndarray,
     second_ids: np.ndarray,
-    second_lengths: np.ndarray,
+    second_starts: np.ndarray,
+    offsets: np.ndarray,
     cls_id: int,
     sep_id: int,
     ids: np.ndarray,
-    single: bool,
 ) -> None:
-    end = first = second = 0
     for row in range(len(first_lengths)):
-        ids[end] = cls_id
-        end = copied(ids, end + 1, first_ids, first, first + first_lengths[row])
-        ids[end] = sep_id
-        end = copied(ids, end + 1, second_ids, second, second + second_lengths[row])
-        if not single or second_lengths[row] > 0:
-            ids[end] = sep_id
-            end += 1
-        first += first_lengths[row]
-        second += second_lengths[row]
+        place, start = offsets[row], first_starts[row]
+        ids[place] = cls_id
+        place = copied(ids, place + 1, first_ids, start, start + first_lengths[row])
+        ids[place] = sep_id
+        rest = offsets[row + 1] - place - 2  # tokens of B; -1 for a single sequence
+        if rest >= 0:
+            start = second_starts[row]
+            place = copied(ids, place + 1, second_ids, start, start + rest)
+            ids[place] = sep_id
 
 
 def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
@@ -155,9 +171,9 @@ def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
         np.concatenate([table.first_lengths for table in tables]),
         np.concatenate([table.is_random_next for table in tables]),
         StaticMasks(
-            offsets_of(np.concatenate([found.counts() for found in masks])),
-            np.concatenate([found.positions for found in masks]),
-            np.concatenate([found.labels for found in masks]),
+            offsets_of(np.concatenate([part.counts() for part in masks])),
+            np.concatenate([part.positions for part in masks]),
+            np.concatenate([part.labels for part in masks]),
         )
         if masks
         else None,
@@ -165,19 +181,8 @@ def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
     )
 
 
-def continues_at(positions: np.ndarray, counts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """bool [T]: true at the given positions of n samples.
-
-    Args:
-        positions: integers [P], places in their samples; counts: int64 [n], how many of each; offsets: int64 [n + 1].
-    """
-    continues = np.zeros(offsets[-1], bool)
-    continues[np.repeat(offsets[:-1], counts) + positions] = True
-    return continues
-
-
 def word_positions(continues: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The inverse of `continues_at`: (positions uint16 [P], their offsets int64 [n + 1]) of the marked tokens."""
+    """(positions uint16 [P] in their samples, their offsets int64 [n + 1]) of the tokens marked in `continues` [T]."""
     places = np.flatnonzero(continues)
     rows = np.searchsorted(offsets, places, side="right") - 1
     counts = np.bincount(rows, minlength=len(offsets) - 1)

@@ -4,7 +4,7 @@ Which bytes are borrowed depends on the seed, the block and the sources, not on 
 """
 
 import json
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ _SOURCES = "sources.json"
 
 def write_sources(folder: Path, sources: tuple[SourceFile, ...]) -> None:
     """Keep the list of sources where workers find it; to send it with every task would take too long."""
-    write_atomically(folder / _SOURCES, json.dumps([[one.path, one.num_bytes] for one in sources]).encode())
+    write_atomically(folder / _SOURCES, json.dumps([[file.path, file.num_bytes] for file in sources]).encode())
 
 
 def needs_others(documents: TokenizedDocuments) -> bool:
@@ -41,17 +41,20 @@ def borrowed_texts(folder: Path, block: Block, seed: int) -> list[str]:
         folder: holds what `write_sources` has written.
         block: its documents, also their parts in other blocks, are left out.
     """
-    intervals = _other_intervals(_read_sources(folder), block)
-    sizes = np.array([stop - start for _, start, stop in intervals], np.int64)
-    total = int(sizes.sum())
-    if not total:
+    intervals = []  # (path, start, stop) of lines that no document of the block is in; each begins where a line does
+    own = {path: (start, stop) for path, start, stop in block.ranges}
+    for path, num_bytes in _read_sources(folder):
+        low, high = _lines_around(path, *own[path], num_bytes) if path in own else (num_bytes, num_bytes)
+        intervals += [(path, start, stop) for start, stop in ((0, low), (high, num_bytes))]
+    intervals = [interval for interval in intervals if interval[2] - interval[1] >= _FEWEST_BYTES]
+    if not intervals:
         return []
-    key = stream_key(seed, "borrowed documents", block.index)
-    places = integers_below(key, np.arange(_PIECES), np.full(_PIECES, total))
+    sizes = np.array([stop - start for _, start, stop in intervals], np.int64)
     ends = np.cumsum(sizes)
+    key = stream_key(seed, "borrowed documents", block.index)
     length = max(_FEWEST_BYTES, block.num_bytes // (_BLOCK_SHARE * _PIECES))
     texts = []
-    for place in places.tolist():
+    for place in integers_below(key, np.arange(_PIECES), np.full(_PIECES, ends[-1])).tolist():
         number = int(np.searchsorted(ends, place, side="right"))
         path, start, stop = intervals[number]
         begin = start + place - int(ends[number] - sizes[number])
@@ -63,83 +66,50 @@ def borrowed_texts(folder: Path, block: Block, seed: int) -> list[str]:
 def joined(first: TokenizedDocuments, second: TokenizedDocuments) -> TokenizedDocuments:
     """The documents of both, in this order."""
 
-    def offsets(name: str) -> np.ndarray:
-        left, right = getattr(first, name), getattr(second, name)
+    def offsets(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.concatenate([left, left[-1] + right[1:]])
 
-    continues = None
-    if first.continues is not None and second.continues is not None:
-        continues = np.concatenate([first.continues, second.continues])
+    continues = [part.continues for part in (first, second) if part.continues is not None]
     return TokenizedDocuments(
         np.concatenate([first.token_ids, second.token_ids]),
-        offsets("sentence_offsets"),
-        offsets("document_offsets"),
-        continues,
+        offsets(first.sentence_offsets, second.sentence_offsets),
+        offsets(first.document_offsets, second.document_offsets),
+        np.concatenate(continues) if continues else None,
     )
 
 
 @lru_cache(maxsize=1)
-def _read_sources(folder: Path) -> tuple[tuple[str, int], ...]:
-    return tuple((path, num_bytes) for path, num_bytes in json.loads((folder / _SOURCES).read_bytes()))
-
-
-def _other_intervals(sources: tuple[tuple[str, int], ...], block: Block) -> list[tuple[str, int, int]]:
-    """(path, start, stop) of the lines that no document of the block is in; each begins at the start of a line."""
-    sizes = dict(sources)
-    own = {path: _lines_around(path, start, stop, sizes[path]) for path, start, stop in block.ranges}
-    intervals = []
-    for path, num_bytes in sources:
-        first, last = own.get(path, (num_bytes, num_bytes))
-        intervals += [(path, 0, first), (path, last, num_bytes)]
-    return [(path, start, stop) for path, start, stop in intervals if stop - start >= _FEWEST_BYTES]
+def _read_sources(folder: Path) -> list[tuple[str, int]]:
+    return json.loads((folder / _SOURCES).read_bytes())
 
 
 def _lines_around(path: str, start: int, stop: int, num_bytes: int) -> tuple[int, int]:
-    """Start of the line that holds byte `start`, and the end of the line that holds byte `stop` - 1."""
-    first, last = _newlines(path)
-    chunk = start // _CHUNK_BYTES
-    before = last[:chunk][last[:chunk] >= 0]
-    chunk = -(-stop // _CHUNK_BYTES)
-    after = first[chunk:][first[chunk:] >= 0]
-    return int(before[-1]) + 1 if len(before) else 0, int(after[0]) + 1 if len(after) else num_bytes
+    """Start of the line that holds the chunk of byte `start`, and the end of the line that holds that of `stop` - 1."""
+    newlines = _newlines(path)
+    before, after = newlines[: start // _CHUNK_BYTES, 1], newlines[-(-stop // _CHUNK_BYTES) :, 0]
+    after = after[after >= 0]
+    return int(before.max(initial=-1)) + 1, int(after[0]) + 1 if len(after) else num_bytes
 
 
 @lru_cache(maxsize=4)
-def _newlines(path: str) -> tuple[np.ndarray, np.ndarray]:
-    """The first and the last newline of each chunk of a file, int64 [n] each; -1 where there is none."""
-    first: list[int] = []
-    last: list[int] = []
+def _newlines(path: str) -> np.ndarray:
+    """int64 [chunks, 2]: the places of the first and the last newline in each chunk of a file; -1 without any."""
     with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            offset = len(first) * _CHUNK_BYTES
-            found = chunk.find(b"\n")
-            first.append(offset + found if found >= 0 else -1)
-            last.append(offset + chunk.rfind(b"\n") if found >= 0 else -1)
-    return np.array(first, np.int64), np.array(last, np.int64)
+        chunks = iter(partial(file.read, _CHUNK_BYTES), b"")
+        places = np.array([(chunk.find(b"\n"), chunk.rfind(b"\n")) for chunk in chunks], np.int64)
+    return np.where(places < 0, -1, places + _CHUNK_BYTES * np.arange(len(places))[:, None])
 
 
 def _documents_at(path: str, start: int, stop: int, *, at_line_start: bool) -> list[str]:
     """The parts of documents in bytes [start, stop) of a file, without ids; words cut at both ends are left out."""
     with open(path, "rb") as file:
         file.seek(start)
-        lines = file.read(stop - start).split(b"\n")
-    first, *others = (line.decode("utf-8", errors="ignore") for line in lines)
-    texts = [_without_id(first) if at_line_start else _without_first_word(first), *map(_without_id, others)]
-    texts[-1] = _without_last_word(texts[-1])  # "" if the bytes end with a line
+        lines = file.read(stop - start).decode("utf-8", errors="ignore").split("\n")
+    texts = ["".join(line.lstrip().split(None, 1)[1:]) for line in lines]
+    if not at_line_start:  # the first word is a part of one, or in a script without spaces all of the text
+        word, _, rest = lines[0].partition(" ")
+        texts[0] = rest if len(word) <= _LONGEST_WORD else lines[0]
+    rest, _, word = texts[-1].rpartition(" ")
+    if len(word) <= _LONGEST_WORD:
+        texts[-1] = rest
     return [text for text in texts if text.strip()]
-
-
-def _without_id(line: str) -> str:
-    return "".join(line.lstrip().split(None, 1)[1:])
-
-
-def _without_last_word(text: str) -> str:
-    """Text that may end inside a word, up to the word before."""
-    rest, _, word = text.rpartition(" ")
-    return rest if len(word) <= _LONGEST_WORD else text
-
-
-def _without_first_word(text: str) -> str:
-    """Text that may begin inside a word, from the next word on; of a script without spaces, all of it."""
-    word, _, rest = text.partition(" ")
-    return rest if len(word) <= _LONGEST_WORD else text

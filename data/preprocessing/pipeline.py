@@ -1,40 +1,43 @@
 """The two steps of preprocessing: blocks of source text -> files of samples -> shards.
 
 Both are pure functions of their arguments, so any process of any machine may run them. The first writes the samples of
-a block, by bin, to an uncompressed Arrow file below the sink; the second cuts shards from these files. Every file is
-written atomically, and an existing one is not made again, so repeating a killed command resumes it.
+a block, by bin, to a file below the sink: its tokens, and the ranges of tokens that are pairs, in about half the space
+of the source and a little more for each repetition of the documents (--duplicate-factor). The second cuts shards of
+any format from these files. Every file is written atomically, and an existing one is not made again, so repeating a
+killed command resumes it.
 """
 
+import io
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from bert.arrays.ragged import offsets_of
 from bert.files import atomic_path, checksum_of_file, sha256_of, write_atomically
-from bert.randomness import stream_key, uniform
+from bert.randomness import hash64, stream_key, uniform
 from bert.samples.formats.arrow import arrow_columns
+from bert.samples.formats.parquet import parquet_columns
 from bert.samples.formats.shard_writer import ShardWriter
 from bert.samples.manifest import MANIFEST_NAME, UNFINISHED_NAME, ShardRecord
-from bert.samples.masking import MaskingRule
+from bert.samples.masking import MaskingRule, choose_positions, corrupt
+from bert.samples.sample_table import SampleTable, StaticMasks
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
-from data.preprocessing.block_files import BlockSamples, read_block, write_block
 from data.preprocessing.borrowed_documents import borrowed_texts, joined, needs_others
-from data.preprocessing.pairs import draw_pairs, pack_documents, spans_to_table
+from data.preprocessing.pairs import Spans, draw_pairs, pack_documents, spans_to_table
 from data.preprocessing.settings import SampleSettings
-from data.preprocessing.static_masks import draw_masks
-from data.preprocessing.text_columns import BlockText, text_columns
 from data.text.lddl_reader import Block, SourceFile, numbered_documents
-from data.text.sentences import tokenize_documents
+from data.text.sentences import TokenizedDocuments, tokenize_documents
 from data.text.word_boundaries import word_segmenter
 
 FORMATS = ("parquet", "arrow")
@@ -75,6 +78,106 @@ class Job:
         return Path(self.sink, UNFINISHED_NAME, self.key())
 
 
+class _Tools(NamedTuple):
+    """Objects that a process makes once; the tokenizer's cache of words does not change results."""
+
+    tokenizer: FastTokenizer
+    strings: TokenStrings
+    rule: MaskingRule
+
+
+@lru_cache(maxsize=1)
+def _tools(vocab_file: str, settings: SampleSettings) -> _Tools:
+    vocabulary = Vocabulary.from_file(vocab_file)
+    rule = MaskingRule.of(
+        vocabulary,
+        masked_lm_ratio=settings.masked_lm_ratio,
+        max_predictions_per_seq=settings.max_predictions_per_seq or settings.pairs.target_seq_length,
+        whole_word=settings.whole_word_masking,
+    )
+    return _Tools(FastTokenizer(vocabulary, settings.lowercase), TokenStrings(vocabulary), rule)
+
+
+def make_block(job: Job, folder: Path, block: Block) -> dict:
+    """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": per bin}."""
+    record = folder / f"{block.index}.json"
+    if record.exists():
+        return json.loads(record.read_bytes())
+    settings, counts = job.settings, Counter[str]()
+    tokenizer = _tools(job.vocab_file, settings).tokenizer
+    segmenter = word_segmenter(settings.word_segmenter) if settings.word_segmenter else None
+    packs = settings.objective == "mlm"
+    how = segmenter, None if packs else settings.pairs.longest_sentence()
+    texts = _sampled(numbered_documents(block, counts), settings, block.index, counts)
+    documents = tokenize_documents(texts, tokenizer, settings.language, counts, *how)
+    if packs:
+        sep_id = tokenizer.vocabulary.id_of("[SEP]")
+        documents, spans = pack_documents(documents, settings.pairs, block.index, sep_id, counts)
+    else:
+        num_own = len(documents.document_offsets) - 1
+        if needs_others(documents) and (borrowed := borrowed_texts(folder, block, settings.pairs.seed)):
+            others = tokenize_documents(enumerate(borrowed), tokenizer, settings.language, Counter(), *how)
+            documents = joined(documents, others)
+            counts["blocks of one long document, whose random next sentences are of other blocks"] += 1
+        spans = draw_pairs(documents, settings.pairs, block.index, counts, num_own)
+    bins = _bins_of(spans.lengths(), settings.bin_size)
+    _write_block(_block_path(folder, block.index), documents, spans, np.concatenate([np.zeros(0, np.int64), *bins]))
+    result = {"counts": dict(sorted(counts.items())), "samples": [len(rows) for rows in bins]}
+    write_atomically(record, json.dumps(result).encode())
+    return result
+
+
+def _sampled(
+    texts: Iterator[tuple[int, str]], settings: SampleSettings, block: int, counts: Counter
+) -> Iterator[tuple[int, str]]:
+    """The share `sample_ratio` of the documents, drawn by number."""
+    key = stream_key(settings.pairs.seed, "documents", block)
+    left_out = -1
+    for number, text in texts:
+        if settings.sample_ratio == 1.0 or uniform(key, np.array([number]))[0] < settings.sample_ratio:
+            yield number, text
+        else:
+            counts["documents left out by sample_ratio"] += number != left_out
+            left_out = number
+
+
+def _bins_of(lengths: np.ndarray, bin_size: int | None) -> list[np.ndarray]:
+    """Rows of each bin; bin i holds num_tokens in (i * bin_size, (i + 1) * bin_size]; no empty bins at the end."""
+    if bin_size is None:
+        return [np.arange(len(lengths))]
+    bin_of = (lengths - 1) // bin_size
+    return [np.flatnonzero(bin_of == bin_id) for bin_id in range(int(bin_of.max()) + 1 if len(lengths) else 0)]
+
+
+class _BlockSamples(NamedTuple):
+    """A block: its tokens, which of them continue words, its pairs by bin, and the number that names a pair's masks."""
+
+    token_ids: np.ndarray
+    continues: np.ndarray | None
+    spans: Spans
+    ids: np.ndarray
+
+
+def _block_path(folder: Path, index: int) -> Path:
+    return folder / f"{index}.npz"
+
+
+def _write_block(path: Path, documents: TokenizedDocuments, spans: Spans, ids: np.ndarray) -> None:
+    columns = {"token_ids": documents.token_ids, "ids": ids, **vars(spans.take(ids))}
+    if documents.continues is not None:
+        columns["continues"] = documents.continues
+    stream = io.BytesIO()
+    np.savez(stream, **columns)
+    write_atomically(path, stream.getbuffer())
+
+
+@lru_cache(maxsize=2)
+def _read_block(path: Path) -> _BlockSamples:
+    with np.load(path) as file:
+        spans = Spans(*(file[field.name] for field in fields(Spans)))
+        return _BlockSamples(file["token_ids"], file.get("continues"), spans, file["ids"])
+
+
 @dataclass(frozen=True)
 class Piece:
     """Rows start..stop-1 of one block."""
@@ -101,102 +204,58 @@ class ShardPlan:
         return sha256_of(json.dumps([asdict(self), job.output_format, job.compression]).encode())
 
 
-@dataclass(frozen=True)
-class _Tools:
-    """Objects that a process makes once; the tokenizer's cache of words does not change results."""
+def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, output_format: str) -> list[ShardPlan]:
+    """The shards to write from the numbers of samples per block and bin.
 
-    tokenizer: FastTokenizer
-    strings: TokenStrings
-    rule: MaskingRule
-
-
-@lru_cache(maxsize=1)
-def _tools(vocab_file: str, settings: SampleSettings) -> _Tools:
-    vocabulary = Vocabulary.from_file(vocab_file)
-    limit = settings.max_predictions_per_seq or settings.pairs.target_seq_length
-    rule = MaskingRule.of(
-        vocabulary,
-        masked_lm_ratio=settings.masked_lm_ratio,
-        max_predictions_per_seq=limit,
-        whole_word=settings.whole_word_masking,
-    )
-    return _Tools(FastTokenizer(vocabulary, settings.lowercase), TokenStrings(vocabulary), rule)
-
-
-def tools_of(job: Job) -> _Tools:
-    """The tools of a job; if made before processes are forked, all of them share the memory."""
-    return _tools(job.vocab_file, job.settings)
-
-
-def make_block(job: Job, folder: Path, block: Block) -> dict:
-    """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": per bin}."""
-    index = block.index
-    record = folder / f"{index}.json"
-    if record.exists():
-        return json.loads(record.read_bytes())
-    settings = job.settings
-    counts: Counter = Counter()
-    tools = tools_of(job)
-    tokenizer = tools.tokenizer
-    texts = _sampled(numbered_documents(block, counts), settings, index, counts)
-    segmenter = word_segmenter(settings.word_segmenter) if settings.word_segmenter else None
-    packs = settings.objective == "mlm"
-    longest = None if packs else settings.pairs.longest_sentence()
-    documents = tokenize_documents(texts, tokenizer, settings.language, counts, segmenter, longest)
-    if packs:
-        sep_id = tokenizer.vocabulary.id_of("[SEP]")
-        documents, spans = pack_documents(documents, settings.pairs, index, sep_id, counts)
-    else:
-        num_own = len(documents.document_offsets) - 1
-        if needs_others(documents) and (borrowed := borrowed_texts(folder, block, settings.pairs.seed)):
-            others = tokenize_documents(
-                enumerate(borrowed), tokenizer, settings.language, Counter(), segmenter, longest
-            )
-            documents = joined(documents, others)
-            counts["blocks of one long document, whose random next sentences are of other blocks"] += 1
-        spans = draw_pairs(documents, settings.pairs, index, counts, num_own)
-    bins = _bins_of(spans.lengths(), settings.bin_size)
-    ids = np.concatenate([np.zeros(0, np.int64), *bins])
-    write_block(_block_path(folder, index), documents.token_ids, spans.take(ids), ids, documents.continues)
-    result = {"counts": dict(sorted(counts.items())), "samples": [len(rows) for rows in bins]}
-    write_atomically(record, json.dumps(result).encode())
-    return result
-
-
-def _bins_of(lengths: np.ndarray, bin_size: int | None) -> list[np.ndarray]:
-    """Rows of each bin; bin i holds num_tokens in (i * bin_size, (i + 1) * bin_size]; no empty bins at the end."""
-    if bin_size is None:
-        return [np.arange(len(lengths))]
-    bin_of = (lengths - 1) // bin_size
-    return [np.flatnonzero(bin_of == bin_id) for bin_id in range(int(bin_of.max()) + 1 if len(lengths) else 0)]
-
-
-def _sampled(
-    texts: Iterator[tuple[int, str]], settings: SampleSettings, block: int, counts: Counter
-) -> Iterator[tuple[int, str]]:
-    """The share `sample_ratio` of the documents, drawn by number."""
-    key = stream_key(settings.pairs.seed, "documents", block)
-    left_out = -1
-    for number, text in texts:
-        if settings.sample_ratio == 1.0 or uniform(key, np.array([number]))[0] < settings.sample_ratio:
-            yield number, text
+    Without num_shards, one part per block and bin that is not empty; otherwise num_shards per bin (fewer where a bin
+    has fewer samples), whose sizes differ by at most one. LDDL's loader wants bins numbered from 0 without gaps and
+    without empty ones: if a bin has no samples, the bins above it move down by one.
+    """
+    counts = np.zeros((len(samples), max(map(len, samples), default=0)), np.int64)
+    for block, of_bins in enumerate(samples):
+        counts[block, : len(of_bins)] = of_bins
+    first_rows = np.cumsum(counts, axis=1) - counts  # the file of a block contains its bins one after the other
+    plans = []
+    for number, bin_id in enumerate(np.flatnonzero(counts.sum(axis=0)).tolist()):
+        of_blocks, shifts = counts[:, bin_id].tolist(), first_rows[:, bin_id].tolist()
+        if num_shards is None:
+            names = {f"part.{block}": block for block, count in enumerate(of_blocks) if count}
+            cuts: list[tuple[Piece, ...]] = [(Piece(block, 0, of_blocks[block]),) for block in names.values()]
         else:
-            counts["documents left out by sample_ratio"] += number != left_out
-            left_out = number
+            cuts = cut(of_blocks, min(num_shards, sum(of_blocks)))
+            names = {f"shard-{shard}": shard for shard in range(len(cuts))}
+        for (name, place), pieces in zip(names.items(), cuts, strict=True):
+            rows = tuple(Piece(p.block, p.start + shifts[p.block], p.stop + shifts[p.block]) for p in pieces)
+            suffix, shown = (f"_{number}", number) if binned else ("", None)
+            plans.append(ShardPlan(f"{name}.{output_format}{suffix}", place, shown, rows))
+    return plans
 
 
-def _block_path(folder: Path, index: int) -> Path:
-    return folder / f"{index}.arrow"
+def cut(counts: list[int], num_parts: int) -> list[tuple[Piece, ...]]:
+    """Cut the rows of all inputs, in order, into parts of equal size, give or take one row."""
+    offsets = offsets_of(counts).tolist()
+    edges = [offsets[-1] * part // num_parts for part in range(num_parts + 1)]
+    parts = []
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        block = int(np.searchsorted(offsets, low, side="right")) - 1
+        pieces = []
+        while block < len(counts) and offsets[block] < high:
+            start, stop = max(low, offsets[block]) - offsets[block], min(high, offsets[block + 1]) - offsets[block]
+            if start < stop:
+                pieces.append(Piece(block, start, stop))
+            block += 1
+        parts.append(tuple(pieces))
+    return parts
 
 
-@lru_cache(maxsize=2)
-def _block(path: Path) -> BlockSamples:
-    return read_block(path)
-
-
-@lru_cache(maxsize=2)
-def _text(path: Path, strings: TokenStrings) -> BlockText:
-    return BlockText(*strings.spaced(_block(path).token_ids))
+def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
+    """Remove the shards that a killed run with the same samples but another --num-shards or format left in the sink."""
+    names = {plan.name for plan in plans}
+    others = [path for path in Path(job.sink).iterdir() if _SHARD_NAME.fullmatch(path.name) and path.name not in names]
+    if others:
+        Path(job.sink, MANIFEST_NAME).unlink(missing_ok=True)  # first, because it lists the shards
+    for path in others:
+        path.unlink()
 
 
 def make_shards(job: Job, folder: Path, plans: tuple[ShardPlan, ...]) -> list[dict]:
@@ -205,24 +264,21 @@ def make_shards(job: Job, folder: Path, plans: tuple[ShardPlan, ...]) -> list[di
     Returns:
         For each plan {"plan": its key, "shard": fields of its record, "masked tokens": their number}.
     """
-    found = {plan.name: record for plan in plans if (record := _record_of(job, folder, plan)) is not None}
-    missing = [plan for plan in plans if plan.name not in found]
+    records = {plan.name: record for plan in plans if (record := _record_of(job, folder, plan)) is not None}
+    missing = [plan for plan in plans if plan.name not in records]
     if missing:
-        found.update(_write_shards(job, folder, missing, _ROW_GROUP_BYTES // len(plans)))
-    return [found[plan.name] for plan in plans]
+        records |= _write_shards(job, folder, missing, _ROW_GROUP_BYTES // len(plans))
+    return [records[plan.name] for plan in plans]
 
 
 def _record_of(job: Job, folder: Path, plan: ShardPlan) -> dict | None:
     """The record of a shard, or None unless the file exists with the recorded size and checksum."""
     record, path = folder / f"{plan.name}.json", Path(job.sink, plan.name)
     if record.exists() and path.exists():
-        found = json.loads(record.read_bytes())
-        if (
-            found["plan"] == plan.key(job)
-            and path.stat().st_size == found["shard"]["num_bytes"]
-            and checksum_of_file(path) == found["shard"]["xxh128"]
-        ):
-            return found
+        content = json.loads(record.read_bytes())
+        shard = content["shard"]
+        if content["plan"] == plan.key(job) and path.stat().st_size == shard["num_bytes"]:
+            return content if checksum_of_file(path) == shard["xxh128"] else None
     return None
 
 
@@ -266,90 +322,31 @@ def cut_one(job: Job, folder: Path, plan: ShardPlan) -> None:
 
 def _parts(job: Job, folder: Path, piece: Piece) -> Iterator[tuple[pa.Table, int]]:
     """The rows of a piece as tables of some thousand rows, each with its number of masks."""
-    tools = tools_of(job)
-    path = _block_path(folder, piece.block)
-    block = _block(path)
+    _, strings, rule = _tools(job.vocab_file, job.settings)
+    block = _read_block(_block_path(folder, piece.block))
     key = stream_key(job.settings.pairs.seed, "static masks", piece.block)
     for start in range(piece.start, piece.stop, _ROWS_AT_ONCE):
         rows = slice(start, min(start + _ROWS_AT_ONCE, piece.stop))
-        spans = block.spans.take(rows)
-        masks = None
+        samples = spans_to_table(block.token_ids, block.spans.take(rows), strings.vocabulary, block.continues)
         if job.settings.masking == "static":
-            masks = draw_masks(block.token_ids, spans, block.ids[rows], tools.rule, key, block.continues)
-        if job.output_format == "parquet":
-            table = text_columns(_text(path, tools.strings), spans, masks, tools.strings, block.continues)
-        else:
-            samples = spans_to_table(block.token_ids, spans, tools.tokenizer.vocabulary, block.continues)
-            table = arrow_columns(masks.applied_to(samples) if masks else samples)
-        yield table, len(masks.positions) if masks else 0
+            samples = _masked(samples, hash64(key, block.ids[rows]), rule)
+        table = parquet_columns(samples, strings) if job.output_format == "parquet" else arrow_columns(samples)
+        yield table, len(samples.masks.positions) if samples.masks else 0
 
 
-def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
-    """Remove the shards that a killed run with the same samples but another --num-shards or format left in the sink."""
-    names = {plan.name for plan in plans}
-    others = [path for path in Path(job.sink).iterdir() if _SHARD_NAME.fullmatch(path.name) and path.name not in names]
-    if others:
-        Path(job.sink, MANIFEST_NAME).unlink(missing_ok=True)  # first, because it lists the shards
-    for path in others:
-        path.unlink()
-
-
-def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, output_format: str) -> list[ShardPlan]:
-    """The shards to write from the numbers of samples per block and bin.
-
-    Without num_shards, one part per block and bin that is not empty; otherwise num_shards per bin (fewer where a bin
-    has fewer samples), whose sizes differ by at most one. LDDL's loader wants bins numbered from 0 without gaps and
-    without empty ones: if a bin has no samples, the bins above it move down by one.
-    """
-    plans: list[ShardPlan] = []
-    number_of_bin = -1
-    for bin_id in range(max(map(len, samples), default=0)):
-        counts = [block[bin_id] if bin_id < len(block) else 0 for block in samples]
-        if not sum(counts):
-            continue
-        number_of_bin += 1
-        suffix, shown = (f"_{number_of_bin}", number_of_bin) if binned else ("", None)
-        if num_shards is None:
-            plans += [
-                ShardPlan(
-                    f"part.{block}.{output_format}{suffix}",
-                    block,
-                    shown,
-                    _shifted((Piece(block, 0, count),), samples, bin_id),
-                )
-                for block, count in enumerate(counts)
-                if count
-            ]
-            continue
-        total = sum(counts)
-        number = min(num_shards, total)
-        edges = [total * shard // number for shard in range(number + 1)] if number else []
-        plans += [
-            ShardPlan(f"shard-{shard}.{output_format}{suffix}", shard, shown, _shifted(pieces, samples, bin_id))
-            for shard, pieces in enumerate(cut(counts, edges))
-        ]
-    return plans
-
-
-def _shifted(pieces: tuple[Piece, ...], samples: list[list[int]], bin_id: int) -> tuple[Piece, ...]:
-    """Convert rows of a bin to rows of the block, whose file contains its bins one after the other."""
-    shifts = [sum(samples[piece.block][:bin_id]) for piece in pieces]
-    return tuple(
-        Piece(piece.block, piece.start + shift, piece.stop + shift) for piece, shift in zip(pieces, shifts, strict=True)
-    )
-
-
-def cut(counts: list[int], edges: list[int]) -> list[tuple[Piece, ...]]:
-    """Cut the rows of all inputs, in order, at `edges`; returns the pieces of inputs in each range."""
-    offsets = offsets_of(counts).tolist()
-    result = []
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
-        first = int(np.searchsorted(offsets, low, side="right")) - 1
-        pieces = []
-        while first < len(counts) and offsets[first] < high:
-            start, stop = max(low, offsets[first]) - offsets[first], min(high, offsets[first + 1]) - offsets[first]
-            if start < stop:
-                pieces.append(Piece(first, start, stop))
-            first += 1
-        result.append(tuple(pieces))
-    return result
+def _masked(samples: SampleTable, keys: np.ndarray, rule: MaskingRule) -> SampleTable:
+    """The samples with static masks, drawn by the same rule as dynamic ones from the key of each sample."""
+    starts, continues = samples.offsets[:-1], samples.continues
+    barred = np.zeros(len(samples.token_ids), bool)
+    barred[starts] = barred[starts + samples.first_lengths - 1] = barred[samples.offsets[1:] - 1] = True
+    if rule.continuations is not None and continues is None:
+        continues = rule.continuations[samples.token_ids]
+    positions, offsets = choose_positions(rule, keys, barred, starts, samples.lengths(), continues)
+    rows = np.repeat(np.arange(len(samples)), np.diff(offsets))
+    kept = ~rule.separators[samples.token_ids[starts[rows] + positions]]  # not the [SEP] between two packed documents
+    rows, positions = rows[kept], positions[kept]
+    flat, ids = starts[rows] + positions, samples.token_ids.copy()
+    labels = ids[flat]
+    ids[flat] = corrupt(rule, keys[rows], positions, labels)
+    masks = StaticMasks(offsets_of(np.bincount(rows, minlength=len(samples))), positions.astype(np.uint16), labels)
+    return replace(samples, token_ids=ids, masks=masks)

@@ -3,11 +3,12 @@
 import re
 from dataclasses import asdict, dataclass
 
-from data.preprocessing.pairs import PairSettings
 from data.text.word_boundaries import version_of
 
 OBJECTIVES = ("mlm_nsp", "mlm")
+MASKING = ("static", "dynamic")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
+_LONGEST = (1 << 16) - 1
 
 
 def check_language(language: str) -> None:
@@ -20,12 +21,43 @@ def check_language(language: str) -> None:
 
 
 @dataclass(frozen=True)
+class PairSettings:
+    """Settings of pairs; target_seq_length: tokens of the longest one, special ones included."""
+
+    target_seq_length: int
+    short_seq_prob: float = 0.1
+    duplicate_factor: int = 1
+    seed: int = 12345
+
+    def __post_init__(self) -> None:
+        length = self.target_seq_length
+        if length < 8:
+            raise ValueError(
+                f"target_seq_length={length} must be at least 8: three tokens of a pair are special (128 and 512 in "
+                "the paper)"
+            )
+        if length > _LONGEST:
+            raise ValueError(
+                f"target_seq_length={length} must be at most {_LONGEST}: shards keep lengths and positions in 16 bits "
+                "(128 and 512 in the paper)"
+            )
+        if not 0.0 <= self.short_seq_prob <= 1.0:
+            raise ValueError(f"short_seq_prob={self.short_seq_prob} must lie between 0 and 1 (0.1 in the paper)")
+        if self.duplicate_factor < 1:
+            raise ValueError(f"duplicate_factor={self.duplicate_factor} must be at least 1")
+
+    def longest_sentence(self) -> int:
+        """Tokens of the longest sentence of which two fit into a sample; truncation would lose most of longer ones."""
+        return (self.target_seq_length - 3) // 2
+
+
+@dataclass(frozen=True)
 class SampleSettings:
     """Settings of preprocessing: with the source and the vocabulary they decide every sample.
 
-    bin_size None makes no bins; masking is "static" or "dynamic"; max_predictions_per_seq None sets no limit;
-    objective "mlm" packs documents into single sequences instead of sentence pairs, "mlm_nsp";
-    word_segmenter "jieba" finds the words of Chinese text for whole-word masks; shards record them.
+    bin_size None makes no bins; max_predictions_per_seq None sets no limit; objective "mlm" packs documents into single
+    sequences instead of sentence pairs, "mlm_nsp"; word_segmenter "jieba" finds the words of Chinese text for
+    whole-word masks; shards record them.
     """
 
     pairs: PairSettings
@@ -50,10 +82,9 @@ class SampleSettings:
                 f"{self.pairs.target_seq_length}; 64 is usual for 512"
             )
         check_language(self.language)
-        if self.objective not in OBJECTIVES:
-            raise ValueError(f"objective={self.objective!r} must be one of {', '.join(OBJECTIVES)}")
-        if self.masking not in ("static", "dynamic"):
-            raise ValueError(f"masking={self.masking!r} must be 'static' or 'dynamic'")
+        for name, value, choices in (("objective", self.objective, OBJECTIVES), ("masking", self.masking, MASKING)):
+            if value not in choices:
+                raise ValueError(f"{name}={value!r} must be one of {', '.join(choices)}")
         if not 0.0 < self.sample_ratio <= 1.0:
             raise ValueError(f"sample_ratio={self.sample_ratio} must be above 0 and at most 1")
         if self.whole_word_masking and self.masking == "dynamic":
@@ -72,11 +103,11 @@ class SampleSettings:
 
     def record(self) -> dict:
         """The settings as written to the manifest, with the version of the word segmenter if there is one."""
-        found = asdict(self)
+        settings = asdict(self)
         if self.word_segmenter is None:
-            del found["word_segmenter"]
+            del settings["word_segmenter"]
         else:
-            found["word_segmenter_version"] = version_of(self.word_segmenter)
+            settings["word_segmenter_version"] = version_of(self.word_segmenter)
         if self.objective == "mlm_nsp":  # as in the manifests of versions that had only pairs
-            del found["objective"]
-        return found
+            del settings["objective"]
+        return settings

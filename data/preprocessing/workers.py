@@ -1,9 +1,19 @@
-"""Runs tasks in several processes on this machine and yields their results in order.
+"""Runs tasks in several processes and yields their results in order: on this machine, or on the workers of Dask.
 
-concurrent.futures.ProcessPoolExecutor with forkserver was tried instead: killed workers left a partial result in the
-shared pipe, and the pool hung at the first of 1,500 failures with Paddle loaded. When workers were left to finish their
-tasks, they outlived a killed parent, a Ctrl-C during start-up printed tracebacks, and a start took about a second.
-Here every process has its own pipe, which closes when the process ends.
+The scheduler does not change the bytes: tasks are pure functions, each writes its own file, and results are in order.
+Dask is imported only when it is used (requirements-dask.txt).
+
+    --scheduler dask                          a local cluster of --local-n-workers processes
+    --scheduler dask --scheduler-address tcp://host:8786   a cluster that runs already
+    --scheduler slurm                         as many Slurm jobs of one worker each, from dask-jobqueue
+
+Slurm's account, partition, memory and time limit are set in ~/.config/dask/jobqueue.yaml (jobqueue.slurm, see
+https://jobqueue.dask.org); at least `cores: 1` and `memory: 4GB` are needed. Sources, vocabulary, sink and this
+repository must have the same paths on every node.
+
+On this machine concurrent.futures.ProcessPoolExecutor was tried: killed workers left a partial result in the shared
+pipe, and the pool hung at the first of 1,500 failures with Paddle loaded. Workers that were left to finish their tasks
+outlived a killed parent. Here every process has its own pipe, which closes when the process ends.
 """
 
 import ctypes
@@ -20,8 +30,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from bert import REPOSITORY
+from bert.interpreter import install_command
+
+SCHEDULERS = ("local", "dask", "slurm")
+Run = Callable[[Callable[..., Any], list], Iterator]
 _PR_SET_PDEATHSIG = 1  # of Linux
-_PATIENCE = 10.0  # seconds to wait for a process without tasks to end
+_SECONDS_TO_END = 10.0  # of a process without tasks
+_NO_TASK_LEFT = b"no task left"
 
 
 def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> Iterator:
@@ -35,80 +51,49 @@ def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> 
         BaseException: the function's own error, with the traceback of its process as a note.
     """
     if num_workers <= 1 or len(tasks) <= 1:
-        for task in tasks:
-            yield function(*task)
+        yield from (function(*task) for task in tasks)
         return
-    workers = _Workers(function, tasks)
+    context = multiprocessing.get_context("fork")
+    workers: dict[Connection, BaseProcess] = {}
     results: dict[int, Any] = {}
     try:
-        workers.start(min(num_workers, len(tasks)))
+        with _interrupts_held():
+            num_begun = context.Value("q", 0)
+            for _ in range(min(num_workers, len(tasks))):
+                receiver, sender = context.Pipe(duplex=False)
+                arguments = (function, tasks, num_begun, sender, os.getpid())
+                workers[receiver] = context.Process(target=_work, args=arguments, daemon=True)
+                workers[receiver].start()
+                sender.close()  # so that the end of the process is the end of the pipe
         for index in range(len(tasks)):
             while index not in results:
-                results.update(workers.next_results())
+                results.update(_next_results(workers))
             yield results.pop(index)
     finally:
-        workers.end()
-
-
-class _Workers:
-    """Processes with one task each; a process ends when no task is left."""
-
-    def __init__(self, function: Callable[..., Any], tasks: list) -> None:
-        self._function, self._tasks = function, tasks
-        self._num_begun = 0
-        self._busy: dict[Connection, BaseProcess] = {}
-        self._ending: list[BaseProcess] = []
-
-    def start(self, number: int) -> None:
-        with _interrupts_held():
-            for _ in range(number):
-                self._fork()
-        for connection in list(self._busy):
-            self._begin_next(connection)
-
-    def _fork(self) -> None:
-        context = multiprocessing.get_context("fork")
-        ours, theirs = context.Pipe()
-        arguments = (self._function, self._tasks, theirs, [*self._busy, ours], os.getpid())
-        process = context.Process(target=_work, args=arguments, daemon=True)
-        process.start()
-        theirs.close()  # so that the end of the process is the end of the pipe
-        self._busy[ours] = process
-
-    def _begin_next(self, connection: Connection) -> None:
-        if self._num_begun == len(self._tasks):
-            self._ending.append(self._busy.pop(connection))
-            connection.close()
-            return
-        try:
-            connection.send(self._num_begun)
-        except OSError:
-            raise _lost(self._busy[connection]) from None
-        self._num_begun += 1
-
-    def next_results(self) -> dict[int, Any]:
-        """Results by the number of their task, as soon as there is one."""
-        results = {}
-        for connection in wait(list(self._busy)):
-            assert isinstance(connection, Connection)
-            try:
-                answer = connection.recv_bytes()
-            except (EOFError, OSError):  # the end of the pipe, or a partial result
-                raise _lost(self._busy[connection]) from None
-            number, result, failure = pickle.loads(answer)
-            if failure is not None:
-                raise failure
-            results[number] = result
-            self._begin_next(connection)
-        return results
-
-    def end(self) -> None:
-        for process in self._busy.values():
+        for receiver, process in workers.items():
             process.kill()  # cannot be blocked by the caller's signal handlers
-        for process in (*self._busy.values(), *self._ending):
-            _join(process)
-        for connection in self._busy:
-            connection.close()
+            process.join()
+            receiver.close()
+
+
+def _next_results(workers: dict[Connection, BaseProcess]) -> dict[int, Any]:
+    """Results by the number of their task, as soon as there is one; drops processes without tasks."""
+    results = {}
+    for receiver in wait(list(workers)):
+        assert isinstance(receiver, Connection)
+        try:
+            message = receiver.recv_bytes()
+        except (EOFError, OSError):  # the end of the pipe, or a partial result
+            raise _lost(workers[receiver]) from None
+        if message == _NO_TASK_LEFT:
+            _join(workers.pop(receiver))
+            receiver.close()
+            continue
+        number, result, failure = pickle.loads(message)
+        if failure is not None:
+            raise failure
+        results[number] = result
+    return results
 
 
 @contextmanager
@@ -117,18 +102,18 @@ def _interrupts_held() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    signals: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if came:
+        if signals:
             signal.raise_signal(signal.SIGINT)
 
 
 def _join(process: BaseProcess) -> None:
-    process.join(_PATIENCE)
+    process.join(_SECONDS_TO_END)
     process.kill()
     process.join()
 
@@ -141,27 +126,24 @@ def _lost(process: BaseProcess) -> ChildProcessError:
     return ChildProcessError(f"a worker process ended {cause}, {remedy}and start again: finished work is kept")
 
 
-def _work(
-    function: Callable[..., Any], tasks: list, connection: Connection, others: list[Connection], parent: int
-) -> None:
+def _work(function: Callable[..., Any], tasks: list, num_begun: Any, sender: Connection, parent: int) -> None:
     """The loop of a worker. It ignores a Ctrl-C, which the parent handles, and ends when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             return
-    for other in others:
-        other.close()
     while True:
-        try:
-            index = connection.recv()
-        except (EOFError, OSError):
+        with num_begun:
+            index, num_begun.value = num_begun.value, num_begun.value + 1
+        if index >= len(tasks):
+            sender.send_bytes(_NO_TASK_LEFT)
             return
         try:
-            answer = pickle.dumps((index, function(*tasks[index]), None))
+            message = pickle.dumps((index, function(*tasks[index]), None))
         except BaseException as error:  # raised again in the parent
-            answer = pickle.dumps((index, None, _portable(error)))
-        connection.send_bytes(answer)
+            message = pickle.dumps((index, None, _portable(error)))
+        sender.send_bytes(message)
 
 
 def _portable(error: BaseException) -> BaseException:
@@ -174,3 +156,57 @@ def _portable(error: BaseException) -> BaseException:
         copy = (ValueError if isinstance(error, ValueError) else RuntimeError)(str(error))
     copy.add_note("".join(traceback.format_exception(error)))
     return copy
+
+
+@contextmanager
+def scheduler(name: str, num_workers: int, address: str | None = None) -> Iterator[Run]:
+    """Gives a function run(function, tasks), which yields function(*task) for every task, in order."""
+    if address is not None and name != "dask":
+        raise ValueError(f"--scheduler-address={address} is of a Dask scheduler; give --scheduler dask with it")
+    if name == "local":
+        yield lambda function, tasks: run_ordered(function, tasks, num_workers)
+        return
+    distributed = _imported("distributed")
+    with _cluster(name, num_workers, address) as cluster, distributed.Client(cluster) as client:
+        yield lambda function, tasks: _on_dask(client, function, tasks)
+
+
+@contextmanager
+def _cluster(name: str, num_workers: int, address: str | None) -> Iterator[Any]:
+    """A cluster, or the address of one, which is not shut down afterwards."""
+    if address is not None:
+        yield address
+    elif name == "dask":
+        options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
+        with _imported("distributed").LocalCluster(n_workers=num_workers, **options) as cluster:
+            yield cluster
+    else:
+        prologue = [f'export PYTHONPATH="{REPOSITORY}:$PYTHONPATH"']
+        try:
+            slurm = _imported("dask_jobqueue").SLURMCluster(processes=1, job_script_prologue=prologue)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"Slurm's settings are incomplete ({error}); write them into "
+                "~/.config/dask/jobqueue.yaml, at least cores and memory"
+            ) from error
+        with slurm as cluster:
+            cluster.scale(jobs=num_workers)
+            yield cluster
+
+
+def _on_dask(client: Any, function: Callable[..., Any], tasks: list) -> Iterator:
+    futures = [client.submit(function, *task, pure=False) for task in tasks]
+    try:
+        while futures:
+            result = futures[0].result()
+            del futures[0]  # lets the scheduler forget it
+            yield result
+    finally:
+        client.cancel(futures)
+
+
+def _imported(module: str) -> Any:
+    try:
+        return __import__(module)
+    except ImportError as error:
+        raise ValueError(f"{module} is not installed; {install_command('dask')}, or leave out --scheduler") from error

@@ -29,7 +29,11 @@ def test_machine_code_is_made_anew_when_a_function_it_calls_changes(tmp_path):
         found = subprocess.run(
             [sys.executable, "-c", "from caller import caller; print(caller(7))"],
             text=True,
-            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{REPOSITORY}", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                **{name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"},
+                "PYTHONPATH": f"{tmp_path}:{REPOSITORY}",
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
             capture_output=True,
             check=True,
         ).stdout

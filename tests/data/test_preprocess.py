@@ -27,10 +27,10 @@ from bert.tokenization.vocabulary import Vocabulary
 from data import balance_shards, preprocess_bert_pretrain
 from data.balance_shards import balance
 from data.preprocessing import pipeline
-from data.preprocessing.pairs import PairSettings, draw_pairs, spans_to_table
+from data.preprocessing.pairs import draw_pairs, spans_to_table
 from data.preprocessing.pipeline import _sampled
-from data.preprocessing.schedulers import scheduler
-from data.preprocessing.settings import SampleSettings
+from data.preprocessing.settings import PairSettings, SampleSettings
+from data.preprocessing.workers import scheduler
 from data.text import lddl_reader
 from data.text.lddl_reader import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks
 from data.text.sentences import TokenizedDocuments, tokenize_documents
@@ -415,7 +415,6 @@ import sys
 from pathlib import Path
 from data import preprocess_bert_pretrain
 from data.preprocessing import pipeline
-from data.preprocessing.pipeline import tools_of
 made = pipeline.make_block
 
 def make_block(job, folder, block):

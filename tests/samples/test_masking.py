@@ -6,86 +6,85 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.randomness import hash64, stream_key
-from bert.samples.masking import MaskingRule, choose_in_rows, choose_positions, corrupt
+from bert.samples.masking import MaskingRule, choose_positions, corrupt
 from tests.support.corpora import random_table, vocabulary
 
 WORDS = vocabulary()
 KEY = stream_key(17, "test")
 
 
-def padded(table):
-    lengths = table.lengths()
-    ids = np.zeros((len(table), lengths.max()), np.int64)
-    for row in range(len(table)):
-        ids[row, : lengths[row]] = table.token_ids[table.offsets[row] : table.offsets[row + 1]]
-    return ids, lengths
+def rule(limit=20, ratio=0.15, **settings):
+    return MaskingRule.of(WORDS, masked_lm_ratio=ratio, max_predictions_per_seq=limit, **settings)
 
 
-def rule(limit=20, **settings):
-    return MaskingRule.of(WORDS, masked_lm_ratio=0.15, max_predictions_per_seq=limit, **settings)
+def choose(masking, ids, starts, lengths, samples=None):
+    """(row, position) of the masks in flat rows of tokens."""
+    continues = None if masking.continuations is None else masking.continuations[ids]
+    keys = hash64(KEY, np.arange(len(starts)) if samples is None else samples)
+    positions, offsets = choose_positions(masking, keys, masking.separators[ids], starts, lengths, continues)
+    return np.repeat(np.arange(len(starts)), np.diff(offsets)), positions
+
+
+def of_table(masking, table):
+    return choose(masking, table.token_ids, table.offsets[:-1], table.lengths())
+
+
+def repeated(tokens, number):
+    """Arguments of `choose` for so many rows of the same tokens."""
+    ids = np.tile([WORDS.id_of(token) for token in tokens], number)
+    return ids, np.arange(number) * len(tokens), np.full(number, len(tokens))
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_fifteen_percent_are_chosen_and_never_special_tokens(whole_word):
-    ids, lengths = padded(random_table(2000, longest=60, shortest=40))
-    rows, columns = choose_positions(rule(whole_word=whole_word), KEY, np.arange(2000), ids, lengths)
-    counts = np.bincount(rows, minlength=2000)
+    table = random_table(2000, longest=60, shortest=40)
+    rows, columns = of_table(rule(whole_word=whole_word), table)
+    counts, lengths = np.bincount(rows, minlength=2000), table.lengths()
     assert counts.sum() / lengths.sum() == pytest.approx(0.15, abs=0.004)
-    assert counts.min() >= 1
+    assert counts.min() >= 1 and (columns < lengths[rows]).all()
     special = [WORDS.id_of(token) for token in ("[CLS]", "[SEP]", "[PAD]")]
-    assert not np.isin(ids[rows, columns], special).any()
-    assert (columns < lengths[rows]).all()
+    assert not np.isin(table.token_ids[table.offsets[rows] + columns], special).any()
     assert len(np.unique(rows * 1000 + columns)) == len(rows)
 
 
 def test_every_position_is_equally_likely():
-    ids = np.full((4000, 23), WORDS.id_of("sea"))
-    ids[:, 0], ids[:, -1] = WORDS.id_of("[CLS]"), WORDS.id_of("[SEP]")
-    _, columns = choose_positions(rule(), KEY, np.arange(4000), ids, np.full(4000, 23))
+    _, columns = choose(rule(), *repeated(["[CLS]", *["sea"] * 21, "[SEP]"], 4000))
     share = np.bincount(columns, minlength=23)[1:-1] / 4000
     assert share == pytest.approx(np.full(21, 3 / 21), abs=0.03)
 
 
 def test_eighty_ten_ten_and_random_words_are_words():
     labels = np.full(60_000, WORDS.id_of("sea"))
-    shown = corrupt(rule(), KEY, np.arange(60_000) // 20, np.arange(60_000) % 20, labels)
+    shown = corrupt(rule(), hash64(KEY, np.arange(60_000) // 20), np.arange(60_000) % 20, labels)
     assert (shown == WORDS.id_of("[MASK]")).mean() == pytest.approx(0.8, abs=0.01)
     assert (shown == labels).mean() == pytest.approx(0.1, abs=0.01)
     drawn = {WORDS.tokens[index] for index in np.unique(shown)} - {"[MASK]"}
     assert drawn == {WORDS.tokens[index] for index in WORDS.replacement_ids()}
 
 
-@pytest.mark.parametrize("whole_word", [False, True])
-def test_no_sample_has_more_than_the_limit(whole_word):
-    ids, lengths = padded(random_table(300, longest=90, shortest=60))
-    rows, _ = choose_positions(rule(5, whole_word=whole_word), KEY, np.arange(300), ids, lengths)
+def test_the_number_of_predictions_follows_from_the_length_and_has_a_limit():
+    table = random_table(500, longest=90)
+    rows, _ = of_table(rule(9), table)
+    assert np.bincount(rows, minlength=500).tolist() == rule(9).num_predictions(table.lengths()).tolist()
+    rows, _ = of_table(rule(5, whole_word=True), random_table(300, longest=90, shortest=60))
     assert np.bincount(rows).max() == 5
-
-
-def test_number_of_predictions_is_known_from_the_length():
-    ids, lengths = padded(random_table(500, longest=90))
-    rows, _ = choose_positions(rule(9), KEY, np.arange(500), ids, lengths)
-    assert np.bincount(rows, minlength=500).tolist() == rule(9).num_predictions(lengths).tolist()
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**62), st.integers(0, 30), st.booleans())
-def test_masks_depend_on_the_sample_and_not_on_its_batch(sample, extra_padding, whole_word):
-    ids, lengths = padded(random_table(3, seed=sample % 1000, longest=20))
+def test_masks_depend_on_the_sample_and_not_on_its_batch(sample, shift, whole_word):
+    table, masking = random_table(3, seed=sample % 1000, longest=20), rule(whole_word=whole_word)
     samples = np.array([sample, sample + 1, 5])
-    masking = rule(whole_word=whole_word)
-    rows, columns = choose_positions(masking, KEY, samples, ids, lengths)
-    wider = np.pad(ids[1:2], ((0, 0), (0, extra_padding)))
-    _, alone = choose_positions(masking, KEY, samples[1:2], wider, lengths[1:2])
+    rows, columns = choose(masking, table.token_ids, table.offsets[:-1], table.lengths(), samples)
+    ids = np.pad(table.token_ids[table.offsets[1] : table.offsets[2]], (shift, 3))
+    _, alone = choose(masking, ids, np.array([shift]), table.lengths()[1:2], samples[1:2])
     assert alone.tolist() == columns[rows == 1].tolist()
 
 
 def test_whole_words_are_chosen_as_a_whole():
     tokens = "[CLS] un ##der the fish ##ing ##s boats [SEP] water ##s and old ##s sea stones [SEP]".split()
-    ids = np.tile([WORDS.id_of(token) for token in tokens], (500, 1))
-    masking = MaskingRule.of(WORDS, masked_lm_ratio=0.3, max_predictions_per_seq=20, whole_word=True)
-    rows, columns = choose_positions(masking, KEY, np.arange(500), ids, np.full(500, len(tokens)))
-    chosen = np.zeros(ids.shape, bool)
+    rows, columns = choose(rule(ratio=0.3, whole_word=True), *repeated(tokens, 500))
+    chosen = np.zeros((500, len(tokens)), bool)
     chosen[rows, columns] = True
     for word in ((1, 2), (4, 5, 6), (9, 10), (12, 13)):
         assert (chosen[:, word].all(axis=1) == chosen[:, word].any(axis=1)).all()
@@ -93,47 +92,61 @@ def test_whole_words_are_chosen_as_a_whole():
 
 
 def test_a_sample_of_one_long_word_still_gets_a_mask_within_the_limit():
-    tokens = ["[CLS]", "un", *["##s"] * 12, "[SEP]", "un", *["##s"] * 12, "[SEP]"]
-    ids = np.array([[WORDS.id_of(token) for token in tokens]])
-    rows, _ = choose_positions(rule(3, whole_word=True), KEY, np.array([1]), ids, np.array([len(tokens)]))
-    assert 1 <= len(rows) <= 3
+    tokens = ["[CLS]", "un", *["##s"] * 12, "[SEP]", "un", *["##s"] * 11, "[SEP]"]
+    _, columns = choose(rule(3, whole_word=True), *repeated(tokens, 1))
+    assert columns.tolist() == [15, 16, 17]
 
 
 @pytest.mark.parametrize(("ratio", "limit"), [(0.0, 20), (1.0, 20), (0.15, 0)])
 def test_impossible_settings_are_refused(ratio, limit):
     with pytest.raises(ValueError, match="must"):
-        MaskingRule.of(WORDS, masked_lm_ratio=ratio, max_predictions_per_seq=limit)
+        rule(limit, ratio)
 
 
-def drawn(key: np.uint64, allowed: list[bool], count: int) -> list[int]:
+def draw(key: np.uint64, allowed: list[bool], count: int) -> list[int]:
     """The definition: places are drawn until enough different ones are allowed, or those to leave out if they are
     fewer."""
     places = [place for place, free in enumerate(allowed) if free]
     count = min(count, len(places))
     leave_out = 2 * count > len(places)
-    found: set[int] = set()
-    for draw in itertools.count():
-        if len(found) == (len(places) - count if leave_out else count):
-            return sorted(set(places) - found) if leave_out else sorted(found)
-        place = (int(hash64(key, np.array([draw]))[0]) >> 32) * len(allowed) >> 32
+    drawn: set[int] = set()
+    for number in itertools.count():
+        if len(drawn) == (len(places) - count if leave_out else count):
+            return sorted(set(places) - drawn) if leave_out else sorted(drawn)
+        place = (int(hash64(key, np.array([number]))[0]) >> 32) * len(allowed) >> 32
         if allowed[place]:
-            found.add(place)
+            drawn.add(place)
 
 
+def draw_words(key: np.uint64, allowed: list[bool], continues: list[bool], count: int) -> list[int]:
+    """The definition: words in random order, each taken if it fits; if none does, `count` tokens of the shortest."""
+    words: list[list[int]] = []
+    for place, free in enumerate(allowed):
+        if free and (place == 0 or not allowed[place - 1] or not continues[place]):
+            words.append([])
+        if free:
+            words[-1].append(place)
+    words.sort(key=lambda word: (int(hash64(key, np.array(word[:1]))[0]) >> 33, word[0]))
+    drawn: list[int] = []
+    for word in words:
+        drawn += word if len(drawn) + len(word) <= count else []
+    return sorted(drawn or (min(words, key=len)[:count] if words else []))
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
 @pytest.mark.parametrize("width", [1, 9, 128, 300, 5000])
-def test_compiled_loops_choose_as_defined_whatever_the_padding(width):
+def test_compiled_loops_choose_as_defined(width, whole_word):
     rng = np.random.default_rng(3)
     number = min(100, 30_000 // width)
-    keys, counts = hash64(KEY, np.arange(number)), rng.integers(0, width + 1, number)
-    lengths = rng.integers(0, width + 1, number)
-    separators = np.array([False, True, False])
-    ids = np.where(rng.random((number, width)) < 0.3, 1, 2)
-    expected = [
-        (row, column)
-        for row in range(number)
-        for column in drawn(keys[row], (~separators[ids[row, : lengths[row]]]).tolist(), counts[row])
-    ]
-    for padding in (0, 7):
-        rows, columns = np.empty((2, counts.sum() + 1), np.int64)
-        found = choose_in_rows(keys, separators, np.pad(ids, ((0, 0), (0, padding))), lengths, counts, rows, columns)
-        assert list(zip(rows[:found].tolist(), columns[:found].tolist(), strict=True)) == expected
+    masking = rule(width, 0.7, whole_word=whole_word)
+    keys, lengths = hash64(KEY, np.arange(number)), rng.integers(0, width + 1, number)
+    starts = np.arange(number) * (width + 3)
+    barred, continues = rng.random((2, number * (width + 3))) < ((0.3,), (0.6,))
+    positions, offsets = choose_positions(masking, keys, barred, starts, lengths, continues)
+    for row, count in enumerate(masking.num_predictions(lengths).tolist()):
+        own = slice(starts[row], starts[row] + lengths[row])
+        free = (~barred[own]).tolist()
+        expected = (
+            draw_words(keys[row], free, continues[own].tolist(), count) if whole_word else draw(keys[row], free, count)
+        )
+        assert positions[offsets[row] : offsets[row + 1]].tolist() == expected

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert.samples.formats.arrow import arrow_columns, columns_to_arrow
+from bert.samples.formats.arrow import arrow_columns
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, read_manifest, write_manifest
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.token_strings import TokenStrings
 from data.balance_shards import balance
-from tests.support.corpora import random_table, table_to_arrow, table_to_parquet, vocabulary, write_shards
+from tests.support.corpora import random_table, shard_bytes, table_to_arrow, table_to_parquet, vocabulary, write_shards
 
 WORDS = vocabulary()
 STRINGS = TokenStrings(WORDS)
@@ -156,19 +156,23 @@ def changed(place, value):
 @pytest.mark.parametrize(
     ("name", "change", "rule"),
     [
-        ("masked_lm_ids", lambda array: array[:, :3], r"masked_lm_ids has the shape \(13, 3\), masked_lm_positions"),
+        (
+            "masked_lm_ids",
+            lambda array: array[:, :3],
+            r"masked_lm_ids has the shape \(13, 3\), .*masked_lm_positions \(13, 4\)",
+        ),
         ("input_ids", lambda array: array[:12], r"input_mask has the shape \(13, 32\), input_ids \(12, 32\)"),
         ("input_ids", lambda array: array.astype(np.float32), "input_ids are of type float32, they must be integers"),
         ("input_ids", lambda array: array[0, 0], r"input_ids has the shape \(\)"),
         (
             "input_ids",
             changed((5, 2), 106),
-            r"sample 5: input_ids is 106 at place 2; ids must lie in 0\.\.105, as in voc",
+            "input_ids reach from 2 to 106, vocabulary has 106 tokens; .*use the vocabulary",
         ),
-        ("input_ids", changed((5, 2), -1), "sample 5: input_ids is -1 at place 2"),
-        ("masked_lm_ids", changed((5, 0), 106), "sample 5: masked_lm_ids is 106 at place 0; .*use the vocabulary"),
-        ("masked_lm_positions", changed((4, 0), -3), "sample 4: masked_lm_positions is -3 at place 0; .* inside"),
-        ("masked_lm_positions", changed((4, 0), 31), "sample 4: masked_lm_positions is 31 at place 0; .* inside"),
+        ("input_ids", changed((5, 2), -1), "input_ids reach from -1 to"),
+        ("masked_lm_ids", changed((5, 0), 106), "masked_lm_labels reach from .* to 106"),
+        ("masked_lm_positions", changed((4, 0), -3), "sample 4: masked position -3 is not inside its"),
+        ("masked_lm_positions", changed((4, 0), 31), "sample 4: masked position 31 is not inside its"),
         ("masked_lm_positions", changed((4, 3), 1), "sample 4: masked_lm_positions is 0 at place 2; after a 0"),
         ("input_mask", changed((7, 0), 0), "sample 7: input_mask is 0 at place 0; it must be ones, then zeros"),
         ("input_mask", changed((7, 1), 2), "sample 7: input_mask is 2 at place 1"),
@@ -362,7 +366,7 @@ def test_an_arrow_shard_without_a_manifest_is_checked(tmp_path, change, rule):
     columns = arrow_columns(table)
     labels = arrow_columns(replace(table, masks=replace(table.masks, offsets=label_offsets)))["masked_lm_labels"]
     columns = columns.set_column(columns.column_names.index("masked_lm_labels"), "masked_lm_labels", labels)
-    (tmp_path / "shard-0.arrow").write_bytes(columns_to_arrow(columns))
+    (tmp_path / "shard-0.arrow").write_bytes(shard_bytes(columns, "arrow"))
     with pytest.raises(ValueError, match=rule) as error:
         ShardDirectory(tmp_path, WORDS, 600).verify()
     assert "shard-0.arrow" in str(error.value)

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert.arrays.ragged import arrow_array, offsets_of, ragged_indices
+from bert.arrays.ragged import offsets_of
 from bert.files import checksum_of
-from bert.samples.formats.arrow import arrow_columns, columns_to_arrow
+from bert.samples.formats.arrow import arrow_columns
+from bert.samples.formats.parquet import parquet_columns
 from bert.samples.formats.shard_writer import ShardWriter
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
 from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs
-from bert.tokenization.token_strings import TokenStrings, encode_positions
+from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -81,28 +82,22 @@ def random_table(
     return SampleTable(ids, offsets, (first + 2).astype(np.int32), rng.random(num_samples) < 0.5, masks)
 
 
+def shard_bytes(columns: pa.Table, kind: str, bin_id: int | None = None) -> pa.Buffer:
+    """The bytes of a shard with these columns."""
+    sink = pa.BufferOutputStream()
+    with ShardWriter(sink, kind, bin_id, "snappy") as writer:
+        writer.write(columns)
+    return sink.getvalue()
+
+
 def table_to_parquet(table: SampleTable, strings: TokenStrings, bin_id: int | None = None) -> pa.Buffer:
     """The bytes of a shard in LDDL's schema."""
-    lengths, starts = table.lengths(), table.offsets[:-1]
-    first, second = table.first_lengths.astype(np.int64) - 2, lengths - table.first_lengths - 1
-    columns = {
-        "A": strings.join(table.token_ids[ragged_indices(starts + 1, first)], offsets_of(first)),
-        "B": strings.join(table.token_ids[ragged_indices(starts + table.first_lengths, second)], offsets_of(second)),
-        "is_random_next": arrow_array(table.is_random_next),
-        "num_tokens": arrow_array(lengths.astype(np.uint16)),
-    }
-    if table.masks:
-        columns["masked_lm_positions"] = encode_positions(table.masks.positions, table.masks.offsets)
-        columns["masked_lm_labels"] = strings.join(table.masks.labels, table.masks.offsets)
-    sink = pa.BufferOutputStream()
-    with ShardWriter(sink, "parquet", bin_id, "snappy") as writer:
-        writer.write(pa.table(columns))
-    return sink.getvalue()
+    return shard_bytes(parquet_columns(table, strings), "parquet", bin_id)
 
 
 def table_to_arrow(table: SampleTable) -> pa.Buffer:
     """The bytes of a shard in our own schema."""
-    return columns_to_arrow(arrow_columns(table))
+    return shard_bytes(arrow_columns(table), "arrow")
 
 
 def write_shards(

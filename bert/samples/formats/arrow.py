@@ -6,22 +6,30 @@ import numpy as np
 import pyarrow as pa
 
 from bert.arrays.ragged import arrow_array, numpy_array
-from bert.samples.formats.shard_writer import MASK_COLUMNS, WORD_COLUMN, Description, check_mask_counts, check_positions
-from bert.samples.sample_table import SampleTable, StaticMasks, continues_at, word_positions
+from bert.samples.formats.shard_writer import (
+    MASK_COLUMNS,
+    WORD_COLUMN,
+    Description,
+    check_mask_counts,
+    check_positions,
+    continues_at,
+    refuse,
+)
+from bert.samples.sample_table import SampleTable, StaticMasks, word_positions
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 
 
 def describe(path: Path) -> Description:
     with pa.memory_map(str(path)) as source:
-        table = _to_table(source.read_buffer())
+        table = _to_table(source)
         longest = int(table.lengths().max()) if len(table) else 0
         return Description(len(table), longest, table.masks is not None, table.continues is not None)
 
 
 def read(data: bytes, strings: TokenStrings) -> SampleTable:
     """Decode a shard; its arrays are views of `data`. ArrowInvalid or ValueError if it is damaged."""
-    table = _to_table(pa.py_buffer(data))
+    table = _to_table(pa.BufferReader(data))
     check_values(table, strings.vocabulary)
     return table
 
@@ -41,33 +49,20 @@ def arrow_columns(table: SampleTable) -> pa.Table:
     return pa.table(columns)
 
 
-def columns_to_arrow(columns: pa.Table) -> pa.Buffer:
-    """The bytes of an uncompressed Arrow file of one record batch."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, columns.schema) as writer:
-        writer.write_table(columns)
-    return sink.getvalue()
-
-
-def read_arrow(source: pa.NativeFile) -> pa.Table:
-    """The columns of such a file; views of it if it is mapped into memory."""
-    with pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False)) as file:
-        return file.read_all()
-
-
 def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.Array:
     return pa.LargeListArray.from_arrays(arrow_array(offsets), arrow_array(values))
 
 
-def _to_table(source: pa.Buffer) -> SampleTable:
+def _to_table(source: pa.NativeFile) -> SampleTable:
     """ArrowInvalid or ValueError if the file's structure is damaged; `check_values` checks the values."""
-    table = read_arrow(pa.BufferReader(source))
-    _check_arrow_schema(table.schema)
+    with pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False)) as file:
+        table = file.read_all()
+    _check_schema(table.schema)
     table.validate(full=True)  # offsets of a damaged file could point outside of its buffers
     table = table.combine_chunks()
     columns = {
         name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
-        for name, column in zip(table.column_names, table.columns, strict=False)
+        for name, column in zip(table.column_names, table.columns, strict=True)
     }
 
     def flat(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -81,68 +76,56 @@ def _to_table(source: pa.Buffer) -> SampleTable:
         return offsets, values
 
     offsets, ids = flat("input_ids")
-    masks = None
+    masks = continues = None
     if "masked_lm_positions" in columns:
-        masks = StaticMasks(*flat("masked_lm_positions"), flat("masked_lm_labels")[1])
-        check_mask_counts(masks.offsets, flat("masked_lm_labels")[0])
-    continues = None
+        label_offsets, labels = flat("masked_lm_labels")
+        masks = StaticMasks(*flat("masked_lm_positions"), labels)
+        check_mask_counts(masks.offsets, label_offsets)
     if WORD_COLUMN in columns:
         word_offsets, positions = flat(WORD_COLUMN)
-        check_positions(positions, word_offsets, np.diff(offsets), "word")
-        continues = continues_at(positions, np.diff(word_offsets), offsets)
-    return SampleTable(
-        ids,
-        offsets,
-        numpy_array(columns["first_length"], "first_length").astype(np.int32),
-        numpy_array(columns["is_random_next"], "is_random_next"),
-        masks,
-        continues,
-    )
+        continues = continues_at(positions, word_offsets, offsets)
+    first_lengths = numpy_array(columns["first_length"], "first_length").astype(np.int32)
+    is_random_next = numpy_array(columns["is_random_next"], "is_random_next")
+    return SampleTable(ids, offsets, first_lengths, is_random_next, masks, continues)
 
 
 def check_values(table: SampleTable, vocabulary: Vocabulary) -> None:
     """ValueError if a sample is not [CLS] A [SEP] B [SEP] or [CLS] A [SEP] of its ids, or has a mask outside of it."""
-    masks = table.masks
+    masks, size = table.masks, len(vocabulary)
     for name, ids in (("input_ids", table.token_ids), *((("masked_lm_labels", masks.labels),) if masks else ())):
-        if len(ids) and int(ids.view(f"u{ids.itemsize}").max()) >= len(
-            vocabulary
-        ):  # as unsigned, a negative id is large
+        if len(ids) and int(ids.view(f"u{ids.itemsize}").max()) >= size:  # as unsigned, a negative id is large
             raise ValueError(
-                f"{name} reach from {ids.min()} to {ids.max()}, {vocabulary.source} has {len(vocabulary)} "
-                "tokens; ids must be below that: use the vocabulary the shard was made with, or make the "
-                "shard again if it is damaged"
+                f"{name} reach from {ids.min()} to {ids.max()}, {vocabulary.source} has {size} tokens; ids must be "
+                "below that: use the vocabulary the shard was made with; if it is damaged, make it again"
             )
-    starts, ends, lengths = table.offsets[:-1], table.offsets[1:], table.lengths()
-    wrong = np.flatnonzero((table.first_lengths < 2) | (table.first_lengths > lengths))
-    if not len(wrong):
+    starts, ends, lengths, first = table.offsets[:-1], table.offsets[1:], table.lengths(), table.first_lengths
+    wrong = (first < 2) | (first > lengths)
+    if not wrong.any():
         cls_id, sep_id = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
-        wrong = np.flatnonzero(
-            (table.token_ids[starts] != cls_id)
-            | (table.token_ids[ends - 1] != sep_id)
-            | (table.token_ids[starts + table.first_lengths - 1] != sep_id)
-        )
-    if len(wrong):
-        row = int(wrong[0])
-        raise ValueError(
-            f"sample {row}: its {lengths[row]} tokens with first_length={table.first_lengths[row]} are "
-            "not [CLS] A [SEP] and B [SEP], as they must be; the shard is damaged, or made with another "
-            "vocabulary: make it again"
-        )
+        wrong = (table.token_ids[starts] != cls_id) | (table.token_ids[ends - 1] != sep_id)
+        wrong |= table.token_ids[starts + first - 1] != sep_id
+    refuse(
+        wrong,
+        lambda row: (
+            f"sample {row}: its {lengths[row]} tokens with first_length={first[row]} are not [CLS] A [SEP] and "
+            "B [SEP], as they must be with this vocabulary"
+        ),
+    )
     if masks:
         check_positions(masks.positions, masks.offsets, lengths)
 
 
-def _check_arrow_schema(schema: pa.Schema) -> None:
+def _check_schema(schema: pa.Schema) -> None:
     numbers = [pa.large_list(kind) for kind in (pa.uint16(), pa.int32())]
-    wanted = {"input_ids": numbers, "first_length": [pa.uint16()], "is_random_next": [pa.bool_()]}
+    types = {"input_ids": numbers, "first_length": [pa.uint16()], "is_random_next": [pa.bool_()]}
     if any(name in schema.names for name in MASK_COLUMNS):
-        wanted.update(masked_lm_positions=numbers[:1], masked_lm_labels=numbers)
+        types |= {"masked_lm_positions": numbers[:1], "masked_lm_labels": numbers}
     if WORD_COLUMN in schema.names:
-        wanted[WORD_COLUMN] = numbers[:1]
-    for name, kinds in wanted.items():
-        if name not in schema.names or schema.field(name).type not in kinds:
-            found = schema.field(name).type if name in schema.names else "missing"
+        types[WORD_COLUMN] = numbers[:1]
+    for name, kinds in types.items():
+        kind = schema.field(name).type if name in schema.names else "missing"
+        if kind not in kinds:
             raise ValueError(
-                f"column {name!r} is {found}, it must be {' or '.join(map(str, kinds))}; the shard is "
+                f"column {name!r} is {kind}, it must be {' or '.join(map(str, kinds))}; the shard is "
                 "damaged or written by another program: make it with data.preprocess_bert_pretrain"
             )

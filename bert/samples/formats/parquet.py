@@ -1,43 +1,52 @@
-"""Reads shards in LDDL's parquet schema: tokens as text, masks as packed positions."""
+"""Reads and writes shards in LDDL's parquet schema: tokens as text, masks as the bytes of `np.save`."""
 
+import io
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.arrays.ragged import numpy_array
+from bert.arrays.ragged import arrow_array, numpy_array, offsets_of, ragged_indices
 from bert.interpreter import shell_command
-from bert.samples.formats.shard_writer import MASK_COLUMNS, WORD_COLUMN, Description, check_mask_counts, check_positions
-from bert.samples.sample_table import SampleTable, StaticMasks, continues_at, join_pairs, lengths_with_end
-from bert.tokenization.token_strings import TokenStrings, decode_positions
+from bert.samples.formats.shard_writer import (
+    MASK_COLUMNS,
+    WORD_COLUMN,
+    Description,
+    check_mask_counts,
+    check_positions,
+    continues_at,
+    refuse,
+)
+from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs, lengths_with_end, word_positions
+from bert.tokenization.token_strings import TokenStrings, string_buffers
+
+_HEADER_BYTES = 128  # of np.save, for an array of one dimension
+_SHAPE = b"'shape'"
 
 
 def describe(path: Path) -> Description:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         masked, has_words = check_parquet_schema(file.schema_arrow), WORD_COLUMN in file.schema_arrow.names
         # Not from the footer's statistics: they have no checksum, and damaged ones end the process.
-        lengths = _num_tokens(file)
+        lengths = numpy_array(file.read(["num_tokens"], use_threads=False).column(0).combine_chunks(), "num_tokens")
         return Description(file.metadata.num_rows, int(lengths.max()) if len(lengths) else 0, masked, has_words)
-
-
-def _num_tokens(file: pq.ParquetFile) -> np.ndarray:
-    return numpy_array(file.read(["num_tokens"], use_threads=False).column(0).combine_chunks(), "num_tokens")
 
 
 def check_parquet_schema(schema: pa.Schema) -> bool:
     """True if the schema is LDDL's with static masks, False without; ValueError names the first wrong column."""
-    wanted = {"A": pa.string(), "B": pa.string(), "is_random_next": pa.bool_(), "num_tokens": pa.uint16()}
+    types = {"A": pa.string(), "B": pa.string(), "is_random_next": pa.bool_(), "num_tokens": pa.uint16()}
     masked = any(name in schema.names for name in MASK_COLUMNS)
     if masked:
-        wanted.update(masked_lm_positions=pa.binary(), masked_lm_labels=pa.string())
+        types |= {"masked_lm_positions": pa.binary(), "masked_lm_labels": pa.string()}
     if WORD_COLUMN in schema.names:
-        wanted[WORD_COLUMN] = pa.binary()
-    for name, kind in wanted.items():
+        types[WORD_COLUMN] = pa.binary()
+    for name, kind in types.items():
         if name not in schema.names:
             raise ValueError(
                 f"has no column {name!r} (it has {', '.join(schema.names)}); a shard in LDDL's schema "
-                f"has {', '.join(wanted)}: make it with {shell_command('data.preprocess_bert_pretrain')}"
+                f"has {', '.join(types)}: make it with {shell_command('data.preprocess_bert_pretrain')}"
             )
         if schema.field(name).type != kind:
             raise ValueError(
@@ -52,40 +61,92 @@ def check_parquet_schema(schema: pa.Schema) -> bool:
     return masked
 
 
+def parquet_columns(table: SampleTable, strings: TokenStrings) -> pa.Table:
+    """The columns of a shard in LDDL's schema."""
+    starts, ends = table.offsets[:-1], table.offsets[1:]
+    second = starts + table.first_lengths
+    columns = {
+        "A": strings.join(table.token_ids, starts + 1, second - 1),
+        "B": strings.join(table.token_ids, second, ends - 1),
+        "is_random_next": arrow_array(table.is_random_next),
+        "num_tokens": arrow_array(table.lengths().astype(np.uint16)),
+    }
+    if table.masks:
+        offsets = table.masks.offsets
+        columns["masked_lm_positions"] = _encoded(table.masks.positions, offsets)
+        columns["masked_lm_labels"] = strings.join(table.masks.labels, offsets[:-1], offsets[1:])
+    if table.continues is not None:
+        columns[WORD_COLUMN] = _encoded(*word_positions(table.continues, table.offsets))
+    return pa.table(columns)
+
+
 def read(data: bytes, strings: TokenStrings) -> SampleTable:
     """Decode a shard in LDDL's schema; ValueError if tokens, counts or masks do not agree."""
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
         masked = check_parquet_schema(file.schema_arrow)
         names = ["A", "B", "is_random_next", "num_tokens", *(MASK_COLUMNS if masked else ())]
         names += [WORD_COLUMN] if WORD_COLUMN in file.schema_arrow.names else []
-        read = file.read(names, use_threads=False)
-    columns = {name: read.column(name).combine_chunks() for name in names}
+        table = file.read(names, use_threads=False)
+    columns = {name: table.column(name).combine_chunks() for name in names}
     first_ids, first_offsets = strings.split(columns["A"], "A")
     second_ids, second_offsets = strings.split(columns["B"], "B")
     first, second = np.diff(first_offsets), np.diff(second_offsets)
     lengths = numpy_array(columns["num_tokens"], "num_tokens").astype(np.int64)
-    wrong = np.flatnonzero(first + 2 + lengths_with_end(second) != lengths)
-    if len(wrong):
-        row = int(wrong[0])
-        raise ValueError(
-            f"sample {row}: num_tokens={lengths[row]} but A and B hold {first[row]} + {second[row]} "
-            "tokens, and num_tokens must be their sum + 3 (+ 2 where B is empty); the shard is damaged: make it again"
-        )
-    vocabulary = strings.vocabulary
-    ids, offsets = join_pairs(
-        first_ids, first, second_ids, second, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]"), single=True
+    refuse(
+        first + 2 + lengths_with_end(second) != lengths,
+        lambda row: (
+            f"sample {row}: num_tokens={lengths[row]} but A and B hold {first[row]} + {second[row]} tokens, "
+            "and num_tokens must be their sum + 3 (+ 2 where B is empty)"
+        ),
     )
-    masks = None
+    cls_id, sep_id = (strings.vocabulary.id_of(token) for token in ("[CLS]", "[SEP]"))
+    ids, offsets = join_pairs(first_ids, first, second_ids, second, cls_id, sep_id, single=True)
+    masks = continues = None
     if masked:
-        positions, mask_offsets = decode_positions(columns["masked_lm_positions"])
+        positions, mask_offsets = _decoded(columns["masked_lm_positions"], "masked_lm_positions")
         labels, label_offsets = strings.split(columns["masked_lm_labels"], "masked_lm_labels")
         check_mask_counts(mask_offsets, label_offsets)
         check_positions(positions, mask_offsets, lengths)
         masks = StaticMasks(mask_offsets, positions, labels)
-    continues = None
     if WORD_COLUMN in columns:
-        positions, word_offsets = decode_positions(columns[WORD_COLUMN])
-        check_positions(positions, word_offsets, lengths, "word")
-        continues = continues_at(positions, np.diff(word_offsets), offsets)
+        continues = continues_at(*_decoded(columns[WORD_COLUMN], WORD_COLUMN), offsets)
     is_random_next = numpy_array(columns["is_random_next"], "is_random_next")
     return SampleTable(ids, offsets, (first + 2).astype(np.int32), is_random_next, masks, continues)
+
+
+def _header(count: int) -> bytes:
+    """What `np.save` writes before a uint16 array of `count` elements."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<u2", "fortran_order": False, "shape": (count,)})
+    assert len(stream.getvalue()) == _HEADER_BYTES
+    return stream.getvalue()
+
+
+def _encoded(positions: np.ndarray, offsets: np.ndarray) -> pa.Array:
+    """Each row as the bytes that `np.save` writes for a uint16 array."""
+    counts, data = np.diff(offsets), positions.astype("<u2").tobytes()
+    headers = {count: _header(count) for count in np.unique(counts).tolist()}
+    rows = b"".join([headers[stop - start] + data[2 * start : 2 * stop] for start, stop in pairwise(offsets.tolist())])
+    starts = offsets_of(2 * counts + _HEADER_BYTES).astype(np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(counts), [None, pa.py_buffer(starts), pa.py_buffer(rows)])
+
+
+def _decoded(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(positions uint16 [P], offsets int64 [n + 1]) of a column of `np.save` bytes."""
+    bounds, data = string_buffers(column)
+    counts = np.diff(bounds)
+    if len(column) and counts.min() >= _HEADER_BYTES:
+        prefix = np.frombuffer(_header(0).partition(_SHAPE)[0], np.uint8)
+        if (data[bounds[:-1, None] + np.arange(len(prefix))] == prefix).all():
+            sizes = (counts - _HEADER_BYTES) // 2
+            return data[ragged_indices(bounds[:-1] + _HEADER_BYTES, 2 * sizes)].view("<u2"), offsets_of(sizes)
+    rows = [np.zeros(0, np.uint16)]  # arrays of another type, or with the header of a very old NumPy
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            rows.append(np.load(io.BytesIO(value or b""), allow_pickle=False).astype(np.uint16).reshape(-1))
+        except (ValueError, EOFError) as error:
+            raise ValueError(
+                f"column {name!r}, sample {row}: not the bytes of np.save ({error}); the shard "
+                "is damaged or not LDDL's: make it again"
+            ) from error
+    return np.concatenate(rows), offsets_of([len(positions) for positions in rows[1:]])

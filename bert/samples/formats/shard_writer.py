@@ -1,5 +1,6 @@
-"""Writes shards, part by part."""
+"""Writes shards, part by part; what the formats have in common."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,12 @@ MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
 # Positions of the tokens that belong to the word of the one before, where a word segmenter found the words. LDDL's
 # loader does not know the column and reads the others.
 WORD_COLUMN = "word_continuations"
+REMEDY = "the shard is damaged or written by another program: make it again"
 
 
 @dataclass(frozen=True)
 class Description:
-    """The facts of a shard that need no decoding: number of samples, longest sample, whether they are masked.
-
-    has_words: whether they record the words that a word segmenter found.
-    """
+    """The facts of a shard that need no decoding; has_words: it records the words that a word segmenter found."""
 
     num_samples: int
     max_num_tokens: int
@@ -29,25 +28,39 @@ class Description:
     has_words: bool = False
 
 
+def refuse(wrong: np.ndarray, describe: Callable[[int], str]) -> None:
+    """ValueError that describes the first place at which `wrong`, bool [n], is true."""
+    if wrong.any():
+        raise ValueError(f"{describe(int(np.argmax(wrong)))}; {REMEDY}")
+
+
 def check_mask_counts(offsets: np.ndarray, label_offsets: np.ndarray) -> None:
-    wrong = np.flatnonzero(np.diff(offsets) != np.diff(label_offsets))
-    if len(wrong):
-        row = int(wrong[0])
-        raise ValueError(
-            f"sample {row}: {np.diff(offsets)[row]} masked_lm_positions but "
-            f"{np.diff(label_offsets)[row]} masked_lm_labels; they must be as many: make the shard again"
-        )
+    counts, labels = np.diff(offsets), np.diff(label_offsets)
+    refuse(
+        counts != labels,
+        lambda row: (
+            f"sample {row}: {counts[row]} masked_lm_positions but {labels[row]} masked_lm_labels; they must be as many"
+        ),
+    )
 
 
 def check_positions(positions: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, kind: str = "masked") -> None:
-    owners = np.repeat(np.arange(len(lengths)), np.diff(offsets))
-    outside = np.flatnonzero((positions >= lengths[owners]) | (positions == 0))
-    if len(outside):
-        row = int(owners[outside[0]])
-        raise ValueError(
-            f"sample {row}: {kind} position {positions[outside[0]]} is not inside its {lengths[row]} "
-            "tokens (0 is [CLS]); the shard is damaged: make it again"
-        )
+    rows = np.repeat(np.arange(len(lengths)), np.diff(offsets))
+    refuse(
+        (positions < 1) | (positions >= lengths[rows]),
+        lambda place: (
+            f"sample {rows[place]}: {kind} position {positions[place]} is not inside its "
+            f"{lengths[rows[place]]} tokens (0 is [CLS])"
+        ),
+    )
+
+
+def continues_at(positions: np.ndarray, position_offsets: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """bool [T]: true at the positions of WORD_COLUMN in n samples whose tokens begin at `offsets`, int64 [n + 1]."""
+    check_positions(positions, position_offsets, np.diff(offsets), "word")
+    continues = np.zeros(offsets[-1], bool)
+    continues[np.repeat(offsets[:-1], np.diff(position_offsets)) + positions] = True
+    return continues
 
 
 _ROW_GROUP_BYTES = 256 << 20
@@ -96,17 +109,15 @@ class ShardWriter:
         columns = pa.concat_tables(self._pending)
         self._pending = []
         if self._format == "arrow":
-            if self._writer is None:
-                self._writer = pa.ipc.new_file(self._sink, columns.schema)
+            self._writer = self._writer or pa.ipc.new_file(self._sink, columns.schema)
             self._writer.write_table(columns.combine_chunks())
             return
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(
-                self._sink,
-                columns.schema,
-                compression=self._compression,
-                use_dictionary=False,
-                write_statistics=["num_tokens"],
-                write_page_checksum=True,
-            )
+        self._writer = self._writer or pq.ParquetWriter(
+            self._sink,
+            columns.schema,
+            compression=self._compression,
+            use_dictionary=False,
+            write_statistics=["num_tokens"],
+            write_page_checksum=True,
+        )
         self._writer.write_table(columns, row_group_size=max(1, len(columns)))

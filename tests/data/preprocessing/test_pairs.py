@@ -13,7 +13,8 @@ from bert.tokenization.token_strings import TokenStrings
 from data import preprocess_bert_pretrain
 from data.preprocess_bert_pretrain import main as preprocess
 from data.preprocessing.borrowed_documents import borrowed_texts, write_sources
-from data.preprocessing.pairs import PairSettings, pack_documents, spans_to_table
+from data.preprocessing.pairs import pack_documents, spans_to_table
+from data.preprocessing.settings import PairSettings
 from data.text import lddl_reader
 from data.text.lddl_reader import list_sources, numbered_documents, plan_blocks
 from data.text.sentences import TokenizedDocuments
@@ -61,8 +62,8 @@ def test_no_sequence_begins_or_ends_with_the_separator_and_repetitions_are_cut_e
 def test_ends_too_short_for_a_sequence_are_dropped_and_counted():
     counts = Counter()
     _, spans = pack_documents(documents(20), PairSettings(18), 0, SEP, counts)
-    assert len(spans) == 1 and counts["tokens dropped at the ends of blocks"] == 4
-    assert len(pack_documents(documents(), PairSettings(18), 0, SEP, counts)[1]) == 0
+    assert len(spans.first_start) == 1 and counts["tokens dropped at the ends of blocks"] == 4
+    assert len(pack_documents(documents(), PairSettings(18), 0, SEP, counts)[1].first_start) == 0
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,9 @@ def test_shards_of_sequences_are_read_whatever_the_workers_format_masks_and_bins
             assert not np.isin(table.masks.labels, [SEP, WORDS.id_of("[CLS]")]).any()
             assert 0.1 < len(table.masks.labels) / len(table.token_ids) < 0.2
             again = table.unmasked().token_ids
-            assert TokenStrings(WORDS).join(again, table.offsets)[0].as_py().startswith("[CLS] ")
+            assert (
+                TokenStrings(WORDS).join(again, table.offsets[:-1], table.offsets[1:])[0].as_py().startswith("[CLS] ")
+            )
 
 
 def test_settings_of_pairs_are_refused(tmp_path):

@@ -16,13 +16,14 @@ from bert.planning.hardware import Hardware
 from bert.planning.planner import Plan, make_plan
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.recipes import RECIPES
-from bert.samples.formats.arrow import arrow_columns, columns_to_arrow
+from bert.samples.formats.arrow import arrow_columns
 from bert.samples.manifest import MANIFEST_NAME, Manifest, ShardRecord, write_manifest
 from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.gpu.cases import distinct, pretraining
 from tests.gpu.selftest.checks import Bench, Check, Failed, Skipped, Verdict
 from tests.gpu.selftest.trainings import FUSED, PLAIN, Training, run_folder, train
+from tests.support.corpora import shard_bytes
 
 TIMEOUT_SECONDS = 1800.0
 SLOWER = 0.75  # of the planned speed: slower than that fails
@@ -205,7 +206,7 @@ def write_shards(config: PretrainingConfig, num_samples: int) -> None:
     for number in range(NUM_SHARDS):
         rng = np.random.default_rng(number)
         length, num_masked = config.data.max_seq_length, config.data.max_predictions_per_seq
-        data = columns_to_arrow(arrow_columns(random_samples(size, length, num_masked, vocabulary, rng)))
+        data = shard_bytes(arrow_columns(random_samples(size, length, num_masked, vocabulary, rng)), "arrow")
         name = f"shard-{number}.arrow"
         (folder / name).write_bytes(data)
         records[name] = ShardRecord(size, data.size, checksum_of(data))
