@@ -5,15 +5,20 @@ The flags are generated from the fields of the settings, so every field has its 
 
 import argparse
 import contextlib
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from bert import exit_codes
 from bert.command_errors import command
-from bert.config.entry_point import EntryPoint
+from bert.config.entry_point import START, EntryPoint
 from bert.config.flags import Formatter, Parser, add_flag, flat_fields, value_flags
 from bert.config.setting_errors import explain, suggest
 from bert.config.setting_sources import dump_yaml, resolve_config
+
+WORLD_SIZE = "PADDLE_TRAINERS_NUM"  # environment variable of Paddle's launcher
+Question = Callable[[Sequence[Any], int], str]  # (settings of consecutive runs, number of ranks) -> answer
 
 
 def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any:
@@ -23,31 +28,37 @@ def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any
         SystemExit: 2 after a line for each mistake; 0 after --show-config or an inquiry was answered.
     """
     with usage_errors():
-        return settings_or_answers(parse_flags(argv, entry), entry)
+        flags = parse_flags(argv, entry)
+        questions = take_questions(flags, entry)
+        config = resolve_config(flags, entry)
+        if answered(questions, [config], int(os.environ.get(WORLD_SIZE, "1"))):
+            raise SystemExit(exit_codes.OK)
+        return config
 
 
-def settings_or_answers(flags: dict[str, Any], entry: EntryPoint) -> Any:
-    """`resolve_config`, unless the flags ask for an answer instead: print it and exit with code 0."""
-    show_config = flags.pop("show_config", False)
-    requests = [(inquiry, inquiry.take(flags)) for inquiry in entry.inquiries]
-    config = resolve_config(flags, entry)
-    answers = [dump_yaml(config).rstrip("\n")] if show_config else []
-    answers += [inquiry.answer([config], request) for inquiry, request in requests if request is not None]
-    if answers:
-        print("\n".join(answers))
-        raise SystemExit(exit_codes.OK)
-    return config
-
-
-def parse_flags(argv: Sequence[str] | None, entry: EntryPoint, extra_flags: Iterable[str] = ()) -> dict[str, Any]:
+def parse_flags(argv: Sequence[str] | None, entry: EntryPoint) -> dict[str, Any]:
     """Parse a command line into flat name -> string, for the flags that were given."""
-    parser = parser_of(entry)
-    given, unknown = parser.parse_known_args(argv)
-    if unknown:
-        known_flags = [flag for action in parser._actions for flag in action.option_strings]
-        flag = unknown[0].split("=")[0]
-        raise ValueError(f"{flag} is not a flag; {suggest(flag, [*known_flags, *extra_flags], 'see --help')}")
-    return dict(vars(given))
+    return parser_of(entry).read(argv)
+
+
+def take_questions(flags: dict[str, Any], entry: EntryPoint) -> list[Question]:
+    """Remove the flags that ask something about the settings: --show-config and those of the inquiries."""
+    questions: list[Question] = [_shown] if flags.pop("show_config", False) else []
+    for inquiry in entry.inquiries:
+        if (request := inquiry.take(flags)) is not None:
+            questions.append(partial(inquiry.answer, request))
+    return questions
+
+
+def _shown(configs: Sequence[Any], num_ranks: int) -> str:
+    return "\n".join(dump_yaml(config) for config in configs).rstrip("\n")
+
+
+def answered(questions: Sequence[Question], configs: Sequence[Any], num_ranks: int) -> bool:
+    """Print the answers; whether there was a question."""
+    if questions:
+        print("\n".join(question(configs, num_ranks) for question in questions))
+    return bool(questions)
 
 
 def usage_errors() -> contextlib.AbstractContextManager[None]:
@@ -55,29 +66,53 @@ def usage_errors() -> contextlib.AbstractContextManager[None]:
     return command(place=None, explain=explain)
 
 
-def parser_of(entry: EntryPoint) -> argparse.ArgumentParser:
-    parser = Parser(
+class SettingsParser(Parser):
+    """A parser of the flags of settings, without defaults and abbreviations."""
+
+    def __init__(self, **texts: Any) -> None:
+        super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, formatter_class=Formatter, **texts)
+
+    def read(self, words: Sequence[str] | None) -> dict[str, Any]:
+        """Flat name -> string, for the flags that were given."""
+        flags, unknown = self.parse_known_args(words)
+        if unknown:
+            flag = unknown[0].split("=")[0]
+            raise ValueError(f"{flag} is not a flag; {self.hint(flag)}")
+        return dict(vars(flags))
+
+    def hint(self, flag: str) -> str:
+        """What to do about an unknown flag."""
+        return suggest(flag, self._option_string_actions, "see --help")
+
+    def group(self, title: str) -> Any:
+        """The group of flags of this title; it is made if there is none."""
+        groups = (group for group in self._action_groups if group.title == title)
+        return next(groups, None) or self.add_argument_group(title)
+
+    def add_settings(self, entry: EntryPoint) -> None:
+        """The flags of an entry point, in a group for each section of its settings."""
+        start = self.group(START)
+        start.add_argument(
+            "--config",
+            metavar="NAME_OR_FILE",
+            help=f"a recipe ({next(iter(entry.recipes), 'none')}, ...), or a YAML file of flag names and values",
+        )
+        start.add_argument("--show-config", action="store_true", help="print every resolved setting as YAML")
+        for inquiry in entry.inquiries:
+            inquiry.add_flags(self.group(inquiry.title))
+        groups = {section: self.add_argument_group(section) for section in entry.config_class.model_fields}
+        groups["model"].description = "the sizes of --bert-model, changed one by one"
+        groups["model"].add_argument("--config-file", metavar="JSON", help="the model's bert_config.json")
+        for name, (section, field) in flat_fields(entry.config_class).items():
+            add_flag(start if value_flags(field) else groups[section], name, field, entry.aliases.get(name, ()))
+
+
+def parser_of(entry: EntryPoint) -> SettingsParser:
+    parser = SettingsParser(
         prog=entry.script,
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
-        formatter_class=Formatter,
         usage=f"%(prog)s {entry.usage}",
         description=f"{entry.description} A flag on the command line wins over the YAML file or recipe named by "
         "--config, which wins over the default.",
     )
-    start = parser.add_argument_group("where to begin")
-    start.add_argument(
-        "--config",
-        metavar="NAME_OR_FILE",
-        help=f"a recipe ({next(iter(entry.recipes), 'none')}, ...), or a YAML file of flag names and values",
-    )
-    start.add_argument("--show-config", action="store_true", help="print every resolved setting as YAML")
-    for inquiry in entry.inquiries:
-        inquiry.add_flags(start)
-    fields = flat_fields(entry.config_class)
-    groups = {section: parser.add_argument_group(section) for section in entry.config_class.model_fields}
-    groups["model"].description = "the sizes of --bert-model, changed one by one"
-    groups["model"].add_argument("--config-file", metavar="JSON", help="the model's bert_config.json")
-    for name, (section, field) in fields.items():
-        add_flag(start if value_flags(field) else groups[section], name, field, entry.aliases.get(name, ()))
+    parser.add_settings(entry)
     return parser

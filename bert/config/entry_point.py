@@ -7,6 +7,8 @@ from typing import Any
 
 from bert.config.training_settings import TrainingConfig
 
+START = "where to begin"  # title of the first group of flags
+
 
 @dataclass(frozen=True)
 class Inquiry:
@@ -15,12 +17,14 @@ class Inquiry:
     Attributes:
         add_flags: adds them to an argparse group.
         take: removes them from the given flags -> the question, None if there is none.
-        answer: (settings of consecutive runs, the question) -> text.
+        answer: (the question, settings of consecutive runs, number of ranks) -> text.
+        title: of the group of flags; the default is that of --config.
     """
 
     add_flags: Callable[[Any], None]
     take: Callable[[dict[str, Any]], Any]
-    answer: Callable[[Sequence[Any], Any], str]
+    answer: Callable[[Any, Sequence[Any], int], str]
+    title: str = START
 
 
 @dataclass(frozen=True)

@@ -68,11 +68,11 @@ class Boolean(argparse.Action):
     """`--flag`, `--flag VALUE`, `--no-flag`."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        negated = option_string is not None and option_string.startswith("--no-")
-        if negated and values is not None:
+        is_negated = option_string == self.option_strings[1]
+        if is_negated and values is not None:
             raise ValueError(f"{option_string}={values} takes no value; drop {values}")
-        given = "true" if values is None else values.lower()  # which may be another value of a switch
-        setattr(namespace, self.dest, "false" if negated else _BOOLEANS.get(given, given))
+        value = "true" if values is None else values.lower()  # which may be another value of a switch
+        setattr(namespace, self.dest, "false" if is_negated else _BOOLEANS.get(value, value))
 
 
 def is_on(values: Mapping[str, Any], name: str) -> bool:
@@ -93,25 +93,30 @@ class Formatter(argparse.HelpFormatter):
         return super()._format_action_invocation(action)
 
 
-def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = ()) -> None:
-    """The flag of a field: its name with dashes, its description, its default, its type or choices."""
+def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (), phase: int | None = None) -> None:
+    """The flag of a field: its name with dashes, its description, its default, its type or choices.
+
+    Args:
+        phase: the flag is --phaseN-NAME and sets `phaseN_NAME`; None: it is --NAME.
+    """
     if flags := value_flags(field):
         exclusive = group.add_mutually_exclusive_group()
         for value, (flag, text) in flags.items():
             exclusive.add_argument(flag, dest=name, action="store_const", const=value, help=text)
         return
-    flag, text = flag_name(name), str(field.description)
+    prefix, text = f"phase{phase}_" if phase else "", str(field.description)
     if not field.is_required():
         default = str(field.default)
         text += f" (default: {default.lower() if default in ('None', 'True', 'False') else default})"
-    text = text.replace("%", "%%")
+    flags_of_field = [flag_name(prefix + name), *aliases]
+    settings: dict[str, Any] = {"dest": prefix + name, "help": text.replace("%", "%%")}
     if is_switch(field):
         values = "|".join(map(str, choices_of(field))) or None
-        group.add_argument(flag, "--no-" + flag[2:], dest=name, action=Boolean, nargs="?", metavar=values, help=text)
+        negated = flag_name(f"{prefix}no_{name}")
+        group.add_argument(flags_of_field[0], negated, action=Boolean, nargs="?", metavar=values, **settings)
         return
     kinds = [kind.__name__.upper() for kind in members(field) if kind in (int, float, str, Path)]
-    metavar = "|".join([*map(str, choices_of(field)), *kinds])
-    group.add_argument(flag, *aliases, dest=name, metavar=metavar, help=text)
+    group.add_argument(*flags_of_field, metavar="|".join([*map(str, choices_of(field)), *kinds]), **settings)
 
 
 def members(field: FieldInfo) -> tuple[Any, ...]:

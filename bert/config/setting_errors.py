@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bert.config.flags import choices_of, field_at, flag_name, value_flags
+from bert.config.flags import choices_of, field_at, flag_name, is_optional, value_flags
 from bert.config.settings_base import Settings
 
 # Names of one thing in this and other trainers (Hugging Face, PaddleNLP, NVIDIA, fairseq, PyTorch Lightning): a flag of
@@ -78,7 +78,7 @@ def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str |
     rule = f"{detail['msg'][0].lower()}{detail['msg'][1:]}".replace("input should be", "must be")
     remedy = f"change it in {source}" if source else f"change {' or '.join(flags) or flag}"
     if detail["type"] == "literal_error":
-        choices = [str(choice) for choice in choices_of(field)]
+        choices = [*map(str, choices_of(field)), *(["none"] if is_optional(field) else [])]
         rule, remedy = f"must be one of {', '.join(choices)}", suggest(str(detail["input"]), choices, remedy)
     return f"{name}={detail['input']} {rule}; {remedy}"
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel
@@ -12,7 +12,9 @@ from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 from bert.config.entry_point import EntryPoint
 from bert.config.flags import flat_fields, is_optional, members
 from bert.config.setting_errors import suggest
-from bert.config.training_settings import TrainingConfig
+from bert.config.settings_base import Settings
+
+AnySettings = TypeVar("AnySettings", bound=Settings)
 
 _NOT_GIVEN = ("None", "none", "null", "", "-1")
 _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a parent, and the model's JSON
@@ -26,7 +28,7 @@ def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
         if len(layers) > 8:
             raise ValueError(f"config={flags['config']} must not name itself as its own parent; remove the cycle")
     values = merged(*({**_architecture(layer), **layer} for layer in layers), alternatives=entry.alternatives)
-    return _nested(entry.config_class, {**entry.implied(values), **values})
+    return read_settings(entry.config_class, {**entry.implied(values), **values})
 
 
 def merged(*layers: Mapping[str, Any], alternatives: Sequence[str] = ()) -> dict[str, Any]:
@@ -108,9 +110,10 @@ def _architecture(layer: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _nested(config_class: type[TrainingConfig], values: Mapping[str, Any]) -> TrainingConfig:
-    sections: dict[str, dict[str, Any]] = {section: {} for section in config_class.model_fields}
-    for name, (section, field) in flat_fields(config_class).items():
+def read_settings(settings_class: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
+    """Settings with sections, checked, from values by their flat names; values of other settings are ignored."""
+    sections: dict[str, dict[str, Any]] = {section: {} for section in settings_class.model_fields}
+    for name, (section, field) in flat_fields(settings_class).items():
         if name not in values:
             continue
         value = values[name]
@@ -119,7 +122,7 @@ def _nested(config_class: type[TrainingConfig], values: Mapping[str, Any]) -> Tr
         if Path in members(field) and value is not None:
             value = _expanded(value)
         sections[section][name] = value
-    return config_class.model_validate(sections)
+    return settings_class.model_validate(sections)
 
 
 def _expanded(path: Any) -> Any:

@@ -1,7 +1,6 @@
 """What the fine-tuning commands answer instead of running: `--plan`, and `--dry-run` with the data and this machine."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,15 @@ from bert.finetuning.loader import FeatureTable
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
 from bert.planning.estimates import checkpoint_bytes
 from bert.planning.hardware import Hardware, load_parts
-from bert.planning.planner import PlanRequest, UpdateTime, add_plan_flags, planned, take_plan_request, update_time
+from bert.planning.planner import UpdateTime, plan_inquiry, update_time
 from bert.reporting.progress import duration
 from bert.runtime.topology import nvidia_smi
-
-
-def answer_plan(configs: Sequence[FineTuningConfig], request: PlanRequest) -> str:
-    """The planner's answer; the global batch is divided over the devices as the launcher does it."""
-    return planned([with_global_batch(config, request.hardware.world_size()) for config in configs], request)
 
 
 def inquiries(task: str) -> tuple[Inquiry, ...]:
     """--plan and --dry-run of a task; `task` as of `EntryPoint`."""
     dry_run = dry_run_inquiry(lambda config, world_size: dry_run_report(config, world_size, task))
-    return Inquiry(add_plan_flags, take_plan_request, answer_plan), dry_run
+    return plan_inquiry(with_global_batch), dry_run
 
 
 def dry_run_report(config: Any, world_size: int, task: str) -> str:

@@ -1,28 +1,117 @@
-"""Reads the arguments of scripts/run_*.sh: positional tables, the flags that all launchers have, and their values."""
+"""Command lines of scripts/run_*.sh: flags of the launch and of the training, and NVIDIA's positional arguments."""
 
-import argparse
 import contextlib
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from argparse import SUPPRESS, Action
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from bert.config.command_line import explain, parse_flags, suggest
-from bert.config.flags import Parser, flag_name
-from bert.planning.planner import PLAN_FLAGS
-from bert.pretraining.entry import ENTRY
+from bert.config.command_line import SettingsParser, explain, suggest
+from bert.config.entry_point import START, EntryPoint
+from bert.config.flags import add_flag, flag_name, flat_fields, value_flags
+from bert.interpreter import shell_command
+from bert.launching.settings import LaunchSettings
 
 PRECISIONS = {  # the names that NVIDIA's scripts have for them
     "amp": {"amp": True, "tf32": False},
     "fp32": {"amp": False, "tf32": False},
     "tf32": {"amp": False, "tf32": True},
 }
-PositionalTable = Sequence[tuple[str, str | None]]  # (name, default) in order; None: not set
+_ALIASES = {"num_processes": ["--num-gpus"]}
 
 
-class _Help(argparse.Action):
+class Positional(NamedTuple):
+    """A positional argument of NVIDIA's scripts."""
+
+    name: str
+    default: str | None = None
+    setting: str | None = None  # that it sets; None: the one of the same name
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A scripts/run_*.sh as its user sees it.
+
+    Attributes:
+        names: lists of the names that --config takes, by their titles.
+        settings: of the launch; their flags are those of the training's settings too.
+        phases: each has flags of its own, --phaseN-NAME.
+        add_flags: adds flags that are no settings to the parser.
+    """
+
+    script: str
+    entry: EntryPoint
+    usage: str
+    description: str
+    epilog: str
+    names: Mapping[str, Iterable[str]]
+    settings: type[LaunchSettings] = LaunchSettings
+    positional: Sequence[Positional] = ()
+    phases: Sequence[int] = ()
+    add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)
+
+    def topics(self) -> dict[str, str]:
+        """What `--help TOPIC` shows, beside groups of flags."""
+        rows = [f"  {number:2} {row.name:30} {row.default}" for number, row in enumerate(self.positional, 1)]
+        names = (
+            textwrap.fill(f"{title}: {', '.join(listed)}.", 100, break_on_hyphens=False)
+            for title, listed in self.names.items()
+        )
+        title = "Positional arguments and their defaults (- means the default):"
+        return {**({"positional": "\n".join([title, *rows])} if rows else {}), "recipes": "\n\n".join(names)}
+
+
+class CommandLine(NamedTuple):
+    """The arguments of a launcher, as strings by the names of the settings.
+
+    Attributes:
+        words: as they were typed.
+        launch: flags of the launch, --config and questions such as --dry-run.
+        training: flags of the training; of all phases if there are several.
+        phases: flags of one phase only.
+    """
+
+    words: Sequence[str]
+    positional: Sequence[str]
+    launch: dict[str, Any]
+    training: dict[str, Any]
+    phases: dict[int, dict[str, Any]]
+
+    def notices_aside(self) -> contextlib.AbstractContextManager[Any]:
+        """A context whose output goes to standard error if there is --show-config, which prints YAML alone."""
+        return contextlib.redirect_stdout(sys.stderr if "show_config" in self.launch else sys.stdout)
+
+
+def read_command_line(launcher: Launcher, words: Sequence[str]) -> CommandLine:
+    """Parse a command line; the words before the first flag are positional (`-` and negative numbers are no flags)."""
+    first = next((index for index, word in enumerate(words) if word.startswith("--") or word == "-h"), len(words))
+    flags = LauncherParser(launcher).read(words[first:])
+    return CommandLine(words, words[:first], *sorted_by_owner(launcher, flags))
+
+
+def sorted_by_owner(
+    launcher: Launcher, values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], dict[int, dict[str, Any]]]:
+    """Settings of the launch, of the training, and of each phase: `phase1_batch_size` is `batch_size` of phase 1."""
+    launch, training = dict[str, Any](), dict[str, Any]()
+    phases: dict[int, dict[str, Any]] = {phase: {} for phase in launcher.phases}
+    names = {*flat_fields(launcher.entry.config_class), "config_file"}
+    for name, value in values.items():
+        prefix, _, of_phase = name.partition("_")
+        if name in names:
+            training[name] = value
+        elif of_phase in names:
+            phases[int(prefix.removeprefix("phase"))][of_phase] = value
+        else:
+            launch[name] = value
+    return launch, training, phases
+
+
+class _Help(Action):
     """`--help` or `--help TOPIC`."""
 
     def __call__(self, parser: Any, namespace: Any, topic: Any, option_string: str | None = None) -> None:
@@ -30,112 +119,83 @@ class _Help(argparse.Action):
         parser.exit()
 
 
-class LauncherParser(Parser):
-    """The flags of a launcher: those of the ranks and the configuration, which all have, and those that a task adds.
-
-    Args:
-        further: the command that lists all settings.
-        topics: what else `--help TOPIC` shows; the titles of the groups of flags are topics too.
-    """
-
-    def __init__(self, further: str, topics: Mapping[str, str], **texts: str) -> None:
+class LauncherParser(SettingsParser):
+    def __init__(self, launcher: Launcher) -> None:
         super().__init__(
-            allow_abbrev=False,
+            prog=launcher.script,
+            usage=f"%(prog)s {launcher.usage} [flags]",
+            description=launcher.description,
             add_help=False,
-            argument_default=argparse.SUPPRESS,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            **texts,
         )
-        self._further, self._topics = further, topics
-        self.add_argument("-h", "--help", nargs="?", const="", action=_Help, metavar="TOPIC", help=argparse.SUPPRESS)
-        self.add_argument("--config", metavar="NAME_OR_FILE", help="a preset, a recipe, or a YAML file")
-        self.add_argument("--show-config", action="store_true", help="print every resolved setting as YAML")
-        self.add_argument("--dry-run", action="store_true", help="print the plan and stop")
-        add = self.add_argument_group("nodes").add_argument
-        add(
-            "--num-processes",
-            "--num-gpus",
-            dest="num_gpus",
-            metavar="N",
-            help="processes (GPUs) on each node; without it, as many as the preset or the task takes",
-        )
-        add("--num-nodes", metavar="N", help="nodes; start the same command on each of them")
-        add("--node-rank", metavar="R", help="number of this node; none: the launchers agree on one")
-        add("--master", metavar="HOST:PORT", help="address of the first node")
+        self._launcher = launcher
+        self.add_argument("-h", "--help", nargs="?", const="", action=_Help, metavar="TOPIC", help=SUPPRESS)
+        self.add_settings(launcher.entry)
+        for name, (section, setting) in flat_fields(launcher.settings).items():
+            add_flag(self.group(START if section == "start" else section), name, setting, _ALIASES.get(name, ()))
+        launcher.add_flags(self)
+        for phase in launcher.phases:
+            group = self.add_argument_group()
+            group.add_argument(f"--phase{phase}-config-file")
+            for name, (_, setting) in flat_fields(launcher.entry.config_class).items():
+                if not value_flags(setting):
+                    add_flag(group, name, setting, phase=phase)
+
+    def hint(self, flag: str) -> str:
+        """Of a phase's flag the one for it, or that it has none."""
+        phase, name = re.fullmatch(r"(?:--(phase\d)-)?(.*)", flag).groups()  # type: ignore[union-attr]
+        if phase is None:
+            return super().hint(flag)
+        if f"--{name}" in self._option_string_actions:
+            return f"it is not a setting of a phase: give it without {phase}-"
+        return super().hint(f"--{name}").replace("mean --", f"mean --{phase}-")
 
     def help_about(self, topic: str) -> str:
         """Usage, the most used flags and the topics; or one topic."""
-        groups = {str(group.title): group for group in self._action_groups if group._group_actions}
-        options = groups.pop("options")
+        launcher, topics = self._launcher, self._launcher.topics()
+        groups = [group for group in self._action_groups if group.title and group._group_actions]
+        names = [str(group.title) for group in groups if group.title not in (START, "options")]
+        if topic in topics:
+            return topics[topic]
+        if topic and topic not in names:
+            known = [*names, *topics]
+            raise ValueError(f"--help {topic} must be one of {', '.join(known)}; {suggest(topic, known, 'pass one')}")
         formatter = self._get_formatter()
-        if topic in groups:
-            formatter.add_arguments(groups[topic]._group_actions)
-            return formatter.format_help().rstrip()
-        if topic in self._topics:
-            return self._topics[topic]
-        topics = [*groups, *self._topics]
+        if not topic:
+            formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+            formatter.add_text(self.description)
+        for group in groups:
+            if group.title == topic or (not topic and group.title not in names):
+                formatter.add_arguments(group._group_actions)
         if topic:
-            raise ValueError(f"--help {topic} must be one of {', '.join(topics)}; {suggest(topic, topics, 'pass one')}")
-        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
-        formatter.add_text(self.description)
-        formatter.add_arguments(options._group_actions)
-        further = f"All settings of the training: `{self._further}`. More: --help {'|'.join(topics)}"
-        return f"{formatter.format_help()}\n{self.epilog}\n{further}"
-
-    def read(self, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        """The launcher's flags that were given, by name, and the words of all other flags."""
-        known, rest = self.parse_known_args(words)
-        return dict(vars(known)), rest
-
-    def names(self) -> list[str]:
-        """All flags, to suggest one for a misspelt one."""
-        return [flag for action in self._actions for flag in action.option_strings]
+            return formatter.format_help().rstrip()
+        settings = f"All settings of the training: `{shell_command(launcher.entry.script, '--help')}`."
+        return f"{formatter.format_help()}\n{launcher.epilog}\n{settings}\nMore: --help {'|'.join([*names, *topics])}"
 
 
-def notices_aside(words: Sequence[str]) -> contextlib.AbstractContextManager[Any]:
-    """A context whose output goes to standard error if the words ask for --show-config, which prints YAML alone."""
-    return contextlib.redirect_stdout(sys.stderr if "--show-config" in words else sys.stdout)
-
-
-def split_positional(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words before the first flag, and the others. `-` and negative numbers are not flags."""
-    first = next((index for index, word in enumerate(words) if word.startswith("--") or word == "-h"), len(words))
-    return list(words[:first]), list(words[first:])
-
-
-def read_positional(words: Sequence[str], table: PositionalTable, given: Mapping[str, Any]) -> dict[str, str]:
-    """The values of positional arguments by name. A missing, empty or `-` word means the default.
-
-    Args:
-        given: the launcher's flags; --config contradicts positional arguments.
-    """
-    if "config" in given:
-        raise ValueError(f"config={given['config']} contradicts the positional arguments; give only one of them")
+def read_positional(line: CommandLine, table: Sequence[Positional]) -> dict[str, str]:
+    """The values of positional arguments by the settings they set; a missing, empty or `-` word means the default."""
+    words = line.positional
+    if "config" in line.launch:
+        raise ValueError(f"config={line.launch['config']} contradicts the positional arguments; give only one of them")
     if len(words) > len(table):
         raise ValueError(
             f"{len(words)} positional arguments must be at most {len(table)}; drop "
             f"{' '.join(words[len(table) :])}, or use flags (--help)"
         )
     values: dict[str, str] = {}
-    for number, (name, default) in enumerate(table):
+    for number, row in enumerate(table):
         word = words[number] if number < len(words) else ""
-        value = default if word in ("", "-") or (word == "None" and default is None) else word
+        value = row.default if word in ("", "-") or (word == "None" and row.default is None) else word
         if value is not None:
-            values[name] = value
+            values[row.setting or row.name] = value
     return values
 
 
-def positional_help(table: PositionalTable) -> str:
-    rows = (f"  {number:2} {name:30} {default}" for number, (name, default) in enumerate(table, 1))
-    return "\n".join(["Positional arguments and their defaults (- means the default):", *rows])
-
-
-def names_help(**names: Iterable[str]) -> str:
-    """Lists of names that --config takes, each after its title."""
-    return "\n\n".join(
-        textwrap.fill(f"{title.replace('_', ' ')}: {', '.join(listed)}.", 100, break_on_hyphens=False)
-        for title, listed in names.items()
-    )
+def settings_of_nvidia(values: dict[str, str]) -> dict[str, Any]:
+    """Positional values as settings: a precision is two of them, and fuse_mha means fused attention too."""
+    settings: dict[str, Any] = dict(values)
+    settings |= PRECISIONS[one_of("precision", settings.pop("precision"), PRECISIONS)]
+    return settings | ({"fuse_attention": "off"} if values["fuse_mha"].lower() == "false" else {})
 
 
 def one_of(name: str, value: str, choices: Collection[str]) -> str:
@@ -144,45 +204,10 @@ def one_of(name: str, value: str, choices: Collection[str]) -> str:
     return value
 
 
-def whole_number(name: str, value: str, least: int = 1) -> int:
-    if not value.isdecimal() or int(value) < least:
-        raise ValueError(f"{name}={value} must be a whole number from {least} up; change it")
-    return int(value)
-
-
-def ratio(name: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 1:
-        raise ValueError(f"{name}={value} must be above 0 and at most 1; change it")
-    return number
-
-
-def split_phases(words: Sequence[str], launcher_flags: Iterable[str]) -> tuple[dict[str, Any], dict[int, dict]]:
-    """Flags for all phases, and those with --phaseN- for one phase only."""
-    parts: dict[int, list[str]] = {0: [], 1: [], 2: []}
-    target = 0
-    for word in words:
-        if word.startswith("--"):
-            target = next((phase for phase in (1, 2) if word.startswith(f"--phase{phase}-")), 0)
-            word = word if target == 0 else "--" + word[len("--phase1-") :]
-        parts[target].append(word)
-    common = parse_flags(parts[0], ENTRY, launcher_flags)
-    per_phase = {}
-    for phase in (1, 2):
-        with errors_of_phase(phase):
-            flags = per_phase[phase] = parse_flags(parts[phase], ENTRY)
-            for name in {"dry_run", "show_config", "phase", "config", *PLAN_FLAGS} & flags.keys():
-                raise ValueError(f"{flag_name(name)} is not a setting of a phase; give it without phase{phase}-")
-    return common, per_phase
-
-
 @contextmanager
-def errors_of_phase(phase: int, names: Iterable[str] | None = None) -> Iterator[None]:
-    """A context whose errors call the flags of the settings `names` --phaseN-NAME; None: all flags but --help."""
-    flags = "|".join(flag_name(name)[2:] for name in names) if names is not None else "(?!help)[a-z0-9-]+"
+def errors_of_phase(phase: int, names: Iterable[str]) -> Iterator[None]:
+    """A context whose errors call the flags of the settings `names` --phaseN-NAME."""
+    flags = "|".join(flag_name(name)[2:] for name in names)
     try:
         yield
     except ValueError as error:

@@ -1,22 +1,29 @@
-"""Shared by the launchers of all fine-tuning tasks: settings, ranks, start, and the table of results."""
+"""`bash scripts/run_squad.sh`, `run_glue.sh`, `run_ner.sh`: settings, ranks, start and results of a fine-tuning."""
 
+import atexit
+import json
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert import REPOSITORY
-from bert.checkpoints.directories import best_directory
-from bert.config.command_line import EntryPoint, dump_yaml, settings_or_answers, usage_errors
-from bert.files import read_json
+from bert.checkpoints.directories import best_directory, weights_folder
+from bert.config.command_line import Question, answered, resolve_config, take_questions, usage_errors
+from bert.config.setting_sources import read_settings
+from bert.exit_codes import OK
+from bert.files import read_json, require_writable
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.interpreter import repository_environment, shell_command
-from bert.launching.arguments import notices_aside
-from bert.launching.process_runner import Runner
-from bert.launching.start_training import Ranks, launch, num_gpus, read_ranks
-from bert.planning.dry_run import WORLD_SIZE
+from bert.launching.arguments import CommandLine, read_command_line
+from bert.launching.finetuning_tasks import TASKS, FineTuningLauncher, Form, task_of
+from bert.launching.process_runner import Runner, module_command
+from bert.launching.settings import LaunchSettings, Ranks, num_gpus, quickstart_processes
+from bert.launching.start_training import launch
+from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
 
@@ -28,73 +35,138 @@ _THROUGHPUT: list[Row] = [
 
 
 class FineTuningPlan(NamedTuple):
-    """The settings and ranks that a command line asks for."""
+    """The settings and ranks that a command line stands for."""
 
-    launcher: dict[str, Any]  # the flags of the launcher
-    entry: EntryPoint
+    task: FineTuningLauncher
     config: Any  # of the entry point's config_class
     ranks: Ranks
+    questions: Sequence[Question]
 
 
-def evaluation_scores(summary: dict[str, Any]) -> list[Row]:
-    """All metrics of the evaluation."""
-    names = [name for name, value in summary.items() if name.startswith("eval_") and isinstance(value, float)]
-    return [(name.removeprefix("eval_").replace("_", " "), name, metric_form(name, summary)) for name in names]
-
-
-def finetune(
-    words: Sequence[str],
-    plan_of: Callable[[Sequence[str]], FineTuningPlan],
-    scores_of: Callable[[dict[str, Any]], list[Row]] = evaluation_scores,
-) -> int:
-    """Plan, train on all ranks, show the results; returns the exit code.
-
-    Args:
-        scores_of: the rows of the table of results that summary.json has scores for.
-    """
-    with usage_errors(), notices_aside(words):
-        plan = plan_of(words)
-    if "show_config" in plan.launcher:
-        print(dump_yaml(plan.config), end="")
-        return 0
-    if "dry_run" in plan.launcher:
-        return _dry_run(plan)
-    code = launch(REPOSITORY / plan.entry.script, plan.config, plan.ranks, Runner())
-    if code == 0:
-        print("\n".join(result_lines(plan, scores_of)))
+def main(name: str, words: Sequence[str]) -> int:
+    with usage_errors():
+        plan = plan_of(name, words)
+        if answered(plan.questions, [plan.config], plan.ranks.world_size()):
+            return OK
+    code = launch(REPOSITORY / plan.task.entry.script, plan.config, plan.ranks, Runner())
+    if code == OK:
+        print("\n".join(result_lines(plan)))
     return code
 
 
-def _dry_run(plan: FineTuningPlan) -> int:
-    """Let the training script print its plan for the ranks of this launcher; it reads the data as the ranks do."""
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as settings:
-        settings.write(dump_yaml(plan.config))
-        settings.flush()
-        command = [sys.executable, str(REPOSITORY / plan.entry.script), "--config", settings.name, "--dry-run"]
-        environment = {**repository_environment(), WORLD_SIZE: str(plan.ranks.world_size())}
-        return subprocess.run(command, check=False, env=environment).returncode
+def plan_of(name: str, words: Sequence[str]) -> FineTuningPlan:
+    """The plan of a task's command line; raises ValueError with value, rule and remedy."""
+    task = TASKS[task_of(name, words)]
+    line = read_command_line(task, words)
+    flags = dict(line.launch)
+    questions = take_questions(flags, task.entry)
+    form = task.form(line)
+    settings, launch_settings = {**form.recipe(), **form.settings}, dict(form.launch)
+    if form.is_quickstart:
+        with line.notices_aside():
+            settings |= _quickstart(task, form, line)
+        device = {**dict(task.entry.recipes[form.config]()), **settings, **line.training}.get("device", "auto")
+        launch_settings["num_processes"] = quickstart_processes(device)
+    config = resolve_config({**settings, **line.training}, task.entry)
+    available = 0 if config.hardware.device == "cpu" else num_gpus()
+    ranks = read_settings(LaunchSettings, {"num_processes": max(1, available), **launch_settings, **flags}).nodes
+    return FineTuningPlan(task, with_global_batch(config, ranks.world_size()), ranks, questions)
 
 
-def make_plan(
-    entry: EntryPoint, launcher: dict[str, Any], defaults: Mapping[str, Any], flags: Mapping[str, Any]
-) -> FineTuningPlan:
-    """The plan from `flags` laid over `defaults`; without --num-gpus it has a rank for each GPU, or one rank.
+# ---- quickstarts -----------------------------------------------------------------------------------------------------
+
+
+def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine) -> dict[str, Any]:
+    """Output folders, data of this project, and initial weights unless the flags name some.
+
+    The weights are the result of the pre-training quickstart, or random numbers, with a vocabulary made of the data.
+    """
+    check = {**form.recipe(), **form.settings, "vocab_file": "vocab.txt", **line.training}
+    resolve_config(check, task.entry)  # before data are made; the vocabulary is not there yet
+    output_dir = Path(line.training.get("output_dir", task.quickstart_output(form.config)))
+    data = _data_dir(output_dir, is_dry_run="dry_run" in line.launch)
+    settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json"}
+    if task.questions is not None:
+        files = task.questions[form.config]
+        _run_module("data.examples.sample_questions", output_dir=data)
+        settings |= {"train_file": data / f"train{files}.json", "predict_file": data / f"held_out{files}.json"}
+        settings |= {"device": "cpu"} if num_gpus() == 0 else {}
+        text = data / "train.json"
+    else:
+        text = dict(task.entry.recipes[form.config]())["train_file"]
+    if line.training.keys() & {"from_pretrained_params", "from_checkpoint"}:
+        return settings
+    return settings | (_pretrained_settings() or _random_settings(data, text, task.vocabulary_size))
+
+
+def _data_dir(output_dir: Path, is_dry_run: bool) -> Path:
+    """Where a quickstart makes its data; for a dry run a folder that is removed at the end, unless they exist.
 
     Raises:
-        SystemExit: a question such as --plan was answered instead.
+        OSError: `output_dir` cannot be written.
     """
-    config = settings_or_answers({**defaults, **flags}, entry)
-    available = 0 if config.hardware.device == "cpu" else num_gpus()
-    ranks = read_ranks(launcher, max(1, available))
-    return FineTuningPlan(launcher, entry, with_global_batch(config, ranks.world_size()), ranks)
+    folder = output_dir / "data"
+    if not is_dry_run:
+        require_writable(output_dir)
+    elif not folder.exists():
+        folder = Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
-def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], list[Row]]) -> list[str]:
+def _pretrained_settings() -> dict[str, Any]:
+    """The model of the pre-training quickstart; empty if there is none."""
+    folder = QUICKSTART_DIR / "bert-quickstart"
+    if folder.is_dir() and weights_folder(folder) != folder:
+        print(f"starting from the pre-trained weights in {weights_folder(folder)}", flush=True)
+        return {"from_pretrained_params": weights_folder(folder)}
+    print(
+        f"There is no pre-trained model in {folder}, so the weights are random, and the scores will be near those of "
+        f"guessing. `{shell_command('scripts/run_pretraining.sh')}` makes one; --from-pretrained-params names another.",
+        flush=True,
+    )
+    return {}
+
+
+def _random_settings(data: Path, text: Path, vocab_size: int) -> dict[str, Any]:
+    """A small model of random weights, with a vocabulary made of the training file."""
+    vocabulary = data / "vocab.txt"
+    if not vocabulary.is_file():
+        source = data / "text"
+        source.mkdir(parents=True, exist_ok=True)
+        documents = (f"document-{number} {document}\n" for number, document in enumerate(_documents(text)))
+        (source / "0.txt").write_text("".join(documents), encoding="utf-8")
+        _run_module("data.train_vocabulary", input=source, vocab_size=vocab_size, output=vocabulary)
+    size = len(vocabulary.read_text(encoding="utf-8").splitlines())
+    return {"bert_model": "bert-quickstart", "vocab_size": size, "vocab_file": vocabulary}
+
+
+def _documents(file: Path) -> list[str]:
+    """The paragraphs of SQuAD's JSON, the lines of another file."""
+    content = file.read_text(encoding="utf-8")
+    if file.suffix != ".json":
+        return [line for line in content.splitlines() if line]
+    return [paragraph["context"] for article in json.loads(content)["data"] for paragraph in article["paragraphs"]]
+
+
+def _run_module(module: str, **options: Any) -> None:
+    """Run a command of data/; ValueError if it fails, after its own error."""
+    output = sys.stderr if sys.stdout is sys.stderr else None  # CommandLine.notices_aside
+    done = subprocess.run(module_command(module, **options), check=False, env=repository_environment(), stdout=output)
+    if done.returncode:
+        raise ValueError(f"python -m {module} ended with exit code {done.returncode}; the reason is above")
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def result_lines(plan: FineTuningPlan) -> list[str]:
     """A table of the scores and the throughput, as far as summary.json has them, and where the results are."""
     config = plan.config
     folder = config.log_dir()
     summary = read_json(folder / "summary.json")
-    rows = [row for row in [*scores_of(summary), *_THROUGHPUT] if summary.get(row[1]) is not None]
+    scores = plan.task.scores or evaluation_scores(summary)
+    rows = [row for row in [*scores, *_THROUGHPUT] if summary.get(row[1]) is not None]
     lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
     if config.run.benchmark:
         return [*lines, f"Summary: {folder}/summary.json"]
@@ -105,6 +177,12 @@ def result_lines(plan: FineTuningPlan, scores_of: Callable[[dict[str, Any]], lis
     if (model := trained_model(config)) is not None:
         lines.append(f"Use the model:  {shell_command('run_predict.py', model)}")
     return lines
+
+
+def evaluation_scores(summary: Mapping[str, Any]) -> list[Row]:
+    """All metrics of the evaluation."""
+    names = [name for name, value in summary.items() if name.startswith("eval_") and isinstance(value, float)]
+    return [(name.removeprefix("eval_").replace("_", " "), name, metric_form(name, summary)) for name in names]
 
 
 def trained_model(config: FineTuningConfig) -> Path | None:

@@ -1,17 +1,20 @@
 """Makes missing shards by running the commands of data/."""
 
+import contextlib
 import itertools
 import json
+import math
+import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.files import read_json
+from bert.files import lock, read_json
 from bert.interpreter import shell_command
-from bert.launching.pretraining_plan import LaunchPlan
 from bert.launching.process_runner import module_command
+from bert.launching.settings import LaunchPlan
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME, is_unfinished
 
@@ -19,12 +22,15 @@ REPORT_NAME = "report.json"  # ends a folder of imported text
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
 
 
-def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_this_node: bool = False) -> int:
-    """Make the shards of one phase from the Wikipedia text if their folder is missing or empty.
+def prepare_data(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_this_node: bool = False) -> int:
+    """Make the missing shards of one phase; exit code of the first command that failed, else 0.
 
     With several nodes they must exist, unless `only_this_node` is set: then this node makes them for all.
     """
-    folder, source = config.data.input_dir, plan.preparation.wikipedia_source
+    if plan.name == "quickstart":
+        return prepare_quickstart(config, run)
+    preparation, phase = plan.launch.shards, config.run.phase
+    folder, source = config.data.input_dir, preparation.wikipedia_source
     if _has_files(folder) and not is_unfinished(folder):
         return 0
     if plan.ranks.num_nodes > 1 and not only_this_node:
@@ -45,17 +51,18 @@ def prepare_shards(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_t
             f"from held-out text with {shell_command('data.preprocess_bert_pretrain')}, or pass --eval-dir none"
         )
     print(f"{folder} has no shards: making them from {source}", flush=True)
+    num_readers = max(1, config.data.num_workers) * plan.ranks.world_size()
     return run(
         preprocessing_command(
             config,
             wikipedia=source,
             sink=folder,
-            num_shards=plan.preparation.num_shards(config, plan.world_size()),
-            local_n_workers=plan.preparation.num_dask_workers,
-            sample_ratio=plan.preparation.sample_ratio,
+            num_shards=preparation.num_shards_per_worker * num_readers,  # every reader gets as many as the others
+            local_n_workers=preparation.num_dask_workers,
+            sample_ratio=preparation.sample_ratio,
             seed=config.run.seed,
             duplicate_factor=1,
-            bin_size=plan.preparation.bin_size(config.run.phase),
+            bin_size=preparation.phase2_bin_size if phase == 2 else preparation.phase1_bin_size,
         )
     )
 
@@ -72,6 +79,70 @@ def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str
         max_predictions_per_seq=config.data.max_predictions_per_seq if static else None,
         **options,
     )
+
+
+def prepare_quickstart(config: PretrainingConfig, run: Run) -> int:
+    """Make the missing data of a phase of the quickstart from text of this machine; returns as `prepare_data`."""
+    with data_lock(config):
+        steps = Steps(_home(config) / "prepared.json", run)
+        codes = (steps.step(*command) for command in quickstart_commands(config))
+        return next(filter(None, codes), 0)
+
+
+def quickstart_commands(config: PretrainingConfig) -> list[tuple[str, Sequence[str], Path]]:
+    """(title, command, product) in order. The vocabulary and the training shards never see the held-out text.
+
+    The seed does not depend on that of the training, so runs with different seeds share the shards. With fewer than
+    five pairs of each sentence the model memorises the pairs.
+    """
+    corpus, vocabulary, phase = _home(config) / "corpus", config.data.vocab_file, config.run.phase
+    assert config.data.eval_dir is not None
+    collect = module_command(
+        "data.examples.documentation", output_dir=corpus, sources="docstrings", held_out_fraction="0.08"
+    )
+    train_vocabulary = module_command(
+        "data.train_vocabulary", input=corpus / "train/source", vocab_size=config.model.vocab_size, output=vocabulary
+    )
+    steps: list[tuple[str, Sequence[str], Path]] = [
+        ("collecting text from this machine", collect, corpus / "report.json"),
+        ("training the vocabulary", train_vocabulary, vocabulary),
+    ]
+    parts = (
+        ("train", config.data.input_dir, 8, 32 if phase == 2 else None, 5),
+        ("held_out", config.data.eval_dir, 1, None, 1),
+    )
+    for part, sink, num_shards, bin_size, duplicate_factor in parts:
+        command = preprocessing_command(
+            config,
+            text=corpus / part / "source",
+            sink=sink,
+            num_shards=num_shards,
+            local_n_workers=os.cpu_count() or 1,
+            sample_ratio=1.0,
+            seed=42,
+            duplicate_factor=duplicate_factor,
+            bin_size=bin_size,
+        )
+        steps.append((f"making the shards of phase {phase}, {part}", command, sink / MANIFEST_NAME))
+    return steps
+
+
+@contextlib.contextmanager
+def data_lock(config: PretrainingConfig) -> Iterator[None]:
+    """Lock the data's folder while the data are made: a second start waits, and then finds them complete."""
+    _home(config).mkdir(parents=True, exist_ok=True)
+    with open(_home(config) / ".lock", "w") as file:
+        try:
+            lock(file)
+        except BlockingIOError:
+            print(f"waiting for another start that makes the data in {_home(config)}", flush=True)
+            lock(file, math.inf)
+        yield
+
+
+def _home(config: PretrainingConfig) -> Path:
+    """Folder of the quickstart's data, which runs with another --output-dir share."""
+    return config.data.vocab_file.parent
 
 
 class Steps:
@@ -95,8 +166,8 @@ class Steps:
             return 0
         print(title, flush=True)
         stale = list(itertools.dropwhile(lambda path: path != str(product), done))
-        done = {path: made for path, made in done.items() if path not in stale}
         for path in {*stale, str(product)}:
+            done.pop(path, None)
             _remove(Path(path))
         code = self._run(command)
         if code == 0:

@@ -4,14 +4,11 @@ Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the sam
 the code of the process that failed.
 """
 
-import contextlib
 import importlib
 import json
-import math
-import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,24 +16,28 @@ from typing import Any
 import psutil
 
 from bert.command_errors import discard_output
-from bert.config.command_line import dump_yaml, usage_errors
+from bert.config.command_line import answered, usage_errors
 from bert.config.training_settings import derive
-from bert.files import lock, read_json, require_writable
+from bert.exit_codes import OK
+from bert.files import read_json, require_writable
 from bert.interpreter import shell_command
-from bert.launching.preparation import Run, Steps, prepare_shards, preprocessing_command
-from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
+from bert.launching.arguments import read_command_line
+from bert.launching.preparation import prepare_data
+from bert.launching.pretraining_plan import LAUNCHER, plan_of
 from bert.launching.previous_run import is_done, kept_start, refuse_other_run
-from bert.launching.process_runner import Runner, module_command
+from bert.launching.process_runner import Runner
+from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import explain_exit, launch
 from bert.own_text.flags import is_about_own_text
-from bert.planning.planner import planned
 from bert.pretraining.config import PretrainingConfig
-from bert.pretraining.entry import dry_run_report
+from bert.pretraining.entry import ENTRY
 from bert.pretraining.epochs import with_known_steps
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import duration
 from bert.reporting.run_record import RunRecord, read_run
-from bert.samples.manifest import MANIFEST_NAME
+
+MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
+SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
 
 _ROWS = (  # title, key of summary.json, format
     ("updates", "steps", ","),
@@ -56,23 +57,112 @@ _ROWS = (  # title, key of summary.json, format
 )
 
 
-def show(plan: LaunchPlan, seconds: float | None) -> None:
-    """Write summary.json and loss.png beside the phases, print the table and what to do next.
+def main(argv: Sequence[str]) -> int:
+    # The start of the shell that became this process; an installation of packages before does not count.
+    started = max(psutil.Process().create_time(), time.time() - MOST_SECONDS_OF_A_SHELL)
+    with usage_errors():
+        line = read_command_line(LAUNCHER, argv)
+    if is_about_own_text(line.launch):  # reads text and weights, which needs more packages
+        return importlib.import_module("bert.own_text.command").main(line, train_phase, started)
+    with usage_errors():
+        plan = plan_of(line)
+        if answered(plan.questions, plan.phases, plan.world_size()):
+            return OK
+        plan.ranks.devices(plan.phases[0].hardware.device)  # before data is made for ranks that cannot be started
+        plan = replace(plan, phases=[with_known_steps(config, plan.world_size()) for config in plan.phases])
+        for config in plan.phases:
+            require_writable(config.run.output_dir)
+            refuse_other_run(config)
+    return _run(plan, Runner())
+
+
+def _run(plan: LaunchPlan, runner: Runner) -> int:
+    started, unfinished = time.monotonic(), [config for config in plan.phases if not is_done(config)]
+    output_dir = plan.phases[0].run.output_dir
+    if not unfinished:
+        print(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)")
+    for config in unfinished:
+        with usage_errors():
+            code = prepare_data(plan, config, runner.run)
+        if code:
+            return explain_exit(code, config, runner)
+        with usage_errors():
+            config = with_known_steps(config, plan.world_size())
+        if code := train_phase(plan, config, runner):
+            return code
+        if not (config.run.benchmark or _is_done_here(plan, config)):
+            print(f"phase {config.run.phase} has steps left; the same command continues")
+            return OK
+    if plan.ranks.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
+        try:
+            show_figures(plan, time.monotonic() - started if unfinished else None)
+            show_commands(_next_commands(output_dir))
+            for config in plan.phases[1:]:
+                if notice := kept_start(config, plan.phases[0]):
+                    print(notice)
+            sys.stdout.flush()
+        except BrokenPipeError:  # no reader (`| head`); the files are written
+            discard_output()
+    return OK
+
+
+def train_phase(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> int:
+    job, log_file = plan.launch.start, None
+    if job.create_logfile:
+        stamp = time.strftime("%y%m%d%H%M%S")
+        batch = config.batch.resolved_global_batch_size(plan.world_size())
+        log_file = config.run.output_dir / f"{job.job_name}.phase{config.run.phase}_gbs{batch}.{stamp}.log"
+    return launch(
+        job.code_dir / ENTRY.script,
+        config,
+        plan.ranks,
+        runner,
+        start=first_start(config, previous=plan.phases[0]),
+        job_id=f"{job.job_name}_phase{config.run.phase}",
+        log_file=log_file,
+    )
+
+
+def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> PretrainingConfig:
+    """The settings of a phase that has no checkpoint yet: phase 2 starts from the weights of phase 1.
+
+    Initial weights given for both phases are for phase 1 only; those given for phase 2 alone are kept.
+    """
+    start, start_before = config.initialization, previous.initialization
+    if config.run.benchmark or config.run.phase == 1 or previous.run.phase == 2 or start.from_phase1_final_params:
+        return config
+    if (start.from_pretrained_params, start.from_checkpoint) != (
+        start_before.from_pretrained_params,
+        start_before.from_checkpoint,
+    ):
+        return config
+    return derive(
+        config,
+        from_phase1_final_params=previous.checkpoint_dir(),
+        from_pretrained_params=None,
+        from_checkpoint=None,
+        last_step_of_checkpoint=None,
+    )
+
+
+def _is_done_here(plan: LaunchPlan, config: PretrainingConfig) -> bool:
+    """Whether the phase is done, as this node sees it."""
+    waits = plan.ranks.num_nodes > 1 and not config.run.steps_this_run
+    deadline = time.monotonic() + (SUMMARY_PATIENCE_SECONDS if waits else 0.0)
+    while not (done := is_done(config)) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    return done
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def show_figures(plan: LaunchPlan, seconds: float | None) -> None:
+    """Write summary.json and loss.png beside the phases, and print the table.
 
     Args:
         seconds: of this start; None: it trained nothing.
     """
-    show_figures(plan, seconds)
-    show_commands(next_commands(plan))
-
-
-def show_commands(commands: Sequence[tuple[str, str]]) -> None:
-    """Print (purpose, command)."""
-    print("\n".join(["Next, try:", *(f"  {command}   # {purpose}" for purpose, command in commands)]))
-
-
-def show_figures(plan: LaunchPlan, seconds: float | None) -> None:
-    """Write summary.json and loss.png beside the phases, and print the table; `seconds` as for `show`."""
     output_dir = plan.phases[0].run.output_dir
     runs = [read_run(config.stage_dir(), config.stage()) for config in plan.phases]
     summaries = {run.name: run.summary for run in runs}
@@ -80,7 +170,7 @@ def show_figures(plan: LaunchPlan, seconds: float | None) -> None:
     known = read_json(summary_file)  # of the other phase, when this plan has only one
     summary_file.write_text(json.dumps({**known, "preset": plan.name, **summaries}, indent=2) + "\n", encoding="utf-8")
     try:
-        draw(picture, runs, [config.run.max_steps for config in plan.phases])
+        draw(picture, runs)
     except Exception as error:  # a picture is never worth a failed run
         print(f"no picture: {error}")
     print_table(summaries)
@@ -116,18 +206,23 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
     print(text.get())
 
 
-def next_commands(plan: LaunchPlan) -> list[tuple[str, str]]:
+def _next_commands(output_dir: Path) -> list[tuple[str, str]]:
     """(purpose, command)."""
     pretrain, longer = "scripts/run_pretraining.sh", ["--output-dir", "results/longer", "--phase1-max-steps", "4000"]
     return [
-        curves_command(plan.phases[-1].run.output_dir),
+        curves_command(output_dir),
         ("train longer", shell_command(pretrain, *longer)),
         ("what BERT-large on 8 GPUs would take", shell_command(pretrain, "--config", "large", "--dry-run")),
         ("fine-tune what was trained", shell_command("scripts/run_squad.sh", "--help")),
     ]
 
 
-def draw(picture: Path, runs: Sequence[RunRecord], max_steps: Sequence[int]) -> None:
+def show_commands(commands: Sequence[tuple[str, str]]) -> None:
+    """Print (purpose, command)."""
+    print("\n".join(["Next, try:", *(f"  {command}   # {purpose}" for purpose, command in commands)]))
+
+
+def draw(picture: Path, runs: Sequence[RunRecord]) -> None:
     """Masked-LM loss over the updates of all phases: training, held out, and the unigram entropy."""
     import matplotlib
 
@@ -136,7 +231,7 @@ def draw(picture: Path, runs: Sequence[RunRecord], max_steps: Sequence[int]) -> 
 
     figure, axes = pyplot.subplots(figsize=(8, 4.5))
     start = 0
-    for run, steps in zip(runs, max_steps, strict=True):
+    for run in runs:
         title, color = run.name.replace("phase", "phase "), f"C{int(run.name[-1]) - 1}"
         for key, style, label, alpha in (
             ("masked_lm_loss", "-", "training", 0.6),
@@ -145,201 +240,14 @@ def draw(picture: Path, runs: Sequence[RunRecord], max_steps: Sequence[int]) -> 
             if points := [(start + step, value) for step, value in run.curve(key)]:
                 curve = zip(*points, strict=True)
                 axes.plot(*curve, style, markersize=4, label=f"{title}, {label}", color=color, alpha=alpha)
+        end = start + run.summary.get("steps", 0)
         if (entropy := run.summary.get("unigram_entropy")) is not None:
             label = "unigram entropy" if start == 0 else "_"
-            axes.hlines(entropy, start, start + steps, colors="0.5", linestyles="dotted", label=label)
-        start += steps
+            axes.hlines(entropy, start, end, colors="0.5", linestyles="dotted", label=label)
+        start = end
     axes.set_xlabel("update")
     axes.set_ylabel("masked-LM loss (nats)")
     axes.legend()
     figure.tight_layout()
     figure.savefig(picture, dpi=120)
     pyplot.close(figure)
-
-
-BIN_SIZES = {1: None, 2: 32}  # width in tokens of the bins of each phase's shards
-NUM_SHARDS = 8
-HELD_OUT_FRACTION = "0.08"
-DUPLICATE_FACTOR = 5  # pairs of each sentence: with fewer, the model memorises the pairs
-SEED = 42  # of the data, whatever the seed of the training, so that runs with different seeds share the shards
-
-
-def prepare(config: PretrainingConfig, run: Run) -> int:
-    """Make the missing data of one phase; exit code of the first command that failed, else 0."""
-    steps = Steps(_home(config) / "prepared.json", run)
-    for title, command, product in commands(config):
-        if code := steps.step(title, command, product):
-            return code
-    return 0
-
-
-@contextlib.contextmanager
-def data_lock(config: PretrainingConfig) -> Iterator[None]:
-    """Lock the data's folder while the data are made: a second start waits, and then finds them complete."""
-    _home(config).mkdir(parents=True, exist_ok=True)
-    with open(_home(config) / ".lock", "w") as file:
-        try:
-            lock(file)
-        except BlockingIOError:
-            print(f"waiting for another start that makes the data in {_home(config)}", flush=True)
-            lock(file, math.inf)
-        yield
-
-
-def commands(config: PretrainingConfig) -> list[tuple[str, Sequence[str], Path]]:
-    """(title, command, product) in order. The vocabulary and the training shards never see the held-out text."""
-    corpus, vocabulary, phase = _home(config) / "corpus", config.data.vocab_file, config.run.phase
-    assert config.data.eval_dir is not None
-    collect = module_command(
-        "data.examples.documentation", output_dir=corpus, sources="docstrings", held_out_fraction=HELD_OUT_FRACTION
-    )
-    train_vocabulary = module_command(
-        "data.train_vocabulary", input=corpus / "train/source", vocab_size=config.model.vocab_size, output=vocabulary
-    )
-    steps: list[tuple[str, Sequence[str], Path]] = [
-        ("collecting text from this machine", collect, corpus / "report.json"),
-        ("training the vocabulary", train_vocabulary, vocabulary),
-    ]
-    parts = (
-        ("train", config.data.input_dir, NUM_SHARDS, BIN_SIZES[phase], DUPLICATE_FACTOR),
-        ("held_out", config.data.eval_dir, 1, None, 1),
-    )
-    for part, sink, num_shards, bin_size, duplicate_factor in parts:
-        command = preprocessing_command(
-            config,
-            text=corpus / part / "source",
-            sink=sink,
-            num_shards=num_shards,
-            local_n_workers=os.cpu_count() or 1,
-            sample_ratio=1.0,
-            seed=SEED,
-            duplicate_factor=duplicate_factor,
-            bin_size=bin_size,
-        )
-        steps.append((f"making the shards of phase {phase}, {part}", command, sink / MANIFEST_NAME))
-    return steps
-
-
-def _home(config: PretrainingConfig) -> Path:
-    """Folder of the data, which runs with another --output-dir share."""
-    return config.data.vocab_file.parent
-
-
-MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
-SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
-
-
-def main(argv: Sequence[str]) -> int:
-    started = _start_of_the_command()
-    if is_about_own_text(argv):  # reads text and weights, which needs more packages
-        return importlib.import_module("bert.own_text.command").main(argv, _train, started)
-    with usage_errors():
-        plan = parse_launch_arguments(argv)
-        if plan.show_config or plan.dry_run:
-            for config in plan.phases:
-                print(dump_yaml(config) if plan.show_config else dry_run_report(config, plan.world_size()) + "\n")
-            return 0
-        if plan.planning is not None:
-            print(planned(with_known_lengths(plan).phases, plan.planning))
-            return 0
-        plan = with_known_lengths(plan)
-        plan.ranks.devices(plan.device())  # before data is made for ranks that cannot be started
-        for config in plan.phases:
-            require_writable(config.run.output_dir)
-            refuse_other_run(config)
-    return _run(plan, Runner())
-
-
-def _start_of_the_command() -> float:
-    """When the shell that became this process was started; an installation of packages before does not count."""
-    now = time.time()
-    return max(psutil.Process().create_time(), now - MOST_SECONDS_OF_A_SHELL)
-
-
-def _run(plan: LaunchPlan, runner: Runner) -> int:
-    started, unfinished = time.monotonic(), [config for config in plan.phases if not is_done(config)]
-    if not unfinished:
-        print(f"Already done: {plan.phases[0].run.output_dir} (delete it, or pass another --output-dir, to train anew)")
-    for config in unfinished:
-        if code := explain_exit(prepare_data(plan, config, runner), config, runner):
-            return code
-        with usage_errors():
-            config = with_known_steps(config, plan.world_size())
-        if code := _train(plan, config, runner):
-            return code
-        if not (config.run.benchmark or _is_done_here(plan, config)):
-            print(f"phase {config.run.phase} has steps left; the same command continues")
-            return 0
-    if plan.ranks.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
-        try:
-            show(with_known_lengths(plan), time.monotonic() - started if unfinished else None)
-            for config in plan.phases[1:]:
-                if notice := kept_start(config, plan.phases[0]):
-                    print(notice)
-            sys.stdout.flush()
-        except BrokenPipeError:  # no reader (`| head`); the files are written
-            discard_output()
-    return 0
-
-
-def with_known_lengths(plan: LaunchPlan) -> LaunchPlan:
-    """The plan with --max-steps in place of --epochs in the phases whose shards are there."""
-    return replace(plan, phases=tuple(with_known_steps(config, plan.world_size()) for config in plan.phases))
-
-
-def prepare_data(plan: LaunchPlan, config: PretrainingConfig, runner: Runner, only_this_node: bool = False) -> int:
-    """Make the phase's data if it is missing; returns the exit code of the command that made it."""
-    with usage_errors():
-        if plan.name == "quickstart":
-            with data_lock(config):
-                return prepare(config, runner.run)
-        return prepare_shards(plan, config, runner.run, only_this_node)
-
-
-def _train(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> int:
-    log_file = None
-    if plan.create_logfile:
-        stamp = time.strftime("%y%m%d%H%M%S")
-        batch = config.batch.resolved_global_batch_size(plan.world_size())
-        log_file = config.run.output_dir / f"{plan.job_name}.phase{config.run.phase}_gbs{batch}.{stamp}.log"
-    return launch(
-        plan.code_dir / "run_pretraining.py",
-        config,
-        plan.ranks,
-        runner,
-        start=first_start(config, previous=plan.phases[0]),
-        device=plan.device(),
-        job_id=f"{plan.job_name}_phase{config.run.phase}",
-        log_file=log_file,
-    )
-
-
-def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> PretrainingConfig:
-    """The settings of a phase that has no checkpoint yet: phase 2 starts from the weights of phase 1.
-
-    Initial weights given for both phases are for phase 1 only; those given for phase 2 alone are kept.
-    """
-    start, start_before = config.initialization, previous.initialization
-    if config.run.benchmark or config.run.phase == 1 or previous.run.phase == 2 or start.from_phase1_final_params:
-        return config
-    if (start.from_pretrained_params, start.from_checkpoint) != (
-        start_before.from_pretrained_params,
-        start_before.from_checkpoint,
-    ):
-        return config
-    return derive(
-        config,
-        from_phase1_final_params=previous.checkpoint_dir(),
-        from_pretrained_params=None,
-        from_checkpoint=None,
-        last_step_of_checkpoint=None,
-    )
-
-
-def _is_done_here(plan: LaunchPlan, config: PretrainingConfig) -> bool:
-    """Whether the phase is done, as this node sees it."""
-    waits = plan.ranks.num_nodes > 1 and not config.run.steps_this_run
-    deadline = time.monotonic() + (SUMMARY_PATIENCE_SECONDS if waits else 0.0)
-    while not (done := is_done(config)) and time.monotonic() < deadline:
-        time.sleep(1.0)
-    return done

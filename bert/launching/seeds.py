@@ -20,8 +20,8 @@ from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.help_parser import HelpParser
 from bert.interpreter import shell_command
+from bert.launching.finetuning_tasks import SQUAD_PRESETS
 from bert.launching.process_runner import Runner
-from bert.launching.squad import PRESETS as SQUAD_PRESETS
 from bert.pretraining.recipes import PRESETS, evening
 from bert.reporting.progress import duration, metric_form
 

@@ -10,60 +10,54 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import usage_errors
-from bert.exit_codes import BAD_INPUT, INTERRUPTED
+from bert.config.flags import flat_fields
+from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import read_json
 from bert.launching.arguments import PRECISIONS, one_of
+from bert.launching.preparation import prepare_data
 from bert.launching.pretraining import main as pretraining
-from bert.launching.pretraining import prepare_data
-from bert.launching.pretraining_plan import LaunchPlan, parse_launch_arguments
+from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.previous_run import is_done
-from bert.launching.process_runner import Runner
+from bert.launching.process_runner import Runner, flags_of
+from bert.launching.settings import LaunchPlan, PretrainingLaunch
+from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import UNFINISHED_NAME
 
 MAX_RUNS_WITHOUT_PROGRESS = 3
 _NOT_GIVEN = ("", "none", "None")
 
 
-class Variable(NamedTuple):
-    """An environment variable and the flag it sets."""
-
-    flag: str
-    meaning: str
-
-
-# Of one phase: NAME is for the phase that PHASE names, and for phase 1 of both; NAME_PHASE2 for phase 2.
+# The settings that variables set. Of one phase: NAME is for the phase that PHASE names, and for phase 1 of both;
+# NAME_PHASE2 for phase 2.
 OF_A_PHASE = {
-    "TRAIN_BATCH_SIZE": Variable("--batch-size", "sequences per micro-batch on one rank"),
-    "GRADIENT_ACCUMULATION_STEPS": Variable(
-        "--gradient-merge-steps",
-        "micro-batches per update; none: from the recipe's global batch, whatever the number of ranks",
-    ),
-    "LEARNING_RATE": Variable("--learning-rate", "peak learning rate"),
-    "WARMUP_PROPORTION": Variable("--warmup-proportion", "share of the updates spent warming up"),
-    "MAX_STEPS": Variable("--max-steps", "updates"),
-    "INPUT_DIR": Variable("--input-dir", "shards"),
-    "EVAL_DIR": Variable("--eval-dir", "held-out shards"),
-    "BIN_SIZE": Variable(
-        "--bin-size",
-        "width in tokens of the shards' bins, or none; names their folder below "
-        "BERT_PREP_WORKING_DIR unless INPUT_DIR does",
-    ),
+    "TRAIN_BATCH_SIZE": "batch_size",
+    "GRADIENT_ACCUMULATION_STEPS": "gradient_merge_steps",
+    "LEARNING_RATE": "learning_rate",
+    "WARMUP_PROPORTION": "warmup_proportion",
+    "MAX_STEPS": "max_steps",
+    "INPUT_DIR": "input_dir",
+    "EVAL_DIR": "eval_dir",
+    "BIN_SIZE": "bin_size",
 }
 OF_ALL_PHASES = {
-    "SEED": Variable("--seed", "decides initial weights, order of samples and dropout"),
-    "NUM_WORKERS": Variable("--num-workers", "background readers of each rank"),
-    "MASKING": Variable("--masking", "static or dynamic"),
-    "VOCAB_FILE": Variable("--vocab-file", "WordPiece vocabulary"),
-    "OUTPUT_DIR": Variable("--output-dir", "results and checkpoints"),
-    "SAVE_STEPS": Variable("--num-steps-per-checkpoint", "updates between checkpoints"),
-    "WIKIPEDIA_SOURCE": Variable("--wikipedia-source", "text to make missing shards from"),
-    "SAMPLE_RATIO": Variable("--sample-ratio", "share of the documents to use"),
-    "DASK_TASKS_PER_NODE": Variable("--num-dask-workers", "processes that make missing shards"),
-    "NUM_SHARDS_PER_WORKER": Variable("--num-shards-per-worker", "shards for each reader of each rank"),
+    "SEED": "seed",
+    "NUM_WORKERS": "num_workers",
+    "MASKING": "masking",
+    "VOCAB_FILE": "vocab_file",
+    "OUTPUT_DIR": "output_dir",
+    "SAVE_STEPS": "num_steps_per_checkpoint",
+    "WIKIPEDIA_SOURCE": "wikipedia_source",
+    "SAMPLE_RATIO": "sample_ratio",
+    "DASK_TASKS_PER_NODE": "num_dask_workers",
+    "NUM_SHARDS_PER_WORKER": "num_shards_per_worker",
+}
+NOTES = {
+    "GRADIENT_ACCUMULATION_STEPS": "; none: from the recipe's global batch, whatever the number of ranks",
+    "BIN_SIZE": "; names the folder of the shards below BERT_PREP_WORKING_DIR unless INPUT_DIR does",
 }
 SPECIAL = {
     "CONFIG": "preset of both phases (default: large)",
@@ -79,19 +73,25 @@ SPECIAL = {
 
 def launch_arguments(environment: Mapping[str, str]) -> list[str]:
     """The flags of scripts/run_pretraining.sh that correspond to the variables."""
-    given = {name: value for name, value in environment.items() if value != ""}
-    if given.get("RERUN_DASK", "false") != "false":
+    variables = {name: value for name, value in environment.items() if value != ""}
+    if variables.get("RERUN_DASK", "false") != "false":
         raise ValueError(
-            f"RERUN_DASK={given['RERUN_DASK']} would make the shards anew at each requeue; delete "
+            f"RERUN_DASK={variables['RERUN_DASK']} would make the shards anew at each requeue; delete "
             "their folder instead, they are made when they are missing"
         )
-    phase = one_of("PHASE", given.get("PHASE", "both"), ("both", "1", "2"))
-    words = ["--config", given.get("CONFIG", "large"), *([f"--phase{phase}"] if phase != "both" else [])]
-    for name, variable in OF_ALL_PHASES.items():
-        words += [variable.flag, given[name]] if name in given else []
+    phase = one_of("PHASE", variables.get("PHASE", "both"), ("both", "1", "2"))
+    settings: dict[str, Any] = {"config": variables.get("CONFIG", "large")}
+    settings |= {setting: variables[name] for name, setting in OF_ALL_PHASES.items() if name in variables}
+    settings |= {} if phase == "both" else {f"phase{phase}": True}
     for number in (1, 2) if phase == "both" else (int(phase),):
-        words += _of_a_phase(given, number, both=phase == "both")
-    return words + _devices(given) + _precision(given) + _start(given, phase)
+        settings |= _of_a_phase(variables, number, both=phase == "both")
+    settings["num_processes"] = gpus = variables.get("GPUS", "8")
+    if gpus == "0":
+        settings |= {"device": "cpu", "num_processes": variables.get("CPU_RANKS", "1")}
+    if "PRECISION" in variables:
+        name = one_of("PRECISION", variables["PRECISION"], (*PRECISIONS, "fp16"))
+        settings |= PRECISIONS["amp" if name == "fp16" else name]
+    return flags_of(settings | _start(variables, phase))
 
 
 def node_arguments(environment: Mapping[str, str]) -> list[str]:
@@ -103,53 +103,39 @@ def node_arguments(environment: Mapping[str, str]) -> list[str]:
     return ["--num-nodes", num_nodes, "--node-rank", environment.get("SLURM_NODEID", "0"), "--master", master]
 
 
-def _of_a_phase(given: Mapping[str, str], phase: int, both: bool) -> list[str]:
+def _of_a_phase(variables: Mapping[str, str], phase: int, both: bool) -> dict[str, str]:
     values: dict[str, str] = {}
-    for name in OF_A_PHASE:
-        plain = "" if both and phase == 2 else given.get(name, "")
-        values[name] = given.get(f"{name}_PHASE2", plain) if phase == 2 else plain
-    words, prefix = list[str](), f"--phase{phase}-" if both else "--"
-    if bins := values.pop("BIN_SIZE"):
-        words += [f"--phase{phase}-bin-size", bins.lower()]
+    for name, setting in OF_A_PHASE.items():
+        value = "" if both and phase == 2 else variables.get(name, "")
+        if value := variables.get(f"{name}_PHASE2", value) if phase == 2 else value:
+            values[setting] = value
+    of_shards = {}
+    if bins := values.pop("bin_size", None):
+        of_shards[f"phase{phase}_bin_size"] = bins.lower()
         folder = "unbinned" if bins in _NOT_GIVEN else f"bin_size_{bins}"
-        values["INPUT_DIR"] = values["INPUT_DIR"] or f"$BERT_PREP_WORKING_DIR/pretrain/phase{phase}/{folder}/parquet"
-    if values["GRADIENT_ACCUMULATION_STEPS"] in _NOT_GIVEN:
-        del values["GRADIENT_ACCUMULATION_STEPS"]
+        values.setdefault("input_dir", f"$BERT_PREP_WORKING_DIR/pretrain/phase{phase}/{folder}/parquet")
+    if values.get("gradient_merge_steps", "none") in _NOT_GIVEN:
+        values.pop("gradient_merge_steps", None)
     else:
-        words += [f"{prefix}global-batch-size", "none"]
-    for name, value in values.items():
-        words += [prefix + OF_A_PHASE[name].flag[2:], value] if value else []
-    return words
+        values["global_batch_size"] = "none"
+    prefix = f"phase{phase}_" if both else ""
+    return of_shards | {prefix + setting: value for setting, value in values.items()}
 
 
-def _devices(given: Mapping[str, str]) -> list[str]:
-    gpus = given.get("GPUS", "8")
-    return ["--num-gpus", gpus] if gpus != "0" else ["--device", "cpu", "--num-gpus", given.get("CPU_RANKS", "1")]
-
-
-def _precision(given: Mapping[str, str]) -> list[str]:
-    if "PRECISION" not in given:
-        return []
-    name = one_of("PRECISION", given["PRECISION"], (*PRECISIONS, "fp16"))
-    settings = PRECISIONS["amp" if name == "fp16" else name]
-    return [word for flag, value in settings.items() for word in (f"--{flag}", str(value).lower())]
-
-
-def _start(given: Mapping[str, str], phase: str) -> list[str]:
-    """The flags for the start of the first phase, used until it has a checkpoint in OUTPUT_DIR."""
-    checkpoint = given.get("INIT_CHECKPOINT", "none")
+def _start(variables: Mapping[str, str], phase: str) -> dict[str, str]:
+    """The start of the first phase, used until it has a checkpoint in OUTPUT_DIR."""
+    checkpoint = variables.get("INIT_CHECKPOINT", "none")
     if phase != "2":
-        return (
-            [] if checkpoint in _NOT_GIVEN else ["--from-checkpoint", checkpoint, "--last-step-of-checkpoint", "auto"]
-        )
+        is_new = checkpoint in _NOT_GIVEN
+        return {} if is_new else {"from_checkpoint": checkpoint, "last_step_of_checkpoint": "auto"}
     if checkpoint in _NOT_GIVEN:
-        checkpoint = given.get("OUTPUT_DIR", "results")
+        checkpoint = variables.get("OUTPUT_DIR", "results")
         if not read_json(Path(checkpoint) / "phase1/summary.json").get("finished"):
             raise ValueError(
                 f"PHASE=2 starts from phase 1, which is not finished in OUTPUT_DIR={checkpoint}; train "
                 "PHASE=1 there first, or set INIT_CHECKPOINT"
             )
-    return ["--from-phase1-final-params", checkpoint]
+    return {"from_phase1_final_params": checkpoint}
 
 
 # ---- the first node's step -----------------------------------------------------------------------------------------
@@ -159,25 +145,25 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Check everything once, and make the shards that are missing (PREPROCESS)."""
     with usage_errors():
         plan = parse_launch_arguments(argv)
-        if plan.show_config or plan.dry_run or plan.planning is not None:
-            return 0  # the next step answers
+        if plan.questions:
+            return OK  # the next step answers
         when = one_of("PREPROCESS", environment.get("PREPROCESS") or "auto", ("auto", "only", "never"))
         if when != "only":
             _check_gpus(plan)
         note_progress(plan, environment)
-    if when == "never":
-        return 0
     runner = Runner()
-    for config in plan.phases:
-        if not is_done(config) and (code := prepare_data(plan, config, runner, only_this_node=True)):
+    for config in () if when == "never" else plan.phases:
+        with usage_errors():
+            code = OK if is_done(config) else prepare_data(plan, config, runner.run, only_this_node=True)
+        if code:
             return INTERRUPTED if runner.stop_requested else code
-    return 0
+    return OK
 
 
 def _check_gpus(plan: LaunchPlan) -> None:
     """ValueError if this node has too few GPUs, before shards are made and not after."""
     try:
-        plan.ranks.devices(plan.device())
+        plan.ranks.devices(plan.phases[0].hardware.device)
     except ValueError as error:
         raise ValueError(f"{error}; where Slurm manages GPUs, ask for them: sbatch --gpus-per-node 8 ...") from None
 
@@ -203,17 +189,24 @@ def _state(plan: LaunchPlan) -> list[list[str]]:
     folders = []
     for config in plan.phases:
         shards = config.data.input_dir
-        made = [*shards.glob("*"), *(shards / UNFINISHED_NAME).rglob("*")]
-        folders.append([*map(str, list_steps(config.checkpoint_dir())), f"{len(made)} files of shards"])
+        files = [*shards.glob("*"), *(shards / UNFINISHED_NAME).rglob("*")]
+        folders.append([*map(str, list_steps(config.checkpoint_dir())), f"{len(files)} files of shards"])
     return folders
 
 
 def _help() -> str:
-    rows = list(SPECIAL.items())
-    rows += [(name, variable.meaning) for name, variable in OF_ALL_PHASES.items()]
-    rows += [(f"{name}, {name}_PHASE2", variable.meaning) for name, variable in OF_A_PHASE.items()]
+    fields = {
+        name: field
+        for settings in (PretrainingConfig, PretrainingLaunch)
+        for name, (_, field) in flat_fields(settings).items()
+    }
+    fields["bin_size"] = fields["phase1_bin_size"]
+    rows = dict(SPECIAL)
+    for suffix, variables in (("", OF_ALL_PHASES), (", {}_PHASE2", OF_A_PHASE)):
+        for name, setting in variables.items():
+            rows[name + suffix.format(name)] = f"{fields[setting].description}{NOTES.get(name, '')}"
     title = "Variables (NAME is for the phase that PHASE names, and for phase 1 of both; NAME_PHASE2 for phase 2):"
-    return "\n".join([str(__doc__), title, *(f"  {name}\n      {text}" for name, text in rows)])
+    return "\n".join([str(__doc__), title, *(f"  {name}\n      {text}" for name, text in rows.items())])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,8 +18,7 @@ from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens
 from bert.interpreter import shell_command
-from bert.launching.arguments import LauncherParser, one_of, split_phases, split_positional, whole_number
-from bert.launching.pretraining_plan import launcher_parser
+from bert.launching.arguments import CommandLine, one_of
 from bert.own_text.facts import Weights, Wishes
 from bert.own_text.flags import IMPORT_FLAGS
 from bert.own_text.rules import MODEL_NAMES, MODELS
@@ -55,7 +54,6 @@ class TextRequest:
         tokens: the vocabulary that is given, by a file or by pre-trained weights; None: it will be trained.
         import_options: of data.import_text.
         language: None: by the text.
-        words: the command line as it was typed.
     """
 
     text: tuple[Path, ...]
@@ -74,17 +72,17 @@ class TextRequest:
     create_logfile: bool
     dry_run: bool
     show_config: bool
-    words: tuple[str, ...]
+    line: CommandLine
 
     def longer(self, hours: float) -> str:
         """The command line that trains twice as long; hours: that were planned or used."""
         of_phases = {
             f"phase{phase}-max-steps": str(2 * self.wishes.phase_settings[phase]["max_steps"])
             for phase in self.wishes.phase_settings
-            if any(word.partition("=")[0] == f"--phase{phase}-max-steps" for word in self.words)
+            if any(word.partition("=")[0] == f"--phase{phase}-max-steps" for word in self.line.words)
         }
         if of_phases:
-            words: Sequence[str] = self.words
+            words: Sequence[str] = self.line.words
             for flag, value in of_phases.items():
                 words = _replaced(words, flag, value)
             return shell_command("scripts/run_pretraining.sh", *words)
@@ -94,7 +92,7 @@ class TextRequest:
             flag, value = "max-steps", str(2 * steps)
         else:
             flag, value = "hours", f"{2 * max(self.wishes.hours or 0, hours):.2g}"
-        return shell_command("scripts/run_pretraining.sh", *_replaced(self.words, flag, value))
+        return shell_command("scripts/run_pretraining.sh", *_replaced(self.line.words, flag, value))
 
 
 def _replaced(words: Sequence[str], flag: str, value: str) -> list[str]:
@@ -108,21 +106,15 @@ def _replaced(words: Sequence[str], flag: str, value: str) -> list[str]:
     return [*kept, f"--{flag}", value]
 
 
-def read_text_arguments(argv: Sequence[str], typed_words: Sequence[str] | None = None) -> TextRequest:
-    """What a command line with --text asks for.
-
-    Args:
-        typed_words: the command line that a recipe made `argv` of; None: it is `argv`.
-    """
-    positional, words = split_positional(argv)
-    if positional:
+def read_text_arguments(line: CommandLine) -> TextRequest:
+    """What a command line with --text asks for."""
+    if line.positional:
         raise ValueError(
-            f"--text contradicts the positional argument {positional[0]}; drop it, and set what you need by flags"
+            f"--text contradicts the positional argument {line.positional[0]}; drop it, and set what you need by flags"
         )
-    parser: LauncherParser = launcher_parser()
-    parser.add_argument("--epochs", metavar="N")
-    launcher, rest = parser.read(words)
-    common, phases = split_phases(rest, parser.names())
+    launcher, common, phases = dict(line.launch), dict(line.training), line.phases
+    if "epochs" in common:  # of both phases
+        launcher["epochs"] = common.pop("epochs")
     _refuse_contradictions(launcher, common, phases)
     model, only_phase_1 = _model(launcher, common), common.pop("phase", None) is not None
     if "" in launcher["text"]:
@@ -141,12 +133,10 @@ def read_text_arguments(argv: Sequence[str], typed_words: Sequence[str] | None =
         hours=_positive("hours", launcher.get("hours")),
         epochs=_positive("epochs", launcher.get("epochs")),
         model=model,
-        num_processes=whole_number("num_processes", launcher["num_gpus"]) if "num_gpus" in launcher else None,
+        num_processes=_whole("num_processes", launcher.get("num_processes")),
         vocab_tokens=len(tokens.vocabulary) if tokens and not weights else None,
         weights=weights,
-        duplicate_factor=(
-            whole_number("duplicate_factor", launcher["duplicate_factor"]) if "duplicate_factor" in launcher else None
-        ),
+        duplicate_factor=_whole("duplicate_factor", launcher.get("duplicate_factor")),
         held_out_fraction=_fraction(launcher.get("held_out_fraction")),
         segmenter=_segmenter(launcher.get("word_segmenter")),
         settings=typed(common),
@@ -174,7 +164,7 @@ def read_text_arguments(argv: Sequence[str], typed_words: Sequence[str] | None =
         create_logfile=launcher.get("create_logfile", "false") == "true",
         dry_run=launcher.get("dry_run", False),
         show_config=launcher.get("show_config", False),
-        words=tuple(argv if typed_words is None else typed_words),
+        line=line,
     )
 
 
@@ -282,6 +272,12 @@ def _positive(name: str, text: str | None) -> float | None:
     if not 0 < number < float("inf"):
         raise ValueError(f"{name}={text} must be a number above 0; change --{name}")
     return number
+
+
+def _whole(name: str, text: str | None) -> int | None:
+    if text is not None and (not text.isdecimal() or int(text) < 1):
+        raise ValueError(f"{name}={text} must be a whole number from 1 up; change it")
+    return None if text is None else int(text)
 
 
 def _segmenter(name: str | None) -> str | None:

@@ -8,19 +8,19 @@ more --hours, --epochs or --max-steps it trains longer. Exit codes as in `pretra
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from bert.config.command_line import dump_yaml, usage_errors
 from bert.files import only_writer, require_writable
-from bert.launching.arguments import notices_aside
+from bert.launching.arguments import CommandLine
 from bert.launching.previous_run import refuse_other_run
 from bert.launching.process_runner import Runner
 from bert.own_text import corpus
 from bert.own_text.arguments import TextRequest, read_text_arguments
 from bert.own_text.candidates import candidates
 from bert.own_text.choices import as_table, choices, warnings
-from bert.own_text.evening import own_text_words
+from bert.own_text.evening import own_text_line
 from bert.own_text.facts import MachineFacts
 from bert.own_text.flags import is_evening
 from bert.own_text.plan import TextPlan, make_plan, on_devices
@@ -32,7 +32,7 @@ from bert.reporting.progress import duration
 from data.text.readers import Reading
 
 
-def main(argv: Sequence[str], train: Train, started: float | None = None) -> int:
+def main(line: CommandLine, train: Train, started: float | None = None) -> int:
     """Plan, and unless only the plan was asked for, run.
 
     Args:
@@ -41,9 +41,8 @@ def main(argv: Sequence[str], train: Train, started: float | None = None) -> int
     """
     started = time.time() if started is None else started
     with usage_errors():
-        with notices_aside(argv):
-            words = own_text_words(argv) if is_evening(argv) else argv
-        request = read_text_arguments(words, argv)
+        with line.notices_aside():
+            request = read_text_arguments(own_text_line(line) if is_evening(line.launch) else line)
         if request.show_config or request.dry_run:
             _planned(request)
             return 0
@@ -68,7 +67,7 @@ def _only_writer(output_dir: Path) -> Iterator[None]:
 
 def _planned(request: TextRequest) -> tuple[TextRecord, TextPlan]:
     """The plan, shown and checked against the run that the output folder has."""
-    with notices_aside(request.words):
+    with request.line.notices_aside():
         record, plan = plan_of(request)
     configs = {phase: phase_config(request, plan, record, phase) for phase in plan.phases}
     if request.show_config:

@@ -1,38 +1,30 @@
 """`bash scripts/run_pretraining.sh --config evening`: the command line of its training on own text."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from bert.config.flags import flag_name
-from bert.launching.arguments import split_phases, split_positional
-from bert.launching.pretraining_plan import launcher_parser
+from bert.launching.arguments import CommandLine
 from bert.pretraining.recipes import evening
 from data.examples import documentation
 
 
-def own_text_words(argv: Sequence[str]) -> list[str]:
+def own_text_line(line: CommandLine) -> CommandLine:
     """The command line of the training on own text; without --text the documentation is collected first."""
-    positional, words = split_positional(argv)
-    parser = launcher_parser()
-    parser.add_argument("--epochs", metavar="N")
-    launcher, rest = parser.read(words)
-    common, phases = split_phases(rest, parser.names())
-    given = {*launcher, *common}
-    has_length = not given.isdisjoint(("hours", "epochs", "max_steps"))
-    if "text" in launcher:
-        flags = {} if has_length else {"hours": evening.HOURS}
-        return [*positional, *_with_config(words, []), *_words(flags, given)]
-    output_dir = Path(common.get("output_dir", evening.OUTPUT_DIR))
-    flags = {"output_dir": str(output_dir), "text": str(_documentation(output_dir / "documentation"))}
-    flags |= {name: value for name, value in evening.FLAGS.items() if "vocab_file" not in given or name != "vocab_size"}
-    for phase, values in evening.PHASE_FLAGS.items():
-        if common.get("phase", phase) == phase:
-            kept = {name: value for name, value in values.items() if name not in {*given, *phases[phase]}}
-            if has_length:
-                kept.pop("max_steps", None)
-            flags |= {f"phase{phase}_{name}": value for name, value in kept.items()}
-    return [*positional, *_with_config(words, ["--config", evening.MODEL]), *_words(flags, given)]
+    launch = {name: value for name, value in line.launch.items() if name != "config"}
+    has_length = not {*launch, *line.training}.isdisjoint(("hours", "epochs", "max_steps"))
+    if "text" in launch:
+        return line._replace(launch={**({} if has_length else {"hours": evening.HOURS}), **launch})
+    output_dir = Path(line.training.get("output_dir", evening.OUTPUT_DIR))
+    launch = {"config": evening.MODEL, "text": [str(_documentation(output_dir / "documentation"))], **launch}
+    training: dict[str, Any] = {"output_dir": str(output_dir), **evening.FLAGS}
+    if "vocab_file" in line.training:
+        del training["vocab_size"]
+    phases = dict(line.phases)
+    for phase, flags in evening.PHASE_FLAGS.items():
+        if line.training.get("phase", phase) == phase and not has_length:
+            phases[phase] = {**flags, **phases[phase]}
+    return line._replace(launch=launch, training={**training, **line.training}, phases=phases)
 
 
 def _documentation(folder: Path) -> Path:
@@ -44,20 +36,3 @@ def _documentation(folder: Path) -> Path:
         report = documentation.build(folder, roots, num_workers=os.cpu_count() or 1)
         print(documentation.summary(report), flush=True)
     return file
-
-
-def _words(flags: dict[str, str], given: set[str]) -> list[str]:
-    return [word for name, value in flags.items() if name not in given for word in (flag_name(name), value)]
-
-
-def _with_config(words: Sequence[str], config: Sequence[str]) -> list[str]:
-    """The words with others in place of `--config evening`."""
-    kept: list[str] = []
-    for word in words:
-        if kept and (kept[-1], word) == ("--config", evening.NAME):
-            kept[-1:] = config
-        elif word == f"--config={evening.NAME}":
-            kept += config
-        else:
-            kept.append(word)
-    return kept

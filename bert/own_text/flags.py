@@ -1,6 +1,6 @@
 """The flags of a pre-training on own text (`--text FOLDER`), beside those of every training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from bert.pretraining.recipes import evening
@@ -24,14 +24,14 @@ TEXT_FLAGS = ("text", *_VALUES, "lowercase")
 IMPORT_FLAGS = ("encoding", "document_separator", "text_field")  # of data.import_text, passed on as they are
 
 
-def is_evening(argv: Sequence[str]) -> bool:
-    """Whether a command line names the recipe."""
-    return f"--config={evening.NAME}" in argv or ("--config", evening.NAME) in zip(argv, argv[1:], strict=False)
+def is_evening(flags: Mapping[str, Any]) -> bool:
+    """Whether the flags of a launch name the recipe."""
+    return flags.get("config") == evening.NAME
 
 
-def is_about_own_text(argv: Sequence[str]) -> bool:
-    """Whether a command line names the recipe or text."""
-    return is_evening(argv) or any(word == "--text" or word.startswith("--text=") for word in argv)
+def is_about_own_text(flags: Mapping[str, Any]) -> bool:
+    """Whether the flags of a launch name the recipe or text."""
+    return is_evening(flags) or "text" in flags
 
 
 def add_text_flags(parser: Any) -> None:

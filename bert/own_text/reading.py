@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from bert.doctor.facts import gpus, has_package
-from bert.launching.start_training import num_gpus
+from bert.launching.settings import num_gpus
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.runtime import topology
 from data.text.encodings import NotTextError

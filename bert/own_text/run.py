@@ -14,10 +14,10 @@ from bert.config.training_settings import derive
 from bert.files import read_json
 from bert.launching import pretraining
 from bert.launching.arguments import errors_of_phase
-from bert.launching.pretraining_plan import LaunchPlan, Preparation
 from bert.launching.previous_run import has_checkpoint, is_done, kept_start, settings_asked_for
 from bert.launching.process_runner import Runner
-from bert.launching.start_training import Ranks, explain_exit
+from bert.launching.settings import JobSettings, LaunchPlan, PretrainingLaunch, Ranks
+from bert.launching.start_training import explain_exit
 from bert.own_text import corpus, report
 from bert.own_text.arguments import TextRequest
 from bert.own_text.plan import TextPlan, num_evaluations, step_settings
@@ -248,18 +248,9 @@ class TextRun:
 
     def _launch_plan(self) -> LaunchPlan:
         request, configs = self._request, self._configs()
-        return LaunchPlan(
-            name="own text",
-            phases=tuple(configs.values()),
-            ranks=Ranks(self._plan.candidate.ranks),
-            preparation=Preparation(Path(), 1, 1, 1.0, None, None),
-            code_dir=request.code_dir,
-            job_name=request.job_name,
-            create_logfile=request.create_logfile,
-            show_config=False,
-            dry_run=False,
-            planning=None,
-        )
+        job = JobSettings(job_name=request.job_name, code_dir=request.code_dir, create_logfile=request.create_logfile)
+        ranks = Ranks(num_processes=self._plan.candidate.ranks)
+        return LaunchPlan("own text", tuple(configs.values()), PretrainingLaunch(nodes=ranks, start=job))
 
     def _report(self, was_done: bool) -> None:
         output_dir, configs = self._request.output_dir, self._configs()

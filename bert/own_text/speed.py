@@ -16,7 +16,7 @@ from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import read_json, write_atomically
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.process_runner import ranks_of
-from bert.launching.start_training import Ranks
+from bert.launching.settings import Ranks
 from bert.own_text import rules
 from bert.own_text.candidates import Candidate, predictions_of
 from bert.own_text.facts import MachineFacts
@@ -64,7 +64,7 @@ def _measure(configs: Mapping[str, str], candidate: Candidate) -> dict[str, floa
         for name, file in files.items():
             file.write_text(configs[name], encoding="utf-8")
         target = Path(folder) / "speeds.json"
-        ranks = Ranks(candidate.ranks)
+        ranks = Ranks(num_processes=candidate.ranks)
         devices = ranks.devices(candidate.device)
         on = ["--devices", devices] if devices else ["--nproc_per_node", str(candidate.ranks)]
         # The folder of the probe has modules of common names.

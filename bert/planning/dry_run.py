@@ -1,6 +1,5 @@
 """`--dry-run` of every entry point: the plan of a run from its settings."""
 
-import os
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, TypeVar
 
@@ -9,16 +8,14 @@ from bert.config.training_settings import PrecisionSettings, TrainingConfig
 from bert.planning.estimates import checkpoint_bytes, memory_per_rank
 from bert.reporting.progress import megabytes
 
-WORLD_SIZE = "PADDLE_TRAINERS_NUM"  # environment variable of Paddle's launcher
-
 Config = TypeVar("Config", bound=TrainingConfig)
 
 
 def dry_run_inquiry(report: Callable[[Config, int], str]) -> Inquiry:
-    """The flag --dry-run; `report` gets each configuration and the number of ranks that the environment tells."""
+    """The flag --dry-run; `report` gets each configuration and the number of ranks."""
 
-    def answer(configs: Sequence[Config], _: bool) -> str:
-        return "\n\n".join(report(config, int(os.environ.get(WORLD_SIZE, "1"))) for config in configs)
+    def answer(_: bool, configs: Sequence[Config], num_ranks: int) -> str:
+        return "\n\n".join(report(config, num_ranks) for config in configs)
 
     return Inquiry(_add_flag, _take_flag, answer)
 

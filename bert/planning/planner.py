@@ -8,7 +8,7 @@ figures: `python -m tests.benchmarks.planner_check`.
 
 import dataclasses
 import math
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -287,14 +287,14 @@ class PlanRequest:
     mean_padded_length: float | None
 
 
-def add_plan_flags(group: Any) -> None:
+def _add_plan_flags(group: Any) -> None:
     """Add them to an argparse parser or group."""
     group.add_argument("--plan", action="store_true", help="print memory, time and cost on --hardware, and stop")
     for name, (metavar, text) in _VALUES.items():
         group.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=text)
 
 
-def take_plan_request(flags: MutableMapping[str, Any]) -> PlanRequest | None:
+def _take_plan_request(flags: MutableMapping[str, Any]) -> PlanRequest | None:
     """Remove the planner's flags from the flags of a command line; None without --plan."""
     planning = flags.pop("plan", False)
     values = {name: flags.pop(name, None) for name in _VALUES}
@@ -334,4 +334,11 @@ def planned(configs: Sequence[Any], request: PlanRequest) -> str:
     return "\n\n".join(texts)
 
 
-PLAN = Inquiry(add_plan_flags, take_plan_request, planned)
+def plan_inquiry(settings_of: Callable[[Any, int], Any]) -> Inquiry:
+    """--plan; settings_of: (settings, number of devices) -> the settings that run there."""
+
+    def answer(request: PlanRequest, configs: Sequence[Any], _: int) -> str:
+        devices = request.hardware.world_size()
+        return planned([settings_of(config, devices) for config in configs], request)
+
+    return Inquiry(_add_plan_flags, _take_plan_request, answer, title="plan")

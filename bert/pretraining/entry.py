@@ -3,7 +3,7 @@
 from bert.config.entry_point import EntryPoint
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
 from bert.planning.estimates import checkpoint_bytes, training_flops_per_sequence
-from bert.planning.planner import PLAN
+from bert.planning.planner import plan_inquiry
 from bert.pretraining.config import LENGTHS, PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_known_steps
 from bert.pretraining.recipes import RECIPES
@@ -61,6 +61,6 @@ ENTRY = EntryPoint(
     recipes=RECIPES,
     usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
     description="Pre-train BERT on PaddlePaddle.",
-    inquiries=(dry_run_inquiry(dry_run_report), PLAN),
+    inquiries=(dry_run_inquiry(dry_run_report), plan_inquiry(with_known_steps)),
     alternatives=LENGTHS,
 )

@@ -2,17 +2,21 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from bert import REPOSITORY
 from bert.config.training_settings import derive
-from bert.launching import finetuning, glue, ner, squad
-from bert.launching import start_training as launch_ranks
-from bert.launching.finetuning import evaluation_scores, result_lines, trained_model
-from bert.launching.glue import plan
-from bert.launching.start_training import Ranks
+from bert.launching import finetuning
+from bert.launching import settings as launch_settings
+from bert.launching.finetuning import evaluation_scores, main, plan_of, result_lines, trained_model
+from bert.launching.settings import Ranks
 from bert.reporting.progress import duration, metrics_line
+
+
+def plan(words):
+    return plan_of("glue", words)
 
 
 @pytest.fixture
@@ -30,28 +34,26 @@ def test_flags_are_shared_between_the_launcher_and_the_settings(words):
 
 
 def test_without_a_number_there_is_a_rank_for_each_gpu(words, monkeypatch):
-    for module in (finetuning, launch_ranks):
+    for module in (finetuning, launch_settings):
         monkeypatch.setattr(module, "num_gpus", lambda: 4)
-    assert plan(words).ranks == Ranks(1)
-    assert plan([*words, "--device", "auto"]).ranks == Ranks(4)
+    assert plan(words).ranks == Ranks()
+    assert plan([*words, "--device", "auto"]).ranks == Ranks(num_processes=4)
 
 
-@pytest.mark.parametrize(("main", "recipe"), [(squad.main, "squad_base"), (glue.main, "mrpc"), (ner.main, "conll2003")])
-def test_a_plan_needs_nothing_but_the_settings(main, recipe, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("name", "recipe"), [("squad", "squad_base"), ("glue", "mrpc"), ("ner", "conll2003")])
+def test_a_plan_needs_nothing_but_the_settings(name, recipe, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        main(["--config", recipe, "--plan", "--hardware", "8xA100-80GB"])
-    assert ended.value.code == 0
+    assert main(name, ["--config", recipe, "--plan", "--hardware", "8xA100-80GB"]) == 0
     assert "memory     " in (shown := capsys.readouterr().out) and "sequences/s on all devices" in shown
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("main", [squad.main, glue.main, ner.main])
-def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(main, tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("name", ["squad", "glue", "ner"])
+def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(name, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit) as ended:
-        main(["--output-dir", "file/results"])
+        main(name, ["--output-dir", "file/results"])
     shown = capfd.readouterr()
     assert ended.value.code == 2 and shown.out == ""
     assert shown.err.startswith("error: file/results: Not a directory; ") and shown.err.count("\n") == 1
@@ -60,13 +62,13 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(
 @pytest.mark.thorough
 def test_a_dry_run_counts_the_data_and_starts_nothing(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    assert glue.main(["--dry-run", "--output-dir", "out", "--num-gpus", "2"]) == 0
+    assert main("glue", ["--dry-run", "--output-dir", "out", "--num-gpus", "2"]) == 0
     rows = dict(line.split(maxsplit=1) for line in capfd.readouterr().out.splitlines() if line[:11].strip())
     assert rows["data"] == "training 240 sequences, dev 100 sequences"
     assert rows["batch"].startswith("8 x 1 micro-steps x 2 ranks = 16 ") and rows["steps"] == "225 updates, 15 epochs"
     assert rows["time"].startswith("about ") and "2 x CPU-core" in rows["time"]
     assert not (tmp_path / "out").exists()
-    assert ner.main(["--config", "conll2003", "--dry-run"]) == 0  # without data, what the settings decide
+    assert main("ner", ["--config", "conll2003", "--dry-run"]) == 0  # without data, what the settings decide
     shown = capfd.readouterr().out
     assert "not read: do_train=true needs train_file" in shown and "steps      3 epochs" in shown and "memory" in shown
 
@@ -90,9 +92,11 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     curves = [*visualdl, "--logdir", str(folder), "--port", "8040"]
     (folder / "benchmark/summary.json").write_text(json.dumps({"training_sequences_per_second": 7.25}))
 
+    rows = (("F1", "eval_f1", ".2f"), ("recall", "eval_recall", ".2f"))
+    found = found._replace(task=replace(found.task, scores=rows))
+
     def lines(plan):
-        rows = [("F1", "eval_f1", ".2f"), ("recall", "eval_recall", ".2f")]
-        return [line.split() for line in result_lines(plan, lambda summary: rows)]
+        return [line.split() for line in result_lines(plan)]
 
     said = ["Predictions", "and", "summary.json:", str(folder)]
     assert lines(found) == [[], ["F1", "0.50"], [], said, curves]

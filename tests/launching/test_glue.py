@@ -7,13 +7,18 @@ import pytest
 
 from bert import REPOSITORY
 from bert.config.command_line import dump_yaml
-from bert.launching import ner
-from bert.launching.glue import main, plan
+from bert.launching.finetuning import main, plan_of
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+def plan(words, name="glue"):
+    """(entry point, settings, ranks)."""
+    task, config, ranks, _ = plan_of(name, words)
+    return task.entry, config, ranks
 
 
 @pytest.fixture
@@ -29,7 +34,7 @@ def weights(tmp_path):
 
 
 def test_a_task_its_folder_and_a_checkpoint(weights):
-    _, entry, config, ranks = plan(["mrpc", "/data/MRPC", str(weights), "--device", "cpu", "--epochs", "2"])
+    entry, config, ranks = plan(["mrpc", "/data/MRPC", str(weights), "--device", "cpu", "--epochs", "2"])
     assert entry.script == "run_glue.py" and config.stage() == "glue-mrpc" and ranks.num_processes == 1
     assert config.data.data_dir == Path("/data/MRPC") and config.model.hidden_size == 48
     assert (config.run.epochs, config.batch.global_batch_size, config.optimizer.learning_rate) == (2, 32, 2e-5)
@@ -37,25 +42,25 @@ def test_a_task_its_folder_and_a_checkpoint(weights):
 
 
 def test_the_diagnostics_are_predicted_only(weights):
-    _, _, config, _ = plan(["AX", "/data/AX", str(weights), "--device", "cpu"])
+    _, config, _ = plan(["AX", "/data/AX", str(weights), "--device", "cpu"])
     assert config.run.do_predict and not config.run.do_train
 
 
 def test_a_task_alone_is_trained_by_its_recipe_on_data_to_be_fetched(weights, monkeypatch):
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", "/d")
     words = ["--task-name", "mrpc", "--from-pretrained-params", str(weights), "--device", "cpu"]
-    config = plan([*words, "--download"]).config
+    config = plan([*words, "--download"])[1]
     assert config.data.data_dir == Path("/d/download/glue/MRPC") and config.run.do_train and config.run.epochs == 5
     for spelling in ("MRPC", "m_r-pc"):
-        assert plan(["--task-name", spelling, *words[2:], "--data-dir", "/data"]).config.run.epochs == 5
-    config = plan([*words, "--do-predict", "--data-dir", "/data"]).config
+        assert plan(["--task-name", spelling, *words[2:], "--data-dir", "/data"])[1].run.epochs == 5
+    config = plan([*words, "--do-predict", "--data-dir", "/data"])[1]
     assert config.run.do_predict and not config.run.do_train  # as it says
 
 
 def test_files_without_a_task_are_the_users_own_and_never_get_the_quickstart(weights):
     named = ["--from-pretrained-params", str(weights), "--device", "cpu"]
     for mode in ("predict", "eval", "train"):
-        config = plan([*named, f"--do-{mode}", f"--{mode}-file", "mine.tsv"]).config
+        config = plan([*named, f"--do-{mode}", f"--{mode}-file", "mine.tsv"])[1]
         assert config.data.task_name == "custom" and config.run.epochs == 2
         assert config.run.do_train == (mode == "train") and config.data.train_file in (None, Path("mine.tsv"))
     with pytest.raises(ValueError, match="nothing to do"):
@@ -66,7 +71,7 @@ def test_files_without_a_task_are_the_users_own_and_never_get_the_quickstart(wei
 
 @pytest.mark.parametrize("processes, per_pass", [(1, 32), (2, 16), (4, 8), (32, 1)])
 def test_the_global_batch_is_the_same_on_any_number_of_ranks(weights, processes, per_pass):
-    _, _, config, _ = plan(["RTE", "/data", str(weights), "--device", "cpu", "--num-processes", str(processes)])
+    _, config, _ = plan(["RTE", "/data", str(weights), "--device", "cpu", "--num-processes", str(processes)])
     assert config.batch.batch_size == per_pass
     assert config.batch.resolved_global_batch_size(processes) == 32
 
@@ -81,7 +86,7 @@ def test_the_global_batch_is_the_same_on_any_number_of_ranks(weights, processes,
     ],
 )
 def test_published_settings_of_sst_2_and_mrpc(weights, recipe, epochs, batch, rate, amp):
-    _, _, config, _ = plan(
+    _, config, _ = plan(
         ["--config", recipe, "--data-dir", "/data", "--from-pretrained-params", str(weights), "--device", "cpu"]
     )
     optimizer = config.optimizer
@@ -93,35 +98,35 @@ def test_published_settings_of_sst_2_and_mrpc(weights, recipe, epochs, batch, ra
 
 def test_recipes_of_both_scripts(weights):
     named = ["--from-pretrained-params", str(weights), "--device", "cpu", "--max-seq-length", "64"]
-    _, entry, config, _ = plan(["--config", "quickstart_entities", *named])
+    entry, config, _ = plan(["--config", "quickstart_entities", *named])
     assert (entry.script, config.stage()) == ("run_ner.py", "ner")
     assert config.run.output_dir == Path("results/glue_quickstart/entities")
-    _, entry, config, ranks = plan(["--config", "quickstart_pairs", *named, "--output-dir", "mine"])
+    entry, config, ranks = plan(["--config", "quickstart_pairs", *named, "--output-dir", "mine"])
     assert (entry.script, config.run.output_dir) == ("run_glue.py", Path("mine"))
     assert config.batch.resolved_global_batch_size(ranks.num_processes) == 16
 
 
 def test_entities_have_a_script_of_their_own(weights, capsys):
     named = ["--from-pretrained-params", str(weights), "--device", "cpu", "--max-seq-length", "64"]
-    assert ner.plan(named)[1:] == plan(["--config", "quickstart_entities", *named])[1:]
-    _, entry, config, _ = ner.plan([*named, "--train-file", "a", "--eval-file", "b", "--do-train"])
+    assert plan(named, "ner") == plan(["--config", "quickstart_entities", *named])
+    entry, config, _ = plan([*named, "--train-file", "a", "--eval-file", "b", "--do-train"], "ner")
     assert entry.script == "run_ner.py" and config.data.train_file == Path("a") and config.run.epochs == 2
     with pytest.raises(ValueError, match="mrpc must be a flag, there are no positional arguments"):
-        ner.plan(["mrpc", *named])
+        plan(["mrpc", *named], "ner")
     with pytest.raises(SystemExit):
-        ner.plan(["--help"])
+        plan(["--help"], "ner")
     assert "run_ner.sh [--config NAME] [flags]" in capsys.readouterr().out
 
 
 def test_a_file_of_settings_says_whether_it_is_of_entities(weights, tmp_path):
     named = ["--config", "small_entities", "--from-pretrained-params", str(weights), "--device", "cpu"]
-    (tmp_path / "mine.yaml").write_text(dump_yaml(ner.plan([*named, "--epochs", "3"]).config))
-    found = plan(["--config", "mine.yaml"])
-    assert (found.entry.script, found.config.run.epochs) == ("run_ner.py", 3)
+    (tmp_path / "mine.yaml").write_text(dump_yaml(plan([*named, "--epochs", "3"], "ner")[1]))
+    entry, config, _ = plan(["--config", "mine.yaml"])
+    assert (entry.script, config.run.epochs) == ("run_ner.py", 3)
 
 
 def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(capsys):
-    _, _, config, _ = plan(["--device", "cpu"])
+    _, config, _ = plan(["--device", "cpu"])
     assert "There is no pre-trained model" in capsys.readouterr().out
     tokens = config.data.vocab_file.read_text().splitlines()
     assert tokens[0] == "[PAD]" and len(tokens) == config.model.vocab_size <= 1024
@@ -139,15 +144,15 @@ def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(capsys):
 )
 def test_what_is_mistyped_is_refused(words, message, capsys, weights):
     with pytest.raises(SystemExit) as stopped:
-        main([*words, "--device", "cpu"])
+        main("glue", [*words, "--device", "cpu"])
     assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", [["--unpad", "sideways"], ["--epochs", "-3"], ["--learning-rate", "fast"]])
 def test_the_quickstarts_make_nothing_for_settings_that_are_wrong(wrong, tmp_path):
-    for quickstart in (plan, ner.plan):
+    for name in ("glue", "ner"):
         with pytest.raises(ValueError):
-            quickstart([*wrong, "--device", "cpu"])
+            plan([*wrong, "--device", "cpu"], name)
     assert not any(tmp_path.iterdir())
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert.launching.preparation import Steps, prepare_shards
+from bert.launching.preparation import Steps, prepare_data
 from bert.launching.pretraining_plan import parse_launch_arguments
 
 
@@ -70,12 +70,12 @@ def test_missing_shards_are_made_from_wikipedia(tmp_path, capsys):
     source = tmp_path / "wikipedia"
     plan = parse_launch_arguments([*["-"] * 16, str(tmp_path / "one"), str(tmp_path / "two"), "-", "-", str(source)])
     with pytest.raises(ValueError, match="has no shards and wikipedia_source=.* no text to make them from; pass"):
-        prepare_shards(plan, plan.phases[0], lambda words: 0)
+        prepare_data(plan, plan.phases[0], lambda words: 0)
     source.mkdir()
     (source / "0.txt").write_text("wiki-1 text")
     commands = []
     for config in plan.phases:
-        prepare_shards(plan, config, lambda words: commands.append(" ".join(words)) or 0)
+        prepare_data(plan, config, lambda words: commands.append(" ".join(words)) or 0)
     for text in ("--target-seq-length 128", "--num-shards 4096", "--sample-ratio 0.9", "--seed 12439", "--masking"):
         assert text in commands[0]
     assert "--bin-size" not in commands[0] and "--bin-size 64" in commands[1]
@@ -88,25 +88,25 @@ def test_missing_held_out_shards_are_an_error_before_the_training_shards_are_mad
     flags = ["--wikipedia-source", str(tmp_path / "wikipedia"), "--input-dir", str(tmp_path / "shards")]
     plan = parse_launch_arguments(["--config", "quickstart_phase1", *flags, "--eval-dir", str(tmp_path / "held_out")])
     with pytest.raises(ValueError, match=r"eval_dir=.*/held_out has no shards, .*--eval-dir none"):
-        prepare_shards(plan, plan.phases[0], lambda words: 1 / 0)
+        prepare_data(plan, plan.phases[0], lambda words: 1 / 0)
     plan = parse_launch_arguments(["--config", "quickstart_phase1", *flags, "--eval-dir", "none"])
-    assert prepare_shards(plan, plan.phases[0], lambda words: 0) == 0
+    assert prepare_data(plan, plan.phases[0], lambda words: 0) == 0
 
 
 def test_shards_that_are_there_are_not_made_unless_unfinished(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one/part.0.parquet").write_text("")
     plan = parse_launch_arguments([*["-"] * 16, str(tmp_path / "one")])
-    assert prepare_shards(plan, plan.phases[0], lambda words: 1 / 0) == 0
+    assert prepare_data(plan, plan.phases[0], lambda words: 1 / 0) == 0
     (tmp_path / "one/.unfinished").mkdir()
     with pytest.raises(ValueError, match="no text to make them from"):
-        prepare_shards(plan, plan.phases[0], lambda words: 0)
+        prepare_data(plan, plan.phases[0], lambda words: 0)
     (tmp_path / "one/manifest.json").write_text("{}")  # vouches for all; only tidying up was left to do
-    assert prepare_shards(plan, plan.phases[0], lambda words: 1 / 0) == 0
+    assert prepare_data(plan, plan.phases[0], lambda words: 1 / 0) == 0
 
 
 def test_an_unset_variable_is_named(monkeypatch):
     monkeypatch.delenv("BERT_PREP_WORKING_DIR", raising=False)
     plan = parse_launch_arguments(["256"])
     with pytest.raises(ValueError, match="set BERT_PREP_WORKING_DIR"):
-        prepare_shards(plan, plan.phases[0], lambda words: 0)
+        prepare_data(plan, plan.phases[0], lambda words: 0)

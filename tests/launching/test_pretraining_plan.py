@@ -8,7 +8,7 @@ from bert import REPOSITORY
 from bert.config.training_settings import BUILT_IN_MODELS, derive
 from bert.launching.__main__ import main
 from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
-from bert.launching.start_training import quickstart_processes
+from bert.launching.settings import quickstart_processes
 from bert.pretraining.recipes import PRESETS, RECIPES
 
 # name -> (a value unlike the default, where it lands: f(plan, phase 1, phase 2) -> value)
@@ -24,10 +24,10 @@ LANDINGS = {
         lambda plan, one, two: (one.run.num_steps_per_checkpoint, two.run.num_steps_per_checkpoint),
         (7, 7),
     ),
-    "create_logfile": ("true", lambda plan, one, two: plan.create_logfile, True),
+    "create_logfile": ("true", lambda plan, one, two: plan.launch.start.create_logfile, True),
     "gradient_merge_steps": ("5", lambda plan, one, two: one.batch.gradient_accumulation_steps(8), 5),
     "seed": ("9", lambda plan, one, two: (one.run.seed, two.run.seed), (9, 9)),
-    "job_name": ("mine", lambda plan, one, two: plan.job_name, "mine"),
+    "job_name": ("mine", lambda plan, one, two: plan.launch.start.job_name, "mine"),
     "batch_size_phase2": ("17", lambda plan, one, two: two.batch.batch_size, 17),
     "learning_rate_phase2": ("3e-3", lambda plan, one, two: two.optimizer.learning_rate, 3e-3),
     "warmup_proportion_phase2": ("0.4", lambda plan, one, two: two.optimizer.warmup_proportion, 0.4),
@@ -35,7 +35,11 @@ LANDINGS = {
     "gradient_merge_steps_phase2": ("6", lambda plan, one, two: two.batch.gradient_accumulation_steps(8), 6),
     "input_dir": ("a", lambda plan, one, two: one.data.input_dir, Path("a")),
     "input_dir_phase2": ("b", lambda plan, one, two: two.data.input_dir, Path("b")),
-    "code_dir": ("c", lambda plan, one, two: (plan.code_dir, one.run.output_dir), (Path("c"), Path("c/results"))),
+    "code_dir": (
+        "c",
+        lambda plan, one, two: (plan.launch.start.code_dir, one.run.output_dir),
+        (Path("c"), Path("c/results")),
+    ),
     "init_checkpoint": (
         "d",
         lambda plan, one, two: (
@@ -45,14 +49,14 @@ LANDINGS = {
         ),
         (Path("d"), "auto", None),
     ),
-    "wikipedia_source": ("e", lambda plan, one, two: plan.preparation.wikipedia_source, Path("e")),
-    "num_dask_workers": ("21", lambda plan, one, two: plan.preparation.num_dask_workers, 21),
-    "num_shards_per_worker": ("23", lambda plan, one, two: plan.preparation.num_shards(one, 8), 23 * 4 * 8),
+    "wikipedia_source": ("e", lambda plan, one, two: plan.launch.shards.wikipedia_source, Path("e")),
+    "num_dask_workers": ("21", lambda plan, one, two: plan.launch.shards.num_dask_workers, 21),
+    "num_shards_per_worker": ("23", lambda plan, one, two: plan.launch.shards.num_shards_per_worker, 23),
     "num_workers": ("2", lambda plan, one, two: (one.data.num_workers, two.data.num_workers), (2, 2)),
-    "sample_ratio": ("0.3", lambda plan, one, two: plan.preparation.sample_ratio, 0.3),
+    "sample_ratio": ("0.3", lambda plan, one, two: plan.launch.shards.sample_ratio, 0.3),
     "phase2_bin_size": (
         "128",
-        lambda plan, one, two: (plan.preparation.bin_size(1), plan.preparation.bin_size(2)),
+        lambda plan, one, two: (plan.launch.shards.phase1_bin_size, plan.launch.shards.phase2_bin_size),
         (None, 128),
     ),
     "masking": ("dynamic", lambda plan, one, two: (one.data.masking, two.data.masking), ("dynamic", "dynamic")),
@@ -73,20 +77,20 @@ LANDINGS = {
 
 
 def test_all_32_positional_arguments_are_tried_here():
-    assert list(LANDINGS) == [name for name, _ in POSITIONAL] and len(LANDINGS) == 32
+    assert list(LANDINGS) == [row.name for row in POSITIONAL] and len(LANDINGS) == 32
 
 
 @pytest.mark.parametrize("position", range(32))
 def test_each_positional_argument_lands_in_its_setting(position, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("model.json").write_text(BUILT_IN_MODELS["bert-mini"].to_json())
-    value, landing, expected = LANDINGS[POSITIONAL[position][0]]
+    value, landing, expected = LANDINGS[POSITIONAL[position].name]
     default = parse_launch_arguments(["-"])
     plan = parse_launch_arguments([*["-"] * position, value])
     assert landing(plan, *plan.phases) == expected
     assert landing(default, *default.phases) != expected
     for other, (_, other_landing, _) in LANDINGS.items():
-        if other not in (POSITIONAL[position][0], "num_shards_per_worker"):
+        if other not in (POSITIONAL[position].name, "num_shards_per_worker"):
             assert other_landing(plan, *plan.phases) == other_landing(default, *default.phases), other
 
 
@@ -114,7 +118,7 @@ def test_positional_defaults_are_the_published_recipe(monkeypatch):
 def test_flags_may_follow_positional_arguments():
     plan = parse_launch_arguments(["128", "--vocab-file", "v", "--phase2-seed", "3", "--dry-run"])
     assert [config.run.seed for config in plan.phases] == [12_439, 3]
-    assert plan.dry_run and plan.phases[0].data.vocab_file == Path("v")
+    assert plan.questions and plan.phases[0].data.vocab_file == Path("v")
 
 
 def test_without_arguments_it_is_the_quickstart():
@@ -138,7 +142,7 @@ def test_the_quickstart_never_makes_its_data_where_a_user_keeps_theirs(flag, tmp
     "words", [["--phase1-dry-run"], ["--config", "base", "--phase1", "--phase2-max-steps", "3"], ["--phase1-phase2"]]
 )
 def test_what_would_have_no_effect_is_refused(words):
-    with pytest.raises(ValueError, match="has no effect with|is not a setting of a phase"):
+    with pytest.raises(ValueError, match="has no effect here|is not a setting of a phase|is not a flag"):
         parse_launch_arguments(words)
 
 
@@ -160,9 +164,9 @@ def test_one_phase_of_a_preset_and_one_recipe():
     [
         ("256 6e-3 int8", "precision=int8 must be one of amp, fp32, tf32"),
         ("256 fast", "learning_rate=fast must be a valid number"),
-        ("256 6e-3 amp eight", "num_gpus=eight must be a whole number from 1 up"),
-        (" ".join(["-"] * 25 + ["48"]), "phase2_bin_size=48 must be one of none, 32, 64, 128, 256, 512"),
-        (" ".join(["-"] * 24 + ["2"]), "sample_ratio=2 must be above 0 and at most 1"),
+        ("256 6e-3 amp eight", "num_processes=eight must be a valid integer"),
+        (" ".join(["-"] * 25 + ["48"]), "phase2_bin_size=48 must be one of 32, 64, 128, 256, 512, none"),
+        (" ".join(["-"] * 24 + ["2"]), "sample_ratio=2 must be less than or equal to 1; change --sample-ratio"),
         (" ".join(["-"] * 33), "33 positional arguments must be at most 32"),
         ("256 --config large", "contradicts the positional arguments"),
         ("--config larg", "config=larg must be a preset, a recipe or a YAML file; did you mean large?"),
@@ -170,7 +174,7 @@ def test_one_phase_of_a_preset_and_one_recipe():
         ("--config large --phase2-lr 3", "--phase2-lr is not a flag; did you mean --phase2-learning-rate?"),
         ("--config large --phase2-learning-rate 0", "must be greater than 0; change --phase2-learning-rate"),
         ("--config large --phase2-seed 3 --max-steps x", "change --max-steps"),
-        ("--phase1-config base", "--phase1-config is not a setting of a phase; give it without phase1-"),
+        ("--phase1-config base", "it is not a setting of a phase: give it without phase1-"),
         ("--config large --num-gpu 3", "--num-gpu is not a flag; did you mean --num-gpus?"),
         ("--config large --num-gpus 7", "global_batch_size=65536 must be a multiple of batch_size x world_size"),
         ("--config dgxa100-80g_4x8gpu_amp", "num_nodes=4 needs the address of the first node; pass --master"),

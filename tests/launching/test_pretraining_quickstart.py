@@ -7,8 +7,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.config.training_settings import derive
-from bert.launching import pretraining
-from bert.launching import pretraining as quickstart
+from bert.launching import preparation, pretraining
 from bert.launching.__main__ import main
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.pretraining.recipes import RECIPES
@@ -18,17 +17,17 @@ SECOND_START = """
 import sys
 from pathlib import Path
 from bert.config.training_settings import derive
-from bert.launching import pretraining as quickstart
+from bert.launching import preparation
 from bert.pretraining.recipes import RECIPES
 config = derive(RECIPES["quickstart_phase1"](), vocab_file=Path(sys.argv[1]) / "vocab.txt")
-with quickstart.data_lock(config):
+with preparation.data_lock(config):
     print("made" if (Path(sys.argv[1]) / "product").exists() else "missing", flush=True)
 """
 
 
 def test_a_second_start_waits_for_the_first_and_finds_its_data(tmp_path):
     config = derive(RECIPES["quickstart_phase1"](), vocab_file=tmp_path / "vocab.txt")
-    with quickstart.data_lock(config):
+    with preparation.data_lock(config):
         second = subprocess.Popen(
             [sys.executable, "-c", SECOND_START, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
         )
@@ -65,7 +64,7 @@ def test_a_step_whose_product_is_there_is_not_done_again(tmp_path):
         eval_dir=tmp_path / "held_out",
     )
     done: list[list[str]] = []
-    products = [product for _, _, product in quickstart.commands(config)]
+    products = [product for _, _, product in preparation.quickstart_commands(config)]
 
     def make(command) -> int:
         done.append(list(command))
@@ -74,9 +73,9 @@ def test_a_step_whose_product_is_there_is_not_done_again(tmp_path):
         product.touch()
         return 0
 
-    assert quickstart.prepare(config, make) == 0
+    assert preparation.prepare_quickstart(config, make) == 0
     assert len(done) == len(products)
-    assert quickstart.prepare(config, make) == 0
+    assert preparation.prepare_quickstart(config, make) == 0
     assert len(done) == len(products)
 
 
@@ -102,7 +101,7 @@ def test_the_quickstart_makes_its_data_once(tmp_path):
         eval_dir=tmp_path / "s/eval",
         vocab_file=tmp_path / "vocab.txt",
     )
-    products = [product for _, _, product in quickstart.commands(config)]
+    products = [product for _, _, product in preparation.quickstart_commands(config)]
     ran = []
 
     def run(words):
@@ -112,11 +111,11 @@ def test_the_quickstart_makes_its_data_once(tmp_path):
         product.write_text("made")
         return 0
 
-    assert quickstart.prepare(config, run) == 0
+    assert preparation.prepare_quickstart(config, run) == 0
     modules = ["data.examples.documentation", "data.train_vocabulary", *["data.preprocess_bert_pretrain"] * 2]
     assert ran == modules
-    assert quickstart.prepare(config, run) == 0 and ran == modules
-    train, held_out = (words for _, words, _ in quickstart.commands(config)[2:])
+    assert preparation.prepare_quickstart(config, run) == 0 and ran == modules
+    train, held_out = (words for _, words, _ in preparation.quickstart_commands(config)[2:])
     assert train[train.index("--bin-size") + 1] == "32" and "--bin-size" not in held_out
     assert "held_out/source" in " ".join(held_out) and "held_out" not in " ".join(train)
 
@@ -145,5 +144,5 @@ def test_repeated_steps_count_once_and_a_cut_line_not_at_all(tmp_path):
     )
     run = read_run(config.stage_dir(), config.stage())
     assert run.curve("loss") == [(1, 2), (2, 4)] and run.curve("eval_masked_lm_loss") == [(2, 5)]
-    pretraining.draw(tmp_path / "loss.png", [run], [7])
+    pretraining.draw(tmp_path / "loss.png", [run])
     assert (tmp_path / "loss.png").stat().st_size > 1000

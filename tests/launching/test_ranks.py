@@ -4,37 +4,31 @@ from pathlib import Path
 
 import pytest
 
-from bert.launching import pretraining_plan
-from bert.launching import start_training as launch_ranks
-from bert.launching.arguments import LauncherParser
+from bert.launching import pretraining_plan, settings
 from bert.launching.pretraining_plan import parse_launch_arguments
-from bert.launching.start_training import Ranks, launcher_addresses, quickstart_processes, read_ranks, training_command
-
-
-def parsed(words: list[str], device: str, num_processes: int = 1) -> Ranks:
-    ranks = read_ranks(LauncherParser("", {}).read(words)[0], num_processes)
-    ranks.devices(device)
-    return ranks
+from bert.launching.settings import Ranks, quickstart_processes
+from bert.launching.start_training import launcher_addresses, training_command
 
 
 def test_processes_and_nodes(monkeypatch):
-    monkeypatch.setattr(launch_ranks, "num_gpus", lambda: 4)
-    assert parsed(["--num-gpus", "3"], "auto") == Ranks(3)
-    assert parsed([], "auto", num_processes=4) == Ranks(4)
-    assert parsed(["--num-nodes", "2", "--node-rank", "1", "--master", "a:1"], "cpu") == Ranks(1, 2, 1, "a:1")
+    monkeypatch.setattr(settings, "num_gpus", lambda: 4)
+    assert Ranks(num_processes=3).devices("auto") == "0,1,2"
     with pytest.raises(ValueError, match="num_gpus=5 must be at most the 4 GPUs of this machine; pass --num-gpus 4"):
-        parsed(["--num-gpus", "5"], "auto")
+        Ranks(num_processes=5).devices("auto")
     with pytest.raises(ValueError, match="num_nodes=2 needs the address of the first node; pass --master HOST:PORT"):
-        parsed(["--num-nodes", "2"], "cpu")
-    with pytest.raises(ValueError, match="num_gpus=two must be a whole number from 1 up"):
-        parsed(["--num-gpus", "two"], "cpu")
+        Ranks(num_nodes=2).devices("cpu")
+    words = "--num-gpus 1 --num-nodes 2 --node-rank 1 --master a:1".split()
+    ranks = parse_launch_arguments(words).ranks
+    assert ranks == Ranks(num_processes=1, num_nodes=2, node_rank=1, master="a:1")
+    with pytest.raises(ValueError, match="num_processes"):
+        parse_launch_arguments(["--num-gpus", "two"])
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_data_is_made(monkeypatch):
-    monkeypatch.setattr(launch_ranks, "num_gpus", lambda: 0)
-    assert Ranks(1).devices("auto") is None
+    monkeypatch.setattr(settings, "num_gpus", lambda: 0)
+    assert Ranks(num_processes=1).devices("auto") is None
     with pytest.raises(ValueError, match="num_gpus=1 must be at most the 0 GPUs"):
-        Ranks(1).devices("gpu")
+        Ranks(num_processes=1).devices("gpu")
 
 
 @pytest.mark.parametrize(
@@ -58,16 +52,16 @@ def test_gpus_are_those_that_are_visible_by_their_names_there(tmp_path, monkeypa
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert launch_ranks.num_gpus() == count
+    assert settings.num_gpus() == count
     if devices is None:
         with pytest.raises(ValueError, match=f"num_gpus=2 must be at most the {count} GPUs"):
-            Ranks(2).devices("gpu")
+            Ranks(num_processes=2).devices("gpu")
         return
-    assert Ranks(2).devices("gpu") == devices
+    assert Ranks(num_processes=2).devices("gpu") == devices
     if visible is not None:
         from paddle.distributed.launch.context.device import Device
 
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", Ranks(2).environment("gpu")["CUDA_VISIBLE_DEVICES"])
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", Ranks(num_processes=2).environment("gpu")["CUDA_VISIBLE_DEVICES"])
         assert Device.parse_device().get_selected_devices(devices) == ["0", "1"], "as Paddle's launcher reads it"
         with pytest.raises(ValueError, match="'0' is not in list"):
             Device.parse_device().get_selected_devices("0,1")
@@ -82,27 +76,27 @@ def test_ranks_on_the_cpu_are_started_whatever_gpus_are_visible(monkeypatch, vis
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert visible == "4, 5" or len(Device.parse_device().get_selected_devices()) < 2
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", Ranks(2).environment("cpu")["CUDA_VISIBLE_DEVICES"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", Ranks(num_processes=2).environment("cpu")["CUDA_VISIBLE_DEVICES"])
     assert Device.parse_device().get_selected_devices() == ["0", "1"]
 
 
 def test_nothing_is_said_of_gpus_where_nothing_limits_them(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert Ranks(2).environment("gpu") == Ranks(1).environment("auto") == {}
+    assert Ranks(num_processes=2).environment("gpu") == Ranks(num_processes=1).environment("auto") == {}
 
 
 def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatch):
     def devices(*words):
         plan = parse_launch_arguments(words)
-        return plan.ranks.devices(plan.device())
+        return plan.ranks.devices(plan.phases[0].hardware.device)
 
-    for module in (launch_ranks, pretraining_plan):
+    for module in (settings, pretraining_plan):
         monkeypatch.setattr(module, "num_gpus", lambda: 2)
     with pytest.raises(ValueError, match="num_gpus=8 must be at most the 2 GPUs of this machine; pass --num-gpus 2"):
         devices("256")
     assert devices("256", "--device", "cpu") is None
     assert devices("--config", "large", "--num-gpus", "2") == "0,1"
-    for module in (launch_ranks, pretraining_plan):
+    for module in (settings, pretraining_plan):
         monkeypatch.setattr(module, "num_gpus", lambda: 0)
     assert devices() is None
 
@@ -139,7 +133,7 @@ def test_commands_of_one_process_several_and_several_nodes():
     ],
 )
 def test_the_quickstart_uses_two_processors_or_one_gpu(processors, quota, gpus, device, processes, monkeypatch):
-    monkeypatch.setattr(launch_ranks, "allowed_processors", lambda: list(range(processors)))
-    monkeypatch.setattr(launch_ranks, "cpu_quota", lambda: quota)
-    monkeypatch.setattr(launch_ranks, "num_gpus", lambda: gpus)
+    monkeypatch.setattr(settings, "allowed_processors", lambda: list(range(processors)))
+    monkeypatch.setattr(settings, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(settings, "num_gpus", lambda: gpus)
     assert quickstart_processes(device) == processes

@@ -11,8 +11,8 @@ from bert.conversion.model_description import READER_FILE
 from bert.finetuning.squad.config import RECIPES
 from bert.finetuning.squad.features import WindowSettings
 from bert.finetuning.squad.predictions import AnswerSettings
-from bert.launching.finetuning import result_lines
-from bert.launching.squad import SCORES, main, plan
+from bert.launching import finetuning
+from bert.launching.finetuning import FineTuningPlan, result_lines
 
 
 @pytest.fixture(autouse=True)
@@ -33,13 +33,17 @@ def weights(tmp_path):
     return folder
 
 
+def plan(words) -> FineTuningPlan:
+    return finetuning.plan_of("squad", words)
+
+
 def settings(*words: str):
-    launcher, _, config, ranks = plan([*words, "--device", "cpu"])
-    return launcher, config, ranks
+    _, config, ranks, _ = plan([*words, "--device", "cpu"])
+    return config, ranks
 
 
 def test_positional_arguments_in_the_known_order(weights):
-    _, config, ranks = settings(
+    config, ranks = settings(
         str(weights),
         "3",
         "16",
@@ -76,7 +80,7 @@ def test_positional_arguments_in_the_known_order(weights):
 
 
 def test_the_published_recipe_is_what_the_defaults_say():
-    _, config, ranks = settings("-")
+    config, ranks = settings("-")
     assert (config.run.epochs, config.batch.batch_size, config.optimizer.learning_rate) == (2, 32, 4.6e-5)
     assert (config.optimizer.optimizer, config.optimizer.warmup_proportion) == ("AdamW", 0.2)
     data = config.data
@@ -96,8 +100,8 @@ def test_the_presets_of_the_shell_and_by_name_agree(precision):
     line = f"source {REPOSITORY}/scripts/configs/squad_config.sh && {name}"
     words = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout.split()
     words[0] = "-"  # the checkpoint is not here
-    _, typed, ranks = settings(*words)
-    _, named, other = settings("--config", name)
+    typed, ranks = settings(*words)
+    named, other = settings("--config", name)
     assert ranks == other and ranks.num_processes == 8
     for section in ("optimizer", "precision", "batch", "model"):
         assert getattr(typed, section) == getattr(named, section)
@@ -105,17 +109,17 @@ def test_the_presets_of_the_shell_and_by_name_agree(precision):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_resolves(name):
-    _, config, _ = settings("--config", name, "--squad-dir", "/d/v1.1", "--bert-model", "bert-tiny")
+    config, _ = settings("--config", name, "--squad-dir", "/d/v1.1", "--bert-model", "bert-tiny")
     assert config.optimizer.optimizer == "AdamW" and config.data.max_seq_length >= 128
     assert RECIPES[name].__doc__
 
 
 def test_version_2_goes_by_the_folder(weights):
     start = ["--config", "squad", "--from-pretrained-params", str(weights)]
-    _, config, _ = settings(*start, "--squad-dir", "/d/v2.0", "--mode", "train")
+    config, _ = settings(*start, "--squad-dir", "/d/v2.0", "--mode", "train")
     assert config.data.version_2_with_negative and config.data.train_file == Path("/d/v2.0/train-v2.0.json")
     assert config.run.do_train and not config.run.do_eval
-    _, config, _ = settings(*start, "--squad-dir", "/d/v2.0", "--no-version-2-with-negative", "--do-predict")
+    config, _ = settings(*start, "--squad-dir", "/d/v2.0", "--no-version-2-with-negative", "--do-predict")
     assert not config.data.version_2_with_negative and not config.run.do_train
 
 
@@ -127,7 +131,7 @@ def test_published_questions_to_be_fetched(weights, monkeypatch):
 
 
 def test_without_arguments_a_small_model_on_questions_of_this_project(capsys):
-    _, _, config, ranks = plan([])
+    _, config, ranks, _ = plan([])
     assert config.run.bert_model == "bert-quickstart" and ranks.num_processes in (1, 2)
     assert "the weights are random" in capsys.readouterr().out
     assert len(config.data.vocab_file.read_text().splitlines()) == config.model.vocab_size
@@ -135,7 +139,7 @@ def test_without_arguments_a_small_model_on_questions_of_this_project(capsys):
 
 
 def test_weights_alone_are_tried_on_questions_of_this_project_with_and_without_answer(weights):
-    _, config, _ = settings("--from-pretrained-params", str(weights))
+    config, _ = settings("--from-pretrained-params", str(weights))
     assert config.data.version_2_with_negative and config.data.train_file.name == "train.json"
     assert config.model.hidden_size == 48 and config.optimizer.learning_rate == 1e-4
 
@@ -146,7 +150,7 @@ def test_the_questions_of_this_project_are_learned_with_one_global_batch_on_any_
 ):
     for recipe in ("squad_small", "squad_quickstart"):
         named = ["--config", recipe, "--from-pretrained-params", str(weights), "--num-processes", processes]
-        batch = settings(*named)[1].batch
+        batch = settings(*named)[0].batch
         assert (batch.batch_size, batch.resolved_global_batch_size(int(processes))) == (per_pass, 8)
 
 
@@ -171,9 +175,9 @@ def test_a_file_of_settings_says_itself_what_to_do(words, modes, weights, tmp_pa
 
 
 def test_data_of_the_users_own_never_gets_the_settings_of_the_quickstart(weights):
-    _, config, _ = settings("--from-pretrained-params", str(weights), "--squad-dir", "/d/v1.1")
+    config, _ = settings("--from-pretrained-params", str(weights), "--squad-dir", "/d/v1.1")
     assert config.optimizer.learning_rate == 4.6e-5 and config.data.max_seq_length == 384
-    _, config, _ = settings("--from-pretrained-params", str(weights), "--predict-file", "f.json", "--do-predict")
+    config, _ = settings("--from-pretrained-params", str(weights), "--predict-file", "f.json", "--do-predict")
     assert config.data.max_seq_length == 384 and not config.run.do_train
 
 
@@ -183,11 +187,11 @@ def test_without_training_windows_and_answers_are_those_of_the_training_of_the_w
     named = ["--from-pretrained-params", str(weights), "--predict-file", "f.json"]
     positional = [str(weights), *"-" * 10, "prediction", "--squad-dir", "/d/v2.0"]
     for words in (["--mode", "eval", *named], ["--do-predict", *named], positional):
-        data = settings(*words)[1].data
+        data = settings(*words)[0].data
         assert vars(data.windows()) == kept["windows"] and vars(data.answers()) == kept["answers"]
-    assert settings("--config", "squad", "--mode", "eval", *named)[1].data.max_seq_length == 384
-    assert settings("--do-predict", "--doc-stride", "5", *named)[1].data.doc_stride == 5
-    assert settings("--do-train", "--train-file", "g.json", *named)[1].data.max_seq_length == 384
+    assert settings("--config", "squad", "--mode", "eval", *named)[0].data.max_seq_length == 384
+    assert settings("--do-predict", "--doc-stride", "5", *named)[0].data.doc_stride == 5
+    assert settings("--do-train", "--train-file", "g.json", *named)[0].data.max_seq_length == 384
 
 
 def test_the_quickstart_starts_from_what_pre_training_left(capsys):
@@ -196,7 +200,7 @@ def test_the_quickstart_starts_from_what_pre_training_left(capsys):
     (step / "manifest.json").write_text("{}")
     (step / "bert_config.json").write_text('{"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}')
     (step / "vocab.txt").write_text("[PAD]\n")
-    _, config, _ = settings()
+    config, _ = settings()
     assert config.initialization.from_pretrained_params == step and config.data.vocab_file == step / "vocab.txt"
     assert f"starting from the pre-trained weights in {step}" in capsys.readouterr().out
 
@@ -206,7 +210,7 @@ def test_the_quickstart_starts_from_what_pre_training_left(capsys):
     [
         (["-"] * 19, "19 positional arguments must be at most 18; drop -"),
         (["-", "-", "-", "-", "-", "int8"], "precision=int8 must be one of amp, fp32, tf32"),
-        (["-", "-", "-", "-", "-", "-", "many"], "num_gpus=many must be a whole number"),
+        (["-", "-", "-", "-", "-", "-", "many"], "num_processes=many must be a valid integer"),
         (["-", "--config", "squad"], "config=squad contradicts the positional arguments"),
         (["--mode", "test"], "mode=test must be one of train, eval, prediction, train_eval"),
         (["--config", "squad_largo"], "squad_largo"),
@@ -215,7 +219,7 @@ def test_the_quickstart_starts_from_what_pre_training_left(capsys):
 )
 def test_what_is_mistyped_is_refused_with_value_rule_and_remedy(words, message, capsys):
     with pytest.raises(SystemExit) as stopped:
-        main([*words, "--device", "cpu"])
+        finetuning.main("squad", [*words, "--device", "cpu"])
     assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
@@ -224,7 +228,7 @@ def test_the_result_names_scores_and_what_to_try(weights):
     config = found.config
     config.stage_dir().mkdir(parents=True)
     (config.stage_dir() / "summary.json").write_text('{"exact_match": 71.25, "F1": 80.5}')
-    text = "\n".join(result_lines(found, lambda summary: SCORES))
+    text = "\n".join(result_lines(found))
     assert "71.25" in text and "80.50" in text and "F1 of questions without" not in text
 
 
@@ -243,6 +247,5 @@ def test_files_of_the_quickstart_that_cannot_be_made_are_an_error(monkeypatch):
 
 
 def test_a_plan_is_shown_and_nothing_is_started(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["--config", "squad_large", "--plan", "--hardware", "8xA100-80GB"])
-    assert stopped.value.code == 0 and "sequences/s" in capsys.readouterr().out
+    assert finetuning.main("squad", ["--config", "squad_large", "--plan", "--hardware", "8xA100-80GB"]) == 0
+    assert "sequences/s" in capsys.readouterr().out

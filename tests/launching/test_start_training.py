@@ -14,7 +14,8 @@ from bert.config.command_line import resolve_config
 from bert.files import only_writer
 from bert.finetuning.glue.config import ENTRY
 from bert.launching import start_training as launching
-from bert.launching.start_training import Ranks, address_towards, launcher_addresses, wait_for_master, without_proxy
+from bert.launching.settings import Ranks
+from bert.launching.start_training import address_towards, launcher_addresses, wait_for_master, without_proxy
 
 SCRIPT = Path("run_numbers.py")
 
@@ -56,11 +57,11 @@ def launch(config, ranks, runner):
 
 @pytest.mark.parametrize(("code", "result"), [(75, 75), (143, 75), (247, 75), (0, 0), (74, 74), (70, 70), (3, 3)])
 def test_a_failure_after_a_request_to_stop_is_still_a_failure(tmp_path, code, result):
-    assert launch(config_of(tmp_path), Ranks(1), FakeRunner(code, "SIGTERM")) == result
+    assert launch(config_of(tmp_path), Ranks(num_processes=1), FakeRunner(code, "SIGTERM")) == result
 
 
 def test_ranks_on_the_cpu_see_no_gpus(tmp_path, runner):
-    launch(config_of(tmp_path, device="cpu"), Ranks(2), runner)
+    launch(config_of(tmp_path, device="cpu"), Ranks(num_processes=2), runner)
     assert runner.variables == [{"CUDA_VISIBLE_DEVICES": "-1,-1"}]
 
 
@@ -69,7 +70,7 @@ def test_an_interrupted_run_names_the_reason_and_the_step(tmp_path, saved, capsy
     config = config_of(tmp_path)
     if saved:
         (config.checkpoint_dir() / "22").mkdir(parents=True)
-    assert launch(config, Ranks(2), FakeRunner(75, "Ctrl-C")) == 75
+    assert launch(config, Ranks(num_processes=2), FakeRunner(75, "Ctrl-C")) == 75
     found = capsys.readouterr()
     assert found.err == f"interrupted (Ctrl-C){': saved step 22' if saved else ''}; the same command resumes\n"
     action = "continuing at step 22" if saved else "starting"
@@ -82,12 +83,12 @@ def test_a_stop_file_is_named_as_the_reason(tmp_path, capsys):
     config = config_of(tmp_path)
     config.log_dir().mkdir(parents=True)
     (config.log_dir() / "summary.json").write_text('{"interrupted_by": "results/STOP"}')
-    assert launch(config, Ranks(1), FakeRunner(75)) == 75
+    assert launch(config, Ranks(num_processes=1), FakeRunner(75)) == 75
     assert capsys.readouterr().err == "interrupted (results/STOP); the same command resumes\n"
 
 
 def test_a_rank_that_the_kernel_killed_is_explained(tmp_path, capsys):
-    assert launch(config_of(tmp_path), Ranks(1), FakeRunner(247)) == 247
+    assert launch(config_of(tmp_path), Ranks(num_processes=1), FakeRunner(247)) == 247
     assert "exit code 247; a rank was killed, often because memory ran out (lower --batch-size)" in (
         capsys.readouterr().err
     )
@@ -96,7 +97,7 @@ def test_a_rank_that_the_kernel_killed_is_explained(tmp_path, capsys):
 def test_a_second_start_is_refused_while_the_first_one_runs(tmp_path, runner, capsys):
     config = config_of(tmp_path)
     with only_writer(config.stage_dir() / "launch"), pytest.raises(SystemExit) as ended:
-        launch(config, Ranks(1), runner)
+        launch(config, Ranks(num_processes=1), runner)
     assert ended.value.code == 2 and not runner.commands
     assert "another run is writing to it" in capsys.readouterr().err
 
@@ -106,53 +107,53 @@ def test_nodes_wait_for_the_first_one_and_keep_their_logs_apart(tmp_path, runner
     monkeypatch.setenv("NO_PROXY", "")
     with socket.create_server(("127.0.0.1", 0)) as first:
         master = f"127.0.0.1:{first.getsockname()[1]}"
-        assert launch(config_of(tmp_path), Ranks(1, 2, 1, master), runner) == 0
+        assert launch(config_of(tmp_path), Ranks(num_nodes=2, node_rank=1, master=master), runner) == 0
     command = runner.commands[0]
     assert command[command.index("--log_dir") + 1].endswith("/launch/node1")
     assert os.environ["no_proxy"] == "127.0.0.1"
     monkeypatch.setattr(launching, "MASTER_TIMEOUT_SECONDS", 0.0)
     with pytest.raises(SystemExit):
-        launch(config_of(tmp_path), Ranks(1, 2, 1, master), runner)
+        launch(config_of(tmp_path), Ranks(num_nodes=2, node_rank=1, master=master), runner)
     assert "did not answer within 0 s" in capsys.readouterr().err and len(runner.commands) == 1
 
 
 def test_what_the_guards_advise_can_be_followed(tmp_path, runner):
     config = config_of(tmp_path)
     (config.checkpoint_dir() / "5").mkdir(parents=True)
-    assert launch(config, Ranks(1), runner) == 0
-    assert launch(config_of(tmp_path, watchdog_seconds=7200.0), Ranks(1), runner) == 0
+    assert launch(config, Ranks(num_processes=1), runner) == 0
+    assert launch(config_of(tmp_path, watchdog_seconds=7200.0), Ranks(num_processes=1), runner) == 0
 
 
 def test_the_same_command_continues_and_another_one_is_refused(tmp_path, runner, capsys):
     config = config_of(tmp_path)
-    assert launch(config, Ranks(2), runner) == 0
+    assert launch(config, Ranks(num_processes=2), runner) == 0
     command = runner.commands[0]
     assert command[:4] == [sys.executable, "-u", "-m", "paddle.distributed.launch"]
     assert command[command.index("--nproc_per_node") + 1] == "2"
     assert command[-3].endswith("run_numbers.py") and command[-1] == str(config.stage_dir() / "launch.yaml")
     assert "from_checkpoint: null" in (config.stage_dir() / "launch.yaml").read_text()
     (config.checkpoint_dir() / "5").mkdir(parents=True)
-    assert launch(config, Ranks(2), runner) == 0
+    assert launch(config, Ranks(num_processes=2), runner) == 0
     settings = (config.stage_dir() / "launch.yaml").read_text()
     assert f"from_checkpoint: {json.dumps(str(config.checkpoint_dir()))}".replace('"', "") in settings
     assert "last_step_of_checkpoint: auto" in settings
     other = config_of(tmp_path, learning_rate=0.5)
     with pytest.raises(SystemExit):
-        launch(other, Ranks(2), runner)
+        launch(other, Ranks(num_processes=2), runner)
     assert "learning_rate=0.5 differs from 0.01 of the run in" in capsys.readouterr().err
-    assert launch(config_of(tmp_path, cpu_threads=1), Ranks(1), runner) == 0
+    assert launch(config_of(tmp_path, cpu_threads=1), Ranks(num_processes=1), runner) == 0
 
 
 def test_settings_that_the_ranks_refuse_are_not_recorded(tmp_path):
-    assert launch(config_of(tmp_path), Ranks(1), FakeRunner(75)) == 75
+    assert launch(config_of(tmp_path), Ranks(num_processes=1), FakeRunner(75)) == 75
     config = config_of(tmp_path)
     records = [config.stage_dir() / "launch.yaml", *config.run.output_dir.glob("*.yaml")]
     before = [path.read_bytes() for path in records]
     assert len(before) == 2
     other = config_of(tmp_path, batch_size=2)
-    assert launch(other, Ranks(1), FakeRunner(2)) == 2
+    assert launch(other, Ranks(num_processes=1), FakeRunner(2)) == 2
     assert [path.read_bytes() for path in records] == before
-    assert launch(other, Ranks(1), FakeRunner(0)) == 0
+    assert launch(other, Ranks(num_processes=1), FakeRunner(0)) == 0
     assert [path.read_bytes() for path in records] != before
 
 

@@ -20,6 +20,7 @@ from bert.own_text.run import phase_config
 from bert.samples.manifest import read_manifest
 from data.text.readers import Reading
 from tests.support.chinese_text import letters, write_letters
+from tests.support.launching import line_of
 
 WITH_JIEBA = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11, segmenter="jieba")
 WITHOUT = dataclasses.replace(WITH_JIEBA, segmenter="")
@@ -43,7 +44,7 @@ def planned(tmp_path, monkeypatch):
             text.mkdir()
             (text / "one.txt").write_text("Nobody in the town had seen the heron before. " * 400)
         monkeypatch.setattr(command, "machine_facts", lambda output_dir: machine)
-        request = read_text_arguments(["--text", str(text), "--output-dir", str(tmp_path / "out"), *words])
+        request = read_text_arguments(line_of("--text", str(text), "--output-dir", str(tmp_path / "out"), *words))
         record, made = command.plan_of(request)
         configs = {phase: phase_config(request, made, record, phase) for phase in made.phases}
         lines = [" ".join(words) for _, words, _ in corpus.commands(request, made, configs)]
@@ -116,7 +117,7 @@ def test_a_run_that_was_begun_before_there_was_a_choice_keeps_its_data(planned, 
     planned(WITH_JIEBA)
     record = read_record(tmp_path / "out")
     assert record is None  # a plan alone leaves nothing
-    request = read_text_arguments(["--text", str(tmp_path / "zh"), "--output-dir", str(tmp_path / "out")])
+    request = read_text_arguments(line_of("--text", str(tmp_path / "zh"), "--output-dir", str(tmp_path / "out")))
     record, _ = command.plan_of(request)
     record.save()
     file = tmp_path / "out/own_text.json"
@@ -149,7 +150,7 @@ def test_chinese_text_is_recognised(tmp_path, text, is_chinese):
 
 def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
     with pytest.raises(ValueError, match="word_segmenter=jeiba must be one of jieba, none; did you mean jieba"):
-        read_text_arguments(["--text", "t", "--word-segmenter", "jeiba"])
+        read_text_arguments(line_of("--text", "t", "--word-segmenter", "jeiba"))
 
     def missing(name):
         raise importlib.metadata.PackageNotFoundError(name)
@@ -157,7 +158,7 @@ def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", missing)
     assert machine_facts(REPOSITORY).segmenter == ""
     with pytest.raises(ValueError, match="not installed.*scripts/setup.sh .*chinese"):
-        read_text_arguments(["--text", "t", "--word-segmenter", "jieba"])
+        read_text_arguments(line_of("--text", "t", "--word-segmenter", "jieba"))
 
 
 @pytest.mark.thorough

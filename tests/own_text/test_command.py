@@ -28,6 +28,7 @@ from bert.own_text.steps import speed_after, steps_of_new_phase
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from data.text.readers import Reading
+from tests.support.launching import line_of
 
 SENTENCE = "The committee read the report twice before anybody asked where the figures came from. "
 LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
@@ -62,7 +63,7 @@ class Workplace:
 
     def start(self, *words: str) -> int:
         line = ["--text", str(self.text), "--output-dir", str(self.folder / "out"), *words]
-        return command.main(line, self._train)
+        return command.main(line_of(*line), self._train)
 
     def run(self, command) -> int:
         self.ran.append(command)
@@ -398,10 +399,10 @@ def test_the_hours_count_from_the_start_of_the_command(workplace):
     """And what the ranks needed to start is expected of phase 2, and in proportion of the end."""
     workplace.speed = 200.0
     line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours", "0.1"]
-    assert command.main(line, workplace._train, started=time.time() - 100) == 0
+    assert command.main(line_of(*line), workplace._train, started=time.time() - 100) == 0
     later = workplace.record()
     assert later["seconds_used"] == pytest.approx(100, abs=20)
-    assert command.main([*line[:3], str(workplace.folder / "two"), *line[4:]], workplace._train) == 0
+    assert command.main(line_of(*line[:3], str(workplace.folder / "two"), *line[4:]), workplace._train) == 0
     other = json.loads((workplace.folder / "two/own_text.json").read_text())
     assert later["steps"]["1"] / other["steps"]["1"] == pytest.approx((360 - 132) / (360 - 32), rel=0.05)
 
@@ -409,7 +410,7 @@ def test_the_hours_count_from_the_start_of_the_command(workplace):
 def test_hours_that_the_data_used_up_are_refused_and_more_continue(workplace, capsys):
     line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours"]
     with pytest.raises(SystemExit) as ended:
-        command.main([*line, "0.1"], workplace._train, started=time.time() - 400)
+        command.main(line_of(*line, "0.1"), workplace._train, started=time.time() - 400)
     error = capsys.readouterr().err
     assert ended.value.code == 2 and "hours=0.1 leave no time for training: 6.7 minutes were used for the data" in error
     hours = re.search("pass at least --hours ([0-9.]+), which continues", error).group(1)
@@ -423,13 +424,13 @@ def test_the_speed_of_phase_2_follows_phase_1_though_one_of_them_was_measured_ba
     """On a busy machine 76 and 122 sequences/s were measured where the trainings made 253 and 141."""
     speeds = {("quickstart", 1): first, ("quickstart", 2): second}
     monkeypatch.setattr(command, "measure_speeds", lambda found, machine, cache_file: speeds)
-    request = read_text_arguments(["--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"])
+    request = read_text_arguments(line_of("--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"))
     _, plan = command.plan_of(request)
     assert speed_after(plan, 2, 253.0) == pytest.approx(125.0, rel=0.3)
 
 
 def test_phase_2_is_trained_though_phase_1_took_too_long(workplace):
-    request = read_text_arguments(["--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"])
+    request = read_text_arguments(line_of("--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"))
     record, plan = command.plan_of(request)
     record.begin(time.time() - 360)
     steps = steps_of_new_phase(plan, 2, record, sample_ratio=1.0, speed=100.0)
@@ -443,7 +444,7 @@ def test_the_start_that_is_expected_of_the_ranks_was_measured(tmp_path):
 
 
 def test_what_a_start_takes_is_subtracted_from_the_time_of_a_phase(workplace):
-    request = read_text_arguments(["--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"])
+    request = read_text_arguments(line_of("--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"))
     record, plan = command.plan_of(request)
     record.begin(time.time())
     facts = {"sample_ratio": 1.0, "speed": 100.0}
@@ -490,7 +491,7 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
     vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", "Report", "##s"]) + "\n")
     assert workplace.start("--vocab-file", str(vocabulary), "--epochs", "2") == 0
     assert config_of(workplace, 1)["vocab_size"] == 5 + 26 + 2
-    request = read_text_arguments(["--text", "t", "--vocab-file", str(vocabulary)])
+    request = read_text_arguments(line_of("--text", "t", "--vocab-file", str(vocabulary)))
     assert request.lowercase is False
 
 
@@ -529,7 +530,7 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
 )
 def test_contradictions_are_refused_with_the_rule_and_the_remedy(words, message):
     with pytest.raises(ValueError, match=message):
-        read_text_arguments(words)
+        read_text_arguments(line_of(*words))
 
 
 def test_flags_of_own_text_need_text():
@@ -539,19 +540,19 @@ def test_flags_of_own_text_need_text():
 
 def test_a_missing_folder_is_refused_before_anything(workplace, capsys):
     with pytest.raises(SystemExit) as ended:
-        command.main(["--text", "nowhere", "--hours", "1"], workplace._train)
+        command.main(line_of("--text", "nowhere", "--hours", "1"), workplace._train)
     assert ended.value.code == 2 and "nowhere" in capsys.readouterr().err
 
 
 def test_results_have_the_name_of_the_text():
-    assert read_text_arguments(["--text", "my texts/"]).output_dir == Path("results/my-texts")
+    assert read_text_arguments(line_of("--text", "my texts/")).output_dir == Path("results/my-texts")
 
 
 def test_the_suggestion_to_train_longer_keeps_the_other_words():
-    request = read_text_arguments(["--text", "my text", "--hours", "2", "--seed", "3"])
+    request = read_text_arguments(line_of("--text", "my text", "--hours", "2", "--seed", "3"))
     assert request.longer(2.0) == "bash scripts/run_pretraining.sh --text 'my text' --seed 3 --hours 4"
     assert request.longer(2.0).count("--hours") == 1
-    request = read_text_arguments(["--text", "t", "--phase1-max-steps", "40", "--phase2-max-steps=20"])
+    request = read_text_arguments(line_of("--text", "t", "--phase1-max-steps", "40", "--phase2-max-steps=20"))
     longer = "bash scripts/run_pretraining.sh --text t --phase1-max-steps 80 --phase2-max-steps 40"
     assert request.longer(2.0) == longer
 

@@ -8,10 +8,11 @@ import pytest
 from bert.launching import pretraining
 from bert.own_text import command
 from bert.own_text.arguments import read_text_arguments
-from bert.own_text.evening import own_text_words
+from bert.own_text.evening import own_text_line
 from bert.own_text.flags import is_evening
 from bert.pretraining.recipes import evening
 from data.examples import documentation
+from tests.support.launching import line_of
 
 PROSE = "The door that leads to room {} is open, and the key of it should be returned to the owner of the house."
 
@@ -27,13 +28,13 @@ def machine(tmp_path, monkeypatch):
 
 
 def request_of(*words):
-    return read_text_arguments(own_text_words(["--config", "evening", *words]), words)
+    return read_text_arguments(own_text_line(line_of("--config", "evening", *words)))
 
 
 def test_the_recipe_is_recognised_in_both_spellings():
-    assert is_evening(["--config", "evening"])
-    assert is_evening(["--dry-run", "--config=evening"])
-    assert not is_evening(["--config", "quickstart", "--output-dir", "evening"])
+    assert is_evening(line_of("--config", "evening").launch)
+    assert is_evening(line_of("--dry-run", "--config=evening").launch)
+    assert not is_evening(line_of("--config", "quickstart", "--output-dir", "evening").launch)
 
 
 def test_without_text_it_collects_the_documentation_once(machine, capsys):
@@ -82,14 +83,14 @@ def test_own_text_gets_the_hours_and_a_plan_of_its_own(tmp_path):
 
 
 def test_the_command_to_train_longer_is_what_was_typed(machine):
-    assert request_of("--config", "evening").longer(4).endswith("scripts/run_pretraining.sh --config evening --hours 8")
+    assert request_of().longer(4).endswith("scripts/run_pretraining.sh --config evening --hours 8")
 
 
 def test_the_launcher_hands_the_line_over(machine, monkeypatch):
     calls = []
     monkeypatch.setattr(command, "main", lambda *arguments: calls.append(arguments) or 0)
     assert pretraining.main(["--config", "evening", "--dry-run"]) == 0
-    assert calls[0][0] == ["--config", "evening", "--dry-run"]
+    assert calls[0][0].words == ["--config", "evening", "--dry-run"]
 
 
 def test_a_machine_without_documentation_says_what_to_do(tmp_path, monkeypatch, capsys):
@@ -102,5 +103,5 @@ def test_a_machine_without_documentation_says_what_to_do(tmp_path, monkeypatch, 
 
 
 def test_documentation_is_only_collected_when_needed(machine):
-    assert own_text_words(["--config=evening", "--text", "x"])[:2] == ["--text", "x"]
+    assert own_text_line(line_of("--config=evening", "--text", "x")).launch["text"] == ["x"]
     assert not evening.OUTPUT_DIR.exists()

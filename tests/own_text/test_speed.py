@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert.config.training_settings import derive
-from bert.launching import start_training
+from bert.launching import settings
 from bert.own_text import speed
 from bert.own_text.speed import _measure
 from bert.own_text.speed_probe import made_up_batch
@@ -31,7 +31,7 @@ def test_the_probe_has_the_devices_of_a_training(monkeypatch, device, options, v
         return 0, ""
 
     monkeypatch.setattr(speed, "_run", run)
-    monkeypatch.setattr(start_training, "num_gpus", lambda: 4)
+    monkeypatch.setattr(settings, "num_gpus", lambda: 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5, 6, 7")
     speeds = _measure({"mini.phase1": "{}"}, SimpleNamespace(device=device, ranks=2))
     assert speeds == {"mini.phase1": 80.0, "start_seconds": 9.0}
@@ -48,7 +48,7 @@ def test_a_model_that_is_too_slow_is_refused_and_its_ranks_are_ended(monkeypatch
     assert speed._run(command, os.environ) == (None, "")
     wait_until(lambda: not Path(f"/proc/{pid_file.read_text()}").exists())
     monkeypatch.setattr(speed, "_run", lambda command, environment: (None, ""))
-    monkeypatch.setattr(start_training, "num_gpus", lambda: 0)
+    monkeypatch.setattr(settings, "num_gpus", lambda: 0)
     with pytest.raises(ValueError, match="the model large is too slow here .* pass a smaller --config"):
         _measure({"large.phase1": "{}"}, SimpleNamespace(device="cpu", ranks=2, name="large"))
 

@@ -18,7 +18,7 @@ from bert.planning.hardware import (
     parse_hardware,
     update_bytes,
 )
-from bert.planning.planner import make_plan, plan_report, planned
+from bert.planning.planner import make_plan, plan_report
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
 from tests.benchmarks.planner_check import (
@@ -420,9 +420,10 @@ def test_the_launcher_plans_both_phases_and_their_sum():
     launch = parse_launch_arguments(
         "--config large --plan --hardware 4x8xA100-80GB --price-per-hour 30 --mean-padded-length 296".split()
     )
-    report = planned(launch.phases, launch.planning)
+    (question,) = launch.questions
+    report = question(launch.phases, launch.world_size())
     assert "256 sequences of 128 tokens" in report and "64 sequences of 296 tokens" in report
     assert report.splitlines()[-1].startswith("together   ")
     assert report.splitlines()[-1].endswith(" with the kernels that are auto")
-    with pytest.raises(ValueError, match="--phase2-hardware is not a setting of a phase"):
+    with pytest.raises(ValueError, match="--phase2-hardware is not a flag; it is not a setting of a phase"):
         parse_launch_arguments("--config large --phase2-hardware T4".split())

@@ -8,8 +8,15 @@ import sys
 from pathlib import Path
 
 from bert import REPOSITORY
+from bert.launching.arguments import CommandLine, read_command_line
+from bert.launching.pretraining_plan import LAUNCHER
 
 RANKS = REPOSITORY / "tests" / "ranks"
+
+
+def line_of(*words: str) -> CommandLine:
+    """The command line of scripts/run_pretraining.sh."""
+    return read_command_line(LAUNCHER, words)
 
 
 def launch(

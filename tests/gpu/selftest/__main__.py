@@ -16,7 +16,7 @@ import bert  # noqa: F401 - before Paddle, whichever module loads it
 from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
-from bert.launching.start_training import num_gpus
+from bert.launching.settings import num_gpus
 from bert.reporting.progress import duration
 from tests.gpu.selftest.checks import FAILED, Check, run_checks, write_report
 from tests.gpu.selftest.kernel_checks import kernel_checks

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from bert.config.command_line import dump_yaml
 from bert.config.training_settings import derive
-from bert.launching.pretraining import prepare
-from bert.launching.start_training import Ranks, training_command
+from bert.launching.preparation import prepare_quickstart
+from bert.launching.settings import Ranks
+from bert.launching.start_training import training_command
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.recipes import RECIPES
 from tests.gpu.selftest.checks import Bench, Check, Failed, Verdict, tail
@@ -98,7 +99,7 @@ def make_data(bench: Bench) -> None:
         return 0
 
     with contextlib.redirect_stdout(io.StringIO()):  # its titles; the screen shows a line for each check
-        prepare(quickstart(bench, "data"), run)
+        prepare_quickstart(quickstart(bench, "data"), run)
 
 
 def train(
@@ -120,7 +121,7 @@ def train(
         log_dir, settings = folder / f"log{number}", folder / f"settings{number}.yaml"
         log_dir.mkdir(parents=True)
         settings.write_text(text)
-        ranks, device = Ranks(num_ranks), bench.machine.device
+        ranks, device = Ranks(num_processes=num_ranks), bench.machine.device
         command = training_command(SCRIPT, settings, ranks, ranks.devices(device), log_dir, name)
         try:
             bench.run(command, timeout_seconds, **ranks.environment(device))

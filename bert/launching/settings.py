@@ -1,0 +1,146 @@
+"""The settings of a launch, beside those of its trainings: ranks, nodes, missing shards."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from bert import REPOSITORY
+from bert.config.command_line import Question
+from bert.config.settings_base import Settings
+from bert.runtime.topology import allowed_processors, cpu_quota, nvidia_smi, visible_devices
+
+
+class Ranks(Settings):
+    """The processes of a run and the nodes they run on."""
+
+    num_processes: int = Field(
+        1, ge=1, description="processes (GPUs) on each node; without it, as many as the preset or the task takes"
+    )
+    num_nodes: int = Field(1, ge=1, description="nodes; start the same command on each of them")
+    node_rank: int | None = Field(None, ge=0, description="number of this node; none: the launchers agree on one")
+    master: str | None = Field(None, description="HOST:PORT of the first node")
+
+    def world_size(self) -> int:
+        return self.num_processes * self.num_nodes
+
+    def devices(self, device: str) -> str | None:
+        """GPUs of this node's ranks, such as `0,1`; None where Paddle chooses for a single rank, and on the CPU.
+
+        Paddle's launcher looks them up in CUDA_VISIBLE_DEVICES, so they are named as there.
+        """
+        if self.num_nodes > 1 and self.master is None:
+            raise ValueError(
+                f"num_nodes={self.num_nodes} needs the address of the first node; pass --master HOST:PORT "
+                "on every node, and --num-nodes 1 to train on this node alone"
+            )
+        count = 0 if device == "cpu" else num_gpus()
+        if device == "cpu" or (device == "auto" and count == 0 and self.num_processes == 1):
+            return None
+        if self.num_processes > count:
+            remedy = f"--num-gpus {count}" if count else "--device cpu to start them on the CPU"
+            raise ValueError(
+                f"num_gpus={self.num_processes} must be at most the {count} GPUs of this machine; pass {remedy}, or "
+                "start without arguments for the quickstart, which needs none"
+            )
+        labels = visible_devices() or [str(number) for number in range(count)]
+        return ",".join(labels[: self.num_processes])
+
+    def environment(self, device: str) -> dict[str, str]:
+        """Variables with which Paddle's launcher can give each rank of this node its device.
+
+        It needs an entry of CUDA_VISIBLE_DEVICES for each rank, of ranks on the CPU too, and cannot find an entry that
+        follows a space.
+        """
+        if device == "cpu":
+            return {"CUDA_VISIBLE_DEVICES": ",".join(["-1"] * self.num_processes)}
+        visible = visible_devices()
+        return {} if visible is None else {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
+
+
+def num_gpus() -> int:
+    """GPUs that the driver lists and CUDA_VISIBLE_DEVICES leaves visible; 0 without a driver."""
+    count = len(nvidia_smi("--list-gpus"))
+    visible = visible_devices()
+    if visible is None:
+        return count
+    exists = [int(entry) < count if entry.isdecimal() else entry.startswith(("GPU-", "MIG-")) for entry in visible]
+    return (exists + [False]).index(False) if count else 0  # CUDA ends the list at the first that does not exist
+
+
+def quickstart_processes(device: str) -> int:
+    """Ranks of a quickstart: on a CPU two if it has two processors, with the threads that then fall to each; else one.
+
+    A second rank halves all the work on the sequences, a second thread the matrix products alone. Measured on Zen 5,
+    CPU milliseconds of a phase-1 update of 32 sequences: one rank 67-72; one rank with two threads 85-91, of which some
+    is waiting; each of two ranks 47, of which 18 are the update itself, that no rank saves, and 2-4 the exchange of its
+    million gradients over Gloo. More ranks would divide the other 25.
+    """
+    if device != "cpu" and num_gpus():
+        return 1
+    usable = min(len(allowed_processors()), cpu_quota() or float("inf"))  # the quota of the container or job
+    return 2 if int(usable + 0.5) >= 2 else 1
+
+
+def _number(value: Any) -> Any:
+    return int(value) if str(value).isdecimal() else value
+
+
+BinSize = Annotated[Literal[32, 64, 128, 256, 512] | None, BeforeValidator(_number)]
+
+
+class Preparation(Settings):
+    """How missing shards are made from the Wikipedia text."""
+
+    wikipedia_source: Path = Field(
+        Path("$BERT_PREP_WORKING_DIR/wikipedia/source/"),
+        validate_default=True,
+        description="text to make missing shards from",
+    )
+    num_dask_workers: int = Field(os.cpu_count() or 1, ge=1, description="processes that make missing shards")
+    num_shards_per_worker: int = Field(128, ge=1, description="shards for each reader of each rank")
+    sample_ratio: float = Field(0.9, gt=0, le=1, description="share of the documents to use")
+    phase1_bin_size: BinSize = Field(None, description="width of phase 1's bins, in tokens; none: no bins")
+    phase2_bin_size: BinSize = Field(64, description="width of phase 2's bins, in tokens; none: no bins")
+
+    @field_validator("wikipedia_source")
+    @classmethod
+    def _expanded(cls, path: Path) -> Path:
+        return Path(os.path.expandvars(path))
+
+
+class JobSettings(Settings):
+    job_name: str = Field("bert_lamb_pretraining", description="first part of the log file's name")
+    create_logfile: bool = Field(False, description="keep the output in a file as well")
+    code_dir: Path = Field(REPOSITORY, description="checkout that holds run_pretraining.py")
+
+
+class LaunchSettings(Settings):
+    """The settings of every launch. A task adds sections; the flags of `start` are listed beside --config."""
+
+    nodes: Ranks = Ranks()
+
+
+class PretrainingLaunch(LaunchSettings):
+    start: JobSettings = JobSettings()
+    shards: Preparation = Preparation()
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """What a command line of scripts/run_pretraining.sh stands for."""
+
+    name: str  # of the preset or recipe
+    phases: Sequence[Any]  # PretrainingConfig, in order
+    launch: PretrainingLaunch = PretrainingLaunch()
+    questions: Sequence[Question] = ()  # they are answered instead of training
+
+    @property
+    def ranks(self) -> Ranks:
+        return self.launch.nodes
+
+    def world_size(self) -> int:
+        return self.ranks.world_size()
