@@ -100,7 +100,8 @@ def build_training_program(
         # The integers of a micro-batch go to a card in small types; a CPU has them already.
         loss, metrics = objective.forward(training=True, small_feed=group.device == "gpu")
         inner = create_optimizer(optimizer, num_scheduled_steps)
-        amp_optimizer = _minimize(loss, inner, precision, group, gradient_accumulation_steps)
+        is_fleets = optimizer.fleet_strategies != "none"
+        amp_optimizer = _minimize(loss, inner, precision, group, gradient_accumulation_steps, is_fleets)
         shape = [len(objective.metric_names)]
         total = static.create_global_var(shape, 0, "float64", persistable=True, name=TRAINING_METRICS)
         with main._optimized_guard([]):
@@ -167,24 +168,49 @@ def build_prediction_program(
     )
 
 
-def _minimize(loss, inner, precision: PrecisionSettings, group: Group, gradient_accumulation_steps: int):
-    """Append backward and update; return the optimizer that owns the loss scale, or None."""
+def _minimize(loss, inner, precision: PrecisionSettings, group: Group, num_micro_steps: int, is_fleets: bool):
+    """Append backward and update; return the optimizer that owns the loss scale, or None.
+
+    Args:
+        is_fleets: whether Fleet's strategies cast and accumulate, instead of `decorate` and AccumulatedGradients.
+    """
     strategy = paddle.distributed.fleet.DistributedStrategy()
     strategy.without_graph_optimization = True
     # Fuse the all-reduces of many gradients; Paddle does it only without gradient merge.
     strategy.fuse_all_reduce_ops = True
     strategy.fuse_grad_size_in_num = GRADIENTS_PER_ALL_REDUCE
-    # Decorated here because Fleet's AMP supports neither bfloat16 nor master weights.
-    optimizer = decorated = _decorate(inner, precision) if precision.amp else inner
-    if gradient_accumulation_steps > 1:
-        optimizer = AccumulatedGradients(decorated, inner, gradient_accumulation_steps)
+    optimizer = decorated = inner
+    if is_fleets:
+        _set_strategies(strategy, precision, num_micro_steps)
+    else:  # Fleet's AMP supports neither bfloat16 nor master weights
+        decorated = _decorate(inner, precision) if precision.amp else inner
+        accumulated = num_micro_steps > 1
+        optimizer = AccumulatedGradients(decorated, inner, num_micro_steps) if accumulated else decorated
     fleet_optimizer = paddle.distributed.fleet.distributed_optimizer(optimizer, strategy)
     # Fleet prints the list of its meta-optimizers on every call.
     with gloo_on_cpu(group), redirect_stdout(StringIO()):
         fleet_optimizer.minimize(loss)
-    if gradient_accumulation_steps > 1:
+    if num_micro_steps > 1:
         reduce_on_compute_stream(loss.block.program)
+    if is_fleets:
+        return fleet_optimizer if precision.amp else None
     return decorated if decorated is not inner else None
+
+
+def _set_strategies(strategy, precision: PrecisionSettings, num_micro_steps: int) -> None:
+    """Fleet's own mixed precision and gradient merge: an accumulator, all-reduce and check for each parameter."""
+    if precision.amp:
+        strategy.amp = True
+        strategy.amp_configs = {
+            **_loss_scaling(precision),
+            "custom_white_list": list(AMP_WHITE_LIST),
+            "custom_black_list": list(AMP_BLACK_LIST),
+            "use_pure_fp16": precision.use_pure_fp16,
+            "use_fp16_guard": False,
+        }
+    if num_micro_steps > 1:
+        strategy.gradient_merge = True
+        strategy.gradient_merge_configs = {"k_steps": num_micro_steps, "avg": True}
 
 
 def _seed_initializers(startup: static.Program, seed: int) -> None:
@@ -224,9 +250,20 @@ def cast_forward(main: static.Program, precision: PrecisionSettings) -> None:
     )
 
 
+def _loss_scaling(precision: PrecisionSettings) -> dict[str, Any]:
+    is_float16 = precision.amp_dtype == "float16"
+    return {
+        "init_loss_scaling": precision.scale_loss if is_float16 else 1.0,
+        "use_dynamic_loss_scaling": precision.use_dynamic_loss_scaling and is_float16,
+        "incr_every_n_steps": precision.loss_scale_growth_interval,
+        "decr_every_n_nan_or_inf": 1,
+        "incr_ratio": precision.loss_scale_growth_factor,
+        "decr_ratio": precision.loss_scale_backoff_factor,
+    }
+
+
 def _decorate(inner, precision: PrecisionSettings):
     level = _amp_level(precision)
-    dynamic = precision.use_dynamic_loss_scaling and precision.amp_dtype == "float16"
     return static.amp.decorate(
         inner,
         amp_lists=_amp_lists(precision),
@@ -234,12 +271,7 @@ def _decorate(inner, precision: PrecisionSettings):
         dtype=precision.amp_dtype,
         master_weight=level == "O2",
         use_promote=level == "O2",  # otherwise the losses would be added in float16
-        init_loss_scaling=precision.scale_loss if precision.amp_dtype == "float16" else 1.0,
-        use_dynamic_loss_scaling=dynamic,
-        incr_every_n_steps=precision.loss_scale_growth_interval,
-        decr_every_n_nan_or_inf=1,
-        incr_ratio=precision.loss_scale_growth_factor,
-        decr_ratio=precision.loss_scale_backoff_factor,
+        **_loss_scaling(precision),
     )
 
 

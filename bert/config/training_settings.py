@@ -64,6 +64,21 @@ class OptimizerSettings(Settings):
     always_adapt: bool = Field(
         False, description="LAMB's trust ratio also where there is no weight decay (biases, LayerNorm)"
     )
+    fleet_strategies: Literal["none", "amp,gradient_merge"] = Field(
+        "none",
+        description="build mixed precision and gradient accumulation with Fleet's own strategies; none: ours, with the "
+        "same updates and one all-reduce in place of one per parameter",
+    )
+
+    @field_validator("fleet_strategies", mode="before")
+    @classmethod
+    def _without_lamb(cls, value: Any) -> Any:
+        if "lamb" in str(value).split(","):
+            raise ValueError(
+                f"fleet_strategies={value} must be without lamb: Fleet's LambOptimizer does not see that a gradient "
+                "overflowed and applies the update; use --optimizer Lamb, which the other strategies take"
+            )
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "OptimizerSettings":
@@ -251,6 +266,15 @@ class TrainingConfig(Settings):
     run: RunSettings
     initialization: InitializationSettings = Field(default_factory=InitializationSettings)
     hardware: HardwareSettings = Field(default_factory=HardwareSettings)
+
+    @model_validator(mode="after")
+    def _fleets_amp_is_float16(self) -> "TrainingConfig":
+        if self.optimizer.fleet_strategies != "none" and self.precision.amp and self.precision.amp_dtype != "float16":
+            raise ValueError(
+                f"fleet_strategies={self.optimizer.fleet_strategies} needs amp_dtype=float16, not "
+                f"{self.precision.amp_dtype}: Fleet's amp_configs have no other type; drop --fleet-strategies"
+            )
+        return self
 
     @model_validator(mode="after")
     def _fused_kernels_have_half_precision(self) -> "TrainingConfig":
