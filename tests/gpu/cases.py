@@ -118,6 +118,7 @@ def all_cases() -> dict[str, Case]:
 VARIANTS: dict[str, dict[str, Any]] = {
     "bfloat16": dict(amp_dtype="bfloat16"),
     "pure_fp16": dict(use_pure_fp16=True),
+    "fleet": dict(fleet_strategies="amp,gradient_merge"),
     "pure_fp16_fuse_all": dict(use_pure_fp16=True, fuse_linear="on", fuse_dropout_add="on", fuse_attention="on"),
     "fuse_linear": dict(fuse_linear="on"),
     "fuse_dropout_add": dict(fuse_dropout_add="on"),

@@ -34,6 +34,8 @@ GLOBAL_BATCH = 24
 BFLOAT16 = PrecisionSettings(amp=True, amp_dtype="bfloat16")
 ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
 
+FLEETS = {"fleet_strategies": "amp,gradient_merge"}
+
 # name -> (precision, optimizer, micro-steps of an update on each rank)
 EQUALITY_CASES = {
     "float32_1_pass": (tiny.FLOAT32, tiny.STEADY_LAMB, 1),
@@ -41,6 +43,7 @@ EQUALITY_CASES = {
     "float16_1_pass": (tiny.FLOAT16, tiny.STEADY_LAMB, 1),
     "float16_3_passes": (tiny.FLOAT16, tiny.STEADY_LAMB, 3),
     "adamw_2_passes": (tiny.FLOAT32, tiny.STEADY_ADAMW, 2),
+    "fleet_float16_2_passes": (tiny.FLOAT16, tiny.STEADY_LAMB.model_copy(update=FLEETS), 2),
 }
 OVERFLOW_CASES = {
     "overflow_float32": (tiny.FLOAT32, tiny.LAMB, 1),
@@ -49,6 +52,7 @@ OVERFLOW_CASES = {
     "overflow_float16_2_passes": (tiny.FLOAT16, tiny.LAMB, 2),
     "overflow_bfloat16_2_passes": (BFLOAT16, tiny.LAMB, 2),
     "overflow_adamw_2_passes": (tiny.FLOAT32, ADAMW, 2),
+    "overflow_float16_fleet_2_passes": (tiny.FLOAT16, tiny.LAMB.model_copy(update=FLEETS), 2),
 }
 
 
