@@ -64,7 +64,8 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
     "bert": "exit_codes tasks",
     "bert.finetuning": (
         "config glue.config glue.metrics glue.reading loader model_files ner.config ner.conll ner.features "
-        "prediction_stream squad.config squad.examples squad.features squad.metrics squad.predictions text_files"
+        "prediction_stream squad.config squad.examples squad.features squad.metrics squad.predictions "
+        "squad.reader_settings text_files"
     ),
     "bert.inference": "command_line lines",
     "bert.own_text": (

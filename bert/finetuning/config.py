@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from bert.checkpoints.directories import weights_folder
+from bert.config.flags import flag_name
 from bert.config.training_settings import (
     BUILT_IN_MODELS,
     AnyConfig,
@@ -22,6 +23,7 @@ from bert.config.training_settings import (
 )
 from bert.conversion.locating import resolve
 from bert.conversion.model_description import read_description
+from bert.files import unset_variable
 from bert.finetuning.model_files import description_file, implied_by_weights, named_weights
 from bert.tokenization.vocabulary import check_vocabulary_file
 
@@ -112,8 +114,27 @@ class FineTuningConfig(TrainingConfig):
     def fetch_data(self) -> None:
         """Fetch what is missing of a published set, if the settings say so. Tasks that have one define it."""
 
+    def needed_files(self) -> dict[str, str]:
+        """The settings that name files or folders to read, and the mode that needs each."""
+        modes = {"train_file": "do_train", "eval_file": "do_eval", "predict_file": "do_predict"}
+        return {name: mode for name, mode in modes.items() if getattr(self.run, mode)}
+
+    def fetching(self) -> str:
+        """The remedy for missing data of a published set."""
+        return ""
+
     def check_files(self) -> None:
-        """Raise ValueError for files that are missing or do not fit, before anything slow starts. Tasks add theirs."""
+        """Raise ValueError for files that are missing or do not fit, before anything slow starts."""
+        for name, mode in self.needed_files().items():
+            path: Path | None = getattr(self.data, name)
+            if path is None:
+                raise ValueError(f"{mode}=true needs {name}; pass {flag_name(name)}{self.fetching()}")
+            is_folder = name.endswith("_dir")
+            if not (path.is_dir() if is_folder else path.is_file()):
+                raise ValueError(
+                    f"{name}={path} must be an existing {'folder' if is_folder else 'file'}; check {flag_name(name)}"
+                    f"{self.fetching()}{unset_variable(path)}"
+                )
         start = self.initialization
         if not (start.from_checkpoint or start.initial_weights() or self.data.vocab_file.is_file()):
             raise ValueError(
@@ -129,27 +150,27 @@ class FineTuningConfig(TrainingConfig):
         file = None if source is None else description_file(weights_folder(resolve(source, weights=False)))
         if file is None:
             return
-        there = read_description(file).config
+        weights = read_description(file).config
         for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
-            needed, given = getattr(there, name), getattr(self.model, name)
-            if given != needed:
+            value, needed = getattr(self.model, name), getattr(weights, name)
+            if value != needed:
                 raise ValueError(
-                    f"{name}={given} (bert_model={self.run.bert_model}) must be {needed}, as {file} says; omit "
+                    f"{name}={value} (bert_model={self.run.bert_model}) must be {needed}, as {file} says; omit "
                     "--bert-model (and choose a recipe that names no model) to use the sizes of the weights"
                 )
 
 
 def implied_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that follow from others: sizes, vocabulary and case from the weights or the name of a built-in model."""
-    found = implied_by_weights(values)
+    implied = implied_by_weights(values)
     name = str(
         values.get("bert_model") or ("" if named_weights(values) else RunSettings.model_fields["bert_model"].default)
     )
     if name in BUILT_IN_MODELS:
-        found.setdefault("vocab_file", Path(f"$BERT_PREP_WORKING_DIR/vocab/{name}-vocab.txt"))
+        implied.setdefault("vocab_file", Path(f"$BERT_PREP_WORKING_DIR/vocab/{name}-vocab.txt"))
     if name.endswith("-cased"):
-        found.setdefault("do_lower_case", False)
-    return found
+        implied.setdefault("do_lower_case", False)
+    return implied
 
 
 def with_global_batch(config: AnyConfig, world_size: int) -> AnyConfig:

@@ -5,9 +5,11 @@ epochs follow each other without a gap, and world size and micro-batch size only
 dropped, a batch may span two epochs, and any position can be sought.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +17,78 @@ from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.randomness import permutation, stream_key
 from bert.samples.collation import MicroBatch, padded_width
 from bert.samples.global_batches import GlobalBatchLoader
+
+UNLABELLED = -1  # of a token
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """n tokenised sequences, T tokens in all. Tasks add arrays of their own.
+
+    Attributes:
+        input_ids: integers [T]; sequence i is input_ids[offsets[i]:offsets[i + 1]].
+        offsets: int64 [n + 1].
+        first_lengths: integers [n]: tokens of type 0; those after them have type 1. None: all have type 0.
+        labels: name of the program's input -> integers or float32 [n], or those of tokens [T] with UNLABELLED.
+        pad_id: the token that pads shorter sequences.
+    """
+
+    input_ids: np.ndarray
+    offsets: np.ndarray
+    first_lengths: np.ndarray | None = None
+    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    pad_id: int = 0
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def lengths(self) -> np.ndarray:
+        """int64 [n], tokens."""
+        return np.diff(self.offsets)
+
+    def fingerprint(self) -> str:
+        """sha256 over names, dtypes, shapes and bytes of the arrays."""
+        digest = hashlib.sha256()
+        for name, array in sorted({**vars(self), **self.labels}.items()):
+            if isinstance(array, np.ndarray):
+                digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+                digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        return digest.hexdigest()
+
+    def tokens_of(self, rows: np.ndarray) -> np.ndarray:
+        """int64: the places of the tokens of some sequences, one after the other."""
+        return ragged_indices(self.offsets[rows], self.lengths()[rows])
+
+    def feed(self, rows: np.ndarray, width: int, *, with_labels: bool) -> dict[str, np.ndarray]:
+        """Some sequences, padded to `width`: int64 [b, width] each of the encoder's inputs, and the labels."""
+        lengths, flat = self.lengths()[rows], self.tokens_of(rows)
+        columns = np.arange(width)[None, :]
+        real = columns < lengths[:, None]
+        first = lengths if self.first_lengths is None else self.first_lengths[rows]
+
+        def padded(values: np.ndarray, padding: int) -> np.ndarray:
+            result = np.full(real.shape, padding, np.int64)
+            result[real] = values[flat]
+            return result
+
+        feed = {
+            "input_ids": padded(self.input_ids, self.pad_id),
+            "token_type_ids": (real & (columns >= first[:, None])).astype(np.int64),
+            "attention_mask": real.astype(np.int64),
+        }
+        for name, values in self.labels.items() if with_labels else ():
+            if len(values) > len(self):
+                feed[name] = padded(values, UNLABELLED)
+            else:
+                feed[name] = values[rows].astype(np.float32 if values.dtype.kind == "f" else np.int64)
+        return feed
+
+    def labelled_tokens(self) -> np.ndarray | None:
+        """int64 [n]: tokens with a label; None if sequences are labelled."""
+        for values in self.labels.values():
+            if len(values) > len(self):
+                return np.diff(offsets_of(values != UNLABELLED)[self.offsets])
+        return None
 
 
 def single_sequences(ids: np.ndarray, lengths: np.ndarray, cls_id: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:
@@ -33,96 +107,30 @@ def single_sequences(ids: np.ndarray, lengths: np.ndarray, cls_id: int, sep_id: 
     return joined, offsets
 
 
-UNLABELLED = -1  # of a token
-
-
-@dataclass(frozen=True)
-class FeatureTable:
-    """n tokenised sequences, T tokens in all.
-
-    Attributes:
-        input_ids: integers [T]; sequence i is input_ids[offsets[i]:offsets[i + 1]].
-        offsets: int64 [n + 1].
-        first_lengths: integers [n]: tokens of type 0; those after them have type 1.
-        labels: name of the program's input -> int64 or float32 [n].
-        token_labels: int64 [T], UNLABELLED where a token has none; None in tasks that label sequences.
-        pad_id: the token that pads shorter sequences.
-    """
-
-    input_ids: np.ndarray
-    offsets: np.ndarray
-    first_lengths: np.ndarray
-    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
-    token_labels: np.ndarray | None = None
-    pad_id: int = 0
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def lengths(self) -> np.ndarray:
-        """int64 [n], tokens."""
-        return np.diff(self.offsets)
-
-    def feed(self, rows: np.ndarray, width: int, *, with_labels: bool) -> dict[str, np.ndarray]:
-        """The given sequences, padded to `width`: int64 [b, width] each of the encoder's inputs, and the labels."""
-        lengths = self.lengths()[rows]
-        columns = np.arange(width)[None, :]
-        real = columns < lengths[:, None]
-        flat = ragged_indices(self.offsets[rows], lengths)
-        input_ids = np.full(real.shape, self.pad_id, np.int64)
-        input_ids[real] = self.input_ids[flat]
-        feed = {
-            "input_ids": input_ids,
-            "token_type_ids": (real & (columns >= np.asarray(self.first_lengths)[rows, None])).astype(np.int64),
-            "attention_mask": real.astype(np.int64),
-        }
-        if with_labels:
-            feed |= {name: values[rows] for name, values in self.labels.items()}
-        if with_labels and self.token_labels is not None:
-            feed["labels"] = np.full(real.shape, UNLABELLED, np.int64)
-            feed["labels"][real] = self.token_labels[flat]
-        return feed
-
-    def labelled_tokens(self) -> np.ndarray:
-        """int64 [n]: tokens with a label."""
-        assert self.token_labels is not None
-        counts = np.concatenate([[0], np.cumsum(self.token_labels != UNLABELLED)])
-        return np.diff(counts[self.offsets])
-
-
 class FineTuningLoader(GlobalBatchLoader):
     """This rank's share of every global batch, with the labels.
 
     Args:
         sequence_length_multiple: a micro-batch is padded to its longest sequence, rounded up to this multiple.
+        batches: as of `GlobalBatchLoader`.
     """
 
     def __init__(
         self,
         table: FeatureTable,
-        global_batch_size: int,
-        micro_batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
         *,
         seed: int = 42,
         max_seq_length: int = 512,
         sequence_length_multiple: int = 8,
-        num_workers: int = 1,
+        **batches: int,
     ) -> None:
-        super().__init__(
-            global_batch_size=global_batch_size,
-            micro_batch_size=micro_batch_size,
-            rank=rank,
-            world_size=world_size,
-            num_workers=num_workers,
-        )
+        super().__init__(**batches)
         if len(table) == 0:
             raise ValueError("the training set has no samples; check the file, and what was skipped in it")
         self._table, self._seed = table, seed
         self._max_seq_length, self._sequence_length_multiple = max_seq_length, sequence_length_multiple
         self._order = lru_cache(maxsize=2)(self._order_of)  # a global batch may span two epochs
-        self._labelled_tokens = None if table.token_labels is None else table.labelled_tokens()
+        self._labelled_tokens = table.labelled_tokens()
 
     def sample_ids(self, index: int) -> np.ndarray:
         """int64 [global_batch_size]: the samples of global batch `index`, counted from the start of training."""
@@ -151,8 +159,7 @@ class FineTuningLoader(GlobalBatchLoader):
         return MicroBatch(feed, len(rows), int(lengths.sum()), len(rows) * width, 0)
 
 
-@dataclass(frozen=True)
-class PredictionBatch:
+class PredictionBatch(NamedTuple):
     """Sequences `rows` of the table and their feed."""
 
     rows: np.ndarray
@@ -174,3 +181,14 @@ def prediction_batches(
         rows = order[start : start + batch_size]
         width = padded_width(table.lengths()[rows], sequence_length_multiple, max_seq_length)
         yield PredictionBatch(rows, table.feed(rows, width, with_labels=False))
+
+
+def check_finite(outputs: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError for outputs of a model that are NaN or infinite."""
+    for name, values in outputs.items():
+        if not np.isfinite(values).all():
+            number = int((~np.isfinite(values.reshape(len(values), -1)).all(1)).sum())
+            raise ValueError(
+                f"the model's outputs are NaN or infinite ({name}: {number:,} of {len(values):,}); its weights are "
+                "damaged, its training diverged, or half precision overflows: use another checkpoint, or omit --amp"
+            )

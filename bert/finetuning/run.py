@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,9 @@ from bert.config.architecture import FusedKernels
 from bert.config.training_settings import derive
 from bert.files import checksum_of, sha256_of_file, write_atomically
 from bert.finetuning.config import FineTuningConfig, with_steps
-from bert.finetuning.loader import FeatureTable, FineTuningLoader, prediction_batches
-from bert.finetuning.prediction_stream import Window, append, key_of, write_stream
-from bert.finetuning.task import FineTuningData, FineTuningTask, Outputs, Part
+from bert.finetuning.loader import FeatureTable, FineTuningLoader, check_finite, prediction_batches
+from bert.finetuning.prediction_stream import Position, Window, append, key_of, write_stream
+from bert.finetuning.task import Features, FineTuningData, FineTuningTask, Outputs, Part
 from bert.reporting.progress import metrics_line
 from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import read_variable
@@ -29,7 +30,7 @@ from bert.training.task import Evaluation, Session, Task
 from program import build_prediction_program
 
 logger = logging.getLogger(__name__)
-_NOT_IN_RESULTS = ("train_file", "eval_file", "num_workers", "sequence_length_multiple", "download")
+_NOT_IN_RESULTS = {"train_file", "eval_file", "num_workers", "sequence_length_multiple", "download"}
 
 
 class FineTuning(Task):
@@ -41,20 +42,18 @@ class FineTuning(Task):
     def __init__(self, config: FineTuningConfig, group: Group, task: FineTuningTask) -> None:
         data = task.read_data()
         if data.train is not None:
-            config = _with_lasting_vocabulary(
-                with_steps(config, len(data.train.table), group.world_size), group.is_main
-            )
+            config = _with_lasting_vocabulary(with_steps(config, len(data.train), group.world_size), group.is_main)
             self.fingerprint = data.train.fingerprint()
             self._loader = FineTuningLoader(
-                data.train.table,
-                config.batch.resolved_global_batch_size(group.world_size),
-                config.batch.batch_size,
-                group.rank,
-                group.world_size,
+                data.train,
+                global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
+                micro_batch_size=config.batch.batch_size,
+                rank=group.rank,
+                world_size=group.world_size,
+                num_workers=config.data.num_workers,
                 seed=config.run.seed,
                 max_seq_length=config.data.max_seq_length,
                 sequence_length_multiple=config.data.sequence_length_multiple,
-                num_workers=config.data.num_workers,
             )
         self.config, self.objective, self.texts = config, task.objective(), task.texts()
         self._task, self._data = task, data
@@ -97,7 +96,7 @@ class FineTuningEvaluation(Evaluation):
         metrics: dict[str, float] = {}
         predictions = []
         for part, features in self._data.evaluated:
-            self._begin_rate()
+            self._sequences, self._seconds = 0, 0.0
             outputs = self._outputs(features.table)
             if self._device.group.is_main:
                 predictions.append(self._task.decode(features, outputs))
@@ -110,8 +109,8 @@ class FineTuningEvaluation(Evaluation):
 
     def finish(self, last_step: int | None) -> dict[str, Any]:
         """Evaluate and predict as the settings ask, with the best weights."""
-        run, figures = self._config.run, dict[str, Any]()
-        if run.benchmark:
+        figures = dict[str, Any]()
+        if self._config.run.benchmark:
             return self._benchmark()
         if last_step is not None and self._metric is not None:
             figures["best_step"] = use_best_weights(self._config, self._device, last_step)
@@ -120,31 +119,31 @@ class FineTuningEvaluation(Evaluation):
         if self._data.evaluated:
             figures |= self._finish_evaluation()
         for part, number in self._data.predicted:
-            self._begin_rate()
+            self._sequences, self._seconds = 0, 0.0
             self._write_predictions(part, number)
         return figures | self._rate()
 
     def _benchmark(self) -> dict[str, float]:
-        self._begin_rate()
+        self._sequences, self._seconds = 0, 0.0
         if self._data.evaluated:
             self._outputs(self._data.evaluated[0][1].table)
         elif self._data.predicted:
-            for examples in self._task.windows(self._data.predicted[0][0], 0):
-                self._outputs(self._task.features(examples).table)
+            for examples in self._task.windows(self._data.predicted[0][0]):
+                self._outputs(self._task.features(examples)[0])
         return self._rate()
 
     def _finish_evaluation(self) -> dict[str, float]:
         if self._latest is None:
             self.evaluate(0)
         assert self._latest is not None
-        metrics, predictions = self._latest
+        metrics, all_predictions = self._latest
         if not self._device.group.is_main:
             return {}
         folder = self._config.stage_dir()
         logger.info(f"{self._config.stage()}:  {metrics_line(metrics)}")
         folder.mkdir(parents=True, exist_ok=True)
-        for (part, features), found in zip(self._data.evaluated, predictions, strict=True):
-            contents = self._task.render(part, features, found)
+        for (part, features), predictions in zip(self._data.evaluated, all_predictions, strict=True):
+            contents = self._task.render(part, features, predictions)
             for (name, file), content in zip(part.results.items(), contents, strict=True):
                 write_atomically(folder / name, file.head + content + file.tail)
             logger.info(f"predictions of {part.name} are in {folder}")
@@ -175,32 +174,26 @@ class FineTuningEvaluation(Evaluation):
         logger.info(f"predictions of {part.name} are in {folder}")
 
     def _windows(
-        self, part: Part, position: Mapping[str, Any] | None, show: Callable[[int], Any] | None = None
+        self, part: Part, position: Position | None, move_bar: Callable[[int], Any] = lambda place: None
     ) -> Iterator[Window]:
         """The windows after a position that rank 0 knows; every rank runs its share of them, rank 0 has the results."""
-        counts: dict[str, int] = dict(position["counts"]) if position else {}
-        done = int(self._device.collective.sum(np.array([position["done"] if position else 0], "int64"))[0])
-        for examples in self._task.windows(part, done):
-            features, before = self._task.features(examples), done
-            size, number = len(features.table), len(examples)
-            after_batch = None
-            if show is not None:
-                after_batch = lambda ran: show(before + number * min(ran, size) // size)  # noqa: B023, E731
-            outputs = self._outputs(features.table, after_batch)
-            done += number
+        start = self._device.collective.from_main(position["done"] if position else 0)
+        done, counts = 0, Counter(position["counts"] if position else {})
+        for examples in self._task.windows(part):
+            before, done = done, done + len(examples)
+            if done <= start:
+                continue
+            features = Features(examples, *self._task.features(examples))
+            outputs = self._outputs(
+                features.table,
+                lambda share: move_bar(before + int(share * len(examples))),  # noqa: B023
+            )
             if self._device.group.is_main:
-                contents = [
-                    (form.separator if before else form.head) + content
-                    for form, content in zip(
-                        part.results.values(),
-                        self._task.render(part, features, self._task.decode(features, outputs)),
-                        strict=True,
-                    )
-                ]
-                counts = {name: counts.get(name, 0) + value for name, value in features.counts.items()}
-                yield Window(contents, done, {"done": done, "counts": counts})
+                counts.update(features.counts)
+                contents = self._task.render(part, features, self._task.decode(features, outputs))
+                yield Window(_placed(part, contents, before), done, {"done": done, "counts": counts})
 
-    def _outputs(self, table: FeatureTable, after_batch: Callable[[int], None] | None = None) -> Outputs:
+    def _outputs(self, table: FeatureTable, after_batch: Callable[[float], Any] = lambda share: None) -> Outputs:
         begin = time.perf_counter()
         batch, data = self._config.batch, self._config.data
         outputs = predict(
@@ -214,32 +207,33 @@ class FineTuningEvaluation(Evaluation):
         )
         self._seconds += time.perf_counter() - begin
         self._sequences += len(table)
+        check_finite(outputs)
         return outputs
-
-    def _begin_rate(self) -> None:
-        self._sequences, self._seconds = 0, 0.0
 
     def _rate(self) -> dict[str, float]:
         return {"inference_sequences_per_second": self._sequences / self._seconds} if self._seconds else {}
 
     def _key(self, part: Part) -> str:
         """What decides the results: the file, the settings, the vocabulary, the classes, the model and the weights."""
-        settings = self._config.data.model_dump()
         weights = {
             name: checksum_of(np.ascontiguousarray(read_variable(self._device.scope, name)).data.cast("B"))
             for name in self._program.parameters
         }
-        return key_of(
-            {
-                **{name: value for name, value in settings.items() if name not in _NOT_IN_RESULTS},
-                "vocabulary": sha256_of_file(self._config.vocabulary_file()),
-                "precision": self._config.precision.model_dump(),
-                "model": self._config.model.model_dump(),
-                "labels": self._task.labels,
-                "weights": weights,
-            },
-            [part.path],
-        )
+        settings = {
+            **self._config.data.model_dump(exclude=_NOT_IN_RESULTS),
+            "vocabulary": sha256_of_file(self._config.vocabulary_file()),
+            "precision": self._config.precision.model_dump(),
+            "model": self._config.model.model_dump(),
+            "labels": self._task.labels,
+            "weights": weights,
+        }
+        return key_of(settings, [part.path])
+
+
+def _placed(part: Part, contents: Sequence[bytes], before: int) -> list[bytes]:
+    """The contents of a window behind what begins each file, or separates them from those of `before` examples."""
+    files = part.results.values()
+    return [(file.separator if before else file.head) + content for file, content in zip(files, contents, strict=True)]
 
 
 def predict(
@@ -250,46 +244,44 @@ def predict(
     *,
     max_seq_length: int,
     sequence_length_multiple: int = 8,
-    after_batch: Callable[[int], None] | None = None,
+    after_batch: Callable[[float], Any] = lambda share: None,
 ) -> dict[str, np.ndarray]:
     """The outputs of a `program.PredictionProgram` for every sequence of the table, on every rank.
 
     Args:
-        after_batch: called with the number of sequences that all ranks have run, about.
-
+        after_batch: called with the share of the table that was run.
     Returns:
-        by the objective's names, float32 [n, ...] in the order of the table. Outputs of tokens are [n, longest, ...]
-        where `longest` is the longest sequence; values at padding are 0.
+        by the objective's names, float32 [n, ...], or [T, ...] of tokens, in the order of the table.
     """
-    tokens = (int(table.lengths().max()) if len(table) else 0,) if program.objective.outputs_per_token else ()
-    outputs = {}
-    for name, variable in program.outputs.items():
-        shape = program.main.global_block().var(variable).shape[1 + len(tokens) :]
-        outputs[name] = np.zeros((len(table), *tokens, *shape), "float32")
-    world_size = device.group.world_size
+    per_token = program.objective.outputs_per_token
+    shapes = [
+        program.main.global_block().var(variable).shape[1 + int(per_token) :] for variable in program.outputs.values()
+    ]
+    size = len(table.input_ids) if per_token else len(table)
+    outputs = {name: np.zeros((size, *shape), "float32") for name, shape in zip(program.outputs, shapes, strict=True)}
     batches = prediction_batches(
         table,
         batch_size,
         rank=device.group.rank,
-        world_size=world_size,
+        world_size=device.group.world_size,
         sequence_length_multiple=sequence_length_multiple,
         max_seq_length=max_seq_length,
     )
     packing = program.objective.packing()
-    for number, batch in enumerate(batches, start=1):
-        feed = batch.feed if packing is None else pack(batch.feed, packing)
+    for number, (rows, feed) in enumerate(batches, start=1):
         values = device.executor.run(
-            program.main, feed=feed, fetch_list=list(program.outputs.values()), scope=device.scope
+            program.main,
+            feed=feed if packing is None else pack(feed, packing),
+            fetch_list=list(program.outputs.values()),
+            scope=device.scope,
         )
         for name, value in zip(program.outputs, values, strict=True):
-            if not tokens:
-                outputs[name][batch.rows] = value
-                continue
-            width = min(value.shape[1], *tokens)
-            mask = batch.feed["attention_mask"][:, :width].reshape(len(batch.rows), width, *[1] * (value.ndim - 2))
-            outputs[name][batch.rows, :width] = value[:, :width] * mask
-        if after_batch is not None:
-            after_batch(number * batch_size * world_size)
+            if per_token:
+                real = np.arange(value.shape[1]) < table.lengths()[rows][:, None]
+                outputs[name][table.tokens_of(rows)] = value[real]
+            else:
+                outputs[name][rows] = value
+        after_batch(min(1.0, number * batch_size * device.group.world_size / len(table)))
     # Every rank has zeros where the others have values, so sums are exact.
     return {name: device.collective.sum(values.reshape(-1)).reshape(values.shape) for name, values in outputs.items()}
 

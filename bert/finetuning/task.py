@@ -1,12 +1,11 @@
 """The protocol of a fine-tuning task: how its files are read, and how outputs become predictions, scores and files."""
 
-import hashlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,20 +17,10 @@ from bert.tokenization.vocabulary import Vocabulary
 from bert.training.task import Task
 
 logger = logging.getLogger(__name__)
-Outputs = Mapping[str, np.ndarray]  # of the objective, by name: float32 [n, ...], in the order of the table
+Outputs = Mapping[str, np.ndarray]  # of the objective, by name: float32 [n, ...], of tokens [T, ...], as in the table
 
 
-@dataclass(frozen=True)
-class Part:
-    """One of a task's files."""
-
-    name: str
-    path: Path
-    results: Mapping[str, "ResultsFile"] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ResultsFile:
+class ResultsFile(NamedTuple):
     """What stands before the results, between those of two windows, and after them."""
 
     head: bytes = b""
@@ -40,32 +29,23 @@ class ResultsFile:
 
 
 @dataclass(frozen=True)
-class Features:
-    """Examples as sequences.
+class Part:
+    """One of a task's files, and the files of its results."""
 
-    Attributes:
-        examples: as the task reads them.
-        table: their sequences; an example can have several.
-        arrays: all arrays that were made of the examples, by name.
-        counts: numbers of truncated texts and the like.
-    """
+    name: str
+    path: Path
+    results: Mapping[str, ResultsFile] = field(default_factory=dict)
+
+
+class Features(NamedTuple):
+    """Examples of the task's own type, their sequences, and numbers of truncated texts and the like."""
 
     examples: Any
-    table: FeatureTable
-    arrays: Mapping[str, np.ndarray]
+    table: Any  # a FeatureTable
     counts: Mapping[str, int]
 
-    def fingerprint(self) -> str:
-        """sha256 over names, dtypes, shapes and bytes of the arrays."""
-        digest = hashlib.sha256()
-        for name, array in sorted(self.arrays.items()):
-            digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-            digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
-        return digest.hexdigest()
 
-
-@dataclass(frozen=True)
-class FineTuningData:
+class FineTuningData(NamedTuple):
     """A task's files, read.
 
     Attributes:
@@ -74,7 +54,7 @@ class FineTuningData:
         predicted: files to predict, which were checked, and the numbers of their examples.
     """
 
-    train: Features | None
+    train: FeatureTable | None
     evaluated: Sequence[tuple[Part, Features]]
     predicted: Sequence[tuple[Part, int]]
 
@@ -82,11 +62,11 @@ class FineTuningData:
 class FineTuningTask(ABC):
     """A task and its files. Making one reads the file to train on, which can define the classes.
 
-    Examples are of the task's own type; they have a length. Predictions are what `decode` returns. Rank 0 alone
-    decodes, scores and renders.
+    Examples have a length. Predictions are what `decode` returns. Rank 0 alone decodes, scores and renders.
 
     Attributes:
         best_metric: the evaluation metric that decides which weights are best; larger is better.
+        training: the examples to train on.
         predicted: files to predict; they are read while they are predicted.
     """
 
@@ -114,11 +94,12 @@ class FineTuningTask(ABC):
         """All examples of a labelled file, checked."""
 
     @abstractmethod
-    def windows(self, part: Part, start: int) -> Iterator[Any]:
-        """The examples of a file to predict from number `start` on, as many at a time as run together."""
+    def windows(self, part: Part) -> Iterator[Any]:
+        """The examples of a file to predict, as many at a time as run together."""
 
     @abstractmethod
-    def features(self, examples: Any, training: bool = False) -> Features: ...
+    def features(self, examples: Any, training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
+        """The sequences of examples, of which each can have several, and counts."""
 
     @abstractmethod
     def describe(self, path: Path, counts: Mapping[str, int]) -> Sequence[str]:
@@ -126,7 +107,7 @@ class FineTuningTask(ABC):
 
     @abstractmethod
     def decode(self, features: Features, outputs: Outputs) -> Any:
-        """The predictions."""
+        """The predictions, of finite outputs."""
 
     @abstractmethod
     def score(self, part: Part, features: Features, predictions: Any) -> dict[str, float]:
@@ -139,19 +120,19 @@ class FineTuningTask(ABC):
     def read_data(self) -> FineTuningData:
         """Read, check and tokenise every file."""
         train = None
-        if self.training is not None:
-            assert self.training_file is not None
-            train = self._described(self.training_file, self.features(self.training, training=True))
-        evaluated = [(part, self._described(part.path, self.features(self.read(part)))) for part in self.evaluated]
-        predicted = [(part, sum(map(len, self.windows(part, 0)))) for part in self.predicted]
+        if self.training_file is not None:
+            train = self._described(self.training_file, self.training, training=True).table
+        evaluated = [(part, self._described(part.path, self.read(part))) for part in self.evaluated]
+        predicted = [(part, sum(map(len, self.windows(part)))) for part in self.predicted]
         for part, number in predicted:
             logger.info(f"{part.path}: {number:,} {self.unit}")
         return FineTuningData(train, evaluated, predicted)
 
-    def _described(self, path: Path, features: Features) -> Features:
-        for line in self.describe(path, features.counts):
+    def _described(self, path: Path, examples: Any, training: bool = False) -> Features:
+        table, counts = self.features(examples, training)
+        for line in self.describe(path, counts):
             logger.info(line)
-        return features
+        return Features(examples, table, counts)
 
     @classmethod
     def open(cls, config: Any, group: Group) -> Task:

@@ -11,29 +11,23 @@ class DataError(ValueError):
     """A file that cannot be used. The message names the file, the line, the value, the rule and the remedy."""
 
 
-def decoded_text(path: Path) -> str:
-    """The text of a UTF-8 file, without its byte order mark.
+def text_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file without their line ends, LF or CR LF, in bounded memory.
+
+    Raises:
+        DataError: as `decoded_blocks`, when the reading comes to the place.
+    """
+    for block in decoded_blocks(path):
+        for line in io.StringIO(block, newline="\n"):
+            yield line.removesuffix("\n").removesuffix("\r")
+
+
+def decoded_blocks(path: Path) -> Iterator[str]:
+    """The text of a UTF-8 file, without its byte order mark, in blocks of whole lines.
 
     Raises:
         DataError: the file is missing, not UTF-8, or has NUL characters.
     """
-    return "".join(decoded_blocks(path))
-
-
-def text_lines(path: Path, newline: str = "\n") -> Iterator[str]:
-    """The lines of a UTF-8 file with their line ends, in bounded memory.
-
-    Args:
-        newline: as of `open`: "\\n" splits at line feeds only, "" at all line ends; neither changes them.
-    Raises:
-        DataError: as `decoded_text`, when the reading comes to the place.
-    """
-    for block in decoded_blocks(path):
-        yield from io.StringIO(block, newline=newline)
-
-
-def decoded_blocks(path: Path) -> Iterator[str]:
-    """The text of a file in blocks of whole lines."""
     if not path.is_file():
         raise DataError(f"{path} does not exist or is not a file; check the path")
     line, encoding = 1, "utf-8-sig"

@@ -6,7 +6,7 @@ model.fill_mask("Paris is the capital of [MASK].")
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,14 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of
 from bert.conversion.model_description import READER_FILE
-from bert.finetuning.loader import single_sequences
+from bert.finetuning.loader import check_finite, single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import read_spans
-from bert.finetuning.squad.config import read_reader_settings
 from bert.finetuning.squad.examples import Question, SquadExamples, single_paragraph
-from bert.finetuning.squad.features import WindowSettings, build_features
-from bert.finetuning.squad.predictions import AnswerSettings, Candidate, predict
-from bert.finetuning.squad.task import table_of
+from bert.finetuning.squad.features import build_features
+from bert.finetuning.squad.predictions import Candidate, predict
+from bert.finetuning.squad.reader_settings import ReaderSettings, read_reader_settings
 from bert.inference.command_line import ModelSettings
 from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS
 from bert.inference.model_folder import OpenedModel, open_model
@@ -185,25 +184,22 @@ class QuestionAnswerer(TrainedModel):
     splits_tabs = True
     num_texts = (2,)
 
-    def __init__(
-        self,
-        opened: OpenedModel,
-        *,
-        windows: WindowSettings | None = None,
-        answers: AnswerSettings | None = None,
-        **settings: Any,
-    ) -> None:
+    def __init__(self, opened: OpenedModel, *, reader: ReaderSettings | None = None, **settings: Any) -> None:
         super().__init__(opened, **settings)
         path, most = opened.path / READER_FILE, min(384, opened.most_positions)
-        if path.is_file():
-            trained_windows, trained_answers = read_reader_settings(path)
-        else:
-            trained_windows = WindowSettings(most, min(128, most // 3), min(64, most // 2 - 2), opened.tokens.lowercase)
-            trained_answers = AnswerSettings()
-        self.windows, self.answer_settings = windows or trained_windows, answers or trained_answers
-        if windows is None and settings.get("max_seq_length"):
-            self.windows = replace(self.windows, max_seq_length=self.max_seq_length)
-        self.max_seq_length = self.windows.max_seq_length
+        if reader is None:
+            values = {
+                "max_seq_length": most,
+                "doc_stride": min(128, most // 3),
+                "max_query_length": min(64, most // 2 - 2),
+                "do_lower_case": opened.tokens.lowercase,
+            }
+            if path.is_file():
+                values = read_reader_settings(path).model_dump()
+            if settings.get("max_seq_length"):
+                values["max_seq_length"] = self.max_seq_length
+            reader = ReaderSettings(**values)
+        self.reader, self.max_seq_length = reader, reader.max_seq_length
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         contexts = {context: number for number, context in enumerate(dict.fromkeys(context for _, context in requests))}
@@ -216,12 +212,13 @@ class QuestionAnswerer(TrainedModel):
         return self._answer(single_paragraph(paragraph, [question]))[0]
 
     def _answer(self, examples: SquadExamples) -> list[AnsweredQuestion]:
-        features, _ = build_features(examples, self.vocabulary, self.windows, training=False)
+        features, _ = build_features(examples, self.vocabulary, self.reader, training=False)
         starts, ends = np.zeros((2, len(features.input_ids)), "float32")
-        for row, row_starts, row_ends in self.outputs(self.task, table_of(features, self.vocabulary)):
+        for row, row_starts, row_ends in self.outputs(self.task, features):
             first, last = features.offsets[row : row + 2]
             starts[first:last], ends[first:last] = row_starts[: last - first], row_ends[: last - first]
-        predictions = predict(examples, features, starts, ends, self.answer_settings)
+        check_finite({"start_logits": starts, "end_logits": ends})
+        predictions = predict(examples, features, starts, ends, self.reader)
         answered = []
         for question in examples.questions:
             n_best, text = tuple(predictions.n_best[question.id]), predictions.answers[question.id]
@@ -278,12 +275,11 @@ class Tagger(TrainedModel):
     def _of_words(self, words: list[str], offsets: np.ndarray) -> np.ndarray:
         """The probabilities of all classes of every word, float64 [words, classes]."""
         numbers = np.arange(len(offsets) - 1, dtype=np.int64)
-        text = TaggedText(Path(), [], np.zeros(0, np.int64), words, offsets, numbers, None, "iob2")
-        arrays, _ = token_features(self.tokenizer, text, self.max_seq_length)
-        rows = arrays["offsets"]
+        text = TaggedText([], np.zeros(0, np.int64), words, offsets, numbers, None, "iob2")
+        table, _ = token_features(self.tokenizer, text, self.max_seq_length)
         likely = np.zeros((len(words), len(self.labels)))
-        for row, logits in self.outputs(self.task, self.table_of(arrays["input_ids"], rows, np.diff(rows))):
-            word = arrays["word_indices"][rows[row] : rows[row + 1]]  # of each token
+        for row, logits in self.outputs(self.task, table):
+            word = table.word_indices[table.offsets[row] : table.offsets[row + 1]]  # of each token
             likely[word[word != NO_WORD]] = probabilities(logits[: len(word)][word != NO_WORD])
         return likely
 

@@ -34,7 +34,7 @@ def answer_from_terminal(config: SquadConfig) -> int:
     opened = open_model(
         source, QuestionAnswerer.task, device=choose_device(config), vocab_file=data.vocab_file, model=config.model
     )
-    return talk(QuestionAnswerer(opened, windows=data.windows(), answers=data.answers()), sys.stdin, sys.stdout)
+    return talk(QuestionAnswerer(opened, reader=data), sys.stdin, sys.stdout)
 
 
 def talk(model: TrainedModel, lines: IO[str], out: IO[str], run: Run | None = None) -> int:

@@ -116,8 +116,7 @@ class TrainedModel:
 
     def table(self, requests: Sequence[Request]) -> FeatureTable:
         """Texts, or pairs of texts (not both), as sequences."""
-        arrays, _ = sentence_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)
-        return self.table_of(arrays["input_ids"], arrays["offsets"], arrays["first_lengths"])
+        return sentence_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)[0]
 
     def table_of(self, ids: np.ndarray, offsets: np.ndarray, first_lengths: np.ndarray) -> FeatureTable:
         return FeatureTable(ids, offsets, first_lengths, pad_id=self.vocabulary.id_of("[PAD]"))

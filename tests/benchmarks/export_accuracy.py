@@ -100,18 +100,16 @@ def training_texts(name: str, folder: Path) -> Path:
 
 def outputs_of(forward: Forward, task: str, table: FeatureTable, per_token: bool, max_seq_length: int) -> Outputs:
     """As bert.finetuning.run.predict, with a loaded model in place of a program."""
-    found: dict[str, np.ndarray] = {}
-    longest = int(table.lengths().max())
-    for batch in prediction_batches(table, 8, max_seq_length=max_seq_length):
-        for name, values in forward(task, batch.feed).items():
-            shape = (longest, *values.shape[2:]) if per_token else values.shape[1:]
-            array = found.setdefault(name, np.zeros((len(table), *shape), "float32"))
+    outputs: dict[str, np.ndarray] = {}
+    for rows, feed in prediction_batches(table, 8, max_seq_length=max_seq_length):
+        for name, values in forward(task, feed).items():
             if per_token:
-                width = min(values.shape[1], longest)
-                array[batch.rows, :width] = values[:, :width]
-            else:
-                array[batch.rows] = values
-    return found
+                values = values[feed["attention_mask"][:, : values.shape[1]].astype(bool)]
+            array = outputs.setdefault(
+                name, np.zeros((len(table.input_ids) if per_token else len(table), *values.shape[1:]), "float32")
+            )
+            array[table.tokens_of(rows) if per_token else rows] = values
+    return outputs
 
 
 def measured(name: str, folder: Path, encoder: Path) -> Iterator[dict[str, Any]]:

@@ -62,12 +62,12 @@ def make_file(text_dir: Path, path: Path, scale: float, seed: int = 7) -> None:
 
 def ours(file: Path, vocab_file: Path, out: Path) -> int:
     sys.path.insert(0, str(REPOSITORY))
-    from bert.finetuning.squad import features as squad_features
     from bert.finetuning.squad.examples import read_squad
+    from bert.finetuning.squad.features import build_features
+    from bert.finetuning.squad.reader_settings import ReaderSettings
     from bert.tokenization.vocabulary import Vocabulary
 
-    vocabulary, settings = Vocabulary.from_file(vocab_file), squad_features.WindowSettings(384, 128, 64, True)
-    _, counts = squad_features.build_features(read_squad(file), vocabulary, settings, training=True)
+    _, counts = build_features(read_squad(file), Vocabulary.from_file(vocab_file), ReaderSettings(), training=True)
     return counts["windows"]
 
 

@@ -187,7 +187,7 @@ PROTECTIONS: dict[str, dict[str, Break]] = {
     "text is taken as it comes": {"data.text.encodings:detect": assume_utf8},
     "vocabularies are not checked": {"bert.tokenization.vocabulary:_check_token": returns()},
     "SQuAD files are not checked": {"bert.finetuning.squad.examples:_check_question": returns()},
-    "GLUE files are not checked": {"bert.finetuning.glue.reading:LabelRule.problem": returns("")},
+    "GLUE files are not checked": {"bert.finetuning.glue.task_table:GlueTask.problem": returns("")},
     "downloads are not verified": {"data.fetching.transfer:_verified_by": returns("published checksum")},
     "settings are not checked": {"bert.config.training_settings:BatchSettings.gradient_accumulation_steps": returns(1)},
     "pickles are loaded": {

@@ -87,10 +87,14 @@ def test_a_task_of_glue_is_fetched(tmp_path, served, given):
 @pytest.mark.parametrize(
     ("entry", "words", "text"),
     [
-        (squad.ENTRY, "--do-train", "train_file; pass --train-file FILE, or --download to fetch SQuAD"),
-        (squad.ENTRY, "--do-train --train-file no.json", "must be an existing file; pass --download to fetch it if"),
-        (glue.ENTRY, "--task-name rte --do-eval", "the folder of its files, or --download to fetch them"),
-        (glue.ENTRY, "--task-name rte --do-eval --data-dir no", "check --data-dir, or pass --download to fetch it"),
+        (squad.ENTRY, "--do-train", "train_file; pass --train-file, or pass --download to fetch SQuAD"),
+        (
+            squad.ENTRY,
+            "--do-train --train-file no.json",
+            "must be an existing file; check --train-file, or pass --download",
+        ),
+        (glue.ENTRY, "--task-name rte --do-eval", "needs data_dir; pass --data-dir, or pass --download to fetch"),
+        (glue.ENTRY, "--task-name rte --do-eval --data-dir no", "check --data-dir, or pass --download to fetch"),
         (squad.ENTRY, "--do-train --download --train-file $NO/train-v1.1.json", "environment variable .* is not set"),
     ],
 )

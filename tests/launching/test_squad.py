@@ -9,8 +9,7 @@ import pytest
 from bert import REPOSITORY, interpreter
 from bert.conversion.model_description import READER_FILE
 from bert.finetuning.squad.config import RECIPES
-from bert.finetuning.squad.features import WindowSettings
-from bert.finetuning.squad.predictions import AnswerSettings
+from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.launching import finetuning
 from bert.launching.finetuning import FineTuningPlan, result_lines
 
@@ -182,13 +181,21 @@ def test_data_of_the_users_own_never_gets_the_settings_of_the_quickstart(weights
 
 
 def test_without_training_windows_and_answers_are_those_of_the_training_of_the_weights(weights):
-    kept = {"windows": vars(WindowSettings(99, 33, 22, True)), "answers": vars(AnswerSettings(7, 11, True, 0.5))}
-    (weights / READER_FILE).write_text(json.dumps(kept))
+    kept = ReaderSettings(
+        max_seq_length=99,
+        doc_stride=33,
+        max_query_length=22,
+        n_best_size=7,
+        max_answer_length=11,
+        version_2_with_negative=True,
+        null_score_diff_threshold=0.5,
+    )
+    (weights / READER_FILE).write_text(kept.file_content())
     named = ["--from-pretrained-params", str(weights), "--predict-file", "f.json"]
     positional = [str(weights), *"-" * 10, "prediction", "--squad-dir", "/d/v2.0"]
     for words in (["--mode", "eval", *named], ["--do-predict", *named], positional):
         data = settings(*words)[0].data
-        assert vars(data.windows()) == kept["windows"] and vars(data.answers()) == kept["answers"]
+        assert {name: getattr(data, name) for name in ReaderSettings.model_fields} == kept.model_dump()
     assert settings("--config", "squad", "--mode", "eval", *named)[0].data.max_seq_length == 384
     assert settings("--do-predict", "--doc-stride", "5", *named)[0].data.doc_stride == 5
     assert settings("--do-train", "--train-file", "g.json", *named)[0].data.max_seq_length == 384

@@ -188,7 +188,7 @@ class GlueConfig(FineTuningConfig):
     def stage(self) -> str:
         return f"glue-{self.data.task_name.lower()}"
 
-    def task(self, num_labels: int = 0) -> GlueTask:
+    def task(self) -> GlueTask:
         data = self.data
         if data.task_name != "custom":
             return find_task(data.task_name)
@@ -198,7 +198,6 @@ class GlueConfig(FineTuningConfig):
             label=data.label_column,
             index=data.index_column,
             regression=data.regression,
-            num_labels=num_labels,
         )
 
     def fetch_data(self) -> None:
@@ -206,45 +205,34 @@ class GlueConfig(FineTuningConfig):
         if data.download and data.data_dir is not None and not unset_variable(data.data_dir):
             download_task(data.task_name, data.data_dir, mirrors())
 
-    def check_files(self) -> None:
-        data = self.data
-        if data.task_name == "custom":
-            for mode, name in (("do_train", "train_file"), ("do_eval", "eval_file"), ("do_predict", "predict_file")):
-                if getattr(self.run, mode) and getattr(data, name) is None:
-                    raise ValueError(f"{mode}=true needs {name} when task_name=custom; pass --{name.replace('_', '-')}")
-        elif data.data_dir is None:
-            raise ValueError(
-                f"task_name={data.task_name} needs data_dir; pass --data-dir, the folder of its files, or --download "
-                "to fetch them"
-            )
-        for name in ("data_dir", *OWN_FILES):
-            path = getattr(data, name)
-            if path is not None and not (path.is_dir() if name == "data_dir" else path.is_file()):
-                kind, fetch = ("folder", ", or pass --download to fetch it") if name == "data_dir" else ("file", "")
-                raise ValueError(f"{name}={path} must be an existing {kind}; check --{name.replace('_', '-')}{fetch}")
-        super().check_files()
+    def needed_files(self) -> dict[str, str]:
+        files = super().needed_files()
+        return files if self.data.task_name == "custom" else dict.fromkeys(["data_dir"], next(iter(files.values())))
+
+    def fetching(self) -> str:
+        return "" if self.data.task_name == "custom" else ", or pass --download to fetch the task's files"
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings implied by the weights, the task of the user's own files, and where --download keeps those of GLUE."""
-    found = implied_settings(values) | _left_by_training(values)
+    implied = implied_settings(values) | _left_by_training(values)
     if values.keys() & set(OWN_FILES):
-        found["task_name"] = "custom"
+        implied["task_name"] = "custom"
     task = task_name(str(values.get("task_name", "custom")))
     if is_on(values, "download") and task != "custom":
-        found["data_dir"] = data_folder() / "glue" / task
-    return found
+        implied["data_dir"] = data_folder() / "glue" / task
+    return implied
 
 
 def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
     """The length, columns and kind of label that weights used without training were trained with."""
     usage = usage_in_training(values, *TASK_NAMES)
-    found: dict[str, Any] = {} if usage.max_seq_length is None else {"max_seq_length": usage.max_seq_length}
+    left: dict[str, Any] = {} if usage.max_seq_length is None else {"max_seq_length": usage.max_seq_length}
     if str(values.get("task_name", "custom")).lower() == "custom":
-        found["regression"] = usage.regression
+        left["regression"] = usage.regression
         if usage.name == "custom":
-            found |= zip(("text_column", "text_pair_column"), usage.text_columns, strict=False)
-    return found
+            left |= zip(("text_column", "text_pair_column"), usage.text_columns, strict=False)
+    return left
 
 
 _TASK = "bert.finetuning.glue.task:SentenceTask"

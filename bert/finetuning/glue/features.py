@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert.arrays.ragged import ragged_indices
-from bert.finetuning.loader import single_sequences
+from bert.finetuning.loader import FeatureTable, single_sequences
 from bert.samples.sample_table import join_pairs
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
@@ -29,14 +29,13 @@ def pair_lengths(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.
 
 def sentence_features(
     tokenizer: FastTokenizer, texts: Sequence[Sequence[str]], max_seq_length: int
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+) -> tuple[FeatureTable, dict[str, int]]:
     """[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for every example.
 
     Args:
         texts: one list of n sentences, or two.
         max_seq_length: longest sequence, in tokens with the special ones; longer ones are truncated at the end.
     Returns:
-        arrays: input_ids [T], offsets int64 [n + 1], and first_lengths int64 [n], the tokens before "B [SEP]".
         counts: "truncated", the number of truncated examples, and "tokens".
     """
     cls_id, sep_id = tokenizer.vocabulary.id_of("[CLS]"), tokenizer.vocabulary.id_of("[SEP]")
@@ -51,7 +50,5 @@ def sentence_features(
     else:
         input_ids, offsets = join_pairs(pieces[0], kept[0], pieces[1], kept[1], cls_id, sep_id)
     truncated = np.any([some < all_ for some, all_ in zip(kept, lengths, strict=True)], axis=0)
-    return (
-        {"input_ids": input_ids, "offsets": offsets, "first_lengths": kept[0] + 2},
-        {"truncated": int(truncated.sum()), "tokens": len(input_ids)},
-    )
+    table = FeatureTable(input_ids, offsets, kept[0] + 2, pad_id=tokenizer.vocabulary.id_of("[PAD]"))
+    return table, {"truncated": int(truncated.sum()), "tokens": len(input_ids)}

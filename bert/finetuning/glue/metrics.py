@@ -7,40 +7,18 @@ correlation with a constant is NaN and counts as 0 in the score.
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from scipy.stats import ConstantInputWarning, NearConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 
-def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    return float(accuracy_score(labels, predictions))
-
-
-def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """F1 of class 1; all other classes are negatives."""
-    return float(f1_score(labels == 1, predictions == 1, zero_division=0.0))
-
-
-def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Mean F1 over the classes that occur in the labels or the predictions."""
-    return float(f1_score(labels, predictions, average="macro", zero_division=0.0))
-
-
-def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
+def _matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Matthews' correlation coefficient; for more than two classes, Gorodkin's R_K."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "A single label was found")
         return float(matthews_corrcoef(labels, predictions))
-
-
-def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-    return _correlation(pearsonr, predictions, labels)
-
-
-def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Spearman's rank correlation; equal values have their average rank."""
-    return _correlation(spearmanr, predictions, labels)
 
 
 def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -53,8 +31,14 @@ def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray
         return float(function(predictions, labels).statistic)
 
 
+# (predictions, labels) -> value. F1 is that of class 1, macro F1 the mean over classes that occur in either.
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    function.__name__: function for function in (accuracy, f1, macro_f1, matthews, pearson, spearman)
+    "accuracy": lambda predictions, labels: accuracy_score(labels, predictions),
+    "f1": lambda predictions, labels: f1_score(labels == 1, predictions == 1, zero_division=0.0),
+    "macro_f1": lambda predictions, labels: f1_score(labels, predictions, average="macro", zero_division=0.0),
+    "matthews": _matthews,
+    "pearson": partial(_correlation, pearsonr),
+    "spearman": partial(_correlation, spearmanr),  # equal values have their average rank
 }
 
 
@@ -75,5 +59,5 @@ def scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) ->
             f"{int((~np.isfinite(predictions)).sum())} of {len(predictions)} predictions are NaN or "
             "infinite: the training diverged; check its loss"
         )
-    found = {name: METRICS[name](predictions, labels) for name in names}
-    return {**found, "score": float(np.mean([0.0 if math.isnan(value) else value for value in found.values()]))}
+    values = {name: float(METRICS[name](predictions, labels)) for name in names}
+    return {**values, "score": float(np.mean([0.0 if math.isnan(value) else value for value in values.values()]))}

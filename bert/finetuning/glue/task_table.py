@@ -5,9 +5,17 @@ columns, except in CoLA's train.tsv and dev.tsv. `custom_task` describes a task 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 Column = str | int  # a name in the header line, or the index from 0 in a file without one
+_MAX_SHOWN_CHARACTERS = 60
+
+
+def shown(value: str) -> str:
+    return repr(value if len(value) <= _MAX_SHOWN_CHARACTERS else value[:_MAX_SHOWN_CHARACTERS] + "...")
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,34 @@ class GlueTask:
     @property
     def is_regression(self) -> bool:
         return self.value_range is not None
+
+    def with_labels(self, labels: tuple[str, ...] | None) -> "GlueTask":
+        """The task with the classes that a file or a model defines."""
+        metrics = self.metrics
+        if self.name == "custom" and labels is not None:
+            metrics = ("accuracy", "f1" if len(labels) == 2 else "macro_f1")
+        return replace(self, labels=labels, metrics=metrics)
+
+    def problem(self, label: str) -> str:
+        """The reason why a label is not valid; "" if it is valid."""
+        if self.labels is not None:
+            return "" if label in self.labels else f"label {shown(label)} is not one of {', '.join(self.labels)}"
+        if self.value_range is None:
+            return "" if label.strip() else "its label is empty"
+        low, high = self.value_range
+        try:
+            is_valid = low <= float(label) <= high and math.isfinite(float(label))
+        except ValueError:
+            return f"label {shown(label)} is not a number"
+        return "" if is_valid else f"label {shown(label)} is not a finite number from {low:g} to {high:g}"
+
+    def encode(self, labels: Sequence[str]) -> np.ndarray:
+        """int64 classes or float32 numbers [n] of valid labels."""
+        if self.is_regression:
+            return np.array([float(label) for label in labels], np.float32)
+        assert self.labels is not None, "the labels must be known before they can be encoded"
+        classes = {label: index for index, label in enumerate(self.labels)}
+        return np.array([classes[label] for label in labels], np.int64)
 
 
 def _table(texts: tuple[Column, ...], label: Column, index: str = "index") -> tuple[Split, Split, Split]:
@@ -159,29 +195,17 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
-def custom_task(
-    *, text: str, text_pair: str | None, label: str, index: str | None, regression: bool, num_labels: int = 0
-) -> GlueTask:
+def custom_task(*, text: str, text_pair: str | None, label: str, index: str | None, regression: bool) -> GlueTask:
     """A task on the user's own files, whose paths are given in place of train, dev and test.
+
+    Two classes are scored by the F1 of the second, more by the macro F1.
 
     Args:
         text, text_pair, label, index: names of columns (TSV, CSV) or of keys (JSON lines).
         regression: the label is a number.
-        num_labels: number of classes, once known; two are scored by the F1 of the second, more by the macro F1.
     """
-    texts = (text,) if text_pair is None else (text, text_pair)
-    labelled = Split((), texts, label, index)
+    labelled = Split((), (text,) if text_pair is None else (text, text_pair), label, index)
+    dev, test = {"dev": labelled}, {"predictions": replace(labelled, label=None)}
     if regression:
-        metrics: tuple[str, ...] = ("pearson", "spearman")
-    else:
-        metrics = ("accuracy", "f1" if num_labels == 2 else "macro_f1")
-    anything = (-math.inf, math.inf)
-    return GlueTask(
-        "custom",
-        None,
-        metrics,
-        labelled,
-        {"dev": labelled},
-        {"predictions": replace(labelled, label=None)},
-        anything if regression else None,
-    )
+        return GlueTask("custom", None, ("pearson", "spearman"), labelled, dev, test, (-math.inf, math.inf))
+    return GlueTask("custom", None, ("accuracy", "macro_f1"), labelled, dev, test)

@@ -101,14 +101,8 @@ class TaggingConfig(FineTuningConfig):
         return "ner"
 
     def check_files(self) -> None:
-        for name, mode in (("train_file", "do_train"), ("eval_file", "do_eval"), ("predict_file", "do_predict")):
-            path = getattr(self.data, name)
-            if getattr(self.run, mode) and path is None:
-                raise ValueError(f"{mode}=true needs {name}; pass --{name.replace('_', '-')}")
-            if path is not None and not path.is_file():
-                raise ValueError(f"{name}={path} must be an existing file; check --{name.replace('_', '-')}")
-        self._check_names()
         super().check_files()
+        self._check_names()
 
     def _check_names(self) -> None:
         """Refuse an evaluation and a prediction that would write one file: predictions are named by their source."""
@@ -124,11 +118,10 @@ class TaggingConfig(FineTuningConfig):
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings implied by the weights; without training, also the length and the context of their training."""
-    found = implied_settings(values)
-    usage = usage_in_training(values, "ner")
+    implied, usage = implied_settings(values), usage_in_training(values, "ner")
     if usage.max_seq_length is not None:
-        found["max_seq_length"] = usage.max_seq_length
-    return found | {"document_context": usage.document_context}
+        implied["max_seq_length"] = usage.max_seq_length
+    return implied | {"document_context": usage.document_context}
 
 
 _TASK = "bert.finetuning.ner.task:TaggingTask"

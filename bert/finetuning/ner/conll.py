@@ -3,9 +3,10 @@
 One word per line with its tag in the last column, blank lines between sentences, -DOCSTART- lines between documents.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,10 @@ _COLUMNS = re.compile(r"[ \t]+")  # no other white space: published words contai
 
 @dataclass(frozen=True)
 class TaggedText:
-    """The n words and s sentences of a file.
+    """n words and s sentences of a file.
 
     Attributes:
-        lines: its lines without line ends.
+        lines: without line ends.
         line_numbers: int64 [n], index of each word's line in `lines`.
         words: n words.
         sentence_offsets: int64 [s + 1]; sentence i is words[sentence_offsets[i]:sentence_offsets[i + 1]].
@@ -31,7 +32,6 @@ class TaggedText:
         scheme: the tag scheme of the file; without tags, the one to write.
     """
 
-    source: Path
     lines: list[str]
     line_numbers: np.ndarray
     words: list[str]
@@ -48,10 +48,9 @@ class TaggedText:
     def types(self) -> tuple[str, ...]:
         return tuple(sorted({span.type for span in self.spans or ()}))
 
-    def tags(self, scheme: Scheme = "iob2") -> list[str]:
-        """The tag of every word in the given scheme."""
-        assert self.spans is not None
-        return write_tags(self.spans, len(self.words), scheme, self.sentence_offsets[:-1].tolist())
+    def tags(self, spans: Sequence[Span], scheme: Scheme) -> list[str]:
+        """The tag of every word."""
+        return write_tags(spans, len(self.words), scheme, self.sentence_offsets[:-1].tolist())
 
     def document_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """int64 [s] each: the first word of the document of every sentence, and the end (exclusive)."""
@@ -62,7 +61,7 @@ class TaggedText:
 
 @dataclass(frozen=True)
 class ConllFormat:
-    """The columns of a file, counted from 0, or from the end if negative."""
+    """The columns of a file, counted from 0, or from the end if negative; `tagged`: whether its tags are read."""
 
     word_column: int = 0
     tag_column: int = -1
@@ -71,19 +70,23 @@ class ConllFormat:
 
 
 def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Sequence[str] | None = None) -> TaggedText:
-    """Read the words, sentences, documents and entities of a file.
+    """Read the words, sentences, documents and entities of a file; `types` are the valid ones, None: any.
 
-    Args:
-        types: the valid entity types; None: any.
     Raises:
         DataError: the file is missing, not UTF-8, has no words, or has a line with another number of columns than the
             first, an invalid tag or an unknown entity type.
     """
-    return _tagged_text(_Lines(path, list(_lines(path))), layout, types)
+    (text,) = tagged_windows(path, layout, types=types)
+    return text
 
 
 def tagged_windows(
-    path: Path, layout: ConllFormat, most_sentences: int, most_characters: int, whole_documents: bool
+    path: Path,
+    layout: ConllFormat,
+    most_sentences: float = math.inf,
+    most_characters: float = math.inf,
+    whole_documents: bool = False,
+    types: Sequence[str] | None = None,
 ) -> Iterator[TaggedText]:
     """The sentences of a file, some at a time; the windows' lines are those of the file.
 
@@ -94,73 +97,98 @@ def tagged_windows(
     Raises:
         DataError: as `read_tagged_text`, when the reading comes to the place.
     """
-    lines: list[str] = []
-    first, first_word, num_sentences, characters = 0, None, 0, 0
-    inside, is_new_document = False, False
-    for line in _lines(path):
-        is_word, is_start = _kind(line)
-        is_new_document |= is_start
+    window, first_word = _Window(), (0, 0)  # line and number of columns
+    inside = begins_document = False
+    for number, line in enumerate(text_lines(path), start=1):
+        columns = _COLUMNS.split(line.strip(" \t"))
+        is_word = columns != [""] and not columns[0].startswith(DOCUMENT_START)
+        begins_document |= columns[0].startswith(DOCUMENT_START)
         if is_word and not inside:
-            is_full = num_sentences >= most_sentences or characters >= most_characters
-            if is_full and (is_new_document or not whole_documents):
-                part = _Lines(path, lines, first, first_word)
-                yield _tagged_text(part, layout, None)
-                first, first_word = first + len(lines), part.first_word
-                lines, num_sentences, characters = [], 0, 0
-            num_sentences, is_new_document = num_sentences + 1, False
+            is_full = len(window.starts) >= most_sentences or window.characters >= most_characters
+            if is_full and (begins_document or not whole_documents):
+                yield window.text(path, layout, types)
+                window = _Window(number - 1)
+            window.begin_sentence(begins_document)
+            begins_document = False
         inside = is_word
-        lines.append(line)
-        characters += len(line)
-    yield _tagged_text(_Lines(path, lines, first, first_word), layout, None)
+        if is_word:
+            first_word = first_word if first_word[0] else (number, len(columns))
+            if len(columns) != first_word[1]:
+                raise DataError(
+                    f"{path}:{number}: {len(columns)} columns, line {first_word[0]} has {first_word[1]} "
+                    f"({line[:60]!r}); every line needs the same columns, separated by spaces or tabs"
+                )
+            window.rows.append(columns)
+            window.numbers.append(len(window.lines))
+        window.lines.append(line)
+        window.characters += len(line)
+    yield window.text(path, layout, types)
 
 
 @dataclass
-class _Lines:
-    """Lines of a file from number `first` (from 0) on; `first_word`: line and width of the file's first word."""
+class _Window:
+    """Lines of a file that are read: those behind its first `skipped` ones."""
 
-    path: Path
-    lines: list[str]
-    first: int = 0
-    first_word: tuple[int, int] | None = None
+    skipped: int = 0
+    lines: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)  # columns of every word
+    numbers: list[int] = field(default_factory=list)  # its line in `lines`
+    starts: list[int] = field(default_factory=list)  # first word of every sentence
+    documents: list[int] = field(default_factory=list)  # its document
+    characters: int = 0
 
+    def begin_sentence(self, begins_document: bool) -> None:
+        self.documents.append(self.documents[-1] + begins_document if self.documents else 0)
+        self.starts.append(len(self.rows))
 
-def _lines(path: Path) -> Iterator[str]:
-    return (line.removesuffix("\n").removesuffix("\r") for line in text_lines(path))
-
-
-def _kind(line: str) -> tuple[bool, bool]:
-    """Whether a line has a word, and whether it starts a document."""
-    stripped = line.strip(" \t")
-    is_start = stripped.startswith(DOCUMENT_START)
-    return bool(stripped) and not is_start, is_start
-
-
-def _tagged_text(part: _Lines, layout: ConllFormat, types: Sequence[str] | None) -> TaggedText:
-    path, lines = part.path, part.lines
-    rows, numbers, starts, documents = _rows(path, lines)
-    part.first_word = part.first_word or (numbers[0], len(rows[0]))
-    width = part.first_word[1]
-    for number, row in zip(numbers, rows, strict=True):
-        if len(row) != width:
+    def text(self, path: Path, layout: ConllFormat, types: Sequence[str] | None) -> TaggedText:
+        if not self.rows:
             raise DataError(
-                f"{path}:{part.first + number + 1}: {len(row)} columns, line {part.first_word[0] + 1} has {width} "
-                f"({lines[number][:60]!r}); every line needs the same columns, separated by spaces or tabs"
+                f"{path} has no words: {len(self.lines)} lines, all blank or {DOCUMENT_START}; copy or download it "
+                "again"
             )
-    words = [row[_column(path, layout.word_column, width, "word")] for row in rows]
-    offsets = np.array([*starts, len(words)], np.int64)
-    spans: list[Span] | None = None
-    scheme: Scheme = layout.scheme or "iob2"
-    warnings: tuple[str, ...] = ()
-    if layout.tagged:
-        if width == 1:
-            raise DataError(f"{path}:{numbers[0] + 1}: one column, {words[0]!r}; a tag is needed after each word")
-        tags = [row[_column(path, layout.tag_column, width, "tag")] for row in rows]
-        _check_tags(path, tags, numbers, types)
-        spans = read_spans(tags, starts)
-        scheme, warnings = _scheme(path, tags, starts, layout.scheme)
-    return TaggedText(
-        path, lines, np.array(numbers, np.int64), words, offsets, np.array(documents, np.int64), spans, scheme, warnings
-    )
+        words = self._column(path, layout.word_column, "word")
+        spans, scheme, warnings = None, layout.scheme or "iob2", tuple[str, ...]()
+        if layout.tagged:
+            if len(self.rows[0]) == 1:
+                raise DataError(
+                    f"{path}:{self.numbers[0] + 1}: one column, {words[0]!r}; a tag is needed after each word"
+                )
+            tags = self._column(path, layout.tag_column, "tag")
+            self._check_tags(path, tags, types)
+            spans = read_spans(tags, self.starts)
+            scheme, misfits = detect_scheme(tags, self.starts, (layout.scheme,) if layout.scheme else SCHEMES)
+            if misfits:
+                warnings = (
+                    f"{path}: {misfits} of {len(tags)} tags are not in {scheme} (known schemes: {', '.join(SCHEMES)}); "
+                    "they are read by the rules of the CoNLL scorer",
+                )
+        numbers, offsets, documents = (
+            np.array(values, np.int64) for values in (self.numbers, [*self.starts, len(words)], self.documents)
+        )
+        return TaggedText(self.lines, numbers, words, offsets, documents, spans, scheme, warnings)
+
+    def _column(self, path: Path, column: int, what: str) -> list[str]:
+        width = len(self.rows[0])
+        if not -width <= column < width:
+            raise DataError(
+                f"{path}: {what}_column={column}, but its lines have {width} columns, 0 to {width - 1}; "
+                f"correct --{what}-column"
+            )
+        return [row[column] for row in self.rows]
+
+    def _check_tags(self, path: Path, tags: list[str], types: Sequence[str] | None) -> None:
+        """Raise a DataError for the first invalid tag or unknown type."""
+        for tag in dict.fromkeys(tags):
+            problem = ""
+            try:
+                kind = split_tag(tag)[1]
+                if kind and types is not None and kind not in types:
+                    problem = f"type {kind!r} is not one of {', '.join(types)}, which the model was trained on"
+            except ValueError as error:
+                problem = f"{error}; is --tag-column the right one?"
+            if problem:
+                raise DataError(f"{path}:{self.skipped + self.numbers[tags.index(tag)] + 1}: {problem}")
 
 
 def predicted_lines(text: TaggedText, spans: Sequence[Span]) -> bytes:
@@ -168,69 +196,7 @@ def predicted_lines(text: TaggedText, spans: Sequence[Span]) -> bytes:
 
     For a tagged text, the last two columns are the input of the CoNLL scorers.
     """
-    tags = write_tags(spans, len(text.words), text.scheme, text.sentence_offsets[:-1].tolist())
     lines = [f"{line} O" if line.startswith(DOCUMENT_START) else line for line in text.lines]
-    for number, tag in zip(text.line_numbers.tolist(), tags, strict=True):
+    for number, tag in zip(text.line_numbers.tolist(), text.tags(spans, text.scheme), strict=True):
         lines[number] += ("\t" if "\t" in lines[number] else " ") + tag
     return ("\n".join(lines) + "\n").encode()
-
-
-def _rows(path: Path, lines: list[str]) -> tuple[list[list[str]], list[int], list[int], list[int]]:
-    """Columns and line (from 0) of every word; first word and document (from 0) of every sentence."""
-    rows: list[list[str]] = []
-    numbers: list[int] = []
-    starts: list[int] = []
-    documents: list[int] = []
-    document, inside = 0, False
-    for number, line in enumerate(lines):
-        is_word, is_start = _kind(line)
-        if not is_word:
-            inside = False
-            document += is_start and bool(rows)
-            continue
-        if not inside:
-            starts.append(len(rows))
-            documents.append(document)
-            inside = True
-        rows.append(_COLUMNS.split(line.strip(" \t")))
-        numbers.append(number)
-    if not rows:
-        raise DataError(
-            f"{path} has no words: {len(lines)} lines, all blank or {DOCUMENT_START}; copy or download it again"
-        )
-    return rows, numbers, starts, documents
-
-
-def _column(path: Path, column: int, width: int, what: str) -> int:
-    if not -width <= column < width:
-        raise DataError(
-            f"{path}: {what}_column={column}, but its lines have {width} columns, 0 to {width - 1}; "
-            f"correct --{what}-column"
-        )
-    return column
-
-
-def _check_tags(path: Path, tags: list[str], numbers: list[int], types: Sequence[str] | None) -> None:
-    """Raise a DataError for the first invalid tag or unknown type."""
-    for tag in dict.fromkeys(tags):
-        try:
-            _, kind = split_tag(tag)
-            problem = (
-                f"type {kind!r} is not one of {', '.join(types)}, which the model was trained on"
-                if kind and types is not None and kind not in types
-                else ""
-            )
-        except ValueError as error:
-            problem = f"{error}; is --tag-column the right one?"
-        if problem:
-            raise DataError(f"{path}:{numbers[tags.index(tag)] + 1}: {problem}")
-
-
-def _scheme(path: Path, tags: list[str], starts: list[int], wanted: Scheme | None) -> tuple[Scheme, tuple[str, ...]]:
-    scheme, misfits = detect_scheme(tags, starts, SCHEMES if wanted is None else (wanted,))
-    if not misfits:
-        return scheme, ()
-    return scheme, (
-        f"{path}: {misfits} of {len(tags)} tags are not in {scheme} (known schemes: {', '.join(SCHEMES)}); "
-        "they are read by the rules of the CoNLL scorer",
-    )

@@ -1,13 +1,22 @@
 """Make windows of tokens from tagged words. A word's tag is predicted at its first word piece."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from bert.arrays.ragged import offsets_of, ragged_indices
-from bert.finetuning.loader import single_sequences
+from bert.finetuning.loader import FeatureTable, single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 NO_WORD = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggedFeatures(FeatureTable):
+    """word_indices: int32 [T], the word that is predicted at each token, or NO_WORD."""
+
+    word_indices: np.ndarray
 
 
 def token_features(
@@ -16,7 +25,7 @@ def token_features(
     max_seq_length: int,
     document_context: bool = False,
     overlap: int | None = None,
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+) -> tuple[TaggedFeatures, dict[str, int]]:
     """One window [CLS] ... [SEP] for every sentence, several for a sentence that does not fit.
 
     Every word is predicted in exactly one window. The windows of a long sentence overlap, so that each word is
@@ -26,8 +35,6 @@ def token_features(
         document_context: fill each window with neighbouring sentences of the same document.
         overlap: tokens at either edge of a long sentence's windows that are context only; None: a quarter.
     Returns:
-        arrays: input_ids [T], offsets int64 [n + 1], and word_indices int32 [T]: the word that is predicted at each
-            token, or NO_WORD.
         counts: of sentences, windows, sentences in several windows, words truncated to a window, and words without a
             piece (only control characters), which become [UNK].
     """
@@ -50,7 +57,8 @@ def token_features(
     owned = ragged_indices(first, after - first)
     window = np.repeat(np.arange(len(first)), after - first)
     words[offsets[window] + 1 + starts[owned] - starts[left[window]]] = owned
-    return {"input_ids": ids, "offsets": offsets, "word_indices": words}, counts
+    pad_id = tokenizer.vocabulary.id_of("[PAD]")
+    return TaggedFeatures(input_ids=ids, offsets=offsets, word_indices=words, pad_id=pad_id), counts
 
 
 def _pieces(tokenizer: FastTokenizer, text: TaggedText, limit: int) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
@@ -72,22 +80,16 @@ def _owned_words(
     low, high = text.sentence_offsets[:-1], text.sentence_offsets[1:]
     rows = []
     for begin, end in zip(low.tolist(), high.tolist(), strict=True):
-        if starts[end] - starts[begin] <= limit:
-            rows.append((begin, end, begin, end))
-            continue
         place = begin
         while place < end:
-            room = max(limit - 2 * overlap, 1)
-            if starts[end] - starts[place] <= limit - overlap:
-                room = limit - overlap  # the last window needs no context on its right
-            elif place == begin:
-                room = limit - overlap  # the first window needs none on its left
-            following = int(np.searchsorted(starts, starts[place] + room, "right")) - 1
-            following = min(max(following, place + 1), end)
-            rows.append((place, following, begin, end))
-            place = following
-    first, after, low, high = np.array(rows, np.int64).T
-    return first, after, low, high
+            # The first window of a sentence needs no context on its left, the last one none on its right.
+            at_edge = place == begin or starts[end] - starts[place] <= limit - overlap
+            room = limit - overlap if at_edge else max(limit - 2 * overlap, 1)
+            after = int(np.searchsorted(starts, starts[place] + room, "right")) - 1
+            after = end if starts[end] - starts[begin] <= limit else min(max(after, place + 1), end)
+            rows.append((place, after, begin, end))
+            place = after
+    return tuple(np.array(rows, np.int64).T)
 
 
 def _with_context(

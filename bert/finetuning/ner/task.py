@@ -2,16 +2,17 @@
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from bert.conversion.model_description import Usage, usage_texts
-from bert.finetuning.loader import UNLABELLED, FeatureTable
+from bert.finetuning.loader import UNLABELLED
 from bert.finetuning.model_files import labels_of_the_weights
 from bert.finetuning.ner.config import TaggingConfig
 from bert.finetuning.ner.conll import TaggedText, predicted_lines, read_tagged_text, tagged_windows
-from bert.finetuning.ner.features import NO_WORD, token_features
+from bert.finetuning.ner.features import NO_WORD, TaggedFeatures, token_features
 from bert.finetuning.ner.tags import OUTSIDE, Span, encode_tags, label_set, read_spans, score_spans
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
@@ -73,53 +74,39 @@ class TaggingTask(FineTuningTask):
         )
         return text
 
-    def windows(self, part: Part, start: int) -> Iterator[TaggedText]:
-        data, done = self._config.data, 0
+    def windows(self, part: Part) -> Iterator[TaggedText]:
+        data = self._config.data
         layout = data.layout(tagged=False)
-        for text in tagged_windows(
-            part.path, layout, WINDOW_EXAMPLES, WINDOW_CHARACTERS, whole_documents=data.document_context
-        ):
-            done += len(text)
-            if done > start:
-                yield text
+        return tagged_windows(part.path, layout, WINDOW_EXAMPLES, WINDOW_CHARACTERS, data.document_context)
 
-    def features(self, examples: TaggedText, training: bool = False) -> Features:
-        data, pad_id = self._config.data, self._config.model.pad_token_id
-        arrays, counts = token_features(
+    def features(self, examples: TaggedText, training: bool = False) -> tuple[TaggedFeatures, dict[str, int]]:
+        data = self._config.data
+        table, counts = token_features(
             self._tokenizer, examples, data.max_seq_length, data.document_context, data.window_overlap
         )
         if training:  # otherwise tags are compared as spans
-            assert self.labels is not None
-            words = arrays["word_indices"]
-            classes = encode_tags(examples.tags(), self.labels)
-            arrays["labels"] = np.where(words == NO_WORD, UNLABELLED, classes[words])
-        ids, offsets = arrays["input_ids"], arrays["offsets"]
-        table = FeatureTable(ids, offsets, np.diff(offsets), {}, arrays.get("labels"), pad_id=pad_id)
-        return Features(examples, table, arrays, counts)
+            assert self.labels is not None and examples.spans is not None
+            classes = encode_tags(examples.tags(examples.spans, "iob2"), self.labels)
+            labels = np.where(table.word_indices == NO_WORD, UNLABELLED, classes[table.word_indices])
+            table = replace(table, labels={"labels": labels})
+        return table, counts
 
     def describe(self, path: Path, counts: Mapping[str, int]) -> list[str]:
         """What did not fit."""
         length = self._config.data.max_seq_length
-        found = {
+        problems = {
             "split_sentences": f"sentences longer than --max-seq-length {length} are predicted in several windows",
             "cut_words": "words longer than a window are cut",
             "empty_words": "words have no piece and are [UNK]",
         }
-        return [f"{path}: {counts[name]:,} {what}" for name, what in found.items() if counts.get(name)]
+        return [f"{path}: {counts[name]:,} {what}" for name, what in problems.items() if counts.get(name)]
 
     def decode(self, features: Features, outputs: Outputs) -> list[Span]:
-        """The entities of the most likely class of every word, from logits float32 [windows, longest, classes]."""
-        logits, text, labels = outputs["logits"], features.examples, self.labels
+        """The entities of the most likely class of every word, from logits float32 [T, classes]."""
+        text, words, labels = features.examples, features.table.word_indices, self.labels
         assert labels is not None
-        if not np.isfinite(logits).all():
-            raise ValueError(
-                "the model's outputs are NaN or infinite; its weights are damaged, or its training diverged"
-            )
-        inside = np.arange(logits.shape[1])[None] < features.table.lengths()[:, None]
-        predicted = logits.argmax(-1)[inside]  # [T], the tokens of all windows, one after the other
         classes = np.zeros(len(text.words), np.int64)
-        words = features.arrays["word_indices"]
-        classes[words[words != NO_WORD]] = predicted[words != NO_WORD]
+        classes[words[words != NO_WORD]] = outputs["logits"].argmax(-1)[words != NO_WORD]
         return read_spans([labels[index] for index in classes.tolist()], text.sentence_offsets[:-1].tolist())
 
     def score(self, part: Part, features: Features, spans: list[Span]) -> dict[str, float]:

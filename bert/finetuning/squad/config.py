@@ -1,6 +1,5 @@
 """The settings of run_squad.py: files, windows, answers, and the settings kept beside fine-tuned weights."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ from bert.files import unset_variable
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_settings
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
-from bert.finetuning.squad.features import WindowSettings
-from bert.finetuning.squad.predictions import AnswerSettings
+from bert.finetuning.squad.reader_settings import ReaderSettings, read_reader_settings
 from data.download_squad import download_file
 from data.fetching.transfer import data_folder, mirrors
 
@@ -101,7 +99,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 }
 
 
-class SquadDataSettings(TaskDataSettings):
+class SquadDataSettings(ReaderSettings, TaskDataSettings):
     download: bool = Field(
         False,
         description="fetch SQuAD's files that are missing; without --train-file and --predict-file, to "
@@ -109,33 +107,7 @@ class SquadDataSettings(TaskDataSettings):
     )
     train_file: Path | None = Field(None, description="SQuAD file to train on; --do-train needs it")
     predict_file: Path | None = Field(None, description="SQuAD file to answer; for --do-eval, with answers")
-    max_seq_length: int = Field(384, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
-    doc_stride: int = Field(
-        128, ge=1, description="tokens between the starts of consecutive windows of a long paragraph"
-    )
-    max_query_length: int = Field(64, ge=1, description="longest question, in tokens; longer ones are truncated")
-    n_best_size: int = Field(
-        AnswerSettings.n_best_size, ge=1, description="answers listed for each question; for SQuAD 2.0 at least 2"
-    )
-    max_answer_length: int = Field(AnswerSettings.max_answer_length, ge=1, description="longest answer, in tokens")
-    version_2_with_negative: bool = Field(False, description="questions may have no answer, as in SQuAD 2.0")
-    null_score_diff_threshold: float = Field(
-        0.0, description="predict no answer if its score exceeds the best answer's by more than this"
-    )
     eval_script: Path | None = Field(None, description="ignored: the official scores are computed by this program")
-
-    def windows(self) -> WindowSettings:
-        return WindowSettings(self.max_seq_length, self.doc_stride, self.max_query_length, self.do_lower_case)
-
-    def answers(self) -> AnswerSettings:
-        return AnswerSettings(
-            self.n_best_size, self.max_answer_length, self.version_2_with_negative, self.null_score_diff_threshold
-        )
-
-    @model_validator(mode="after")
-    def _windows_can_be_built(self) -> "SquadDataSettings":
-        self.windows()
-        return self
 
 
 class SquadRunSettings(FineTuningRunSettings):
@@ -158,10 +130,13 @@ class SquadConfig(FineTuningConfig):
         return "squad"
 
     def needed_files(self) -> dict[str, str]:
-        """The settings that name files to read, and the first mode that reads each."""
-        modes = {"train_file": ("do_train",), "predict_file": ("do_eval", "do_predict")}
-        readers = {name: [mode for mode in of if getattr(self.run, mode)] for name, of in modes.items()}
-        return {name: found[0] for name, found in readers.items() if found and not self.run.interactive}
+        run, modes = self.run, {"predict_file": "do_predict", "train_file": "do_train"}
+        if run.do_eval:
+            modes["predict_file"] = "do_eval"
+        return {name: mode for name, mode in modes.items() if getattr(run, mode) and not run.interactive}
+
+    def fetching(self) -> str:
+        return ", or pass --download to fetch SQuAD's files"
 
     def fetch_data(self) -> None:
         for name in self.needed_files() if self.data.download else ():
@@ -172,61 +147,24 @@ class SquadConfig(FineTuningConfig):
     def check_files(self) -> None:
         if self.run.interactive and self.initialization.initial_weights() is None:
             raise ValueError("interactive=true needs a fine-tuned model; pass --from-pretrained-params DIR")
-        for name, mode in self.needed_files().items():
-            path = getattr(self.data, name)
-            if path is None:
-                raise ValueError(
-                    f"{mode}=true needs {name}; pass --{name.replace('_', '-')} FILE, or --download to fetch SQuAD"
-                )
-            if not path.is_file():
-                raise ValueError(
-                    f"{name}={path} must be an existing file; pass --download to fetch it if it is one of SQuAD's"
-                    f"{unset_variable(path)}"
-                )
         super().check_files()
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings implied by the weights, the built-in models' vocabularies and the interactive mode."""
-    found = implied_settings(values) | _left_by_training(values)
-    if "max_position_embeddings" in found:
-        found.setdefault("max_seq_length", min(384, found["max_position_embeddings"]))
+    implied = implied_settings(values)
+    folder = named_weights(values)
+    if folder is not None and (folder / READER_FILE).is_file():
+        implied |= read_reader_settings(folder / READER_FILE).model_dump()
+    if "max_position_embeddings" in implied:
+        implied.setdefault("max_seq_length", min(384, implied["max_position_embeddings"]))
     if is_on(values, "interactive"):
-        found["do_predict"] = True
+        implied["do_predict"] = True
     if is_on(values, "download") and not values.keys() & {"train_file", "predict_file"}:
         version = "2.0" if is_on(values, "version_2_with_negative") else "1.1"
-        folder = data_folder() / "squad" / f"v{version}"
-        found |= {"train_file": folder / f"train-v{version}.json", "predict_file": folder / f"dev-v{version}.json"}
-    return found
-
-
-def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of windows and answers that fine-tuning saved beside the weights."""
-    folder = named_weights(values)
-    if folder is None or not (folder / READER_FILE).is_file():
-        return {}
-    windows, answers = read_reader_settings(folder / READER_FILE)
-    values = {**vars(windows), **vars(answers)}
-    values["do_lower_case"] = values.pop("lowercase")
-    values["version_2_with_negative"] = values.pop("version_2")
-    return values
-
-
-def reader_settings(data: SquadDataSettings) -> str:
-    """The content of READER_FILE: windows and answers as in training."""
-    return json.dumps({"windows": vars(data.windows()), "answers": vars(data.answers())}, indent=1) + "\n"
-
-
-def read_reader_settings(path: Path) -> tuple[WindowSettings, AnswerSettings]:
-    """Read a file written by `reader_settings`."""
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return WindowSettings(**values["windows"]), AnswerSettings(**values["answers"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} does not hold the settings of a fine-tuned model ({error}); remove it to use the default "
-            "settings, or use another checkpoint"
-        ) from error
+        data = data_folder() / "squad" / f"v{version}"
+        implied |= {"train_file": data / f"train-v{version}.json", "predict_file": data / f"dev-v{version}.json"}
+    return implied
 
 
 _TASK = "bert.finetuning.squad.task:SquadTask"

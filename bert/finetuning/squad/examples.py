@@ -19,17 +19,10 @@ from typing import Any, NamedTuple, NoReturn
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
-from bert.finetuning.text_files import decoded_text
+from bert.finetuning.text_files import decoded_blocks
 from bert.interpreter import shell_command
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair
-_KINDS = {
-    "string_type": "a string",
-    "list_type": "a list",
-    "dict_type": "an object",
-    "int_type": "a whole number",
-    "bool_type": "true or false",
-}
 _OWN_ID = "predictions are stored by id: give every question its own"
 _FLAT_FORM = (
     "this looks like one object per question; SQuAD nests data -> paragraphs -> qas: convert the file to the "
@@ -91,22 +84,22 @@ class SquadExamples:
     def __len__(self) -> int:
         return len(self.questions)
 
-    def windows(self, start: int, most: int, most_characters: int) -> Iterator["SquadExamples"]:
-        """The questions from number `start` on, some at a time, with their paragraphs."""
-        chosen: dict[int, int] = {}  # number of a context in the file -> in the window
+    def windows(self, most: int, most_characters: int) -> Iterator["SquadExamples"]:
+        """The questions, some at a time, with their paragraphs."""
+        contexts: dict[int, int] = {}  # number of a context in the file -> in the window
         questions: list[Question] = []
         characters = 0
-        for question in self.questions[start:]:
-            if question.context not in chosen:
-                chosen[question.context] = len(chosen)
+        for number, question in enumerate(self.questions, start=1):
+            if question.context not in contexts:
+                contexts[question.context] = len(contexts)
                 characters += len(self.contexts[question.context])
-            questions.append(question._replace(context=chosen[question.context]))
+            questions.append(question._replace(context=contexts[question.context]))
             characters += len(question.text)
-            if len(questions) >= most or characters >= most_characters:
-                yield SquadExamples(self.source, tuple(self.contexts[number] for number in chosen), tuple(questions))
-                chosen, questions, characters = {}, [], 0
-        if questions:
-            yield SquadExamples(self.source, tuple(self.contexts[number] for number in chosen), tuple(questions))
+            if len(questions) >= most or characters >= most_characters or number == len(self):
+                yield SquadExamples(
+                    self.source, tuple(self.contexts[context] for context in contexts), tuple(questions)
+                )
+                contexts, questions, characters = {}, [], 0
 
 
 def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) -> SquadExamples:
@@ -119,7 +112,7 @@ def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) ->
     contexts: list[str] = []
     questions: list[Question] = []
     places: dict[str, _Place] = {}
-    for number, article in enumerate(_load(Path(path))["data"]):
+    for number, article in enumerate(_load(path)["data"]):
         for index, paragraph in enumerate(article["paragraphs"]):
             contexts.append(paragraph["context"])
             for row, entry in enumerate(paragraph["qas"]):
@@ -138,7 +131,7 @@ def single_paragraph(context: str, questions: Sequence[str]) -> SquadExamples:
     for name, text in (("paragraph", context), *(("question", question) for question in questions)):
         if not isinstance(text, str):
             raise ValueError(f"{name}={text!r} must be a string")
-        if _not_text(text):
+        if not text.isascii() and _SURROGATE.search(text):
             raise ValueError(f"{name} holds half of a surrogate pair, which is not a character; decode the text again")
     return SquadExamples(
         "the paragraph", (context,), tuple(Question(str(number), text, 0) for number, text in enumerate(questions))
@@ -152,27 +145,26 @@ def _load(path: Path) -> _File:
             f"{path} must be an existing SQuAD file; make it with `{shell_command('data.download_squad')}`, or "
             "pass the path of yours"
         )
-    text = decoded_text(path)
+    text = "".join(decoded_blocks(path))
     if not text.strip():
         raise ValueError(f"{path} is empty; download or copy it again")
     try:
         return _FORM.validate_json(text, strict=True)
     except ValidationError as errors:
         error = errors.errors(include_url=False)[0]
-    kind, place, value = error["type"], error["loc"], error["input"]
-    if kind == "json_invalid":
+    place, value = error["loc"], error["input"]
+    if error["type"] == "json_invalid":
         problem, _, at = error["ctx"]["error"].rpartition(" at ")
-        at, remedy = at.replace(" column", ", column"), "correct that place, or copy the file again"
+        remedy = "correct that place, or copy the file again"
         if text.lstrip().startswith("<"):
             remedy = "it is a web page, not JSON: download the file itself"
         elif problem.startswith("EOF"):
             remedy = "the file seems to be truncated: copy it again"
         elif problem.startswith("recursion"):
             problem = "nested too deeply to be SQuAD"
-        raise ValueError(f"{path}: {at}: {problem}; {remedy}")
-    if kind != "missing":
-        remedy = "correct or remove the entry"
-        _fail(path, place, f"is {_shown(value)} and must be {_KINDS.get(kind, error['msg'])}", remedy)
+        raise ValueError(f"{path}: {at.replace(' column', ', column')}: {problem}; {remedy}")
+    if error["type"] != "missing":
+        _fail(path, place, f"is {_shown(value)}: {error['msg']}", "correct or remove the entry")
     if place[-1] == "paragraphs" and "question" in value:
         _fail(path, place[:-1], "has a question and no paragraphs", _FLAT_FORM)
     _fail(path, place[:-1], f"has no {place[-1]!r}", "add it, or remove the entry")
@@ -183,35 +175,28 @@ def _check_question(
 ) -> None:
     """Raise ValueError for a question that contradicts itself, the version or `places`, the questions before it."""
     identity, answers, is_impossible = entry["id"], entry.get("answers"), entry.get("is_impossible")
-
-    def fail(problem: str, remedy: str) -> NoReturn:
-        _fail(path, place, f"(id {identity!r}) {problem}", remedy)
-
+    problem = remedy = ""
     if not identity:
-        _fail(path, (*place, "id"), "is empty", _OWN_ID)
-    if identity in places:
-        _fail(path, (*place, "id"), f"is {identity!r}, as that of {_shown_place(places[identity])}", _OWN_ID)
-    if is_impossible and not version_2:
-        fail("is marked as impossible, as in SQuAD 2.0", "pass --version-2-with-negative")
-    if is_impossible and answers:
-        fail(f"is marked as impossible and has {len(answers)} answers", "remove the mark or the answers")
-    if is_impossible or not labelled:
+        problem, remedy = "an empty id", _OWN_ID
+    elif identity in places:
+        problem, remedy = f"the id of {_shown_place(places[identity])}", _OWN_ID
+    elif is_impossible and not version_2:
+        problem, remedy = "the mark is_impossible, as in SQuAD 2.0", "pass --version-2-with-negative"
+    elif is_impossible and answers:
+        problem, remedy = f"the mark is_impossible and {len(answers)} answers", "remove the mark or the answers"
+    elif is_impossible or not labelled:
         return
-    if answers is None:
-        _fail(path, place, "has no 'answers'", "it must be a list: add it, or remove the entry")
-    if not answers and not version_2:
+    elif answers is None:
+        problem, remedy = "no 'answers'", "it must be a list: add it, or remove the entry"
+    elif not answers and not version_2:
         remedy = "SQuAD 1.1 needs at least one; pass --version-2-with-negative if it is unanswerable"
-        fail("has no answer", remedy)
-    if not answers and is_impossible is False:
-        fail("has no answer and is not marked as impossible", "add an answer, or set is_impossible to true")
-    for index, answer in enumerate(answers):
-        if not answer["text"].strip():
-            remedy = "an unanswerable question has no answers and is_impossible true"
-            _fail(path, (*place, "answers", index, "text"), "is empty", remedy)
-
-
-def _not_text(text: str) -> bool:
-    return not text.isascii() and _SURROGATE.search(text) is not None
+        problem = "no answer"
+    elif not answers and is_impossible is False:
+        problem, remedy = "no answer and is not marked as impossible", "add an answer, or set is_impossible to true"
+    elif not all(answer["text"].strip() for answer in answers):
+        problem, remedy = "an empty answer", "an unanswerable question has no answers and is_impossible true"
+    if problem:
+        _fail(path, place, f"(id {identity!r}) has {problem}", remedy)
 
 
 def _fail(path: Path, place: _Place, problem: str, remedy: str) -> NoReturn:
@@ -219,17 +204,14 @@ def _fail(path: Path, place: _Place, problem: str, remedy: str) -> NoReturn:
 
 
 def _shown_place(place: _Place) -> str:
-    """('data', 0, 'paragraphs', 2) -> "data[0].paragraphs[2]"; () -> "the file"."""
-    text = ""
-    for step in place:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text or "the file"
+    """("data", 0, "paragraphs", 2) -> "data.0.paragraphs.2"; () -> "the file"."""
+    return ".".join(map(str, place)) or "the file"
 
 
 def _shown(value: Any) -> str:
     """The value as JSON, truncated to 60 characters."""
     if isinstance(value, (list, dict)):
-        return f"{_KINDS['list_type' if isinstance(value, list) else 'dict_type']} of {len(value)}"
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
     if isinstance(value, int) and not -(10**60) < value < 10**60:
         return f"a number of {math.log10(abs(value)):.0f} digits"
     text = json.dumps(value)

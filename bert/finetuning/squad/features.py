@@ -12,7 +12,9 @@ from typing import NoReturn
 import numpy as np
 
 from bert.arrays.ragged import offsets_of, ragged_indices
+from bert.finetuning.loader import FeatureTable
 from bert.finetuning.squad.examples import SquadExamples
+from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.samples.sample_table import join_pairs
 from bert.tokenization.offsets import OffsetTokenizer, TokenizedTexts
 from bert.tokenization.vocabulary import Vocabulary
@@ -23,64 +25,24 @@ _EXAMPLES_PER_BLOCK = 8192  # bounds the memory of intermediate arrays
 SKIPPED = ("empty_paragraph", "empty_question", "misplaced_answer", "answer_without_token")
 
 
-@dataclass(frozen=True)
-class WindowSettings:
-    """The settings of windows.
+@dataclass(frozen=True, kw_only=True)
+class SquadFeatures(FeatureTable):
+    """n windows for E questions about paragraphs of P tokens.
 
     Attributes:
-        max_seq_length: longest window, in tokens, with [CLS] and both [SEP].
-        doc_stride: tokens of the paragraph between the starts of consecutive windows.
-        max_query_length: longest question, in tokens; longer ones are truncated.
-    """
-
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-    lowercase: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("doc_stride", "max_query_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.max_seq_length < self.max_query_length + 4:
-            raise ValueError(
-                f"max_seq_length={self.max_seq_length} must leave room for a question of max_query_length="
-                f"{self.max_query_length}, three special tokens and some paragraph; raise "
-                "--max-seq-length, or lower --max-query-length"
-            )
-
-
-@dataclass(frozen=True)
-class SquadFeatures:
-    """n windows of T tokens in all, for E questions about paragraphs of P tokens.
-
-    Attributes:
-        input_ids: uint16 or int32 [T]; window i is input_ids[offsets[i]:offsets[i + 1]].
-        offsets: int64 [n + 1].
-        first_lengths: int32 [n], tokens of type 0: [CLS] question [SEP].
+        first_lengths: int32 [n], tokens of [CLS] question [SEP].
+        labels: start_positions, end_positions: int32 [n], first and last token of the answer in the window; 0 ([CLS])
+            if the window does not contain it, and without labels.
         examples: int32 [n], index of the window's question in the file; ascending.
         paragraph_starts: int64 [n], index among the P tokens of the first paragraph token in the window.
-        start_positions, end_positions: int32 [n], first and last token of the answer in the window; 0 ([CLS]) if the
-            window does not contain it. All 0 without labels.
         token_starts, token_ends: int32 [P], characters of the context that each paragraph token covers.
     """
 
-    input_ids: np.ndarray
-    offsets: np.ndarray
     first_lengths: np.ndarray
     examples: np.ndarray
     paragraph_starts: np.ndarray
-    start_positions: np.ndarray
-    end_positions: np.ndarray
     token_starts: np.ndarray
     token_ends: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def lengths(self) -> np.ndarray:
-        """int64 [n]: tokens of each window."""
-        return np.diff(self.offsets)
 
     def paragraph_lengths(self) -> np.ndarray:
         """int64 [n]: tokens of the paragraph in each window."""
@@ -102,7 +64,7 @@ class _Tokens:
 
 
 def build_features(
-    examples: SquadExamples, vocabulary: Vocabulary, settings: WindowSettings, training: bool
+    examples: SquadExamples, vocabulary: Vocabulary, settings: ReaderSettings, training: bool
 ) -> tuple[SquadFeatures, dict[str, int]]:
     """The windows of every question.
 
@@ -114,7 +76,11 @@ def build_features(
             several windows; windows of an answerable question without its answer, which are trained as [CLS]; in
             training, questions skipped for each reason of SKIPPED.
     """
-    tokens = _tokens(examples, OffsetTokenizer(vocabulary, settings.lowercase), settings.max_query_length)
+    tokenizer = OffsetTokenizer(vocabulary, settings.do_lower_case)
+    paragraphs = tokenizer.encode_with_offsets(examples.contexts)
+    questions = tokenizer.encode_with_offsets([question.text for question in examples.questions])
+    context_of = np.fromiter((question.context for question in examples.questions), np.int64, len(examples))
+    tokens = _Tokens(paragraphs, questions, context_of, np.minimum(questions.lengths(), settings.max_query_length))
     chosen = np.arange(len(examples))
     spans = np.full((len(examples), 2), _NO_ANSWER, np.int64)
     skipped: dict[str, int] = {}
@@ -127,28 +93,27 @@ def build_features(
         _windows(chosen[start : start + _EXAMPLES_PER_BLOCK], tokens, spans, vocabulary, settings)
         for start in range(0, len(chosen), _EXAMPLES_PER_BLOCK)
     ]
-    features = _joined(blocks, tokens.paragraphs)
-    windows_of = np.bincount(features.examples, minlength=len(examples))
-    answered = spans[features.examples, 0] >= 0
+    ids, lengths, first_lengths, of, paragraph_starts, first, last = map(np.concatenate, zip(*blocks, strict=True))
+    features = SquadFeatures(
+        input_ids=ids,
+        offsets=offsets_of(lengths),
+        first_lengths=first_lengths,
+        labels={"start_positions": first, "end_positions": last},
+        pad_id=vocabulary.id_of("[PAD]"),
+        examples=of,
+        paragraph_starts=paragraph_starts,
+        token_starts=paragraphs.starts,
+        token_ends=paragraphs.ends,
+    )
     counts = {
         "questions": len(examples),
         "windows": len(features),
-        "truncated_questions": int((tokens.questions.lengths() > settings.max_query_length).sum()),
-        "long_paragraph": int((windows_of > 1).sum()),
-        "windows_without_answer": int((answered & (features.end_positions == 0)).sum()),
+        "truncated_questions": int((questions.lengths() > settings.max_query_length).sum()),
+        "long_paragraph": int((np.bincount(of, minlength=len(examples)) > 1).sum()),
+        "windows_without_answer": int(((spans[of, 0] >= 0) & (last == 0)).sum()),
         **skipped,
     }
     return features, counts
-
-
-def _tokens(examples: SquadExamples, tokenizer: OffsetTokenizer, max_query_length: int) -> _Tokens:
-    questions = tokenizer.encode_with_offsets([question.text for question in examples.questions])
-    return _Tokens(
-        tokenizer.encode_with_offsets(examples.contexts),
-        questions,
-        np.fromiter((question.context for question in examples.questions), np.int64, len(examples)),
-        np.minimum(questions.lengths(), max_query_length),
-    )
 
 
 _NO_ANSWER, _SKIPPED = -1, -2  # instead of a span's first token
@@ -162,23 +127,20 @@ def _answer_spans(examples: SquadExamples, tokens: _Tokens) -> tuple[np.ndarray,
     "Japanese"), the whole token is the closest span that can be learned.
     """
     number, paragraphs, context_of = len(examples), tokens.paragraphs, tokens.context_of
-    spans = np.full((number, 2), _NO_ANSWER, np.int64)
-    starts, ends = np.zeros(number, np.int64), np.zeros(number, np.int64)
-    misplaced = np.zeros(number, bool)
+    starts, ends = np.zeros((2, number), np.int64)
+    answered, misplaced = np.zeros((2, number), bool)
     for row, question in enumerate(examples.questions):
-        if question.answers:
-            text, start = question.answers[0]
-            end = start + len(text)
-            misplaced[row] = start < 0 or examples.contexts[question.context][start:end] != text
-            starts[row], ends[row] = (start, end) if not misplaced[row] else (0, 0)
-    answered = np.fromiter((bool(question.answers) for question in examples.questions), bool, number)
+        for text, start in question.answers[:1]:
+            answered[row] = True
+            misplaced[row] = start < 0 or not examples.contexts[question.context].startswith(text, start)
+            if not misplaced[row]:
+                starts[row], ends[row] = start, start + len(text)
     # The characters of all contexts are numbered through, so that one search finds every question's tokens.
     room = max((len(context) for context in examples.contexts), default=0) + 1
     context_of_token = np.repeat(np.arange(len(examples.contexts)), paragraphs.lengths())
     first = np.searchsorted(context_of_token * room + paragraphs.ends, context_of * room + starts, side="right")
     last = np.searchsorted(context_of_token * room + paragraphs.starts, context_of * room + ends, side="left") - 1
-    spans[answered, 0] = (first - paragraphs.offsets[context_of])[answered]
-    spans[answered, 1] = (last - paragraphs.offsets[context_of])[answered]
+    spans = np.where(answered, np.stack([first, last]) - paragraphs.offsets[context_of], _NO_ANSWER).T
     reasons = (tokens.paragraph_lengths() == 0, tokens.query_lengths == 0, misplaced, answered & (first > last))
     counts, skipped = {}, np.zeros(number, bool)
     for name, rows in zip(SKIPPED, reasons, strict=True):
@@ -191,12 +153,12 @@ def _answer_spans(examples: SquadExamples, tokens: _Tokens) -> tuple[np.ndarray,
 def _refuse(examples: SquadExamples, skipped: Mapping[str, int]) -> NoReturn:
     for question in examples.questions:
         for text, start in question.answers[:1]:
-            found = examples.contexts[question.context][max(0, start) : max(0, start) + len(text)]
-            if found != text:
+            passage = examples.contexts[question.context][max(0, start) : max(0, start) + len(text)]
+            if passage != text:
                 raise ValueError(
                     f"{examples.source}: {skipped['misplaced_answer']} of {len(examples)} answers are "
                     f"not at their answer_start, e.g. id {question.id!r}: {text[:40]!r} at {start}, "
-                    f"where the context has {found[:40]!r}; answer_start counts characters (code points) "
+                    f"where the context has {passage[:40]!r}; answer_start counts characters (code points) "
                     "from 0"
                 )
     raise ValueError(
@@ -207,9 +169,13 @@ def _refuse(examples: SquadExamples, skipped: Mapping[str, int]) -> NoReturn:
 
 
 def _windows(
-    rows: np.ndarray, tokens: _Tokens, spans: np.ndarray, vocabulary: Vocabulary, settings: WindowSettings
-) -> dict[str, np.ndarray]:
-    """The arrays of SquadFeatures for the questions `rows`; `spans` are those of `_answer_spans`."""
+    rows: np.ndarray, tokens: _Tokens, spans: np.ndarray, vocabulary: Vocabulary, settings: ReaderSettings
+) -> tuple[np.ndarray, ...]:
+    """The windows of the questions `rows`, whose answers are `spans`.
+
+    Returns:
+        ids, lengths, and first_lengths, examples, paragraph_starts, start and end positions of `SquadFeatures`.
+    """
     paragraphs, questions = tokens.paragraphs, tokens.questions
     lengths = tokens.paragraph_lengths()[rows]
     room = settings.max_seq_length - tokens.query_lengths[rows] - 3
@@ -227,25 +193,10 @@ def _windows(
         first_ids, query_lengths, second_ids, taken, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
     )
     first_lengths = query_lengths + 2
-    positions = np.zeros((len(examples), 2), np.int64)
     inside = (spans[examples, 0] >= starts) & (spans[examples, 1] < starts + taken)
-    positions[inside] = (spans[examples] - starts[:, None] + first_lengths[:, None])[inside]
-    return {
-        "input_ids": input_ids,
-        "lengths": np.diff(offsets),
-        "first_lengths": first_lengths.astype(np.int32),
-        "examples": examples.astype(np.int32),
-        "paragraph_starts": paragraph_starts,
-        "start_positions": positions[:, 0].astype(np.int32),
-        "end_positions": positions[:, 1].astype(np.int32),
-    }
-
-
-def _joined(blocks: list[dict[str, np.ndarray]], paragraphs: TokenizedTexts) -> SquadFeatures:
-    joined = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-    return SquadFeatures(
-        offsets=offsets_of(joined.pop("lengths")), token_starts=paragraphs.starts, token_ends=paragraphs.ends, **joined
-    )
+    positions = np.where(inside, spans[examples].T - starts + first_lengths, 0).astype(np.int32)
+    first_lengths, examples = first_lengths.astype(np.int32), examples.astype(np.int32)
+    return input_ids, np.diff(offsets), first_lengths, examples, paragraph_starts, *positions
 
 
 def max_context(features: SquadFeatures) -> np.ndarray:

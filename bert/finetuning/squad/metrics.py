@@ -7,13 +7,14 @@ among several right answers counts.
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from bert.finetuning.squad.examples import SquadExamples
 
 _WITHOUT_PUNCTUATION = {ord(character): None for character in string.punctuation}
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+Answers = Mapping[str, Sequence[str]]  # the texts of the right answers by question; none: it is unanswerable
 
 
 @lru_cache(maxsize=1 << 16)
@@ -27,17 +28,12 @@ def exact_match(prediction: str, answer: str) -> float:
     return float(normalized_words(prediction) == normalized_words(answer))
 
 
-def f1(prediction: str, answer: str, empty_matches_empty: bool) -> float:
-    """F1 of the multisets of words.
-
-    Args:
-        prediction, answer: texts.
-        empty_matches_empty: whether two texts without words score 1 (SQuAD 2.0) or 0 (1.1).
-    """
+def f1(prediction: str, answer: str, version_2: bool = True) -> float:
+    """F1 of the multisets of words; two texts without words score 1 in SQuAD 2.0 and 0 in 1.1."""
     predicted, right = normalized_words(prediction), normalized_words(answer)
     if not predicted or not right:
-        return float(empty_matches_empty and predicted == right)
-    common = sum((Counter(predicted) & Counter(right)).values())
+        return float(version_2 and predicted == right)
+    common = (Counter(predicted) & Counter(right)).total()
     if not common:
         return 0.0
     precision, recall = common / len(predicted), common / len(right)
@@ -49,24 +45,21 @@ def answers_of(examples: SquadExamples) -> dict[str, tuple[str, ...]]:
     return {question.id: tuple(answer.text for answer in question.answers) for question in examples.questions}
 
 
-def score_squad_1(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float]:
+def score_squad_1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
     """exact_match and f1 of SQuAD 1.1; a question without prediction scores 0."""
     _require_questions(answers)
-    totals = {"exact_match": 0.0, "f1": 0.0}
-    for identity, right in answers.items():
-        if not right:
-            raise ValueError(
-                f"question {identity!r} has no right answer and cannot be scored as SQuAD 1.1; "
-                "pass --version-2-with-negative"
-            )
-        prediction = predictions.get(identity)
-        if prediction is not None:
-            totals["exact_match"] += max(exact_match(prediction, text) for text in right)
-            totals["f1"] += max(f1(prediction, text, empty_matches_empty=False) for text in right)
-    return {name: 100.0 * total / len(answers) for name, total in totals.items()}
+    if unanswerable := [identity for identity, right in answers.items() if not right]:
+        raise ValueError(
+            f"question {unanswerable[0]!r} has no right answer and cannot be scored as SQuAD 1.1; "
+            "pass --version-2-with-negative"
+        )
+    scored = [(predictions[identity], right) for identity, right in answers.items() if identity in predictions]
+    exact = sum(max(exact_match(text, answer) for answer in right) for text, right in scored)
+    overlap = sum(max(f1(text, answer, version_2=False) for answer in right) for text, right in scored)
+    return {"exact_match": 100.0 * exact / len(answers), "f1": 100.0 * overlap / len(answers)}
 
 
-def score_squad_2(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float]:
+def score_squad_2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
     """The scores of SQuAD 2.0.
 
     Args:
@@ -86,7 +79,7 @@ def score_squad_2(answers: Mapping[str, Sequence[str]], predictions: Mapping[str
         "NoAns_": [identity for identity in scored if not answers[identity]],
     }
     result: dict[str, float] = {}
-    for name, scores in _raw_scores(answers, predictions).items():
+    for name, scores in _scores_of_squad_2(answers, predictions).items():
         for prefix, members in groups.items():
             if members:
                 result[prefix + name] = 100.0 * sum(scores[identity] for identity in members) / len(members)
@@ -95,9 +88,12 @@ def score_squad_2(answers: Mapping[str, Sequence[str]], predictions: Mapping[str
 
 
 def best_thresholds(
-    answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str], null_odds: Mapping[str, float]
+    answers: Answers, predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> dict[str, float]:
-    """best_exact, best_f1 and their thresholds, best_exact_thresh and best_f1_thresh, of SQuAD 2.0.
+    """best_exact, best_f1 and the first thresholds that reach them, best_exact_thresh and best_f1_thresh, of SQuAD 2.0.
+
+    At first no question is answered. Then questions are answered one by one in the order of their null odds: an
+    answerable one gains its score, an unanswerable one loses its point if its prediction is not empty.
 
     Args:
         predictions: the best answers before any threshold; a prediction emptied by one hides higher thresholds.
@@ -108,58 +104,36 @@ def best_thresholds(
             f"null_odds lacks {len(lacking)} of {len(predictions)} questions, e.g. {lacking[0]!r}; it must have a "
             "number for each"
         )
-    answerable = {identity: bool(right) for identity, right in answers.items()}
+    order = sorted(null_odds, key=lambda identity: null_odds[identity])
     result: dict[str, float] = {}
-    for name, scores in _raw_scores(answers, predictions).items():
-        result[f"best_{name}"], result[f"best_{name}_thresh"] = best_threshold(
-            scores, predictions, null_odds, answerable
-        )
+    for name, scores in _scores_of_squad_2(answers, predictions).items():
+        current = best = float(sum(not right for right in answers.values()))
+        threshold = 0.0
+        for identity in order:
+            if identity not in scores:
+                continue
+            if answers[identity]:
+                current += scores[identity]
+            elif predictions[identity]:
+                current -= 1
+            if current > best:
+                best, threshold = current, null_odds[identity]
+        result[f"best_{name}"], result[f"best_{name}_thresh"] = 100.0 * best / len(scores), threshold
     return result
 
 
-def best_threshold(
-    scores: Mapping[str, float],
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float],
-    answerable: Mapping[str, bool],
-) -> tuple[float, float]:
-    """The best score over all thresholds, and the first threshold that reaches it.
-
-    At first no question is answered. Then questions are answered one by one in the order of their null odds: an
-    answerable one gains its score, an unanswerable one loses its point if its prediction is not empty.
-    """
-    current = best = float(sum(not can for can in answerable.values()))
-    threshold = 0.0
-    for identity in sorted(null_odds, key=lambda identity: null_odds[identity]):
-        if identity not in scores:
-            continue
-        if answerable[identity]:
-            current += scores[identity]
-        elif predictions[identity]:
-            current -= 1
-        if current > best:
-            best, threshold = current, null_odds[identity]
-    return 100.0 * best / len(scores), threshold
+def _scores_of_squad_2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """exact and f1, from 0 to 1, of every question with a prediction: the best against the right answers that have
+    words; if none has, against the empty answer."""
+    result: dict[str, dict[str, float]] = {"exact": {}, "f1": {}}
+    for identity, right in answers.items():
+        if identity in predictions:
+            texts = [text for text in right if normalized_words(text)] or [""]
+            result["exact"][identity] = max(exact_match(predictions[identity], text) for text in texts)
+            result["f1"][identity] = max(f1(predictions[identity], text) for text in texts)
+    return result
 
 
-def _raw_scores(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """exact and f1, from 0 to 1, of every question with a prediction, as in SQuAD 2.0."""
-    scored = [identity for identity in answers if identity in predictions]
-    return {
-        "exact": {identity: _best(exact_match, predictions[identity], answers[identity]) for identity in scored},
-        "f1": {identity: _best(_f1_of_squad_2, predictions[identity], answers[identity]) for identity in scored},
-    }
-
-
-def _best(score: Callable[[str, str], float], prediction: str, right: Iterable[str]) -> float:
-    """The best score against the right answers that have words; if none has, against the empty answer."""
-    return max(score(prediction, text) for text in [text for text in right if normalized_words(text)] or [""])
-
-
-def _f1_of_squad_2(prediction: str, answer: str) -> float:
-    return f1(prediction, answer, empty_matches_empty=True)
-
-
-def _require_questions(answers: Mapping[str, Sequence[str]]) -> None:
+def _require_questions(answers: Answers) -> None:
     if not answers:
         raise ValueError("no question to score; pass a file with at least one")

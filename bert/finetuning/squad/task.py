@@ -6,19 +6,15 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
 from bert.conversion.model_description import READER_FILE, Usage, usage_texts
-from bert.finetuning.loader import FeatureTable
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
-from bert.finetuning.squad.config import SquadConfig, reader_settings
+from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import SquadExamples, read_squad
 from bert.finetuning.squad.features import SKIPPED, SquadFeatures, build_features
 from bert.finetuning.squad.metrics import answers_of, best_thresholds, score_squad_1, score_squad_2
-from bert.finetuning.squad.predictions import Predictions, n_best_as_json, predict
+from bert.finetuning.squad.predictions import Predictions, predict
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
 from bert.model.objectives import QuestionAnsweringObjective
-from bert.tokenization.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 _JSON_FILE = ResultsFile(b"{\n", b",\n", b"\n}\n")
@@ -54,17 +50,16 @@ class SquadTask(FineTuningTask):
     def texts(self) -> dict[str, str]:
         data = self._config.data
         usage = Usage("squad", data.max_seq_length)
-        return {READER_FILE: reader_settings(data), **usage_texts(usage, data.do_lower_case)}
+        return {READER_FILE: data.file_content(), **usage_texts(usage, data.do_lower_case)}
 
     def read(self, part: Part) -> SquadExamples:
         return read_squad(part.path, version_2=self._version_2)
 
-    def windows(self, part: Part, start: int) -> Iterator[SquadExamples]:
-        return self._unlabelled(part.path).windows(start, WINDOW_EXAMPLES, WINDOW_CHARACTERS)
+    def windows(self, part: Part) -> Iterator[SquadExamples]:
+        return self._unlabelled(part.path).windows(WINDOW_EXAMPLES, WINDOW_CHARACTERS)
 
-    def features(self, examples: SquadExamples, training: bool = False) -> Features:
-        features, counts = build_features(examples, self.vocabulary, self._config.data.windows(), training)
-        return Features(examples, table_of(features, self.vocabulary, training), vars(features), counts)
+    def features(self, examples: SquadExamples, training: bool = False) -> tuple[SquadFeatures, dict[str, int]]:
+        return build_features(examples, self.vocabulary, self._config.data, training)
 
     def describe(self, path: Path, counts: Mapping[str, int]) -> list[str]:
         """How many questions were used, truncated or skipped, and why."""
@@ -81,13 +76,8 @@ class SquadTask(FineTuningTask):
         return lines
 
     def decode(self, features: Features, outputs: Outputs) -> Predictions:
-        windows = SquadFeatures(**features.arrays)
-        # [T]: the windows' own tokens, from padded logits [n, longest]
-        start, end = (
-            logits[np.arange(logits.shape[1]) < windows.lengths()[:, None]]
-            for logits in (outputs["start_logits"], outputs["end_logits"])
-        )
-        return predict(features.examples, windows, start, end, self._config.data.answers())
+        start, end = outputs["start_logits"], outputs["end_logits"]
+        return predict(features.examples, features.table, start, end, self._config.data)
 
     def score(self, part: Part, features: Features, predictions: Predictions) -> dict[str, float]:
         """The official scores in percent; for SQuAD 2.0 also those at the best null threshold."""
@@ -101,14 +91,6 @@ class SquadTask(FineTuningTask):
         return {f"eval_{name}": value for name, value in scores.items()}
 
     def render(self, part: Part, features: Features, predictions: Predictions) -> list[bytes]:
-        contents = [predictions.answers, n_best_as_json(predictions), *[predictions.null_odds] * self._version_2]
+        contents = [predictions.answers, predictions.n_best_as_json(), *[predictions.null_odds] * self._version_2]
         texts = (json.dumps(content, indent=1, ensure_ascii=False) for content in contents)
         return [text.removeprefix("{\n").removesuffix("\n}").encode() for text in texts]
-
-
-def table_of(features: SquadFeatures, vocabulary: Vocabulary, labelled: bool = False) -> FeatureTable:
-    """The windows as a table of features."""
-    names = ("start_positions", "end_positions") if labelled else ()
-    labels = {name: getattr(features, name).astype(np.int64) for name in names}
-    pad_id = vocabulary.id_of("[PAD]")
-    return FeatureTable(features.input_ids, features.offsets, features.first_lengths, labels, pad_id=pad_id)

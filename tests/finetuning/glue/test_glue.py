@@ -365,7 +365,7 @@ def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_p
     path.write_text("sentence\tlabel\nwa1\tyes\nwa2\tno \nwa3\t yes\nwa4\tno\n")
     task = SentenceTask(settings(weights, tmp_path, "--task-name", "custom", "--train-file", path, "--do-train"))
     assert json.loads(task.texts()["labels.json"]) == ["no", "yes"]
-    assert task.read_data().train.table.labels["labels"].tolist() == [1, 0, 1, 0]
+    assert task.read_data().train.labels["labels"].tolist() == [1, 0, 1, 0]
 
 
 def test_weights_that_are_not_there_are_named_before_what_would_lie_beside_them(tmp_path, capsys):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert.finetuning.glue.reading import LabelRule, discover_labels, find_file, read_examples, read_rows
+from bert.finetuning.glue.reading import discover_labels, find_file, read_examples, read_rows
 from bert.finetuning.glue.task_table import TASKS, custom_task, find_task
 from bert.finetuning.text_files import DataError
 
@@ -57,16 +57,12 @@ PUBLISHED = {
 }
 
 
-def rule_of(task):
-    return LabelRule(task.labels, task.value_range, task.no_label)
-
-
 def read(tmp_path, content, *, task="SST-2", name="train.tsv", split="train", **options):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     spec = TASKS[task]
     chosen = {"train": spec.train, "dev": next(iter(spec.dev.values())), "test": next(iter(spec.test.values()))}[split]
-    return read_examples(path, chosen, rule_of(spec), **options)
+    return read_examples(path, chosen, spec, **options)
 
 
 def test_every_task_with_a_training_file_is_covered():
@@ -81,7 +77,7 @@ def test_published_training_files_are_read(tmp_path, name, line_end):
     assert tuple(column[-1] for column in examples.texts) == texts
     assert examples.labels[-1] == label
     assert len(examples) == len(lines) - (name != "CoLA")
-    encoded = rule_of(TASKS[name]).encode(examples.labels)
+    encoded = TASKS[name].encode(examples.labels)
     if name == "STS-B":
         np.testing.assert_array_equal(encoded, np.array([4.8], np.float32))
     else:
@@ -134,7 +130,7 @@ def test_mrpc_is_read_from_microsofts_files_too(tmp_path):
         (BOM + "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n0\t1\t2\tA.\tB.\r\n").encode()
     )
     path = find_file(tmp_path, TASKS["MRPC"].train)
-    examples = read_examples(path, TASKS["MRPC"].train, rule_of(TASKS["MRPC"]))
+    examples = read_examples(path, TASKS["MRPC"].train, TASKS["MRPC"])
     assert (examples.texts, examples.labels) == ((["A."], ["B."]), ["0"])
 
 
@@ -265,7 +261,7 @@ def custom(tmp_path, name, content, *, labels=None, regression=False, index=None
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     task = custom_task(text="first", text_pair="second", label="kind", index=index, regression=regression)
-    return read_examples(path, task.train, LabelRule(labels, task.value_range))
+    return read_examples(path, task.train, task.with_labels(labels))
 
 
 ROWS = [('It said "hi", twice.', "line one", "good"), ("ü, 漢字", "x", "bad"), ("a", "b\tc", "good")]
@@ -325,7 +321,8 @@ def test_json_labels_may_be_numbers_or_booleans(tmp_path):
 
 def test_numbers_to_be_predicted(tmp_path):
     examples = custom(tmp_path, "a.csv", "first,second,kind\na,b,-3.5\nc,d,1e3\n", regression=True)
-    np.testing.assert_array_equal(LabelRule(value_range=(-np.inf, np.inf)).encode(examples.labels), [-3.5, 1000])
+    task = custom_task(text="first", text_pair=None, label="kind", index=None, regression=True)
+    np.testing.assert_array_equal(task.encode(examples.labels), [-3.5, 1000])
 
 
 CUSTOM_HOSTILE = {

@@ -1,5 +1,7 @@
 """Files of tagged words, and the windows of tokens made from them."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -42,7 +44,7 @@ def test_conll_2003_is_read(tmp_path, line_end, separator):
     assert text.document_of_sentence.tolist() == [0, 0, 1]
     assert text.spans == [Span("PER", 0, 2), Span("LOC", 3, 5), Span("LOC", 5, 6), Span("LOC", 6, 7)]
     assert text.scheme == "iob1" and not text.warnings
-    assert text.tags() == ["B-PER", "I-PER", "O", "B-LOC", "I-LOC", "B-LOC", "B-LOC", "O", "O"]
+    assert text.tags(text.spans, "iob2") == ["B-PER", "I-PER", "O", "B-LOC", "I-LOC", "B-LOC", "B-LOC", "O", "O"]
     low, high = text.document_bounds()
     assert (low.tolist(), high.tolist()) == ([0, 0, 7], [7, 7, 9])
 
@@ -121,16 +123,10 @@ TOKENIZER = FastTokenizer(VOCABULARY)
 
 def windows(text, max_seq_length, **options):
     """(tokens, the words predicted there) of every window, and the counts."""
-    arrays, counts = token_features(TOKENIZER, text, max_seq_length, **options)
-    found = []
-    for low, high in zip(arrays["offsets"][:-1], arrays["offsets"][1:], strict=True):
-        found.append(
-            (
-                " ".join(VOCABULARY.tokens[i] for i in arrays["input_ids"][low:high]),
-                arrays["word_indices"][low:high].tolist(),
-            )
-        )
-    return found, counts
+    table, counts = token_features(TOKENIZER, text, max_seq_length, **options)
+    parts = [slice(low, high) for low, high in pairwise(table.offsets)]
+    tokens = [" ".join(VOCABULARY.tokens[i] for i in table.input_ids[part]) for part in parts]
+    return list(zip(tokens, [table.word_indices[part].tolist() for part in parts], strict=True)), counts
 
 
 def text_of(tmp_path, *sentences):
@@ -198,14 +194,14 @@ def test_every_word_is_predicted_once_and_no_window_is_too_long(tmp_path, docume
             sentences += [" ".join(words)] + ([None] if rng.rand() < 0.3 else [])
         text = text_of(tmp_path, *sentences)
         length = int(rng.randint(8, 20))
-        arrays, counts = token_features(TOKENIZER, text, length, document_context, overlap=int(rng.randint(0, 4)))
-        words = arrays["word_indices"]
+        table, counts = token_features(TOKENIZER, text, length, document_context, overlap=int(rng.randint(0, 4)))
+        words = table.word_indices
         assert sorted(words[words != NO_WORD]) == list(range(len(text.words))), case
-        sizes = np.diff(arrays["offsets"])
+        sizes = table.lengths()
         assert sizes.max() <= length and counts["windows"] == len(sizes)
         firsts = [TOKENIZER.encode(word)[0] for word in text.words]
         places = np.flatnonzero(words != NO_WORD)
-        assert arrays["input_ids"][places].tolist() == [firsts[word] for word in words[places]]
+        assert table.input_ids[places].tolist() == [firsts[word] for word in words[places]]
         if document_context and counts["split_sentences"] == 0:
             total = sum(len(TOKENIZER.encode(word)) for word in text.words)
             assert sizes.max() >= min(length - 5, total // (1 + int(text.document_of_sentence.max())))

@@ -8,7 +8,8 @@ import pytest
 
 from bert.finetuning.squad import features as squad_features
 from bert.finetuning.squad.examples import read_squad
-from bert.finetuning.squad.features import SKIPPED, SquadFeatures, WindowSettings, build_features, max_context
+from bert.finetuning.squad.features import SKIPPED, SquadFeatures, build_features, max_context
+from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.finetuning.squad.task import SquadTask
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.offsets import OffsetTokenizer
@@ -16,46 +17,16 @@ from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.support import oracle_squad
 from tests.support.squad_files import file_of, generated, paragraph, question
 
-WORDS = [
-    "the",
-    "nile",
-    "is",
-    "a",
-    "long",
-    "river",
-    "japan",
-    "##ese",
-    "ice",
-    "-",
-    "cream",
-    ".",
-    "?",
-    "what",
-    "who",
-    "how",
-    "caf",
-    "##e",
-    "1",
-    ",",
-    "000",
-    "s",
-    "'",
-    "##s",
-    "sea",
-    "in",
-    "egypt",
-    "and",
-    "東",
-    "京",
-]
+WORDS = (
+    "the nile is a long river japan ##ese ice - cream . ? what who how caf ##e 1 , 000 s ' ##s sea in egypt and 東 京"
+).split()
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *WORDS))
 
 
 def build(path, training=True, version_2=False, **settings):
     examples = read_squad(path, version_2=version_2, labelled=training)
-    return build_features(
-        examples, VOCABULARY, WindowSettings(**{"max_seq_length": 64, "max_query_length": 8, **settings}), training
-    )
+    values = {"max_seq_length": 64, "max_query_length": 8, **settings}
+    return build_features(examples, VOCABULARY, ReaderSettings(**values), training)
 
 
 def tokens(features: SquadFeatures, window: int) -> str:
@@ -64,7 +35,7 @@ def tokens(features: SquadFeatures, window: int) -> str:
 
 
 def answer(features: SquadFeatures, window: int) -> str:
-    first, last = features.start_positions[window], features.end_positions[window]
+    first, last = features.labels["start_positions"][window], features.labels["end_positions"][window]
     return " ".join(tokens(features, window).split(" ")[first : last + 1])
 
 
@@ -87,7 +58,9 @@ def test_a_window_by_hand(tmp_path):
     )
     features, counts = build(file)
     assert tokens(features, 0) == "[CLS] what is long ? [SEP] the nile is a long river . [SEP]"
-    assert (features.start_positions[0], features.end_positions[0]) == (7, 7) and answer(features, 0) == "nile"
+    assert (features.labels["start_positions"][0], features.labels["end_positions"][0]) == (7, 7) and answer(
+        features, 0
+    ) == "nile"
     assert features.first_lengths[0] == 6 and counts["windows"] == counts["questions"] == 1
     assert [(4, 8)] == [(features.token_starts[1], features.token_ends[1])]
 
@@ -151,7 +124,7 @@ def test_unanswerable_questions_point_at_cls(tmp_path):
         paragraph("The Nile.", question("q", "Who?", is_impossible=True), question("r", "What?", ("Nile", 4))),
     )
     features, counts = build(file, version_2=True)
-    assert features.start_positions.tolist() == [0, 5] and features.end_positions.tolist() == [0, 5]
+    assert features.labels["start_positions"].tolist() == [0, 5] and features.labels["end_positions"].tolist() == [0, 5]
     assert sum(counts.get(name, 0) for name in SKIPPED) == 0 and counts["windows_without_answer"] == 0
 
 
@@ -189,13 +162,13 @@ def test_a_file_whose_offsets_are_wrong_throughout_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"doc_stride": 0}, "doc_stride=0 must be at least 1"),
+        ({"doc_stride": 0}, "doc_stride"),
         ({"max_seq_length": 11}, "max_seq_length=11 must leave room .* max_query_length=8"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        WindowSettings(**{"max_seq_length": 64, "max_query_length": 8, **changes})
+        ReaderSettings(**{"max_seq_length": 64, "max_query_length": 8, **changes})
 
 
 @pytest.mark.parametrize("version_2", [False, True])
@@ -205,7 +178,8 @@ def test_windows_spans_and_max_context_follow_the_definition_on_generated_files(
     for case in range(25):
         file = tmp_path / f"{case}.json"
         file.write_text(json.dumps(generated(rng, 6, version_2)))
-        settings = WindowSettings(rng.choice([13, 16, 40]), rng.choice([1, 3, 8, 50]), rng.choice([3, 6]))
+        sizes = {"max_seq_length": [13, 16, 40], "doc_stride": [1, 3, 8, 50], "max_query_length": [3, 6]}
+        settings = ReaderSettings(**{name: rng.choice(values) for name, values in sizes.items()})
         examples = read_squad(file, version_2=version_2)
         features, counts = build_features(examples, VOCABULARY, settings, training=True)
         everything, _ = build_features(examples, VOCABULARY, settings, training=False)
@@ -216,8 +190,8 @@ def test_windows_spans_and_max_context_follow_the_definition_on_generated_files(
             for e, p, s, t in zip(
                 features.examples,
                 features.paragraph_starts,
-                features.start_positions,
-                features.end_positions,
+                features.labels["start_positions"],
+                features.labels["end_positions"],
                 strict=True,
             )
         }

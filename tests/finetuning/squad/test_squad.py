@@ -14,6 +14,7 @@ from bert.finetuning.config import with_steps
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.metrics import answers_of, score_squad_2
+from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.finetuning.squad.task import SquadTask
 from bert.inference.heads import load_model
 from bert.inference.terminal import talk
@@ -120,7 +121,8 @@ def test_the_files_hold_what_was_scored(trained):
 
 def test_the_saved_model_answers_as_in_the_run(trained):
     reader = load_model(trained.run.output_dir)
-    assert reader.windows == trained.data.windows() and reader.answer_settings.version_2
+    names = ReaderSettings.model_fields
+    assert reader.reader.model_dump() == {name: getattr(trained.data, name) for name in names}
     assert reader.opened.usage == Usage("squad", trained.data.max_seq_length)
     predictions = json.loads((trained.stage_dir() / "predictions.json").read_text())
     examples = read_squad(trained.data.predict_file, version_2=True)

@@ -1,0 +1,55 @@
+"""How questions become windows, and windows answers: settings that are kept beside fine-tuned weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from bert.config.settings_base import Settings
+
+_NAMES_IN_FILE = {"do_lower_case": "lowercase", "version_2_with_negative": "version_2"}
+
+
+class ReaderSettings(Settings):
+    max_seq_length: int = Field(384, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
+    doc_stride: int = Field(
+        128, ge=1, description="tokens between the starts of consecutive windows of a long paragraph"
+    )
+    max_query_length: int = Field(64, ge=1, description="longest question, in tokens; longer ones are truncated")
+    do_lower_case: bool = Field(True, description="lower-case and strip accents, for uncased vocabularies")
+    n_best_size: int = Field(20, ge=1, description="answers listed for each question; for SQuAD 2.0 at least 2")
+    max_answer_length: int = Field(30, ge=1, description="longest answer, in tokens")
+    version_2_with_negative: bool = Field(False, description="questions may have no answer, as in SQuAD 2.0")
+    null_score_diff_threshold: float = Field(
+        0.0, description="predict no answer if its score exceeds the best answer's by more than this"
+    )
+
+    @model_validator(mode="after")
+    def _windows_can_be_built(self) -> "ReaderSettings":
+        if self.max_seq_length < self.max_query_length + 4:
+            raise ValueError(
+                f"max_seq_length={self.max_seq_length} must leave room for a question of max_query_length="
+                f"{self.max_query_length}, three special tokens and some paragraph; raise "
+                "--max-seq-length, or lower --max-query-length"
+            )
+        return self
+
+    def file_content(self) -> str:
+        """The content of READER_FILE."""
+        values = [(_NAMES_IN_FILE.get(name, name), getattr(self, name)) for name in ReaderSettings.model_fields]
+        return json.dumps({"windows": dict(values[:4]), "answers": dict(values[4:])}, indent=1) + "\n"
+
+
+def read_reader_settings(path: Path) -> ReaderSettings:
+    """Read a file written by `ReaderSettings.file_content`."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values = {**content["windows"], **content["answers"]}
+        return ReaderSettings(**{name: values[_NAMES_IN_FILE.get(name, name)] for name in ReaderSettings.model_fields})
+    except (ValueError, KeyError, TypeError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise ValueError(
+            f"{path} does not hold the settings of a fine-tuned model ({reason}); remove it to use the default "
+            "settings, or use another checkpoint"
+        ) from error
