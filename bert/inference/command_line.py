@@ -104,11 +104,7 @@ class PredictRequest(ModelSettings):
 
 
 def parse_request(argv: Sequence[str] | None) -> PredictRequest:
-    """Read and check the command line.
-
-    Raises:
-        pydantic.ValidationError: `bert.config.setting_errors.explain` names the flags.
-    """
+    """Read and check the command line."""
     parser = model_parser("run_predict.py", _DESCRIPTION, {"": PredictRequest})
     help_ = PredictRequest.model_fields["files"].description
     parser.add_argument("files", nargs="*", default=[], metavar="FILE", help=help_)

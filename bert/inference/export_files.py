@@ -21,11 +21,7 @@ _OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {  # shapes after the batch; `
 
 
 def outputs_of(task: str, with_pooler: bool) -> dict[str, tuple[str, ...]]:
-    """Outputs of an exported model of a task, by name.
-
-    Raises:
-        ConversionError: a task whose outputs are not served.
-    """
+    """Outputs of an exported model of a task, by name."""
     if task not in _OUTPUTS:
         raise ConversionError(
             f"task={task} is not one that is served ({', '.join(_OUTPUTS)}); choose with --task, e.g. "

@@ -103,12 +103,7 @@ def _check(request: ExportRequest) -> None:
 
 
 def export(request: ExportRequest) -> dict[str, Any]:
-    """Write what `request.to_format` needs, with the tokenizer and serving.json; returns the report.
-
-    Raises:
-        ConversionError, CheckpointError: the source cannot be read as a BERT, or its task is not served; the export
-            differs too much from the model.
-    """
+    """Write what `request.to_format` needs, with the tokenizer and serving.json; returns the report."""
     if request.to_format in converting.FORMATS:
         return convert(request)
     if request.to_format != "paddle-inference":
@@ -185,10 +180,7 @@ def _check_outputs(
         relative_error: root mean square of the differences over that of the outputs, of the worst output.
         max_difference: the largest difference of two numbers.
         same_decision: the share of texts (tokens, for a tagger) with the same class, or the same most likely start and
-            end of an answer; None for vectors and numbers.
-    Raises:
-        ConversionError: relative_error is above the tolerance, or an output is not finite.
-    """
+            end of an answer; None for vectors and numbers."""
     batches = [(network(model.task, feed), exported(feed), feed["attention_mask"] > 0) for feed in sample.batches()]
     errors, largest = [], 0.0
     for name, shape in outputs_of(model.task, model.has_pooler()).items():

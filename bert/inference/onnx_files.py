@@ -76,11 +76,7 @@ def write_onnx_export(
 def _to_int8(
     source: Path, target: Path, calibration: Sample | None, keep_float: Sequence[str], reduce_range: bool
 ) -> list[str]:
-    """Quantise the linear layers; returns those that stay in float32.
-
-    Raises:
-        ConversionError: a pattern that no layer matches.
-    """
+    """Quantise the linear layers; returns those that stay in float32."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process

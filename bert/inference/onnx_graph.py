@@ -169,11 +169,7 @@ class _Graph:
 
 
 def onnx_package(name: str = "onnx", purpose: str = "") -> Any:
-    """A package that exports to ONNX need; `purpose` is what it does there.
-
-    Raises:
-        ConversionError: it is not installed.
-    """
+    """A package that exports to ONNX need; `purpose` is what it does there."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -186,9 +182,6 @@ def write_onnx(file: Path, model: Model) -> None:
     """Write an ONNX file: int64 [batch, sequence] inputs, float32 outputs as `outputs_of` names them.
 
     At padding an output has the values of the last token before it.
-
-    Raises:
-        ConversionError: the onnx package is not installed; the model does not fit into one file.
     """
     onnx = onnx_package()
     parameters = tensor_layout.strip_vocabulary(model.parameters, model.config.vocab_size, [])

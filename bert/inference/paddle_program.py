@@ -11,8 +11,8 @@ from bert.inference.export_files import INPUTS, PREFIX, Arrays, outputs_of
 from bert.model.attention import packed_layout
 from bert.model.modeling import BertModel
 from bert.model.objectives import (
+    MaskedLMObjective,
     Objective,
-    PretrainingObjective,
     QuestionAnsweringObjective,
     SequenceClassificationObjective,
     TokenClassificationObjective,
@@ -21,7 +21,6 @@ from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.paddle_api import paddle, place_of, static, unique_name
 from bert.samples.packing import Packing, pack
 
-_UNUSED_FOR_MASKS = ("bert.pooler.", "cls.seq_relationship.")  # in the network of masked-lm, but not in its outputs
 _ATTENTION_GROUPS = 4  # of like length, as the fine-tuning objectives have them
 _DENSE = 0.95  # share of real tokens from which gathering them costs more than computing on padding
 
@@ -75,7 +74,7 @@ def _encoder(
 def objective_of(task: str, config: BertConfig, num_outputs: int | None) -> Objective:
     """The objective whose network has the outputs of a task with a head."""
     if task in ("masked-lm", "question-answering"):
-        return PretrainingObjective(config) if task == "masked-lm" else QuestionAnsweringObjective(config)
+        return MaskedLMObjective(config) if task == "masked-lm" else QuestionAnsweringObjective(config)
     assert num_outputs is not None
     if task == "sequence-classification":
         return SequenceClassificationObjective(config, num_labels=num_outputs)
@@ -97,12 +96,12 @@ class Network:
     ) -> None:
         self.config = config
         self._with_pooler = with_pooler and "bert.pooler.dense.weight" in parameters
-        self._place, self.scope, self._on_cpu = place_of(device), static.Scope(), device == "cpu"
-        self.executor = static.Executor(self._place)
+        place, self.scope, self._on_cpu = place_of(device), static.Scope(), device == "cpu"
+        self.executor = static.Executor(place)
         self._num_outputs = len(parameters["classifier.bias"]) if "classifier.bias" in parameters else None
         self._programs: dict[tuple[str, bool], ForwardProgram] = {}
         for name, value in parameters.items():
-            self._write(name, value)
+            self.scope.var(name).get_tensor().set(np.ascontiguousarray(value), place)
 
     def run(self, task: str, feed: Arrays) -> Arrays:
         """The outputs of `ForwardProgram` by name, float32; those at padding are any numbers.
@@ -121,21 +120,17 @@ class Network:
         program = build_program(task, self.config, self._num_outputs, self._with_pooler, packed=packed)
         if self._on_cpu:
             use_cpu_kernels(program.main)
-        self.complete(task, program.main)
+        self.check(task, program.main)
         self._programs[task, packed] = program
         return program
 
-    def complete(self, task: str, main: Any) -> None:
-        """Fill with zeros the parameters of a program that its task may lack; refuse weights that lack others."""
+    def check(self, task: str, main: Any) -> None:
+        """Refuse weights that lack some of a program's."""
         for parameter in main.all_parameters():
-            name = parameter.name
-            if self.scope.find_var(name) is None:
-                if task != "masked-lm" or not name.startswith(_UNUSED_FOR_MASKS):
-                    raise ValueError(f"the weights have no {name}, which {task} needs; use a model with that head")
-                self._write(name, np.zeros(parameter.shape, "float32"))
-
-    def _write(self, name: str, value: np.ndarray) -> None:
-        self.scope.var(name).get_tensor().set(np.ascontiguousarray(value), self._place)
+            if self.scope.find_var(parameter.name) is None:
+                raise ValueError(
+                    f"the weights have no {parameter.name}, which {task} needs; use a model with that head"
+                )
 
     def save(self, task: str, folder: Path) -> None:
         """model.pdmodel and model.pdiparams with the outputs of a task, for any batch and length, no dropout."""

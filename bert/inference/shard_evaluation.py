@@ -7,7 +7,7 @@ from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import find_tokens
 from bert.inference.paddle_program import Network
-from bert.model.objectives import PretrainingObjective
+from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.task import evaluate_pretraining
 from bert.runtime.distributed import Collective, Group
 from bert.samples.loader import PretrainingDataset, evaluation_batches, evaluation_unigram_entropy
@@ -37,19 +37,20 @@ def evaluate_on_shards(
         raise ValueError(f"{weights} has no {file} beside the weights; pass a folder that has one")
     dataset = _dataset(shards, tokens.vocabulary, config.max_position_embeddings, seed)
     network = Network(pretrained.parameters, config, device)
-    program = build_evaluation_program(PretrainingObjective(config))
-    network.complete("masked-lm", program.main)
+    has_head = "next-sentence head" in heads_of(pretrained.parameters)
+    objective = PretrainingObjective(config) if has_head else MaskedLMObjective(config)
+    program = build_evaluation_program(objective)
+    network.check("masked-lm", program.main)
     metrics = evaluate_pretraining(
         network.executor,
         program,
         evaluation_batches(dataset, micro_batch_size=batch_size, max_samples=eval_samples),
         Collective(Group(0, 1, device), network.executor),
         network.scope,
+        objective.metric_names,
     )
     metrics["eval_unigram_entropy"] = evaluation_unigram_entropy(dataset, eval_samples)
-    named = {name.removeprefix("eval_"): float(value) for name, value in metrics.items()}
-    has_head = {"pooler", "next-sentence head"} <= set(heads_of(pretrained.parameters))
-    return {name: value for name, value in named.items() if has_head or not name.startswith("next_sentence")}
+    return {name.removeprefix("eval_"): float(value) for name, value in metrics.items()}
 
 
 def _dataset(shards: Path, vocabulary: Vocabulary, most_tokens: int, seed: int) -> PretrainingDataset:

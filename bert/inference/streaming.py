@@ -131,11 +131,7 @@ def results_of(
 def _lines(
     model: TrainedModel, request: PredictRequest, position: Position
 ) -> Iterator[tuple[Result, Request | None, Position] | None]:
-    """The record of each line, its request if it can be used, and the position after it; None at a pause and the end.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """The record of each line, its request if it can be used, and the position after it; None at pauses."""
     for index, path in list(enumerate(request.files or [None]))[position.file :]:
         if index > position.file:
             position = Position(index, lines=position.lines, bad=position.bad)

@@ -105,11 +105,7 @@ class Batcher:
         self._seconds_per_input = 0.01
 
     def submit(self, items: Sequence[Item]) -> None:
-        """Let the inputs of a request wait; their outcomes are set later.
-
-        Raises:
-            Overloaded: they do not fit into the queue.
-        """
+        """Let the inputs of a request wait; their outcomes are set later."""
         count = len(self.waiting)
         if count + len(items) > self._limits.max_queue:
             raise Overloaded(count, min(60, max(1, math.ceil(count * self._seconds_per_input))))

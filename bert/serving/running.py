@@ -54,11 +54,7 @@ def listen(settings: ServerSettings) -> socket.socket:
 
 
 async def _serve(settings: ServerSettings, door: socket.socket) -> None:
-    """Serve on an open socket until a signal; requests that have come are answered first.
-
-    Raises:
-        ValueError, Failure: the model cannot be loaded, or its process fails again and again.
-    """
+    """Serve on an open socket until a signal; requests that have come are answered first."""
     service, connections = Service(settings), Connections(settings)
     watch("bert_connections", "Open connections", lambda: len(connections.open))
     watch("bert_closed_connections", "Closed before their request was whole", lambda: connections.num_closed)

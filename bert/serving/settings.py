@@ -56,10 +56,6 @@ class ServerSettings(Address, ModelSettings, Limits):
 
 
 def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
-    """Read and check the command line.
-
-    Raises:
-        pydantic.ValidationError: `bert.config.setting_errors.explain` names the flags.
-    """
+    """Read and check the command line."""
     parser = model_parser("bert.serving", _DESCRIPTION, {"address": Address, "model": ModelSettings, "limits": Limits})
     return ServerSettings(**vars(parser.parse_args(argv)))

@@ -111,9 +111,8 @@ class ModelWorker:
     async def keep_running(self) -> None:
         """Wait for the model, and start the process again when it ends, until `stop`.
 
-        Raises:
-            ValueError: the model cannot be loaded.
-            Failure: the process ended before it was ready; if it was ready before, several times in a row.
+        A model that cannot be loaded is a ValueError. An end before it is ready is a Failure; if it was ready before,
+        several ends in a row are.
         """
         failures = 0
         while True:
@@ -144,11 +143,7 @@ class ModelWorker:
             self._start_process()
 
     async def run(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
-        """The figures and the outcomes of a batch.
-
-        Raises:
-            WorkerLost: it ended, or did not answer long after the deadline and was ended.
-        """
+        """The figures and the outcomes of a batch; WorkerLost if the process ends, or hangs and is ended."""
         await self._ready.wait()
         try:
             async with asyncio.timeout(max(0.0, batch.deadline - time.monotonic()) + _GRACE_SECONDS):

@@ -9,6 +9,7 @@ import pytest
 import run_export
 from bert.inference.command_line import ModelSettings
 from bert.inference.heads import load_from_settings, load_model
+from bert.runtime.paddle_api import place_of
 from bert.serving.model_process import ModelServer
 from bert.serving.schemas import request_schemas
 from bert.serving.settings import Limits
@@ -87,8 +88,8 @@ def test_what_is_too_late_is_not_run(folders):
 def test_damaged_weights_are_found_before_the_model_is_ready(folders):
     serving = server(folders["sequence-classification"])
     network = serving._forward.__self__
-    values = network._scope.find_var("classifier.bias").get_tensor()
-    values.set(np.full(3, np.nan, "float32"), network._place)
+    values = network.scope.find_var("classifier.bias").get_tensor()
+    values.set(np.full(3, np.nan, "float32"), place_of("cpu"))
     with pytest.raises(ValueError, match="the model's outputs are NaN or infinite"):
         serving.warm_up()
 
