@@ -7,14 +7,13 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
 from bert.files import sha256_of
-from bert.inference.trained_model import MASK, TrainedModel
-from bert.inference.vectors import cosines
+from bert.inference.trained_model import MASK, TrainedModel, cosines
 from data.text.sentences import split_sentences
 
 _MARKS = re.escape(string.punctuation + "،؛؟۔।॥։。")
@@ -22,7 +21,6 @@ _MARKS = re.escape(string.punctuation + "،؛؟۔।॥։。")
 _WORD = re.compile(rf"[\u3400-\u9fff]|(?<!\S)[^\W\d_][^\s\d{_MARKS}]{{3,}}(?=[\s{_MARKS}]|$)")
 _ENDS = ".!?…。！？｡؟۔।॥։።"
 _TOKENS = range(8, 61)  # of a sentence
-_LEAST = 3  # with fewer sentences that begin and end as sentences do, any of the right length are taken
 _SENTENCES = 400  # compared with each other
 _TEXT_BYTES = 1 << 20  # read of the text
 _FREQUENT = 100  # the most frequent words are not content words
@@ -49,9 +47,8 @@ def demonstrate(model: TrainedModel, path: Path) -> list[str]:
             text = sentence[: word.start()] + MASK + sentence[word.end() :]
             fills = ", ".join(f"{fill['token']} {fill['probability']:.1%}" for fill in model.fill_mask(text, 3)[0])
             lines += [f"  {text}", f"    true {unit}: {word[0]}; fills: {fills}"]
-    pairs = _nearest_pairs(model, sentences) if len(sentences) >= _LEAST else []
-    lines += ["nearest sentences (cosine):"] if pairs else []
-    for first, second, similarity in pairs:
+    for number, (first, second, similarity) in enumerate(_nearest_pairs(model, sentences)):
+        lines += [] if number else ["nearest sentences (cosine):"]
         lines += [f"  {similarity:.2f}  {first}", f"        {second}"]
     return lines or [
         f"the text has too few sentences of {_TOKENS.start} to {_TOKENS.stop - 1} tokens to show what the model can do"
@@ -59,18 +56,18 @@ def demonstrate(model: TrainedModel, path: Path) -> list[str]:
 
 
 def _sentences(model: TrainedModel, path: Path) -> list[str]:
-    """Up to 400 different sentences from the first megabyte of a text, in the order of their hashes."""
+    """Up to 400 different sentences from the first megabyte of a text, in the order of their hashes.
+
+    Those that begin and end as sentences do; any, if there are none: some scripts have no capitals.
+    """
     files = sorted(file for file in path.rglob("*.txt") if file.is_file()) if path.is_dir() else [path]
     if not path.exists() or not files:
         raise ValueError(f"{path} must be a file of text, or a folder with *.txt files, e.g. held_out/source; check it")
-    sentences: dict[str, bool] = {}  # sentence -> whether it begins and ends as one; some scripts have no capitals
-    for text, language in _texts(files):
-        for sentence in (" ".join(piece.split()) for piece in split_sentences(text, language, Counter())):
-            if MASK not in sentence and len(model.tokenizer.encode(sentence)) in _TOKENS:
-                sentences[sentence] = sentence[0].isalpha() and not sentence[0].islower() and sentence[-1] in _ENDS
-    complete = [sentence for sentence, is_complete in sentences.items() if is_complete]
-    chosen = complete if len(complete) >= _LEAST else list(sentences)
-    return sorted(chosen, key=lambda sentence: sha256_of(sentence.encode()))[:_SENTENCES]
+    pieces = (piece for text, language in _texts(files) for piece in split_sentences(text, language, Counter()))
+    sentences = {sentence for sentence in (" ".join(piece.split()) for piece in pieces) if MASK not in sentence}
+    sentences = {sentence for sentence in sentences if len(model.tokenizer.encode(sentence)) in _TOKENS}
+    complete = {s for s in sentences if s[0].isalpha() and not s[0].islower() and s[-1] in _ENDS}
+    return sorted(complete or sentences, key=lambda sentence: sha256_of(sentence.encode()))[:_SENTENCES]
 
 
 def _texts(files: Sequence[Path]) -> Iterator[tuple[str, str]]:
@@ -104,16 +101,16 @@ def _masked_words(model: TrainedModel, sentences: Sequence[str]) -> Iterator[tup
 
 def _nearest_pairs(model: TrainedModel, sentences: Sequence[str]) -> list[tuple[str, str, float]]:
     """The pairs with the most similar vectors, each sentence once; pairs that share most words are left out."""
+    if len(sentences) < 2:
+        return []
     vectors = model.encode(sentences)
     similarity = cosines(vectors, vectors)
     words = [set(_words_of(sentence)) for sentence in sentences]
-    rows, columns = np.triu_indices(len(sentences), 1)
-    order = np.argsort(-similarity[rows, columns], kind="stable")
-    used: set[int] = set()
-    pairs: list[tuple[str, str, float]] = []
-    for row, column in zip(rows[order].tolist(), columns[order].tolist(), strict=True):
+    pairs: dict[tuple[int, int], float] = {}
+    for row, column in zip(*np.unravel_index(np.argsort(-similarity, axis=None), similarity.shape), strict=True):
         are_alike = len(words[row] & words[column]) > _ALIKE * max(1, len(words[row] | words[column]))
-        if len(pairs) < _SHOWN and not are_alike and not {row, column} & used:
-            used |= {row, column}
-            pairs.append((sentences[row], sentences[column], float(similarity[row, column])))
-    return pairs
+        if row < column and not are_alike and not {row, column} & {*chain(*pairs)}:
+            pairs[row, column] = similarity[row, column]
+            if len(pairs) == _SHOWN:
+                break
+    return [(sentences[row], sentences[column], value) for (row, column), value in pairs.items()]

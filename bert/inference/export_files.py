@@ -1,9 +1,12 @@
-"""The inputs and outputs of an exported model, which serving.json beside it describes."""
+"""What is exported: the request, and the inputs and outputs, which serving.json beside the model describes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from bert.conversion.converting import Request
 from bert.conversion.raw_tensors import ConversionError
 
 DESCRIPTION_FILE = "serving.json"
@@ -18,6 +21,18 @@ _OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {  # shapes after the batch; `
     "sequence-classification": {"logits": ("labels",)},
     "token-classification": {"logits": ("s", "labels")},
 }
+
+
+@dataclass(frozen=True)
+class ExportRequest(Request):
+    """An export to do, from the flags of run_export.py."""
+
+    precision: str = "float32"
+    calibration: Path | None = None  # texts for the static quantisation of INT8; None: dynamic
+    sample: Path | None = None
+    tolerance: float | None = None
+    keep_float: Sequence[str] = ()  # patterns of layers that INT8 leaves out: "*.output.dense"
+    reduce_range: bool = False  # INT8 weights of 7 bits: without VNNI, sums of products of 8 bits saturate
 
 
 def outputs_of(task: str, with_pooler: bool) -> dict[str, tuple[str, ...]]:

@@ -2,17 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert.conversion import converting
-from bert.conversion.converting import Model, Request, convert, read, source_parser
+from bert.conversion.converting import Model, convert, read, source_parser
 from bert.conversion.model_description import TASK_FILE, read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
-from bert.inference.export_files import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, Arrays, outputs_of
+from bert.inference.export_files import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, Arrays, ExportRequest, outputs_of
 from bert.inference.onnx_files import write_onnx_export
 from bert.inference.onnx_graph import onnx_package
 from bert.inference.samples import Sample, Texts, random_sample, read_texts, table_of_texts
@@ -25,18 +24,6 @@ _PRECISIONS = {  # of the formats that are served
 # Relative errors that are accepted by default. Measured on fine-tuned MiniLM models and random ones: 1e-6, 1e-3, 0.02
 # and 0.03 to 0.17.
 TOLERANCES = {"float32": 1e-4, "fp16": 0.02, "bfloat16": 0.1, "int8": 0.3}
-
-
-@dataclass(frozen=True)
-class ExportRequest(Request):
-    """An export to do, from the flags of run_export.py."""
-
-    precision: str = "float32"
-    calibration: Path | None = None
-    sample: Path | None = None
-    tolerance: float | None = None
-    keep_float: Sequence[str] = ()
-    reduce_range: bool = False
 
 
 def parse_request(argv: Sequence[str] | None) -> ExportRequest:
@@ -159,8 +146,7 @@ def _write(folder: Path, model: Model, request: ExportRequest, texts: Mapping[Pa
             np.savez(folder / CALIBRATION_FILE, **calibration.batches(len(calibration.table))[0])
             description["quantization"] = {"activations": f"static, calibrated on {calibration.source}"}
     else:
-        options = (request.precision, calibration, request.keep_float, request.reduce_range)
-        description |= write_onnx_export(folder, model, request.to_format == "triton", *options)
+        description |= write_onnx_export(folder, model, request, calibration)
     write_json(folder / DESCRIPTION_FILE, description)  # the check opens the export
     description["check"] = _check_outputs(model, sample, request, network.run, Predictor(folder).run)
     write_json(folder / DESCRIPTION_FILE, description)

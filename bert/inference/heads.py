@@ -37,8 +37,6 @@ class Classifier(TrainedModel):
 
     def __init__(self, opened: OpenedModel, **settings: Any) -> None:
         super().__init__(opened, **settings)
-        assert opened.labels is not None
-        self.labels = opened.labels
         self.is_regression = opened.usage.regression or len(self.labels) == 1
         trained_on = len(opened.usage.text_columns)
         self.num_texts = (trained_on,) if trained_on else (1, 2)  # a foreign model does not say
@@ -252,13 +250,11 @@ class Tagger(TrainedModel):
 
     def __init__(self, opened: OpenedModel, **settings: Any) -> None:
         super().__init__(opened, **settings)
-        assert self.opened.labels is not None
-        self.labels = self.opened.labels
         try:
             read_spans(self.labels)
         except ValueError as error:
             raise ValueError(
-                f"{self.opened.path} is not a tagger of spans: class {error}; put its classes into labels.json there"
+                f"{opened.path} is not a tagger of spans: class {error}; put its classes into labels.json there"
             ) from None
 
     def run(self, requests: Sequence[Request]) -> list[Result]:

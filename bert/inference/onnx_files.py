@@ -14,7 +14,7 @@ from typing import Any
 
 from bert.conversion.converting import Model
 from bert.conversion.raw_tensors import ConversionError
-from bert.inference.export_files import ONNX_FILE
+from bert.inference.export_files import ONNX_FILE, ExportRequest
 from bert.inference.onnx_graph import onnx_package, write_onnx
 from bert.inference.samples import Sample
 
@@ -35,36 +35,23 @@ dynamic_batching {{
 """
 
 
-def write_onnx_export(
-    folder: Path,
-    model: Model,
-    for_triton: bool,
-    precision: str,
-    calibration: Sample | None,
-    keep_float: Sequence[str],
-    reduce_range: bool,
-) -> dict[str, Any]:
-    """Write an ONNX file in float32, fp16 or int8, and what Triton needs; returns what serving.json says of them.
-
-    Args:
-        calibration: for static quantisation; None: dynamic.
-        keep_float: patterns of layers that INT8 leaves out: "*.output.dense", "bert.encoder.layer.0.*".
-        reduce_range: INT8 weights of 7 bits, for processors without VNNI, whose sums of products of 8 bits saturate.
-    """
+def write_onnx_export(folder: Path, model: Model, request: ExportRequest, calibration: Sample | None) -> dict[str, Any]:
+    """Write an ONNX file in float32, fp16 or int8, and what Triton needs; returns what serving.json says of them."""
+    for_triton = request.to_format == "triton"
     name = f"{_TRITON_VERSION}/{ONNX_FILE}" if for_triton else ONNX_FILE
     file, plain = folder / name, folder / f"float32-{ONNX_FILE}"
     file.parent.mkdir(exist_ok=True)
     details: dict[str, Any] = {"format": "onnx", "file": name} if for_triton else {}
     write_onnx(plain, model)
-    if precision == "float32":
+    if request.precision == "float32":
         plain.rename(file)
-    elif precision == "fp16":
+    elif request.precision == "fp16":
         import onnx
         from onnxruntime.transformers.float16 import convert_float_to_float16
 
         onnx.save(convert_float_to_float16(onnx.load(plain), keep_io_types=True), file)
     else:
-        kept = _to_int8(plain, file, calibration, keep_float, reduce_range)
+        kept = _to_int8(plain, file, request, calibration)
         kind = "dynamic" if calibration is None else f"static, calibrated on {calibration.source}"
         details["quantization"] = {"activations": kind, "weights": "per column", "float32_layers": kept}
     plain.unlink(missing_ok=True)
@@ -73,9 +60,7 @@ def write_onnx_export(
     return details
 
 
-def _to_int8(
-    source: Path, target: Path, calibration: Sample | None, keep_float: Sequence[str], reduce_range: bool
-) -> list[str]:
+def _to_int8(source: Path, target: Path, request: ExportRequest, calibration: Sample | None) -> list[str]:
     """Quantise the linear layers; returns those that stay in float32."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
@@ -85,13 +70,13 @@ def _to_int8(
     matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
     products = [node for node in graph.node if node.op_type in _OPERATORS]
     layers = [node.name for node in products if matrices.intersection(node.input)]  # others multiply activations
-    for pattern in keep_float:
+    for pattern in request.keep_float:
         if not any(fnmatch(name, pattern) for name in layers):
             raise ConversionError(f"--keep-float {pattern}: no layer has this name; they are {', '.join(layers)}")
-    kept = [name for name in layers if any(fnmatch(name, pattern) for pattern in (*_HEADS, *keep_float))]
+    kept = [name for name in layers if any(fnmatch(name, pattern) for pattern in (*_HEADS, *request.keep_float))]
     settings: dict[str, Any] = {
         "per_channel": True,
-        "reduce_range": reduce_range,
+        "reduce_range": request.reduce_range,
         "weight_type": QuantType.QInt8,
         "nodes_to_exclude": [*kept, *(node.name for node in products if node.name not in layers)],
         "op_types_to_quantize": list(_OPERATORS),

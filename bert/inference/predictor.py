@@ -6,17 +6,19 @@ model.texts(["first text", ("a question", "its context")])["logits"]
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert.inference.export_files import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, ONNX_FILE, PREFIX
+from bert.inference.export_files import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, ONNX_FILE, PREFIX, Arrays
 from bert.interpreter import install_command
 from bert.runtime.paddle_api import IS_PADDLE_3, core, paddle
 
 Texts = Sequence[str | tuple[str, str]]
+Session = Callable[[Arrays], list[np.ndarray]]
 _SHAPES_KEPT = 16  # sizes of a batch whose oneDNN kernels are kept; each has its own
 _LENGTH_MULTIPLE = 8  # Paddle prepares kernels for each new shape: of single texts of any length twice as many a second
 _CALIBRATED = 64  # sequences from which the scales of INT8 are found
@@ -41,57 +43,60 @@ class Predictor:
         if missing := [name for name in names if not (self.folder / name).is_file()]:
             raise ValueError(f"{self.folder} lacks {' and '.join(missing)}; export it again")
         files = [str(self.folder / name) for name in names]
-        self._run = _onnx_session(files[0], cpu_threads) if is_onnx else self._paddle_session(files, cpu_threads)
-        self._tokenizer: Tokenizer | None = None
+        self._session = (_onnx_session if is_onnx else _paddle_session)(files, self.description, cpu_threads)
 
-    def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, feed: Arrays) -> Arrays:
         """int64 [b, s] arrays by the names of the inputs -> float32 arrays by the names of the outputs."""
-        values = self._run({name: np.ascontiguousarray(feed[name], "int64") for name in self.inputs})
+        values = self._session({name: np.ascontiguousarray(feed[name], "int64") for name in self.inputs})
         return dict(zip(self.outputs, values, strict=True))
 
-    def texts(self, texts: Texts, max_length: int | None = None) -> dict[str, np.ndarray]:
+    def texts(self, texts: Texts, max_length: int | None = None) -> Arrays:
         """Outputs for texts, or pairs of texts, padded to the longest and truncated to `max_length` tokens."""
         return self.run(self.tokenize(texts, max_length))
 
-    def tokenize(self, texts: Texts, max_length: int | None = None) -> dict[str, np.ndarray]:
-        if self._tokenizer is None:
-            path = self.folder / "tokenizer.json"
-            if not path.is_file():
-                raise ValueError(f"{self.folder} was exported without a vocabulary; export it with --vocab-file")
-            self._tokenizer = Tokenizer.from_file(str(path))
-        self._tokenizer.enable_truncation(max_length or self.description["max_length"])
-        self._tokenizer.enable_padding()
-        encoded = self._tokenizer.encode_batch(list(texts))
-        columns = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
-        rows = {name: [getattr(text, column) for text in encoded] for name, column in columns.items()}
+    def tokenize(self, texts: Texts, max_length: int | None = None) -> Arrays:
+        tokenizer = self._tokenizer
+        tokenizer.enable_truncation(max_length or self.description["max_length"])
+        tokenizer.enable_padding()
+        encoded = tokenizer.encode_batch(list(texts))
+        columns = zip(INPUTS, ("ids", "type_ids", "attention_mask"), strict=True)
+        rows = {name: [getattr(text, column) for text in encoded] for name, column in columns}
         return {name: np.array(values, "int64").reshape(len(encoded), -1) for name, values in rows.items()}
 
-    def _paddle_session(self, files: list[str], cpu_threads: int) -> Callable[..., list[np.ndarray]]:
-        precision, longest = self.description.get("precision"), self.description["max_length"]
-        config = paddle.inference.Config(*files[:2])
-        config.disable_gpu()
-        config.set_cpu_math_library_num_threads(cpu_threads)
-        config.disable_glog_info()
-        if precision in ("bfloat16", "int8"):
-            config.enable_mkldnn()
-            config.set_mkldnn_cache_capacity(_SHAPES_KEPT)
-        if precision == "bfloat16":
-            config.enable_mkldnn_bfloat16()
-        if precision == "int8":
-            require_quantizer()
-            _calibrate(config, files[2])
-        predictor, dimensions = paddle.inference.create_predictor(config), list(self.description["outputs"].values())
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        path = self.folder / "tokenizer.json"
+        if not path.is_file():
+            raise ValueError(f"{self.folder} was exported without a vocabulary; export it with --vocab-file")
+        return Tokenizer.from_file(str(path))
 
-        def run(feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-            length = feed[INPUTS[0]].shape[1]
-            added = max(0, min(-length % _LENGTH_MULTIPLE, longest - length))
-            for name, value in feed.items():
-                predictor.get_input_handle(name).copy_from_cpu(np.pad(value, ((0, 0), (0, added))) if added else value)
-            predictor.run()
-            values = [predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()]
-            return [v[:, :length] if "s" in shape else v for v, shape in zip(values, dimensions, strict=True)]
 
-        return run
+def _paddle_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
+    precision, longest = description.get("precision"), description["max_length"]
+    config = paddle.inference.Config(*files[:2])
+    config.disable_gpu()
+    config.set_cpu_math_library_num_threads(cpu_threads)
+    config.disable_glog_info()
+    if precision in ("bfloat16", "int8"):
+        config.enable_mkldnn()
+        config.set_mkldnn_cache_capacity(_SHAPES_KEPT)
+    if precision == "bfloat16":
+        config.enable_mkldnn_bfloat16()
+    if precision == "int8":
+        require_quantizer()
+        _calibrate(config, files[2])
+    predictor, dimensions = paddle.inference.create_predictor(config), list(description["outputs"].values())
+
+    def run(feed: Arrays) -> list[np.ndarray]:
+        length = feed[INPUTS[0]].shape[1]
+        added = max(0, min(-length % _LENGTH_MULTIPLE, longest - length))
+        for name, value in feed.items():
+            predictor.get_input_handle(name).copy_from_cpu(np.pad(value, ((0, 0), (0, added))) if added else value)
+        predictor.run()
+        values = [predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()]
+        return [v[:, :length] if "s" in shape else v for v, shape in zip(values, dimensions, strict=True)]
+
+    return run
 
 
 def require_quantizer() -> None:
@@ -106,9 +111,8 @@ def require_quantizer() -> None:
 def _calibrate(config: Any, file: str) -> None:
     """Let Paddle find the scales of the linear layers from the calibration's sequences while it opens the model."""
     with np.load(file) as arrays:
-        chosen = {name: arrays[name] for name in INPUTS}
-    step = max(1, len(chosen["input_ids"]) // _CALIBRATED)  # sorted by length: take some of every length
-    rows = {name: np.ascontiguousarray(values[::step][:_CALIBRATED]) for name, values in chosen.items()}
+        step = max(1, len(arrays["input_ids"]) // _CALIBRATED)  # sorted by length: take some of every length
+        rows = {name: np.ascontiguousarray(arrays[name][::step][:_CALIBRATED]) for name in INPUTS}
     config.enable_quantizer()
     quantizer = config.quantizer_config()
     quantizer.set_quant_data([core.PaddleTensor(values, name) for name, values in rows.items()])
@@ -116,16 +120,15 @@ def _calibrate(config: Any, file: str) -> None:
     quantizer.set_enabled_op_types({"fc"})
 
 
-def _onnx_session(file: str, cpu_threads: int) -> Callable[..., list[np.ndarray]]:
+def _onnx_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
     try:
         import onnxruntime
     except ImportError:
         raise ValueError(
-            f"{file} is an ONNX export and onnxruntime, which runs it, is not installed; "
+            f"{files[0]} is an ONNX export and onnxruntime, which runs it, is not installed; "
             f"{install_command('onnx')}, or export the model with run_export.py --format paddle-inference"
         ) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cpu_threads
-    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return lambda feed: session.run(names, dict(feed))
+    session = onnxruntime.InferenceSession(files[0], options, providers=["CPUExecutionProvider"])
+    return lambda feed: session.run(None, dict(feed))

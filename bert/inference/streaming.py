@@ -14,8 +14,7 @@ from bert.inference.demonstration import demonstrate
 from bert.inference.heads import load_from_settings
 from bert.inference.lines import Line, LineFormat, kind_of, read_lines
 from bert.inference.terminal import talk
-from bert.inference.trained_model import Request, Result, Run, TrainedModel
-from bert.inference.vectors import NearestSentences, npy_header, vector_rows
+from bert.inference.trained_model import NearestSentences, Request, Result, Run, TrainedModel, npy_header, vector_rows
 
 _LISTED = 10  # bad lines that are reported one by one
 _INPUT_NAMES = {"question-answering": ("question",)}  # a context is not repeated in every answer
