@@ -8,20 +8,20 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bert.arrays.ragged import offsets_of
 from bert.randomness import permutation, stream_key
 from bert.samples.collation import CollationRule, MicroBatch
 from bert.samples.global_batches import GlobalBatchLoader, prefetched
 from bert.samples.masking import MaskingRule
-from bert.samples.order import SampleOrder, TableCache, gather
+from bert.samples.order import SampleOrder, TableCache, Window
 from bert.samples.packing import Packing
-from bert.samples.sample_table import SampleTable
+from bert.samples.sample_table import LocatedSamples, SampleTable
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.vocabulary import Vocabulary
@@ -133,44 +133,6 @@ class PretrainingDataset:
         return table.unmasked() if self.collation.dynamic else table
 
 
-@dataclass(frozen=True)
-class _Located:
-    """Samples and where they are: sample i is row rows[i] of tables[table_of[i]]."""
-
-    sample_ids: np.ndarray
-    tables: tuple[SampleTable, ...]
-    table_of: np.ndarray
-    rows: np.ndarray
-
-    def lengths(self) -> np.ndarray:
-        """int64 [n]: tokens of each sample."""
-        lengths = np.empty(len(self.rows), np.int64)
-        for number, table in enumerate(self.tables):
-            mine = self.table_of == number
-            lengths[mine] = table.offsets[self.rows[mine] + 1] - table.offsets[self.rows[mine]]
-        return lengths
-
-    def take(self, places: np.ndarray) -> "_Located":
-        return _Located(self.sample_ids[places], self.tables, self.table_of[places], self.rows[places])
-
-    def groups(self) -> tuple[tuple[SampleTable, np.ndarray, np.ndarray], ...]:
-        """(table, places [g], rows [g]) of each table that has samples; places ascend."""
-        places = [np.flatnonzero(self.table_of == number) for number in range(len(self.tables))]
-        return tuple(
-            (table, mine, self.rows[mine]) for table, mine in zip(self.tables, places, strict=True) if len(mine)
-        )
-
-
-@dataclass(frozen=True)
-class _ResolvedBatch:
-    """The samples of a global batch in the order in which ranks take them, and its number of predictions."""
-
-    sample_ids: np.ndarray
-    groups: tuple[tuple[SampleTable, np.ndarray, np.ndarray], ...]
-    key: np.uint64
-    num_masked: int
-
-
 class PretrainingLoader(GlobalBatchLoader):
     """The batches of one rank."""
 
@@ -199,7 +161,7 @@ class PretrainingLoader(GlobalBatchLoader):
             dataset.shuffle_window_samples,
         )
         self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
-        self._resolve = lru_cache(maxsize=2)(self._make_resolved)
+        self._dealt = lru_cache(maxsize=2)(self._make_dealt)
         self._batches_of_like_length = lru_cache(maxsize=1)(self._make_batches_of_like_length)
         self._lock = threading.Lock()
         self.batches_per_epoch = self._order.batches_per_epoch
@@ -207,30 +169,30 @@ class PretrainingLoader(GlobalBatchLoader):
     def sample_ids(self, index: int) -> np.ndarray:
         """int64 [global_batch_size]: the samples of a global batch, the same on every rank, before they are dealt."""
         with self._lock:
-            return self._samples(index).sample_ids.copy()
+            return self._samples(index).ids.copy()
 
     def epoch(self, index: int) -> int:
         return index // self.batches_per_epoch
 
     def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
         with self._lock:
-            batch = self._resolve(index)
-        own = self._own_samples(micro_step)
-        normalizer = max(batch.num_masked, 1) / self._num_micro_batches
-        table, rows = gather(batch.groups, own.start, own.stop)
-        return self._dataset.collation.collate(table, rows, batch.key, batch.sample_ids[own], normalizer)
+            samples, key, num_masked = self._dealt(index)
+        own = samples.take(self._own_samples(micro_step))
+        normalizer = max(num_masked, 1) / self._num_micro_batches
+        return self._dataset.collation.collate(*own.gathered(), key, own.ids, normalizer)
 
-    def _make_resolved(self, index: int) -> _ResolvedBatch:
+    def _make_dealt(self, index: int) -> tuple[LocatedSamples, np.uint64, int]:
+        """The samples of a global batch in the order in which ranks take them, their key and number of predictions."""
         samples = self._samples(index)
         samples = samples.take(deal(samples.lengths(), self._num_micro_steps, self._world_size))
-        key, groups = stream_key(self._dataset.seed, "dynamic masks", self.epoch(index)), samples.groups()
-        num_masked = sum(
-            int(self._dataset.collation.mask_counts(table, rows, key, samples.sample_ids[places]).sum())
-            for table, places, rows in groups
-        )
-        return _ResolvedBatch(samples.sample_ids, groups, key, num_masked)
+        key = stream_key(self._dataset.seed, "dynamic masks", self.epoch(index))
+        counts = [
+            self._dataset.collation.mask_counts(table, samples.rows[places], key, samples.ids[places]).sum()
+            for table, places in samples.by_table()
+        ]
+        return samples, key, int(sum(counts))
 
-    def _samples(self, index: int) -> _Located:
+    def _samples(self, index: int) -> LocatedSamples:
         """The samples of a global batch, before they are dealt."""
         if not self._dataset.settings.group_by_length:
             return self._locate([index])
@@ -238,7 +200,7 @@ class PretrainingLoader(GlobalBatchLoader):
         samples, places = self._batches_of_like_length(epoch, batch // GROUPED_BATCHES)
         return samples.take(places[batch % GROUPED_BATCHES])
 
-    def _make_batches_of_like_length(self, epoch: int, group: int) -> tuple[_Located, np.ndarray]:
+    def _make_batches_of_like_length(self, epoch: int, group: int) -> tuple[LocatedSamples, np.ndarray]:
         """The samples of a group of global batches, and int64 [batches, global_batch_size], their places in each."""
         first = group * GROUPED_BATCHES
         number = min(GROUPED_BATCHES, self.batches_per_epoch - first)
@@ -248,25 +210,21 @@ class PretrainingLoader(GlobalBatchLoader):
         order = permutation(stream_key(self._dataset.seed, "batches of like length", epoch, group), number)
         return samples, sorted_places[order]
 
-    def _locate(self, indices: Sequence[int]) -> _Located:
+    def _locate(self, indices: Sequence[int]) -> LocatedSamples:
         """The samples of consecutive global batches; the shards of the windows that follow are prepared."""
-        ids = np.concatenate([self._order.sample_ids(index) for index in indices])
-        offsets, counts = self._order.shard_offsets, self._dataset.shard_counts
-        shard_of = np.searchsorted(offsets, ids, side="right") - 1
-        tables: list[SampleTable] = []
-        table_of, rows = np.empty((2, len(ids)), np.int64)
-        for window in dict.fromkeys(window for index in indices for window in self._order.windows(index)):
-            shards = np.array(window.shards)
-            ranks = np.minimum(np.searchsorted(shards, shard_of), len(shards) - 1)
-            places = np.flatnonzero(shards[ranks] == shard_of)
-            bases = np.cumsum(counts[shards]) - counts[shards]
-            table_of[places] = len(tables)
-            rows[places] = ids[places] - offsets[shard_of[places]] + bases[ranks[places]]
+        size, numbers = self.global_batch_size, dict[Window, int]()
+        ids, table_of, rows = np.empty((3, len(indices) * size), np.int64)
+        for number, index in enumerate(indices):
+            for window, places, window_rows in self._order.parts(index):
+                places = number * size + places
+                ids[places] = self._order.sample_ids(window, window_rows)
+                table_of[places], rows[places] = numbers.setdefault(window, len(numbers)), window_rows
+        tables = []
+        for window in numbers:
             tables.append(self._tables.get(window.shards))
-            following = self._order.next_window(indices[-1], window) if self._num_workers else None
-            if following is not None:
-                self._tables.prepare(following.shards)
-        return _Located(ids, tuple(tables), table_of, rows)
+            if window.following and self._num_workers:
+                self._tables.prepare(window.following)
+        return LocatedSamples(ids, tables, table_of, rows)
 
 
 def deal(lengths: np.ndarray, num_micro_steps: int, world_size: int) -> np.ndarray:
@@ -303,20 +261,18 @@ def evaluation_batches(
     if max_samples is not None and max_samples < 1:
         raise ValueError(f"max_samples={max_samples} must be at least 1, or None for all")
     count = dataset.num_samples if max_samples is None else min(max_samples, dataset.num_samples)
-    offsets = np.concatenate([[0], np.cumsum(dataset.shard_counts)])
-    tables = TableCache(dataset.load_shard, capacity=2)
+    offsets = offsets_of(dataset.shard_counts)
+    cache = TableCache(dataset.load_shard, capacity=2)
     key = stream_key(dataset.seed, "evaluation masks")
 
     def batch(start: int) -> MicroBatch:
         places = np.arange(start, min(start + micro_batch_size, count))
         ids = places * dataset.num_samples // count
         shard_of = np.searchsorted(offsets, ids, side="right") - 1
-        groups = []
-        for shard in np.unique(shard_of):
-            mine = np.flatnonzero(shard_of == shard)
-            groups.append((tables.get((int(shard),)), mine, ids[mine] - offsets[shard]))
-        table, rows = gather(groups, 0, len(ids))
-        return dataset.collation.collate(table, rows, key, ids).packed(packing)
+        shards, table_of = np.unique(shard_of, return_inverse=True)
+        tables = [cache.get((shard,)) for shard in shards.tolist()]
+        samples = LocatedSamples(ids, tables, table_of, ids - offsets[shard_of])
+        return dataset.collation.collate(*samples.gathered(), key, ids).packed(packing)
 
     starts = range(rank * micro_batch_size, count, world_size * micro_batch_size)
     yield from prefetched(batch, starts, dataset.settings.num_workers)

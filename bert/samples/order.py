@@ -11,8 +11,9 @@ starts when a few shards are read.
 """
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,56 +71,21 @@ class TableCache:
             future.set_exception(error)
 
 
-def gather(
-    groups: Iterable[tuple[SampleTable, np.ndarray, np.ndarray]], start: int, stop: int
-) -> tuple[SampleTable, np.ndarray]:
-    """The table and rows of the samples at positions start..stop-1; positions ascend within each group."""
-    tables, places_of, rows_of = [], [], []
-    for table, places, rows in groups:
-        low, high = np.searchsorted(places, (start, stop))
-        if low < high:
-            tables.append(table)
-            places_of.append(places[low:high] - start)
-            rows_of.append(rows[low:high])
-    if len(tables) == 1:
-        return tables[0], rows_of[0]
-    table = concatenate([table.take(rows) for table, rows in zip(tables, rows_of, strict=True)])
-    order = np.empty(stop - start, np.int64)
-    order[np.concatenate(places_of)] = np.arange(stop - start)
-    return table, order
-
-
 _SMALL_WINDOWS = 4
 _BLOCK_SAMPLES = 1 << 18  # bins are mixed in blocks of about as many samples, each with the epoch's shares of the bins
 
 
 @dataclass(frozen=True)
 class Window:
-    """Shards (ascending indices) that are in memory together, and the range of their samples in the bin's epoch."""
+    """Shards (ascending indices) that are in memory together, and the range of their samples in the bin's epoch.
+
+    following: the shards of the bin's next window; none at the end of the epoch.
+    """
 
     shards: tuple[int, ...]
     start: int
     num_samples: int
-
-
-@dataclass(frozen=True)
-class _BinEpoch:
-    key: tuple
-    windows: tuple[Window, ...]
-    ends: np.ndarray  # int64 [windows]
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Consecutive global batches of an epoch.
-
-    Attributes:
-        bins: [batches * global_batch_size], the bin of each sample.
-        starts: int64 [batches + 1, bins], the samples of each bin in the epoch before each global batch.
-    """
-
-    bins: np.ndarray
-    starts: np.ndarray
+    following: tuple[int, ...]
 
 
 class SampleOrder:
@@ -135,62 +101,54 @@ class SampleOrder:
     def __init__(
         self, counts: Sequence[int], bins: Sequence[int], global_batch_size: int, seed: int, window_samples: int
     ) -> None:
-        self.shard_offsets = offsets_of(np.asarray(counts, np.int64))
-        self.num_samples = int(self.shard_offsets[-1])
-        if self.num_samples < global_batch_size:
+        self._counts = np.asarray(counts, np.int64)
+        self.shard_offsets = offsets_of(self._counts)
+        num_samples = int(self.shard_offsets[-1])
+        if num_samples < global_batch_size:
             raise ValueError(
-                f"global_batch_size={global_batch_size} exceeds the {self.num_samples} samples there are; "
+                f"global_batch_size={global_batch_size} exceeds the {num_samples} samples there are; "
                 "an epoch must hold a batch: use a smaller batch or more data (--duplicate-factor)"
             )
-        self._global_batch_size = global_batch_size
-        self._seed = seed
-        self._counts = np.asarray(counts, np.int64)
-        self._bins = tuple(
-            tuple(int(i) for i in np.flatnonzero(np.asarray(bins) == bin_id)) for bin_id in sorted(set(bins))
-        )
-        self._bin_of_shard = {shard: number for number, shards in enumerate(self._bins) for shard in shards}
+        self._global_batch_size, self._seed = global_batch_size, seed
+        self._bins = [np.flatnonzero(np.asarray(bins) == bin_id).tolist() for bin_id in sorted(set(bins))]
         self._window_samples = max(1, window_samples // len(self._bins))
         self._batches_per_block = max(1, _BLOCK_SAMPLES // global_batch_size)
-        totals = np.array([self._counts[list(shards)].sum() for shards in self._bins])
+        totals = np.array([self._counts[shards].sum() for shards in self._bins])
         self._block_starts = _proportional_blocks(totals, self._batches_per_block * global_batch_size)
-        self.batches_per_epoch = self.num_samples // global_batch_size
-        self._bin_epoch = lru_cache(maxsize=2 * len(self._bins))(self._make_bin_epoch)
+        self.batches_per_epoch = num_samples // global_batch_size
+        self._windows = lru_cache(maxsize=2 * len(self._bins))(self._make_windows)
         self._block = lru_cache(maxsize=2)(self._make_block)
-        self._window_ids = lru_cache(maxsize=2 * len(self._bins) + 2)(self._shuffled)
+        self._shuffled = lru_cache(maxsize=2 * len(self._bins) + 2)(self._make_shuffled)
 
-    def sample_ids(self, index: int) -> np.ndarray:
-        """int64 [global_batch_size]: ids of global batch `index`, counted from the start of epoch 0."""
-        epoch, block, place = self._place(index)
-        size = self._global_batch_size
-        bins = block.bins[place * size : (place + 1) * size]
-        ids = np.empty(size, np.int64)
-        for number, (start, stop) in enumerate(zip(block.starts[place], block.starts[place + 1], strict=True)):
-            if start < stop:
-                ids[bins == number] = self._slice(self._bin_epoch(epoch, number), int(start), int(stop))
-        return ids
+    def parts(self, index: int) -> Iterator[tuple[Window, np.ndarray, np.ndarray]]:
+        """The samples of global batch `index`, counted from the start of epoch 0, by window.
 
-    def windows(self, index: int) -> list[Window]:
-        """The windows that hold the samples of global batch `index`."""
-        epoch, block, place = self._place(index)
-        return [
-            window
-            for number, (start, stop) in enumerate(zip(block.starts[place], block.starts[place + 1], strict=True))
-            for window in self._overlapping(self._bin_epoch(epoch, number), int(start), int(stop))
-        ]
-
-    def next_window(self, index: int, window: Window) -> Window | None:
-        """The window that follows one of global batch `index` in its bin, None at the end of the epoch."""
-        windows = self._bin_epoch(index // self.batches_per_epoch, self._bin_of_shard[window.shards[0]]).windows
-        place = windows.index(window) + 1
-        return windows[place] if place < len(windows) else None
-
-    def _place(self, index: int) -> tuple[int, _Block, int]:
-        """The epoch of a global batch, its block and its place in the block."""
+        Each part is (window, places int64 [n] in the batch, rows int64 [n] among all samples of the window).
+        """
         epoch, batch = divmod(index, self.batches_per_epoch)
         number, place = divmod(batch, self._batches_per_block)
-        return epoch, self._block(epoch, number), place
+        bins, starts = self._block(epoch, number)
+        bins = bins[place * self._global_batch_size :][: self._global_batch_size]
+        for bin_number, (start, stop) in enumerate(starts[place : place + 2].T.tolist()):
+            places, windows = np.flatnonzero(bins == bin_number), self._windows(epoch, bin_number)
+            for window in windows[bisect_right(windows, start, key=lambda window: window.start) - 1 :]:
+                low, high = max(start, window.start), min(stop, window.start + window.num_samples)
+                if low < high:
+                    rows = self._shuffled(epoch, bin_number, window.start, window.num_samples)
+                    yield window, places[low - start : high - start], rows[low - window.start : high - window.start]
+                if window.start >= stop:
+                    break
 
-    def _make_block(self, epoch: int, number: int) -> _Block:
+    def sample_ids(self, window: Window, rows: np.ndarray) -> np.ndarray:
+        """int64 [n]: the ids of samples by their rows in a window."""
+        shards = np.array(window.shards)
+        offsets = offsets_of(self._counts[shards])
+        place = np.searchsorted(offsets, rows, side="right") - 1
+        return self.shard_offsets[shards[place]] + rows - offsets[place]
+
+    def _make_block(self, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Consecutive global batches of an epoch: the bin of each sample, [batches * global_batch_size], and int64
+        [batches + 1, bins], the samples of each bin in the epoch before each global batch."""
         first, last = self._block_starts[number : number + 2]
         bins = np.repeat(np.arange(len(self._bins), dtype=np.int32), last - first)
         if len(self._bins) > 1:
@@ -199,48 +157,26 @@ class SampleOrder:
         batches = len(bins) // size
         cells = np.arange(batches * size) // size * len(self._bins) + bins[: batches * size]
         counts = np.bincount(cells, minlength=batches * len(self._bins)).reshape(batches, -1)
-        return _Block(bins, np.concatenate([first[None], first + np.cumsum(counts, axis=0)]))
+        return bins, np.concatenate([first[None], first + np.cumsum(counts, axis=0)])
 
-    def _make_bin_epoch(self, epoch: int, number: int) -> _BinEpoch:
-        key = (epoch, number)
-        shards = self._bins[number]
-        order = permutation(stream_key(self._seed, "shards", *key), len(shards))
-        windows: list[Window] = []
-        group: list[int] = []
-        start = size = 0
-        for shard in [shards[i] for i in order]:
-            count = int(self._counts[shard])
-            limit = max(1, self._window_samples >> max(0, _SMALL_WINDOWS - len(windows)))
-            if size and size + count > limit:
-                windows.append(Window(tuple(sorted(group)), start, size))
-                start, group, size = start + size, [], 0
-            group.append(shard)
-            size += count
-        windows.append(Window(tuple(sorted(group)), start, size))
-        return _BinEpoch(key, tuple(windows), np.array([window.start + window.num_samples for window in windows]))
+    def _make_windows(self, epoch: int, bin_number: int) -> list[Window]:
+        shards = self._bins[bin_number]
+        groups: list[list[int]] = [[]]
+        sizes = [0]
+        for place in permutation(stream_key(self._seed, "shards", epoch, bin_number), len(shards)):
+            count = int(self._counts[shards[place]])
+            limit = max(1, self._window_samples >> max(0, _SMALL_WINDOWS + 1 - len(groups)))
+            if sizes[-1] and sizes[-1] + count > limit:
+                groups.append([])
+                sizes.append(0)
+            groups[-1].append(shards[place])
+            sizes[-1] += count
+        held, starts = [tuple(sorted(group)) for group in groups], offsets_of(sizes).tolist()
+        return [Window(*window) for window in zip(held, starts, sizes, [*held[1:], ()], strict=False)]
 
-    @staticmethod
-    def _overlapping(bin_epoch: _BinEpoch, start: int, stop: int) -> list[Window]:
-        return [
-            window
-            for window in bin_epoch.windows[int(np.searchsorted(bin_epoch.ends, start, side="right")) :]
-            if window.start < stop
-        ]
-
-    def _slice(self, bin_epoch: _BinEpoch, start: int, stop: int) -> np.ndarray:
-        """Ids at places start..stop-1 of a bin's epoch."""
-        parts = []
-        for window in self._overlapping(bin_epoch, start, stop):
-            low, high = max(start, window.start) - window.start, min(stop, window.start + window.num_samples)
-            parts.append(self._window_ids(bin_epoch.key, window)[low : high - window.start])
-        return np.concatenate(parts)
-
-    def _shuffled(self, key: tuple, window: Window) -> np.ndarray:
-        """int64 [window samples]: the ids of a window in their shuffled order."""
-        ids = np.concatenate(
-            [np.arange(self.shard_offsets[shard], self.shard_offsets[shard + 1]) for shard in window.shards]
-        )
-        return ids[permutation(stream_key(self._seed, "samples", *key, window.start), len(ids))]
+    def _make_shuffled(self, epoch: int, bin_number: int, start: int, num_samples: int) -> np.ndarray:
+        """int64 [num_samples]: the rows of a window in their shuffled order."""
+        return permutation(stream_key(self._seed, "samples", epoch, bin_number, start), num_samples)
 
 
 def _proportional_blocks(totals: np.ndarray, block_samples: int) -> np.ndarray:

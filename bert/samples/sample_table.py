@@ -181,6 +181,39 @@ def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
     )
 
 
+@dataclass(frozen=True)
+class LocatedSamples:
+    """Samples and where they are: sample i has the id ids[i] and is row rows[i] of tables[table_of[i]]."""
+
+    ids: np.ndarray
+    tables: Sequence[SampleTable]
+    table_of: np.ndarray
+    rows: np.ndarray
+
+    def take(self, places: np.ndarray | slice) -> "LocatedSamples":
+        return LocatedSamples(self.ids[places], self.tables, self.table_of[places], self.rows[places])
+
+    def by_table(self) -> list[tuple[SampleTable, np.ndarray]]:
+        """(table, places) of each table that has samples."""
+        return [(self.tables[number], np.flatnonzero(self.table_of == number)) for number in np.unique(self.table_of)]
+
+    def lengths(self) -> np.ndarray:
+        """int64 [n]: tokens of each sample."""
+        lengths = np.empty(len(self.rows), np.int64)
+        for table, places in self.by_table():
+            rows = self.rows[places]
+            lengths[places] = table.offsets[rows + 1] - table.offsets[rows]
+        return lengths
+
+    def gathered(self) -> tuple[SampleTable, np.ndarray]:
+        """One table, and its rows that are the samples."""
+        parts = self.by_table()
+        if len(parts) == 1:
+            return parts[0][0], self.rows
+        table = concatenate([table.take(self.rows[places]) for table, places in parts])
+        return table, np.argsort(np.concatenate([places for _, places in parts]))
+
+
 def word_positions(continues: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(positions uint16 [P] in their samples, their offsets int64 [n + 1]) of the tokens marked in `continues` [T]."""
     places = np.flatnonzero(continues)

@@ -23,8 +23,6 @@ from bert.tokenization.word_table import (
     Pieces,
     Words,
     byte_classes,
-    count_tokens,
-    enter_all,
     look_up,
     spell_out,
     word_pieces,
@@ -69,9 +67,9 @@ class FastTokenizer:
     def _forget(self) -> None:
         self._words = Words(
             np.zeros(1 << 12, np.uint64),
-            np.zeros(1 << 12, np.uint64),
+            np.zeros(1 << 11, np.uint64),
             np.zeros(1 << 14, np.uint8),
-            np.zeros(1 << 12, np.int64),
+            np.zeros(1 << 11, np.int64),
         )
         self._num_rows = self._num_pieces = 0
         ids, (starts, lengths) = np.zeros(1 << 12, self.vocabulary.id_dtype()), np.zeros((2, 1 << 12), np.int64)
@@ -107,7 +105,7 @@ class FastTokenizer:
         except BaseException:
             self._forget()  # after Ctrl-C or MemoryError, words may be in the cache without their tokens
             raise
-        ids = np.empty(count_tokens(rows, self._pieces.lengths), self.vocabulary.id_dtype())
+        ids = np.empty(int(self._pieces.lengths[rows].sum()), self.vocabulary.id_dtype())
         offsets = np.empty(len(boundaries), np.int64)
         spell_out(rows, first_words, self._pieces, ids, offsets)
         return ids, offsets
@@ -115,36 +113,12 @@ class FastTokenizer:
     def _rows_of(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(the row of each word, int64 [m + 1] the first word of each segment); new words are tokenised and added."""
         rows, first_words = np.empty(len(text), np.int32), np.empty(len(boundaries), np.int64)
-        known = self._num_rows
-        place = segment = num_words = 0
-        while True:
-            self._num_rows, place, segment, num_words = look_up(
-                text,
-                boundaries,
-                self._lower,
-                self._classes,
-                self._words,
-                self._num_rows,
-                place,
-                segment,
-                num_words,
-                rows,
-                first_words,
-            )
-            if segment == len(boundaries) - 1:
-                break
-            self._make_room(len(text) - place)
+        known, tables = self._num_rows, (self._lower, self._classes)
+        self._words, self._num_rows, num_words = look_up(
+            text, boundaries, *tables, self._words, known, rows, first_words
+        )
         self._tokenize_rows(known)
         return rows[:num_words], first_words
-
-    def _make_room(self, num_bytes: int) -> None:
-        """Make room for twice as many words and for `num_bytes` more bytes of text."""
-        words, size = self._words, 2 * len(self._words.slots)
-        offsets, keys = _extended(words.offsets, size), _extended(words.keys, size)
-        used = int(offsets[self._num_rows])
-        text = _extended(words.text, max(2 * used, used + num_bytes))
-        self._words = Words(np.zeros(size, np.uint64), keys, text, offsets)
-        enter_all(self._words, self._num_rows)
 
     def _tokenize_rows(self, first: int) -> None:
         """Fill in the tokens of all rows from `first` on."""
@@ -159,12 +133,12 @@ class FastTokenizer:
 
     def _tokenize_by_library(self, rows: np.ndarray) -> None:
         """Fill in the tokens of some rows, tokenised as one text; the offsets of the tokens assign them to rows."""
-        found = [
+        words = [
             self._words.text[self._words.offsets[row] : self._words.offsets[row + 1]].tobytes().decode("utf-8")
             for row in rows.tolist()
         ]
-        encoding = self._tokenizer.encode(" ".join(found), add_special_tokens=False)
-        ends = np.cumsum([len(word) + 1 for word in found])
+        encoding = self._tokenizer.encode(" ".join(words), add_special_tokens=False)
+        ends = np.cumsum([len(word) + 1 for word in words])
         places = np.array([start for start, _ in encoding.offsets], np.int64)
         bounds = np.append(0, np.searchsorted(places, ends))
         start = self._num_pieces

@@ -10,6 +10,7 @@ from bert.arrays.ragged import offsets_of
 
 _SHARP = np.uint8(ord("#"))
 _ONE, _EIGHT, _ALL = np.uint64(1), np.uint64(8), np.uint64(0xFFFFFFFFFFFFFFFF)
+ONES, HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)  # the lowest, the highest bit of each byte
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: multiplicative hashing
 
 
@@ -88,9 +89,9 @@ class ShortTokens(NamedTuple):
 def short_tokens(table: TokenTable) -> ShortTokens:
     """The short tokens of a table."""
     size = len(table.slots) // 2
-    found = ShortTokens(np.zeros(size, np.uint64), np.full(size, -1, np.int32), np.uint64(65 - size.bit_length()))
-    _enter_short(table, found)
-    return found
+    short = ShortTokens(np.zeros(size, np.uint64), np.full(size, -1, np.int32), np.uint64(65 - size.bit_length()))
+    _enter_short(table, short)
+    return short
 
 
 @compiled
@@ -108,10 +109,25 @@ def _enter_short(table: TokenTable, short: ShortTokens) -> None:
 @inner
 def eight_bytes(data: np.ndarray, place: int) -> np.uint64:
     """data[place:place + 8] as a number, the first byte lowest."""
-    found, start = np.uint64(0), np.uint64(place)
+    value, start = np.uint64(0), np.uint64(place)
     for byte in range(np.uint64(8)):
-        found |= np.uint64(data[start + byte]) << (byte * _EIGHT)
-    return found
+        value |= np.uint64(data[start + byte]) << (byte * _EIGHT)
+    return value
+
+
+@inner
+def bytes_until(ends: np.uint64, size: int) -> tuple[np.uint64, int]:
+    """(all bits of the bytes before the first end, how many these are), of eight bytes whose first `size` are a text's.
+
+    Args:
+        ends: the highest bit of each byte that is an end; the lower bits are zero.
+    """
+    if size < 8:
+        ends |= np.uint64(0x80) << np.uint64(8 * size)
+    if ends == 0:
+        return _ALL, 8
+    before = ((ends & (~ends + _ONE)) >> np.uint64(7)) - _ONE
+    return before, int(np.int64(((before & ONES) * ONES) >> np.uint64(56)))
 
 
 @inner

@@ -9,19 +9,18 @@ from typing import NamedTuple
 import numpy as np
 
 from bert.arrays.compiled import HASH_PRIME, HASH_START, compiled, copied, hash_of, inner, slot_of
-from bert.tokenization.token_table import HASH_FACTOR, TokenTable, eight_bytes, find_token
+from bert.tokenization.token_table import HASH_FACTOR, HIGHS, ONES, TokenTable, bytes_until, eight_bytes, find_token
 
 MAX_WORD_CHARACTERS = 100
 _ROW_BITS = np.uint64(32)
 WHITE_SPACE, LETTER, PUNCTUATION, LONE = 0, 1, 2, 3  # classes of bytes; LONE may start a character that is a word
-_ONE, _EIGHT = np.uint64(1), np.uint64(8)
-_ONES, _HIGHS, _LOWS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
-_CASE = np.uint64(0x20) * _ONES  # the bit that distinguishes small letters from capitals
+_LOWS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_CASE = np.uint64(0x20) * ONES  # the bit that distinguishes small letters from capitals
 
 
 def _reaching(first: str) -> np.uint64:
     """The number to add to eight ASCII characters so that the highest bit is set in those from `first` on."""
-    return np.uint64(0x80 - ord(first)) * _ONES
+    return np.uint64(0x80 - ord(first)) * ONES
 
 
 _FROM_0, _BEYOND_9, _FROM_CAPITAL_A, _BEYOND_CAPITAL_Z, _FROM_A, _BEYOND_Z = map(_reaching, "0:A[a{")
@@ -35,7 +34,8 @@ class Words(NamedTuple):
     """The distinct words found so far, one per row; the arrays have spare room at their ends.
 
     Attributes:
-        slots: uint64 [a power of two], open addressing: half a word's hash and in the low 32 bits its row + 1, or 0.
+        slots: uint64 [a power of two, twice as many as rows], open addressing: half a word's hash and in the low 32
+            bits its row + 1, or 0.
         keys: uint64, the key that `_short_word` makes of a short plain word; 0 for all others.
         text: uint8, the words' bytes; offsets: int64, the start of each.
     """
@@ -98,28 +98,24 @@ def look_up(
     classes: np.ndarray,
     words: Words,
     num_rows: int,
-    place: int,
-    segment: int,
-    num_words: int,
     rows: np.ndarray,
     first_words: np.ndarray,
-) -> tuple[int, int, int, int]:
-    """Scan the text from `place` in `segment` on and add new words, until its end or until there is no room.
+) -> tuple[Words, int, int]:
+    """Find the row of each word of a text; new words are added to the first `num_rows`.
 
     Args:
         text: uint8 [n]; boundaries: int64 [m + 1] of its segments.
         lower: uint8 [256], what each byte is compared as.
-        rows: int32 [at least the number of words], filled from num_words on: the row of each word.
+        rows: int32 [at least the number of words], filled: the row of each word.
         first_words: int64 [m + 1], filled: the first word of each segment.
     Returns:
-        (num_rows, place, segment, num_words) at the stop; place is n at the end of the text.
+        (words with room for the new ones, num_rows, number of words in the text).
     """
-    mask = len(words.slots) - 1
     case = _CASE if lower[65] != 65 else np.uint64(0)
-    while segment < len(boundaries) - 1:
-        stop = boundaries[segment + 1]
-        if place == boundaries[segment]:
-            first_words[segment] = num_words
+    num_words = 0
+    for segment in range(len(boundaries) - 1):
+        place, stop = boundaries[segment], boundaries[segment + 1]
+        first_words[segment] = num_words
         while place < stop:
             if classes[text[place]] == WHITE_SPACE:
                 place += 1
@@ -129,20 +125,12 @@ def look_up(
                 state = key * HASH_FACTOR
             else:
                 end, state = _word(text, place, stop, classes, lower)
-            slot = slot_of(state, mask)
-            entry = words.slots[slot]
-            while entry != 0 and not (
-                (entry ^ state) >> _ROW_BITS == 0
-                and words.keys[_row_of(entry)] == key
-                and (key != 0 or _is_word(words, _row_of(entry), text, place, end, lower))
-            ):
-                slot = (slot + 1) & mask
-                entry = words.slots[slot]
-            row = _row_of(entry)
+            slot, row = _find(words, state, key, text, place, end, lower)
             if row < 0:
                 start = words.offsets[num_rows]
-                if 2 * num_rows >= mask or num_rows + 2 > len(words.offsets) or start + end - place > len(words.text):
-                    return num_rows, place, segment, num_words
+                if num_rows + 2 > len(words.offsets) or start + end - place > len(words.text):
+                    words = _grown(words, num_rows, len(text) - place)
+                    continue
                 row = num_rows
                 for byte in range(end - place):
                     words.text[start + byte] = lower[text[place + byte]]
@@ -153,9 +141,45 @@ def look_up(
             rows[num_words] = row
             num_words += 1
             place = end
-        segment += 1
-    first_words[segment] = num_words
-    return num_rows, place, segment, num_words
+    first_words[len(boundaries) - 1] = num_words
+    return words, num_rows, num_words
+
+
+@inner
+def _find(
+    words: Words, state: np.uint64, key: np.uint64, text: np.ndarray, place: int, end: int, lower: np.ndarray
+) -> tuple[int, int]:
+    """(slot, row) of the word text[place:end] with this hash and key; row -1 if it is new."""
+    mask = len(words.slots) - 1
+    slot = slot_of(state, mask)
+    entry = words.slots[slot]
+    while entry != 0 and not (
+        (entry ^ state) >> _ROW_BITS == 0
+        and words.keys[_row_of(entry)] == key
+        and (key != 0 or _is_word(words, _row_of(entry), text, place, end, lower))
+    ):
+        slot = (slot + 1) & mask
+        entry = words.slots[slot]
+    return slot, _row_of(entry)
+
+
+@inner
+def _grown(words: Words, num_rows: int, num_bytes: int) -> Words:
+    """The words with room for twice as many, and for `num_bytes` more bytes of text; half of the slots are free."""
+    size, used = 2 * len(words.offsets), words.offsets[num_rows]
+    offsets, keys = np.zeros(size, np.int64), np.zeros(size, np.uint64)
+    offsets[: num_rows + 1], keys[:num_rows] = words.offsets[: num_rows + 1], words.keys[:num_rows]
+    text = np.zeros(max(len(words.text), 2 * used, used + num_bytes), np.uint8)
+    text[:used] = words.text[:used]
+    slots = np.zeros(2 * size, np.uint64)
+    mask = len(slots) - 1
+    for row in range(num_rows):
+        state = keys[row] * HASH_FACTOR if keys[row] != 0 else hash_of(HASH_START, text, offsets[row], offsets[row + 1])
+        slot = slot_of(state, mask)
+        while slots[slot] != 0:
+            slot = (slot + 1) & mask
+        slots[slot] = _entry(state, row)
+    return Words(slots, keys, text, offsets)
 
 
 @inner
@@ -163,36 +187,22 @@ def _short_word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, ca
     """(key, end) of the word at `place` if it has at most 7 bytes and is a mark or ASCII letters and digits.
 
     The key is the word's bytes with the bits of `case` set in capitals, the first byte lowest, padded with zeros.
-    (0, place) for all other words.
+    (0, place) for all other words, and near the end of the text: a word may thus have two rows.
     """
     if classes[text[place]] == PUNCTUATION:
         return np.uint64(text[place]), place + 1
-    value = _eight_bytes_at_most(text, place)
+    if place + 8 > len(text):
+        return np.uint64(0), place
+    value = eight_bytes(text, place)
     ascii_only = value & _LOWS
     letters = ascii_only | _CASE
     plain = ((letters + _FROM_A) ^ (letters + _BEYOND_Z)) | ((ascii_only + _FROM_0) ^ (ascii_only + _BEYOND_9))
-    ends = (~plain | value) & _HIGHS
-    if stop - place < 8:
-        ends |= np.uint64(0x80) << np.uint64(8 * (stop - place))
-    if ends == 0:
-        return np.uint64(0), place
-    before = ((ends & (~ends + _ONE)) >> np.uint64(7)) - _ONE  # all bits of the bytes before the word's end
-    end = place + int(np.int64(((before & _ONES) * _ONES) >> np.uint64(56)))
-    if end == place or (end < stop and classes[text[end]] & 1):  # the word continues with a byte of another kind
+    before, length = bytes_until((~plain | value) & HIGHS, stop - place)
+    end = place + length
+    if length in (0, 8) or (end < stop and classes[text[end]] & 1):  # the word continues with a byte of another kind
         return np.uint64(0), place
     capitals = (ascii_only + _FROM_CAPITAL_A) ^ (ascii_only + _BEYOND_CAPITAL_Z)
-    return (value | ((capitals & _HIGHS) >> np.uint64(2) & case)) & before, end
-
-
-@inner
-def _eight_bytes_at_most(text: np.ndarray, place: int) -> np.uint64:
-    """Like `eight_bytes`, with zeros after the end of the text."""
-    if place + 8 <= len(text):
-        return eight_bytes(text, place)
-    found = np.uint64(0)
-    for byte in range(np.uint64(len(text) - place)):
-        found |= np.uint64(text[np.uint64(place) + byte]) << (byte * _EIGHT)
-    return found
+    return (value | ((capitals & HIGHS) >> np.uint64(2) & case)) & before, end
 
 
 @inner
@@ -232,20 +242,6 @@ def _is_word(words: Words, row: int, text: np.ndarray, start: int, stop: int, lo
         if words.text[known + place] != lower[text[other + place]]:
             return False
     return True
-
-
-@compiled
-def enter_all(words: Words, num_rows: int) -> None:
-    """Enter all rows into the empty slots."""
-    mask = len(words.slots) - 1
-    for row in range(num_rows):
-        state = words.keys[row] * HASH_FACTOR
-        if words.keys[row] == 0:
-            state = hash_of(HASH_START, words.text, words.offsets[row], words.offsets[row + 1])
-        slot = slot_of(state, mask)
-        while words.slots[slot] != 0:
-            slot = (slot + 1) & mask
-        words.slots[slot] = _entry(state, row)
 
 
 @compiled
@@ -291,24 +287,15 @@ def _is_plain(text: np.ndarray, start: int, stop: int) -> bool:
 @inner
 def _longest_token(table: TokenTable, text: np.ndarray, start: int, place: int, stop: int) -> tuple[int, int]:
     """(id, end) of the longest token at `place` of a word that starts at `start`; (-1, place) if there is none."""
-    found, end = -1, place
+    longest, end = -1, place
     continues = place > start
     state = _CONTINUED if continues else HASH_START
     for byte in range(place, min(stop, place + table.longest)):
         state = (state ^ np.uint64(text[byte])) * HASH_PRIME
         token = find_token(table, state, continues, text, place, byte + 1)
         if token >= 0:
-            found, end = token, byte + 1
-    return found, end
-
-
-@compiled
-def count_tokens(rows: np.ndarray, lengths: np.ndarray) -> int:
-    """The tokens of a sequence of words."""
-    total = 0
-    for row in rows:
-        total += lengths[row]
-    return total
+            longest, end = token, byte + 1
+    return longest, end
 
 
 @compiled
