@@ -5,16 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from bert.conversion import raw_tensors
 from bert.conversion.pickles import Builders, Built, ordered_dict, read_pickle
-from bert.conversion.raw_tensors import (
-    BFLOAT16,
-    ConversionError,
-    RawTensors,
-    check_volume,
-    count_elements,
-    excerpt,
-    map_file,
-)
+from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, count_elements, excerpt
 
 _NAME_TABLE = "StructuredToParameterName@@"
 _SPLIT_TABLE = "UnpackBigParamInfor@@"  # arrays above 1 GB, written in slices by protocols 2 and 3
@@ -24,7 +17,7 @@ _DTYPES = frozenset(("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4",
 
 def read_pdparams(path: Path) -> RawTensors:
     """All tensors of one file, as written by `paddle.save` of a state dictionary or by `paddle.static.save`."""
-    data = map_file(path)
+    data = raw_tensors.map_file(path)
     value = read_pickle(str(path), data, len(data), _BUILDERS)
     if not isinstance(value, dict):
         raise ConversionError(f"{path} holds a {type(value).__name__}, must hold a dictionary of tensors")
@@ -40,7 +33,7 @@ def read_pdparams(path: Path) -> RawTensors:
             tensors[name] = item.array.view(BFLOAT16) if item.array.dtype == np.uint16 else item.array
         else:
             others.append(str(name)[:60])
-    check_volume(tensors, path, len(data))
+    raw_tensors.check_volume(tensors, path, len(data))
     if split is not None:
         _join(tensors, split, path)
     notes = (f"{path.name}: left out, not tensors: {', '.join(others[:5])}",) if others else ()

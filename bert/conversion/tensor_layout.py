@@ -24,44 +24,43 @@ PADDED_BIAS = -100.0
 _SHOWN = 20  # unknown tensors listed in the error
 
 
+_MARKS = (  # a pattern in the names of a dialect's tensors
+    ("nvidia-paddle", re.compile(r"(embedding|linear|layer_norm)_(\d{1,6})\.([wb])_0$")),
+    ("tensorflow", re.compile(r".*(/kernel|/LayerNorm/gamma)")),
+    ("paddlenlp", re.compile(r".*\.self_attn\.q_proj\.")),
+    ("huggingface", re.compile(r".*attention\.self\.query\.weight")),
+)
+_FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dense_act.weight")
+
+
 def recognise_dialect(raw: RawTensors) -> str:
     """The library whose names the tensors have."""
-    names = raw.tensors.keys()
-    if any(IS_FLAT.fullmatch(name) for name in names):
-        return "nvidia-paddle"
-    if any("/kernel" in name or "/LayerNorm/gamma" in name for name in names):
-        return "tensorflow"
-    if any(".self_attn.q_proj." in name for name in names):
-        return "paddlenlp"
-    if any("attention.self.query.weight" in name for name in names):
-        return "native" if _lies_as_ours(raw) else "huggingface"
-    some = ", ".join(sorted(names)[:3]) or "nothing"
+    for dialect, mark in _MARKS:
+        if any(mark.match(name) for name in raw.tensors):
+            return "native" if dialect == "huggingface" and _lies_as_ours(raw) else dialect
+    names = ", ".join(sorted(raw.tensors)[:3]) or "nothing"
     raise ConversionError(
-        f"{raw.source} holds no BERT encoder that is known here (its tensors: {some}, ...); known "
+        f"{raw.source} holds no BERT encoder that is known here (its tensors: {names}, ...); known "
         "are this project's, Hugging Face's, PaddleNLP's, NVIDIA's and Google's names of BERT"
     )
 
 
-_FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dense_act.weight")
-
-
 def _lies_as_ours(raw: RawTensors) -> bool:
     """Whether matrices are [in, out], inferred from the feed-forward block, or from the metadata if it is square."""
-    name = next((n for n in raw.tensors if n.endswith(_FEED_FORWARD)), None)
-    query = next(n for n in raw.tensors if n.endswith("attention.self.query.weight"))
-    if name is not None and raw.tensors[name].ndim == 2 and raw.tensors[query].ndim == 2:
-        hidden = raw.tensors[query].shape[0]
-        rows, columns = raw.tensors[name].shape
+    inner = next((array for name, array in raw.tensors.items() if name.endswith(_FEED_FORWARD)), None)
+    query = next(array for name, array in raw.tensors.items() if name.endswith("attention.self.query.weight"))
+    if inner is not None and inner.ndim == query.ndim == 2:
+        hidden, (rows, columns) = len(query), inner.shape
         if rows != columns and hidden in (rows, columns):
             return rows == hidden
-    by_metadata = {"pd": True, "np": True, "pt": False}.get(raw.metadata.get("format", ""))
-    if by_metadata is None:
+    library = raw.metadata.get("format")
+    if library not in ("pd", "np", "pt"):
         raise ConversionError(
             f"{raw.source}: its feed-forward block is square and the file does not say which library "
             "wrote it, so [in, out] and [out, in] cannot be distinguished; save it with the metadata "
             "format=pt (PyTorch) or format=pd (Paddle)"
         )
-    return by_metadata
+    return library != "pt"
 
 
 def to_ours(
@@ -190,7 +189,6 @@ def strip_vocabulary(parameters: Mapping[str, np.ndarray], vocab_size: int, note
     return result
 
 
-IS_FLAT = re.compile(r"(embedding|linear|layer_norm)_(\d{1,6})\.([wb])_0")
 _DECODER_BIAS = re.compile(r"(bert_lm_prediction_head|create_parameter)_\d+\.[wb]_0")
 _TRAINING = re.compile(
     r".*_(moment[12]|beta[12]_pow_acc|fp32_master|velocity)_\d+(\.\w+)?|"
@@ -208,29 +206,26 @@ def structured(raw: RawTensors, fused_qkv: str | None, notes: list[str]) -> dict
             value) or "heads:NUMBER" (query, key and value of the first of NUMBER heads, then of the next).
     """
     kinds, bias, training = _by_kind(raw)
-    layers, rest = divmod(len(kinds["layer_norm"]) - 1, 2)
-    if len(kinds["embedding"]) != 3 or layers < 1:
+    embeddings, linear, norms = (kinds.get(kind, []) for kind in ("embedding", "linear", "layer_norm"))
+    layers, with_masked_lm = divmod(len(norms) - 1, 2)
+    if len(embeddings) != 3 or layers < 1 or not linear:
         raise ConversionError(
-            f"{raw.source}: {len(kinds['embedding'])} embeddings and {len(kinds['layer_norm'])} "
-            "layer normalisations are not those of a BERT (3, and 1 + 2 a layer)"
+            f"{raw.source}: {len(embeddings)} embeddings, {len(norms)} layer normalisations and {len(linear)} linear "
+            "layers are not those of a BERT (3, 1 + 2 a layer, and at least 5 a layer)"
         )
-    hidden = kinds["embedding"][0]["w"].shape[-1]
-    fused = kinds["linear"][0]["w"].shape == (hidden, 3 * hidden)
-    places = _places(layers, fused, bool(rest), len(kinds["linear"]), raw)
-    parameters: dict[str, np.ndarray] = {}
-    for kind, names in places.items():
-        for name, parts in zip(names, kinds[kind], strict=True):
-            parameters[f"{name}.weight"] = parts["w"]
-            if "b" in parts:
-                parameters[f"{name}.bias"] = parts["b"]
-    if rest:
-        if bias is None:
-            raise ConversionError(
-                f"{raw.source} has the masked-LM head's normalisation but not its bias; the file is incomplete"
-            )
-        parameters[tensor_names.DECODER_BIAS] = bias
-    if fused:
+    hidden = embeddings[0]["weight"].shape[-1]
+    is_fused = linear[0]["weight"].shape == (hidden, 3 * hidden)
+    names = _names(layers, is_fused, bool(with_masked_lm), len(linear), raw)
+    parameters = {
+        f"{name}.{part}": array
+        for name, parts in zip(names, [*embeddings, *linear, *norms], strict=True)
+        for part, array in parts.items()
+    }
+    if bias is not None and with_masked_lm:
+        parameters[DECODER_BIAS] = bias
+    if is_fused:
         _split_fused(parameters, layers, fused_qkv, raw)
+    tensor_names.check_complete(parameters, layers)
     _check_shapes(parameters, raw)
     if training:
         notes.append(f"left out: {training} tensors of the optimizer")
@@ -245,41 +240,37 @@ def structured(raw: RawTensors, fused_qkv: str | None, notes: list[str]) -> dict
 
 def _by_kind(raw: RawTensors) -> tuple[dict[str, list[dict[str, np.ndarray]]], np.ndarray | None, int]:
     """Layers of each kind in the order of their numbers; the decoder's bias; the number of tensors of the optimizer."""
-    numbered: dict[str, dict[int, dict[str, np.ndarray]]] = {"embedding": {}, "linear": {}, "layer_norm": {}}
-    bias, training, foreign = [], 0, []
+    layers: dict[tuple[str, int], dict[str, np.ndarray]] = {}
+    biases, training, foreign = [], 0, []
     for name, array in raw.tensors.items():
-        if match := IS_FLAT.fullmatch(name):
+        if (match := _MARKS[0][1].match(name)) and array.ndim in (1, 2):
             kind, number, part = match.groups()
-            numbered[kind].setdefault(int(number), {})[part] = array
+            layers.setdefault((kind, int(number)), {})["weight" if part == "w" else "bias"] = array
         elif _DECODER_BIAS.fullmatch(name) and array.ndim == 1:
-            bias.append(array)
+            biases.append(array)
         elif _TRAINING.fullmatch(name):
             training += 1
         else:
             foreign.append(name)
-    if foreign or len(bias) > 1:
+    if foreign or len(biases) > 1:
         raise ConversionError(
             f"{raw.source} holds tensors with no place in NVIDIA's BERT: "
             f"{', '.join(sorted(foreign)[:5]) or 'several biases of a decoder'}"
         )
-    for kind, layers in numbered.items():
-        for number, parts in layers.items():
-            is_whole = "w" in parts and (kind == "embedding" or "b" in parts)
-            if not is_whole or parts["w"].ndim != (1 if kind == "layer_norm" else 2):
-                raise ConversionError(
-                    f"{raw.source}: {kind}_{number} must have a weight and a bias; the file is incomplete"
-                )
-    kinds = {kind: [layers[number] for number in sorted(layers)] for kind, layers in numbered.items()}
-    if not kinds["linear"]:
-        raise ConversionError(f"{raw.source} holds no linear layers (linear_N.w_0); it is not a BERT")
-    return kinds, (bias[0] if bias else None), training
+    kinds: dict[str, list[dict[str, np.ndarray]]] = {}
+    for (kind, number), parts in sorted(layers.items()):
+        if "weight" not in parts:
+            raise ConversionError(f"{raw.source}: {kind}_{number} has no weight; the file is incomplete")
+        kinds.setdefault(kind, []).append(parts)
+    return kinds, biases[0] if biases else None, training
 
 
-def _places(layers: int, fused: bool, with_masked_lm: bool, num_linear: int, raw: RawTensors) -> dict[str, list[str]]:
-    """Our names (without `.weight`) of each kind of layer, in the order in which the network creates them."""
+def _names(layers: int, is_fused: bool, with_masked_lm: bool, num_linear: int, raw: RawTensors) -> list[str]:
+    """Our names (without `.weight`) of embeddings, linear layers and normalisations, each in the order of creation."""
+    embeddings = ("embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings")
     linear, norms = [], ["bert.embeddings.LayerNorm"]
     for index in range(layers):
-        attention = ("attention.self.fused", "attention.output.dense") if fused else _ATTENTION
+        attention = ("attention.self.fused", "attention.output.dense") if is_fused else _ATTENTION
         linear += [f"bert.encoder.layer.{index}.{part}" for part in (*attention, "intermediate.dense", "output.dense")]
         norms += [f"bert.encoder.layer.{index}.{part}.LayerNorm" for part in ("attention.output", "output")]
     linear.append("bert.pooler.dense")
@@ -293,8 +284,7 @@ def _places(layers: int, fused: bool, with_masked_lm: bool, num_linear: int, raw
             f"{raw.source}: {num_linear} linear layers do not make a BERT of {layers} layers "
             f"(expected {len(linear)}); its structure is not the known one"
         )
-    kinds = ("word_embeddings", "position_embeddings", "token_type_embeddings")
-    return {"embedding": [f"bert.embeddings.{kind}" for kind in kinds], "linear": linear, "layer_norm": norms}
+    return [*(f"bert.{name}" for name in embeddings), *linear, *norms]
 
 
 def _split_fused(parameters: dict[str, np.ndarray], layers: int, layout: str | None, raw: RawTensors) -> None:
@@ -312,7 +302,9 @@ def _split_fused(parameters: dict[str, np.ndarray], layers: int, layout: str | N
     for index in range(layers):
         prefix = f"bert.encoder.layer.{index}.attention.self."
         for kind in ("weight", "bias"):
-            fused = parameters.pop(f"{prefix}fused.{kind}")
+            fused = parameters.pop(f"{prefix}fused.{kind}", None)
+            if fused is None:
+                continue  # `check_complete` names what is missing
             if fused.shape[-1] % (3 * num_heads):
                 raise ConversionError(
                     f"fused_qkv={layout}: {num_heads} heads must divide the width of the model, {fused.shape[-1] // 3}"
@@ -323,7 +315,8 @@ def _split_fused(parameters: dict[str, np.ndarray], layers: int, layout: str | N
 
 
 def _check_shapes(parameters: dict[str, np.ndarray], raw: RawTensors) -> None:
-    vocab, hidden = parameters[tensor_names.WORD_EMBEDDINGS].shape
+    words = parameters[WORD_EMBEDDINGS].shape
+    vocab, hidden = words[0], words[-1]
     inner = parameters["bert.encoder.layer.0.intermediate.dense.weight"].shape[-1]
     for name, array in parameters.items():
         if problem := difference(array, expected_shape(name, vocab, hidden, inner)):

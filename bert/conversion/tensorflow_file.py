@@ -18,15 +18,8 @@ from crc32c import crc32c
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
-from bert.conversion.raw_tensors import (
-    BFLOAT16,
-    ConversionError,
-    RawTensors,
-    check_volume,
-    count_elements,
-    map_file,
-    regular_file,
-)
+from bert.conversion import raw_tensors
+from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, count_elements
 from bert.conversion.tensor_names import TENSORFLOW_TRAINING
 
 _DTYPES = {number: np.dtype(name) for number, name in ((1, "<f4"), (2, "<f8"), (3, "<i4"), (9, "<i8"), (19, "<f2"))}
@@ -66,7 +59,7 @@ BundleHeader, BundleEntry = (
 
 def read_tensorflow(index: Path) -> RawTensors:
     """All tensors of a checkpoint but those of its optimizer, each checked against its checksum."""
-    if regular_file(index) > _LARGEST_INDEX:
+    if raw_tensors.regular_file(index) > _LARGEST_INDEX:
         raise ConversionError(f"{index} is larger than the index of any BERT; check the file")
     try:
         entries = {key.decode("utf-8"): value for key, value in read_table(index.read_bytes())}
@@ -89,7 +82,7 @@ def read_tensorflow(index: Path) -> RawTensors:
             tensors[name] = read_tensor(entry, shards[entry.shard_id])
         except ValueError as error:
             raise ConversionError(f"{index}: {name[:80]}: {error}; fetch the checkpoint again") from None
-    check_volume(tensors, index, sum(len(shard) for shard in shards.values()))
+    raw_tensors.check_volume(tensors, index, sum(len(shard) for shard in shards.values()))
     skipped = len(parsed) - len(wanted)
     notes = (f"left out: {skipped} tensors of the optimizer and its step",) if skipped else ()
     return RawTensors(tensors, index, {}, notes)
@@ -102,7 +95,7 @@ def _open_shards(index: Path, count: int, used: set[int]) -> dict[int, memoryvie
     names = {shard: f"{prefix}.data-{shard:05}-of-{count:05}" for shard in used}
     if missing := [name for name in names.values() if not (index.parent / name).is_file()]:
         raise ConversionError(f"{index} needs {', '.join(sorted(missing))} beside it; fetch the whole checkpoint")
-    return {shard: memoryview(map_file(index.parent / name)) for shard, name in names.items()}
+    return {shard: memoryview(raw_tensors.map_file(index.parent / name)) for shard, name in names.items()}
 
 
 def read_tensor(entry: Any, shard: memoryview) -> np.ndarray:

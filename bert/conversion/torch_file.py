@@ -6,27 +6,19 @@ numbers are views of the mapped file.
 
 import io
 import mmap
-import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bert.conversion import raw_tensors
 from bert.conversion.pickles import Builders, ordered_dict, read_pickle
-from bert.conversion.raw_tensors import (
-    BFLOAT16,
-    ConversionError,
-    RawTensors,
-    check_volume,
-    count_elements,
-    excerpt,
-    map_file,
-)
+from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, count_elements, excerpt
 
-_STORAGES: dict[str, np.dtype] = {
+_STORAGES = {
     "FloatStorage": np.dtype("<f4"),
     "HalfStorage": np.dtype("<f2"),
     "BFloat16Storage": BFLOAT16,
@@ -43,13 +35,20 @@ _LARGEST_PICKLE = 256 << 20
 _WRAPPERS = ("model", "state_dict", "model_state_dict", "module")  # training checkpoints nest the weights
 
 
-@dataclass(frozen=True)
+@dataclass
 class Storage:
-    """A run of numbers, found by its key once the file's layout is known."""
+    """A run of numbers; in the legacy format they follow the pickle that refers to them."""
 
     key: str
     dtype: np.dtype
     num_elements: int
+    numbers: np.ndarray | None = None
+
+    def num_bytes(self) -> int:
+        return self.num_elements * self.dtype.itemsize
+
+    def place(self, data: mmap.mmap, begin: int) -> None:
+        self.numbers = np.frombuffer(data, self.dtype, self.num_elements, begin)
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,11 @@ class TorchTensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def array(self, numbers: np.ndarray) -> np.ndarray:
-        """The view of `numbers`, the whole storage. Refuses strides that repeat or leave the storage."""
-        count = count_elements(self.shape)
+    def array(self) -> np.ndarray:
+        """Refuses strides that repeat or leave the storage."""
+        numbers, count = self.storage.numbers, count_elements(self.shape)
+        if numbers is None:
+            raise ConversionError(f"its numbers ({self.storage.key[:40]}) are missing")
         if count == 0:
             return np.zeros(self.shape, numbers.dtype)
         axes = list(zip(self.shape, self.strides, strict=True))
@@ -94,8 +95,8 @@ _BUILDERS: Builders = {
 
 def read_torch(path: Path) -> RawTensors:
     """All tensors of a file that `torch.save` wrote from a state dictionary, alone or below `model` or `state_dict`."""
-    data = map_file(path)
-    value, numbers_of = (_read_zip if data[:4] == b"PK\x03\x04" else _read_legacy)(path, data)
+    data = raw_tensors.map_file(path)
+    value = (_read_zip if data[:4] == b"PK\x03\x04" else _read_legacy)(path, data)
     notes: list[str] = []
     wrapper = next((key for key in _WRAPPERS if isinstance(value, dict) and isinstance(value.get(key), dict)), None)
     if wrapper:
@@ -110,10 +111,10 @@ def read_torch(path: Path) -> RawTensors:
             notes.append(f"{path.name}: left out, not a tensor: {str(name)[:60]}")
             continue
         try:
-            tensors[name] = item.array(numbers_of(item.storage))
+            tensors[name] = item.array()
         except (ValueError, OverflowError) as error:
             raise ConversionError(f"{path}: {name[:80]}: {error}; fetch it again") from None
-    check_volume(tensors, path, len(data))
+    raw_tensors.check_volume(tensors, path, len(data))
     return RawTensors(tensors, path, {"format": "pt"}, tuple(notes))
 
 
@@ -131,69 +132,65 @@ def _storage_of(identity: Any) -> Storage:
 # ---- the zip format -----------------------------------------------------------------------------------------------
 
 
-def _read_zip(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], np.ndarray]]:
-    """The pickled value, and the function that finds a storage's numbers."""
+def _read_zip(path: Path, data: mmap.mmap) -> Any:
+    """The pickled value; its storages have their numbers."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()}
-            pickles = [name for name in entries if name == "data.pkl" or name.endswith("/data.pkl")]
-            if len(pickles) != 1:
-                raise ConversionError(f"{path} is a zip archive without one data.pkl; it was not written by torch.save")
-            folder = pickles[0].removesuffix("data.pkl")
-            start, size = _place(path, data, entries[pickles[0]])
-            if order := entries.get(f"{folder}byteorder"):
-                at, length = _place(path, data, order)
-                if data[at : at + min(length, 16)] != b"little":
-                    raise ConversionError(f"{path} was saved on a big-endian machine; save it on a little-endian one")
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
-        if isinstance(error, ConversionError):
-            raise
+        names = [name for name in entries if name == "data.pkl" or name.endswith("/data.pkl")]
+        if len(names) != 1:
+            raise ConversionError("it is without one data.pkl, as torch.save writes it")
+        folder = names[0].removesuffix("data.pkl")
+        start, size = _place(data, entries, names[0])
+        order, length = _place(data, entries, f"{folder}byteorder")
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
         raise ConversionError(f"{path} is a damaged zip archive ({error}); fetch it again") from None
+    if data[order : order + length] not in (b"", b"little"):
+        raise ConversionError(f"{path} was saved on a big-endian machine; save it on a little-endian one")
     if size > _LARGEST_PICKLE:
         raise ConversionError(f"{path}: its description of tensors has {size} bytes, more than any BERT needs")
-    value = read_pickle(str(path), io.BytesIO(data[start : start + size]), size, _BUILDERS, _storage_of)
 
-    def numbers_of(storage: Storage) -> np.ndarray:
-        entry = entries.get(f"{folder}data/{storage.key}")
-        if entry is None:
-            raise ConversionError(f"its numbers ({storage.key[:40]}) are missing")
-        begin, length = _place(path, data, entry)
-        if length != storage.num_elements * storage.dtype.itemsize:
+    def storage_of(identity: Any) -> Storage:
+        storage = _storage_of(identity)
+        begin, length = _place(data, entries, f"{folder}data/{storage.key}")
+        if begin and length != storage.num_bytes():
             raise ConversionError(f"{length} bytes for {storage.num_elements} numbers of {storage.dtype}")
-        return np.frombuffer(data, storage.dtype, storage.num_elements, begin)
+        if begin:
+            storage.place(data, begin)
+        return storage
 
-    return value, numbers_of
+    return read_pickle(str(path), io.BytesIO(data[start : start + size]), size, _BUILDERS, storage_of)
 
 
-def _place(path: Path, data: mmap.mmap, entry: zipfile.ZipInfo) -> tuple[int, int]:
-    """(start, size) of an entry's bytes in the file: torch stores them as they are, aligned."""
+def _place(data: mmap.mmap, entries: Mapping[str, zipfile.ZipInfo], name: str) -> tuple[int, int]:
+    """(start, size) of an entry's bytes in the file: torch stores them as they are, aligned. (0, 0) without it."""
+    entry = entries.get(name)
+    if entry is None:
+        return 0, 0
     if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.compress_size != entry.file_size:
-        raise ConversionError(f"{path}: {entry.filename[:80]} is compressed or encrypted, which torch.save never does")
+        raise ConversionError(f"{name[:80]} is compressed or encrypted, which torch.save never does")
     header = data[entry.header_offset : entry.header_offset + 30]
-    if len(header) != 30 or header[:4] != b"PK\x03\x04":
-        raise ConversionError(f"{path} is a damaged zip archive: {entry.filename[:80]} is not where it should be")
-    name_length, extra_length = struct.unpack("<HH", header[26:30])
-    start = entry.header_offset + 30 + name_length + extra_length
-    if start + entry.file_size > len(data):
-        raise ConversionError(f"{path} is truncated: {entry.filename[:80]} reaches beyond its end; fetch it again")
+    start = entry.header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:], "little")
+    if header[:4] != b"PK\x03\x04" or start + entry.file_size > len(data):
+        raise ConversionError(f"{name[:80]} is not where it should be, or truncated")
     return start, entry.file_size
 
 
 # ---- the legacy format --------------------------------------------------------------------------------------------
 
 
-def _read_legacy(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], np.ndarray]]:
+def _read_legacy(path: Path, data: mmap.mmap) -> Any:
     """Five pickles (magic number, version, machine, value, keys), then each storage: its length, its numbers."""
     storages: dict[str, Storage] = {}
 
-    def remember(identity: Any) -> Storage:
+    def storage_of(identity: Any) -> Storage:
         storage = _storage_of(identity)
         if storages.setdefault(storage.key, storage) != storage:
             raise ConversionError(f"two storages have the key {storage.key[:40]}")
-        return storage
+        return storages[storage.key]
 
     def read() -> Any:
-        return read_pickle(str(path), data, len(data), _BUILDERS, remember)
+        return read_pickle(str(path), data, len(data), _BUILDERS, storage_of)
 
     magic, version, system = read(), read(), read()
     if magic != _LEGACY_MAGIC or version != 1001 or not isinstance(system, dict) or not system.get("little_endian"):
@@ -202,21 +199,14 @@ def _read_legacy(path: Path, data: mmap.mmap) -> tuple[Any, Callable[[Storage], 
     if not isinstance(keys, list):
         raise ConversionError(f"{path} does not list its storages; it is damaged")
     position = data.tell()
-    numbers: dict[str, np.ndarray] = {}
     for key in keys:
         storage = storages.get(key) if isinstance(key, str) else None
         if storage is None or int.from_bytes(data[position : position + 8], "little") != storage.num_elements:
             raise ConversionError(
                 f"{path} is truncated or damaged: storage {excerpt(key)} is not there; fetch it again"
             )
-        begin, position = position + 8, position + 8 + storage.num_elements * storage.dtype.itemsize
+        begin, position = position + 8, position + 8 + storage.num_bytes()
         if position > len(data):
             raise ConversionError(f"{path} is truncated: storage {excerpt(key)} reaches beyond its end; fetch it again")
-        numbers[key] = np.frombuffer(data, storage.dtype, storage.num_elements, begin)
-
-    def numbers_of(storage: Storage) -> np.ndarray:
-        if storage.key not in numbers:
-            raise ConversionError(f"its numbers ({storage.key[:40]}) are missing")
-        return numbers[storage.key]
-
-    return value, numbers_of
+        storage.place(data, begin)
+    return value
