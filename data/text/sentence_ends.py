@@ -22,6 +22,18 @@ _MAX_MARK_BYTES = 8
 _SPACE, _DOT = 32, 46
 _BEFORE, _AFTER = "They saw ", " ended there."
 
+_MARK, _WIDE_MARK, _CLOSING, _OPENING, _WHITE = 1, 2, 4, 8, 16  # bits: a wide mark needs no space after it
+_CLASSES = np.zeros(1 << 16, np.uint8)  # of characters
+_CLASSES[: _SPACE + 1] = _WHITE
+for _bit, _characters in (
+    (_MARK, ".!?"),
+    (_WIDE_MARK, "\u3002\uff01\uff1f"),
+    (_CLOSING, "\"')]}\u00bb\u2018\u2019\u201a\u201b\u201c\u201d\u300d\u300f"),
+    (_OPENING, "\"'([{\u00ab\u2018\u2019\u201a\u201b\u201c\u201d"),
+    (_WHITE, "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000"),
+):
+    _CLASSES[[ord(_character) for _character in _characters]] |= _bit
+
 
 def sentence_ends(text: np.ndarray, documents: np.ndarray) -> np.ndarray:
     """Find the ends of sentences in English documents.
@@ -37,10 +49,10 @@ def sentence_ends(text: np.ndarray, documents: np.ndarray) -> np.ndarray:
     ends, hashes, marks = np.empty(room, np.int64), np.empty(room, np.uint64), np.empty((room, 5), np.int64)
     number = _find_marks(text, documents, ends, hashes, marks)
     ends, marks, is_end = ends[:number], marks[:number], np.ones(number, bool)
-    asked = np.flatnonzero(marks[:, 0] >= 0)
-    _, first, which = np.unique(hashes[asked], return_index=True, return_inverse=True)
-    verdicts = [_ends(text[word:stop].tobytes(), kind) for word, stop, kind, _, _ in marks[asked[first]].tolist()]
-    is_end[asked] = np.array(verdicts, bool)[which]
+    unsure = np.flatnonzero(marks[:, 0] >= 0)
+    _, first, which = np.unique(hashes[unsure], return_index=True, return_inverse=True)
+    verdicts = [_ends(text[word:stop].tobytes(), kind) for word, stop, kind, _, _ in marks[unsure[first]].tolist()]
+    is_end[unsure] = np.array(verdicts, bool)[which]
     for mark in np.flatnonzero(~is_end).tolist():
         word, stop, kind, place, limit = marks[mark].tolist()
         is_end[mark] = _ends_before(text[word:stop].tobytes(), text[place:limit].tobytes(), kind)
@@ -98,53 +110,66 @@ def _find_marks(
             the latest possible end of it.
         hashes: filled with 64-bit hashes of the word before the mark, the mark and the kind.
     """
-    found, closing, opening = 0, np.bool_(True), np.bool_(False)
+    number = 0
     for document in range(len(documents) - 1):
         start, end = documents[document], documents[document + 1]
         place = start
         while place < end:
-            size = _mark(text, place, end)
-            if size == 0:
-                place += 1
+            classes, size = _character(text, place, end)
+            if not classes & (_MARK | _WIDE_MARK):
+                place += size
                 continue
-            stop, is_chinese = place, False
-            while size != 0:
-                stop += abs(size)
-                is_chinese |= size < 0
+            stop, is_wide = place, False
+            while classes & (_MARK | _WIDE_MARK):
+                stop += size
+                is_wide |= classes & _WIDE_MARK != 0
                 if end - stop > 1 and text[stop - 1] == _DOT and text[stop] == _SPACE and text[stop + 1] == _DOT:
                     stop += 1  # . . .
-                size = _mark(text, stop, end)
-            behind = _behind_notes(text, _behind_quotes(text, stop, end, closing), end)
-            after, size = behind, _white_space(text, behind, end)
-            while size != 0:
-                after += size
-                size = _white_space(text, after, end)
-            following = _behind_quotes(text, after, end, opening)
-            if following < end and (is_chinese or after > behind):
+                classes, size = _character(text, stop, end)
+            behind = _behind_notes(text, _behind(text, stop, end, _CLOSING), end)
+            after = _behind(text, behind, end, _WHITE)
+            following = _behind(text, after, end, _OPENING)
+            if following < end and (is_wide or after > behind):
                 kind = _kind(text[following])
                 goes_on = kind == _LOWER or kind == _DIGIT
-                if goes_on and not is_chinese and (behind > stop or (stop - place > 1 and text[stop - 1] == _DOT)):
+                if goes_on and not is_wide and (behind > stop or (stop - place > 1 and text[stop - 1] == _DOT)):
                     place = after  # "Where?" she asked. Well... then he came.
                     continue
-                word = -1 if is_chinese else _word_before(text, start, place)
+                word = -1 if is_wide else _word_before(text, start, place)
                 stop = min(stop, place + _MAX_MARK_BYTES)
-                ends[found] = after
-                marks[found, 0], marks[found, 1], marks[found, 2] = word, stop, kind
-                marks[found, 3], marks[found, 4] = following, min(end, following + _MAX_WORD_BYTES)
+                ends[number] = after
+                marks[number, 0], marks[number, 1], marks[number, 2] = word, stop, kind
+                marks[number, 3], marks[number, 4] = following, min(end, following + _MAX_WORD_BYTES)
                 if word >= 0:
-                    hashes[found] = hash_of((HASH_START ^ np.uint64(kind)) * HASH_PRIME, text, word, stop)
-                found += 1
+                    hashes[number] = hash_of((HASH_START ^ np.uint64(kind)) * HASH_PRIME, text, word, stop)
+                number += 1
             place = after
-    return found
+    return number
 
 
 @inner
-def _behind_quotes(text: np.ndarray, place: int, end: int, closing: bool) -> int:
-    """The end of the closing, or opening, quotation marks and brackets at `place`."""
-    size = _quote(text, place, end, closing)
-    while size != 0:
+def _character(text: np.ndarray, place: int, end: int) -> tuple[int, int]:
+    """(classes, number of bytes) of the character at `place`; (0, 1) at the end."""
+    if place >= end:
+        return 0, 1
+    byte = np.int64(text[place])
+    if byte < 0x80:
+        return np.int64(_CLASSES[byte]), 1
+    if byte < 0xE0:
+        classes = np.int64(_CLASSES[(byte & 0x1F) << 6 | text[place + 1] & 0x3F])
+        return classes if end - place > 2 else classes & _WHITE, 2  # a guillemet at the very end quotes nothing
+    if byte < 0xF0:
+        return np.int64(_CLASSES[(byte & 0xF) << 12 | (text[place + 1] & 0x3F) << 6 | text[place + 2] & 0x3F]), 3
+    return 0, 4
+
+
+@inner
+def _behind(text: np.ndarray, place: int, end: int, kinds: int) -> int:
+    """The end of the characters of these classes at `place`."""
+    classes, size = _character(text, place, end)
+    while classes & kinds:
         place += size
-        size = _quote(text, place, end, closing)
+        classes, size = _character(text, place, end)
     return place
 
 
@@ -159,66 +184,6 @@ def _behind_notes(text: np.ndarray, place: int, end: int) -> int:
             return place
         place = stop + 1
     return place
-
-
-@inner
-def _white_space(text: np.ndarray, place: int, end: int) -> int:
-    """Number of bytes of the white space at `place`; 0 if there is none."""
-    if place >= end:
-        return 0
-    byte = text[place]
-    if byte <= _SPACE:
-        return 1
-    if byte == 0xC2:
-        return 2 * int(end - place > 1 and text[place + 1] == 0xA0)
-    if (byte != 0xE2 and byte != 0xE3) or end - place < 3 or text[place + 1] != 0x80:
-        return 0
-    third = text[place + 2]
-    if byte == 0xE3:  # the ideographic space
-        return 3 * int(third == 0x80)
-    return 3 * int((third >= 0x80 and third <= 0x8A) or third == 0xAF)
-
-
-@inner
-def _mark(text: np.ndarray, place: int, end: int) -> int:
-    """Number of bytes of the mark at `place`; 0 if there is none, negative for a mark that needs no space after it."""
-    if place >= end:
-        return 0
-    byte = text[place]
-    if byte == 46 or byte == 33 or byte == 63:  # . ! ?
-        return 1
-    if byte < 0xE3 or end - place < 3:
-        return 0
-    second, third = text[place + 1], text[place + 2]
-    if byte == 0xE3 and second == 0x80 and third == 0x82:  # the Chinese full stop
-        return -3
-    if byte == 0xEF and second == 0xBC and (third == 0x81 or third == 0x9F):  # wide ! and ?
-        return -3
-    return 0
-
-
-@inner
-def _quote(text: np.ndarray, place: int, end: int, closing: bool) -> int:
-    """Number of bytes of the closing, or opening, quotation mark or bracket at `place`; 0 if there is none."""
-    if place >= end:
-        return 0
-    byte = text[place]
-    if byte == 34 or byte == 39:  # " '
-        return 1
-    if byte < 128:
-        if closing:
-            return int(byte == 41 or byte == 93 or byte == 125)  # ) ] }
-        return int(byte == 40 or byte == 91 or byte == 123)  # ( [ {
-    if end - place < 3:
-        return 0
-    second, third = text[place + 1], text[place + 2]
-    if byte == 0xC2:  # guillemets
-        return 2 * int(second == 0xBB if closing else second == 0xAB)
-    if byte == 0xE2 and second == 0x80:  # curved quotation marks
-        return 3 * int(third >= 0x98 and third <= 0x9D)
-    if byte == 0xE3 and second == 0x80 and closing:  # Chinese ones
-        return 3 * int(third == 0x8D or third == 0x8F)
-    return 0
 
 
 @inner

@@ -18,15 +18,7 @@ _SURE_WORD = 4  # letters
 
 
 def last_start(text: str, low: int, high: int) -> int:
-    """The last position between low and high at which a sentence starts, or if there is none, a word, or `high`."""
-    start = last_sentence_start(text, low, high)
-    if start is None:
-        start = text.rfind(" ", low, high) + 1
-    return start or high
-
-
-def last_sentence_start(text: str, low: int, high: int) -> int | None:
-    """The last position between low and high at which a sentence starts, None if there is none.
+    """The last position between low and high at which a sentence starts, or if there is none, a word, or `high`.
 
     A full stop may belong to an abbreviation or an initial, but not between a longer word and a capital letter.
     """
@@ -36,11 +28,11 @@ def last_sentence_start(text: str, low: int, high: int) -> int | None:
         if len(word) == _SURE_WORD and word.isalpha() and word.islower() and text[place + 2 : place + 3].isupper():
             return place + 2
         place = text.rfind(". ", low, place)
-    for candidates in (_ENDS, (". ",)):
-        ends = [found + len(end) for end in candidates if (found := text.rfind(end, low, high)) >= 0]
-        if ends:
-            return max(ends)
-    return None
+    for candidates in (_ENDS, (". ",), (" ",)):
+        starts = [place + len(end) for end in candidates if (place := text.rfind(end, low, high)) >= 0]
+        if starts:
+            return max(starts)
+    return high
 
 
 _BATCH_CHARACTERS = 4 << 20
@@ -77,17 +69,16 @@ def tokenize_documents(
     Each text has the number of its document, in ascending order; texts of one number are pieces of one document.
     Sentences of more than `max_sentence_tokens` are cut into equal parts between two words, and counted.
     """
-    ids, lengths, owners, continues = [], [], [], [np.zeros(0, bool)]
-    seen: set[int] = set()
+    ids = [np.zeros(0, tokenizer.vocabulary.id_dtype())]
+    lengths, owners, continues = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, bool)]
+    read: set[int] = set()
     for numbers, batch in _batches(texts):
         text, bounds, owner = _sentences_of(batch, language, counts)
         if segmenter:
-            segmented = encode_words(
-                [text[start:stop].tobytes().decode() for start, stop in pairwise(bounds.tolist())], tokenizer, segmenter
-            )
-            batch_ids, offsets = segmented.ids, segmented.offsets
-            continues.append(segmented.continues)
-            counts["words of several characters, some Chinese"] += segmented.num_words
+            sentences = [text[start:stop].tobytes().decode() for start, stop in pairwise(bounds.tolist())]
+            batch_ids, offsets, inside, num_words = encode_words(sentences, tokenizer, segmenter)
+            continues.append(inside)
+            counts["words of several characters, some Chinese"] += num_words
         else:
             batch_ids, offsets = tokenizer.encode_bytes(text, bounds)
         if max_sentence_tokens:
@@ -98,20 +89,14 @@ def tokenize_documents(
         ids.append(batch_ids)
         lengths.append(np.diff(offsets))
         owners.append(np.array(numbers, np.int64)[owner])
-        seen.update(numbers)
-    if not ids:
-        ids, lengths, owners = (
-            [np.zeros(0, tokenizer.vocabulary.id_dtype())],
-            [np.zeros(0, np.int64)],
-            [np.zeros(0, np.int64)],
-        )
+        read.update(numbers)
     all_lengths, all_owners = np.concatenate(lengths), np.concatenate(owners)
     kept = all_lengths > 0
     documents, first_sentences = np.unique(all_owners[kept], return_index=True)
     num_sentences = int(kept.sum())
     tokens = np.concatenate(ids)
     counts["sentences"] += num_sentences
-    counts["documents without tokens"] += len(seen) - len(documents)
+    counts["documents without tokens"] += len(read) - len(documents)
     counts["documents used"] += len(documents)
     counts["tokens"] += len(tokens)
     counts["unknown tokens"] += int((tokens == tokenizer.vocabulary.id_of("[UNK]")).sum())

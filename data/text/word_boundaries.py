@@ -6,7 +6,6 @@ The words of other text follow from WordPiece's ## pieces.
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from typing import Any
@@ -90,36 +89,25 @@ def _is_edge(text: str, place: int) -> bool:
     return not 0 < place < len(text) or _APART.search(text, place - 1, place + 1) is not None
 
 
-@dataclass(frozen=True)
-class SegmentedTokens:
-    """Tokens of n texts, T in all.
+def encode_words(
+    texts: Sequence[str], tokenizer: FastTokenizer, segmenter: WordSegmenter
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """The tokens of n texts, T in all, and the words that they are of.
 
-    Attributes:
-        ids: [T]; offsets: int64 [n + 1].
-        continues: bool [T], whether a token belongs to the word of the one before it.
-        num_words: words of several characters that the segmenter found.
+    Returns:
+        ids [T] and offsets, int64 [n + 1], as the tokenizer gives them; bool [T], whether a token belongs to the word
+        of the one before it; the number of words of several characters that the segmenter found.
     """
-
-    ids: np.ndarray
-    offsets: np.ndarray
-    continues: np.ndarray
-    num_words: int
-
-
-def encode_words(texts: Sequence[str], tokenizer: FastTokenizer, segmenter: WordSegmenter) -> SegmentedTokens:
-    """The tokens that `tokenizer` gives, and which of them continue a word."""
     parts: list[str] = []
     numbers = []
     for text in texts:
-        found = segmenter.parts(text)
-        parts += found
-        numbers.append(len(found))
+        parts_of_text = segmenter.parts(text)
+        parts += parts_of_text
+        numbers.append(len(parts_of_text))
     ids, offsets = tokenizer.encode_texts(parts)
     first_parts = offsets_of(numbers)
     lengths = np.diff(offsets)
     is_word = positions_in_rows(first_parts) % 2 == 1
     inside = np.repeat(is_word, lengths)
     inside[offsets[:-1][lengths > 0]] = False
-    return SegmentedTokens(
-        ids, offsets[first_parts], tokenizer.vocabulary.continuations()[ids] | inside, int(is_word.sum())
-    )
+    return ids, offsets[first_parts], tokenizer.vocabulary.continuations()[ids] | inside, int(is_word.sum())

@@ -150,7 +150,7 @@ def test_words_with_letters_are_whole_and_english_is_left_to_wordpiece():
     assert segmenter.parts("T恤")[1::2] == ["T恤"] and segmenter.parts("aT恤") == ["aT恤"]  # BERT takes "aT" together
     assert segmenter.parts("The old-fashioned boats wait 3.14 s.") == ["The old-fashioned boats wait 3.14 s."]
     texts = ["The unwater boats."]
-    assert encode_words(texts, TOKENIZER, segmenter).continues.tolist() == [
+    assert encode_words(texts, TOKENIZER, segmenter)[2].tolist() == [
         WORDS.tokens[token].startswith("##") for token in TOKENIZER.encode(texts[0])
     ]
 
@@ -169,11 +169,11 @@ def test_words_with_letters_are_whole_and_english_is_left_to_wordpiece():
 )
 def test_no_text_is_tokenised_differently_by_the_cuts(parts):
     text = "".join(parts)
-    found = encode_words([text, "", text], TOKENIZER, word_segmenter("jieba"))
+    word_ids, word_offsets, continues, _ = encode_words([text, "", text], TOKENIZER, word_segmenter("jieba"))
     ids, offsets = TOKENIZER.encode_texts([text, "", text])
     assert "".join(word_segmenter("jieba").parts(text)) == text
-    assert found.ids.tolist() == ids.tolist() and found.offsets.tolist() == offsets.tolist()
-    assert len(found.continues) == len(ids) and not found.continues[:1].any()
+    assert word_ids.tolist() == ids.tolist() and word_offsets.tolist() == offsets.tolist()
+    assert len(continues) == len(ids) and not continues[:1].any()
 
 
 def test_boundaries_stay_with_their_tokens_where_sentences_are_empty():
