@@ -20,6 +20,7 @@ from data.preprocessing.workers import run_ordered
 from data.text.lddl_writer import (
     MAX_FILE_BYTES,
     PART_SUFFIX,
+    REPORT_NAME,
     SourceWriter,
     WrittenFile,
     check_free,
@@ -30,7 +31,6 @@ from data.text.lddl_writer import (
 from data.wikipedia.dump import DumpError, Page, Span, SpanReader, check_end, parse_page, plan_spans, read_namespaces
 from data.wikipedia.wikitext import Site, prose_of
 
-REPORT_NAME = "report.json"
 _SPAN_BYTES = 16 << 20
 _XML_SPAN_BYTES = 64 << 20
 _VERSION = 1  # of the extraction; raise it when its result changes
@@ -81,11 +81,9 @@ def extract(job: Extraction, num_workers: int) -> dict:
         DumpError: the dump is empty, damaged, cut off, or holds no article.
     """
     spans = plan_spans(job.dump, job.bytes_per_span())
-    report_path = job.output / REPORT_NAME
-    done = _read_report(report_path)
-    if done is not None and done.get("settings") == job.settings() and _is_whole(job, done):
+    if finished := _finished(job):
         shutil.rmtree(job.output / UNFINISHED_NAME, ignore_errors=True)
-        return done
+        return finished
     check_free(job.folder())
     site = Site.of(read_namespaces(job.dump))
     folder = job.work_folder()
@@ -110,9 +108,16 @@ def extract(job: Extraction, num_workers: int) -> dict:
             f"({dict(counts)}); is it the dump of the right wiki?"
         )
     numbered = [replace(file, name=f"{number}.txt") for number, file in enumerate(files)]
-    report = _report(job, counts, numbered)
+    report = {
+        "settings": job.settings(),
+        "counts": dict(sorted(counts.items())),
+        "documents": sum(file.documents for file in files),
+        "bytes": sum(file.num_bytes for file in files),
+        "files": {file.name: {"documents": file.documents, "bytes": file.num_bytes} for file in numbered},
+    }
     prepared = _number(folder, files, numbered)
-    write_atomically(report_path, (json.dumps(report, indent=1) + "\n").encode())  # valid once the files exist
+    content = (json.dumps(report, indent=1) + "\n").encode()
+    write_atomically(job.output / REPORT_NAME, content)  # valid once the files exist
     publish(prepared, job.folder())
     shutil.rmtree(job.output / UNFINISHED_NAME)
     return report
@@ -149,15 +154,14 @@ def _articles(reader: SpanReader, counts: Counter) -> Iterator[Page]:
     """The pages that are articles; the others are counted by the reason for dropping them."""
     for xml in reader.pages():
         counts["pages"] += 1
-        if xml is None:
-            counts["dropped: page too long"] += 1
-            continue
         try:
-            page = parse_page(xml)
+            page = None if xml is None else parse_page(xml)
         except ValueError:
             counts["dropped: not well-formed XML"] += 1
             continue
-        if page.namespace != 0:
+        if page is None:
+            counts["dropped: page too long"] += 1
+        elif page.namespace != 0:
             counts["dropped: other namespace"] += 1
         elif page.is_redirect:
             counts["dropped: redirect"] += 1
@@ -179,22 +183,11 @@ def _number(folder: Path, files: list[WrittenFile], numbered: list[WrittenFile])
     return prepared
 
 
-def _report(job: Extraction, counts: Counter, files: list[WrittenFile]) -> dict:
-    return {
-        "settings": job.settings(),
-        "counts": dict(sorted(counts.items())),
-        "documents": sum(file.documents for file in files),
-        "bytes": sum(file.num_bytes for file in files),
-        "files": {file.name: {"documents": file.documents, "bytes": file.num_bytes} for file in files},
-    }
-
-
-def _read_report(path: Path) -> dict | None:
-    report = read_json(path)
-    return report if isinstance(report.get("files"), dict) else None
-
-
-def _is_whole(job: Extraction, report: dict) -> bool:
-    """Whether the files of the report exist with the recorded sizes."""
-    paths = {name: job.folder() / name for name in report["files"]}
-    return all(path.is_file() and path.stat().st_size == report["files"][name]["bytes"] for name, path in paths.items())
+def _finished(job: Extraction) -> dict | None:
+    """The report of a finished run with the same settings, whose files exist with the recorded sizes."""
+    report = read_json(job.output / REPORT_NAME)
+    files = report.get("files")
+    if report.get("settings") != job.settings() or not isinstance(files, dict):
+        return None
+    paths = {job.folder() / name: facts["bytes"] for name, facts in files.items()}
+    return report if all(path.is_file() and path.stat().st_size == size for path, size in paths.items()) else None

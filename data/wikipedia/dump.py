@@ -82,8 +82,8 @@ def read_namespaces(path: Path) -> dict[int, str]:
             f"{path}: declares a document type or entities, which no MediaWiki dump does; they can be used "
             "to exhaust the memory: do not use this file"
         )
-    found = re.findall(rb'<namespace key="(-?\d{1,9})"[^<>]*>([^<>]*)</namespace>', before)
-    return {int(key): name.decode("utf-8", errors="replace") for key, name in found}
+    namespaces = re.findall(rb'<namespace key="(-?\d{1,9})"[^<>]*>([^<>]*)</namespace>', before)
+    return {int(key): name.decode("utf-8", errors="replace") for key, name in namespaces}
 
 
 class SpanReader:
@@ -108,13 +108,12 @@ class SpanReader:
         try:
             with open(self._path, "rb") as file:
                 for is_past, data in _segments(file, self._path, self._span.start, self._span.stop):
-                    splitter.only_pending |= is_past
                     if not is_past:
                         self.tail = (self.tail + data)[-64:]
-                    for page in splitter.feed(data):
+                    for page in splitter.feed(data, is_past):
                         self.last = page or self.last
                         yield page
-                    if splitter.is_done():
+                    if is_past and splitter.is_done():
                         return
                 if splitter.inside:
                     raise DumpError(f"{self._path}: ends at byte {file.tell()}, inside a page")
@@ -129,10 +128,10 @@ class SpanReader:
         if not self.last:
             return "in an earlier part"
         try:
-            found = parse_page(self.last)
+            page = parse_page(self.last)
         except ValueError:
             return "one that is not well-formed"
-        return f"{found.title!r} (id {found.id})"
+        return f"{page.title!r} (id {page.id})"
 
 
 def check_end(path: Path, tail: bytes, last_name: str) -> None:
@@ -154,74 +153,61 @@ def parse_page(xml: bytes) -> Page:
         raise ValueError(f"a page is not well-formed: {error}") from error
     revisions = page.findall("revision")
     newest = revisions[-1] if revisions else page
-    model = newest.findtext("model") or "wikitext"
     return Page(
-        int(page.findtext("id") or ""),
-        int(page.findtext("ns") or 0),
-        page.findtext("title") or "",
-        page.find("redirect") is not None,
-        model,
-        newest.findtext("text") or "",
+        id=int(page.findtext("id") or ""),
+        namespace=int(page.findtext("ns") or 0),
+        title=page.findtext("title") or "",
+        is_redirect=page.find("redirect") is not None,
+        model=newest.findtext("model") or "wikitext",
+        text=newest.findtext("text") or "",
     )
 
 
 class _Splitter:
-    """Cuts pages out of a sequence of pieces of XML, holding at most one page.
-
-    Attributes:
-        inside: a page has begun and not ended.
-        only_pending: no further page may begin; one of whose tag at least the first letter was read may end.
-    """
+    """Cuts pages out of a sequence of pieces of XML, holding at most one page; `inside`: one has begun, not ended."""
 
     def __init__(self, max_bytes: int) -> None:
         self._buffer = bytearray()
+        self._own = 0  # bytes of the buffer in which a page may begin
         self._searched = 0
         self._max_bytes = max_bytes
         self._skipping = False
         self.inside = False
-        self.only_pending = False
 
     def is_done(self) -> bool:
-        """Whether nothing more can come."""
-        return self.only_pending and not self.inside and not self._buffer
+        """Whether no page can begin or end, unless more of the span comes."""
+        return not self.inside and self._own <= 0
 
-    def feed(self, data: bytes) -> Iterator[bytes | None]:
-        """The pages that end in this piece."""
-        if self.is_done():
-            return
+    def feed(self, data: bytes, is_past: bool) -> Iterator[bytes | None]:
+        """The pages that end in this piece; in one past the span none begins whose first letter was not read before."""
         self._buffer += data
+        if not is_past:
+            self._own = len(self._buffer)
         while self._enter():
             stop = self._buffer.find(_END, self._searched)
             if stop < 0:
                 self._searched = max(0, len(self._buffer) - len(_END) + 1)
                 if len(self._buffer) > self._max_bytes:
                     self._skipping = True
-                    del self._buffer[: self._searched]
-                    self._searched = 0
+                    self._drop(self._searched)
                 return
             stop += len(_END)
             yield None if self._skipping or stop > self._max_bytes else bytes(self._buffer[:stop])
-            del self._buffer[:stop]
-            self._searched, self.inside, self._skipping = 0, False, False
-            if self.only_pending:
-                self._buffer.clear()
+            self._drop(stop)
+            self.inside = self._skipping = False
 
     def _enter(self) -> bool:
         """Advance to the next page that may begin; False if there is none yet."""
-        if self.inside:
-            return True
-        start = self._buffer.find(_BEGIN)
-        if self.only_pending and start != 0:
-            if not _BEGIN.startswith(self._buffer):
-                self._buffer.clear()
-            return False
-        if start >= 0:
-            del self._buffer[:start]
-            self.inside = True
-            return True
-        keep = next(length for length in range(len(_BEGIN) - 1, -1, -1) if self._buffer.endswith(_BEGIN[:length]))
-        del self._buffer[: len(self._buffer) - keep]
-        return False
+        if not self.inside:
+            start = self._buffer.find(_BEGIN, 0, max(0, self._own) + len(_BEGIN) - 1)
+            self.inside = start >= 0
+            self._drop(start if self.inside else max(0, len(self._buffer) - len(_BEGIN) + 1))
+        return self.inside
+
+    def _drop(self, num_bytes: int) -> None:
+        del self._buffer[:num_bytes]
+        self._own -= num_bytes
+        self._searched = 0
 
 
 def _segments(file: BinaryIO, path: Path, start: int, stop: int) -> Iterator[tuple[bool, bytes]]:
@@ -277,15 +263,12 @@ def _first_stream(file: BinaryIO, start: int, stop: int) -> int | None:
     The ten bytes sought occur inside a stream by chance once in 2^76 positions, and would then be found damaged.
     """
     file.seek(start)
-    base, data = start, b""
-    while base < stop:
-        more = file.read(_READ_BYTES)
+    data = b""
+    while start < stop and (more := file.read(_READ_BYTES)):
         data += more
-        found = _STREAM.search(data)
-        if found:
-            return base + found.start() if base + found.start() < stop else None
-        if not more:
-            return None
-        base += max(0, len(data) - _STREAM_BYTES + 1)
+        if match := _STREAM.search(data):
+            position = start + match.start()
+            return position if position < stop else None
+        start += max(0, len(data) - _STREAM_BYTES + 1)
         data = data[-_STREAM_BYTES + 1 :]
     return None

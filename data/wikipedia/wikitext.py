@@ -6,6 +6,7 @@ any markup. Of markup that is never closed only the marks are removed, not the t
 
 import html
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,26 +42,14 @@ _RAW_TAG = re.compile(rf"<(nowiki|{'|'.join(_DROPPED_TAGS)})\b([^<>]*)>", re.I)
 _RAW_ENDS = {name: re.compile(rf"</{name}\s*>", re.I) for name in ("nowiki", *_DROPPED_TAGS)}
 
 
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)  # as in MediaWiki, an unclosed one extends to the end
+
+
 def prose_of(wikitext: str, site: Site = Site(), language: str = "en") -> list[str]:
     """The paragraphs of a page that hold sentences, each on one line, in order."""
-    text = _without_comments(wikitext)
-    text = _without_raw_tags(text)
-    text = _without_nesting(text, site)
-    text = _without_inline_marks(text)
-    text = html.unescape(text)
+    text = _without_raw_tags(_COMMENT.sub("", wikitext))
+    text = html.unescape(_without_inline_marks(_without_nesting(text, site)))
     return [paragraph for lines in _paragraphs(text) if (paragraph := _sentences(_tidy(lines), language))]
-
-
-def _without_comments(text: str) -> str:
-    pieces, position = [], 0
-    while (start := text.find("<!--", position)) >= 0:
-        pieces.append(text[position:start])
-        end = text.find("-->", start + 4)
-        if end < 0:
-            return "".join(pieces)  # as in MediaWiki, an unclosed comment extends to the end
-        position = end + 3
-    pieces.append(text[position:])
-    return "".join(pieces)
 
 
 def _without_raw_tags(text: str) -> str:
@@ -88,52 +77,40 @@ _OPENERS = {"{{": "template", "[[": "link", "{|": "table", "<table": "html table
 _CLOSERS = {"}}": "template", "]]": "link", "|}": "table", "</table": "html table"}
 
 
-class _Frame:
-    """An open construct and its text so far."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.parts: list[str] = []
-
-
 def _without_nesting(text: str, site: Site) -> str:
     """Replace templates, links and tables, also nested ones, with the text that a reader sees in a sentence.
 
     A closing mark ends the innermost construct of its kind; constructs still open inside it become text.
     """
-    stack = [_Frame("page")]
-    num_open = dict.fromkeys(_CLOSERS.values(), 0)
+    stack: list[tuple[str, list[str]]] = [("page", [])]  # open constructs and their text so far
+    num_open = Counter[str]()
     position = 0
     while token := _TOKEN.search(text, position):
-        stack[-1].parts.append(text[position : token.start()])
+        stack[-1][1].append(text[position : token.start()])
         position = token.end()
         mark = token[0].strip(" \t:").lower()
-        opened = _OPENERS.get(mark if mark in _OPENERS else mark[:6])
-        if opened:
-            stack.append(_Frame(opened))
-            num_open[opened] += 1
+        if kind := _OPENERS.get(mark if mark in _OPENERS else mark[:6]):
+            stack.append((kind, []))
+            num_open[kind] += 1
             continue
-        closed = _CLOSERS[mark if mark in _CLOSERS else "</table"]
-        if not num_open[closed]:
+        kind = _CLOSERS[mark if mark in _CLOSERS else "</table"]
+        if not num_open[kind]:
             continue
-        place = next(index for index in range(len(stack) - 1, 0, -1) if stack[index].kind == closed)
-        _flatten(stack, place, num_open)
-        content = "".join(stack.pop().parts)
-        num_open[closed] -= 1
-        if closed == "template" and content.startswith("{") and text.startswith("}", position):
+        content = _closed(stack, kind, num_open)
+        if kind == "template" and content.startswith("{") and text.startswith("}", position):
             position += 1  # {{{parameter}}}
-        stack[-1].parts.append(_rendered(closed, content, site))
-    stack[-1].parts.append(text[position:])
-    _flatten(stack, 0, num_open)
-    return "".join(stack[0].parts)
+        stack[-1][1].append(_rendered(kind, content, site))
+    stack[-1][1].append(text[position:])
+    return _closed(stack, "page", num_open)
 
 
-def _flatten(stack: list[_Frame], place: int, num_open: dict[str, int]) -> None:
-    """Append the text of the frames above `place` to that frame."""
-    for frame in stack[place + 1 :]:
-        stack[place].parts += frame.parts
-        num_open[frame.kind] -= 1
-    del stack[place + 1 :]
+def _closed(stack: list[tuple[str, list[str]]], kind: str, num_open: Counter[str]) -> str:
+    """Take the innermost construct of a kind, and those that are open inside it, from the stack; returns their text."""
+    place = next(index for index in range(len(stack) - 1, -1, -1) if stack[index][0] == kind)
+    constructs = stack[place:]
+    del stack[place:]
+    num_open.subtract(kind for kind, _ in constructs)
+    return "".join(part for _, parts in constructs for part in parts)
 
 
 def _rendered(kind: str, content: str, site: Site) -> str:
@@ -165,15 +142,7 @@ def _link_text(content: str, site: Site) -> str:
 
 
 def _first(values: list[str]) -> str:
-    return values[0] if values else ""
-
-
-def _last(values: list[str]) -> str:
-    return values[-1] if values else ""
-
-
-def _second(values: list[str]) -> str:
-    return values[1] if len(values) > 1 else ""
+    return "".join(values[:1])
 
 
 def _converted(values: list[str]) -> str:
@@ -182,51 +151,25 @@ def _converted(values: list[str]) -> str:
     return " ".join(values[:4] if is_range else values[:2])
 
 
-_KEPT_TEMPLATES: dict[str, Callable[[list[str]], str]] = {
-    **dict.fromkeys(("lang", "transl", "transliteration"), _last),
-    **dict.fromkeys(
-        (
-            "nowrap",
-            "nobr",
-            "small",
-            "smaller",
-            "big",
-            "larger",
-            "em",
-            "strong",
-            "abbr",
-            "tooltip",
-            "sic",
-            "nihongo",
-            "ill",
-            "interlanguage link",
-            "val",
-            "visible anchor",
-            "vanchor",
-            "sup",
-            "sub",
-            "uc",
-            "lc",
-            "formatnum",
-            "as written",
-            "not a typo",
-        ),
-        _first,
-    ),
-    **dict.fromkeys(("convert", "cvt"), _converted),
-    **dict.fromkeys(("circa", "c.", "ca."), lambda values: f"c. {_first(values)}"),
-    **dict.fromkeys(("frac", "sfrac"), "/".join),
-    "linktext": "".join,
-    **dict.fromkeys(("ndash", "en dash", "snd", "spaced ndash", "\u2013"), lambda values: " \u2013 "),
-    **dict.fromkeys(("mdash", "em dash", "\u2014"), lambda values: "\u2014"),
-    "langx": _second,
-    "as of": lambda values: f"As of {_first(values)}",
-    "'": lambda values: "'",
-    "'s": lambda values: "'s",
-    "=": lambda values: "=",
-    "!": lambda values: "",
-    "nbsp": lambda values: " ",
-}  # English Wikipedia's; all other templates are removed
+_TEMPLATES: tuple[tuple[str, Callable[[list[str]], str]], ...] = (
+    ("nowrap, nobr, small, smaller, big, larger, em, strong, abbr, tooltip, sic, nihongo, ill", _first),
+    ("interlanguage link, val, visible anchor, vanchor, sup, sub, uc, lc, formatnum, as written, not a typo", _first),
+    ("lang, transl, transliteration", lambda values: "".join(values[-1:])),
+    ("langx", lambda values: "".join(values[1:2])),
+    ("convert, cvt", _converted),
+    ("circa, c., ca.", lambda values: f"c. {_first(values)}"),
+    ("as of", lambda values: f"As of {_first(values)}"),
+    ("frac, sfrac", "/".join),
+    ("linktext", "".join),
+    ("ndash, en dash, snd, spaced ndash, \u2013", lambda _: " \u2013 "),
+    ("mdash, em dash, \u2014", lambda _: "\u2014"),
+    ("'", lambda _: "'"),
+    ("'s", lambda _: "'s"),
+    ("=", lambda _: "="),
+    ("!", lambda _: ""),
+    ("nbsp", lambda _: " "),
+)  # English Wikipedia's; all other templates are removed
+_KEPT_TEMPLATES = {name: render for names, render in _TEMPLATES for name in names.split(", ")}
 
 
 def _template_text(content: str) -> str:
@@ -241,26 +184,26 @@ def _template_text(content: str) -> str:
     return render([value.strip() for value in rest.split("|") if "=" not in value])
 
 
-_ITEM_TAG = re.compile(r"<(?:li|dt|dd|tr|td|th|caption)\b[^<>]*>", re.I)
-_BLOCK_TAG = re.compile(
-    r"</?(?:p|div|blockquote|ul|ol|dl|li|dt|dd|center|h[1-6]|hr|tr|td|th|caption|tbody|thead)\b"
-    r"[^<>]*>",
-    re.I,
-)
-_BREAK_TAG = re.compile(r"<br\b[^<>]*>", re.I)
-_ANY_TAG = re.compile(r"</?[a-z][^<>]*>", re.I)
-_EXTERNAL_LINK = re.compile(r"\[(?:(?:(?:https?|ftps?|irc):)?//|mailto:)[^\s\[\]]*+([^\[\]\n]*+)\]", re.I)
 _QUOTES = re.compile("'{2,}")
 _MAGIC_WORD = re.compile(r"__[^\W\d]{3,40}?__")
 _VARIANT = re.compile(r"-\{([^{}]*)\}-")
+_INLINE_MARKS = (
+    (re.compile(r"<(?:li|dt|dd|tr|td|th|caption)\b[^<>]*>", re.I), "\n*"),
+    (
+        re.compile(
+            r"</?(?:p|div|blockquote|ul|ol|dl|li|dt|dd|center|h[1-6]|hr|tr|td|th|caption|tbody|thead)\b[^<>]*>", re.I
+        ),
+        "\n\n",
+    ),
+    (re.compile(r"<br\b[^<>]*>", re.I), " "),
+    (re.compile(r"</?[a-z][^<>]*>", re.I), ""),
+    (re.compile(r"\[(?:(?:(?:https?|ftps?|irc):)?//|mailto:)[^\s\[\]]*+([^\[\]\n]*+)\]", re.I), r"\1"),
+)
 
 
 def _without_inline_marks(text: str) -> str:
-    text = _ITEM_TAG.sub("\n*", text)
-    text = _BLOCK_TAG.sub("\n\n", text)
-    text = _BREAK_TAG.sub(" ", text)
-    text = _ANY_TAG.sub("", text)
-    text = _EXTERNAL_LINK.sub(r"\1", text)
+    for pattern, replacement in _INLINE_MARKS:
+        text = pattern.sub(replacement, text)
     text = _QUOTES.sub(lambda marks: "'" if len(marks[0]) == 4 else "", text)
     text = _MAGIC_WORD.sub(lambda word: "" if word[0] == word[0].upper() else word[0], text)  # not __init__
     return _VARIANT.sub(_variant, text)
@@ -291,19 +234,20 @@ def _paragraphs(text: str) -> list[list[str]]:
 
 
 _UNSEEN: dict[int, str | None] = {**dict.fromkeys((0xAD, 0x200B, 0x2060, 0xFEFF, 0xFFFC, 0xFFFE, 0xFFFF)), **_SHOWN}
-_EMPTY_BRACKETS = re.compile(r"\s?[(\[\uff08](?:[\s,;:/\uff0c\uff1b\u3001\u2013\u2014-])*+[)\]\uff09]")
-_AFTER_BRACKET = re.compile(r"([(\uff08])[\s,;\uff0c\uff1b\u3001]+")
-_BEFORE_MARK = re.compile(r" +([,.)])(?=[\s,.;)]|$)")
-_TWO_COMMAS = re.compile(r",(?: ?,)+")
+_GAPS = (  # left by removed templates
+    (re.compile(r"\s?[(\[\uff08](?:[\s,;:/\uff0c\uff1b\u3001\u2013\u2014-])*+[)\]\uff09]"), ""),
+    (re.compile(r"([(\uff08])[\s,;\uff0c\uff1b\u3001]+"), r"\1"),
+    (re.compile(r" +([,.)])(?=[\s,.;)]|$)"), r"\1"),
+    (re.compile(r",(?: ?,)+"), ","),
+)
 
 
 def _tidy(lines: list[str]) -> str:
-    """Join the lines and remove the gaps left by removed templates: "( ; )", " ," and similar."""
+    """Join the lines and remove gaps: "( ; )", " ," and similar."""
     text = " ".join(" ".join(lines).translate(_UNSEEN).split())
-    text = _EMPTY_BRACKETS.sub("", text)
-    text = _AFTER_BRACKET.sub(r"\1", text)
-    text = _BEFORE_MARK.sub(r"\1", text)
-    return _TWO_COMMAS.sub(",", text).strip()
+    for pattern, replacement in _GAPS:
+        text = pattern.sub(replacement, text)
+    return text.strip()
 
 
 _CLOSING = "'\"\u2019\u201d\u00bb\u203a)]\u300d\u300f\uff09\u3011"
