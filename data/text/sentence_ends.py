@@ -152,14 +152,14 @@ def _character(text: np.ndarray, place: int, end: int) -> tuple[int, int]:
     """(classes, number of bytes) of the character at `place`; (0, 1) at the end."""
     if place >= end:
         return 0, 1
-    byte = np.int64(text[place])
+    byte = int(text[place])
     if byte < 0x80:
-        return np.int64(_CLASSES[byte]), 1
+        return int(_CLASSES[byte]), 1
     if byte < 0xE0:
-        classes = np.int64(_CLASSES[(byte & 0x1F) << 6 | text[place + 1] & 0x3F])
+        classes = int(_CLASSES[(byte & 0x1F) << 6 | text[place + 1] & 0x3F])
         return classes if end - place > 2 else classes & _WHITE, 2  # a guillemet at the very end quotes nothing
     if byte < 0xF0:
-        return np.int64(_CLASSES[(byte & 0xF) << 12 | (text[place + 1] & 0x3F) << 6 | text[place + 2] & 0x3F]), 3
+        return int(_CLASSES[(byte & 0xF) << 12 | (text[place + 1] & 0x3F) << 6 | text[place + 2] & 0x3F]), 3
     return 0, 4
 
 
