@@ -6,13 +6,12 @@ training continues. Messages are records of Python's logger `bert`; rank 0 shows
 
 import json
 import logging
-import logging.handlers
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,16 +27,16 @@ CONSOLE_METRICS = (("epochs", "{:.2f}"), ("loss", "{:.4f}"), ("learning_rate", "
 class Sink:
     """Calls functions that write logs; the first error is reported, and later calls do nothing."""
 
-    def __init__(self, name: str):
-        self._name, self._is_broken = name, False
+    def __init__(self, name: str, is_on: bool = True):
+        self._name, self._is_on = name, is_on
 
     def __call__(self, action: Callable[[], Any]) -> None:
-        if self._is_broken:
+        if not self._is_on:
             return
         try:
             action()
         except Exception as error:  # no error of a log sink may stop the run
-            self._is_broken = True
+            self._is_on = False
             if isinstance(error, BrokenPipeError):  # no reader of standard output (`| head`)
                 discard_output()
             with suppress(OSError):
@@ -47,62 +46,32 @@ class Sink:
 class _JsonLines:
     """A file to which lines of JSON are appended."""
 
-    def __init__(self, path: Path, prefix: str = "") -> None:
-        self._path, self._prefix, self._sink = path, prefix, Sink(str(path))
+    def __init__(self, path: Path, prefix: str = "", is_on: bool = True) -> None:
+        self._path, self._prefix, self._sink = path, prefix, Sink(str(path), is_on)
 
     def add(self, values: dict[str, Any]) -> None:
         self._sink(lambda: append(self._path, f"{self._prefix}{to_json(values)}\n"))
 
 
-@contextmanager
-def early_messages() -> Iterator[None]:
-    """Keep messages of the logger `bert` until a RunLog is opened within the block; it shows them first."""
-    kept = logging.handlers.MemoryHandler(10_000, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
-    kept.setLevel(logging.INFO)
-    MESSAGES.addHandler(kept)
-    MESSAGES.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        MESSAGES.removeHandler(kept)
-        kept.close()
+class Messages(logging.Handler):
+    """Keeps the messages of the logger `bert` within its block until a `Log` shows them, and the later ones."""
 
-
-class Log:
-    """The log of every rank but the first: nothing is logged."""
-
-    first_step = 0  # where the progress bar begins; known once a checkpoint was read
-
-    def parameters(self, values: dict[str, Any]) -> None:
-        """Facts about the run, once at the start."""
-
-    def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
-        """Metrics of the updates since the last call."""
-
-    def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Held-out metrics after update `step`; their names start with `eval_`."""
-
-    def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
-        """Something that happened at a step, such as a save and what it cost."""
-
-    def advance(self, step: int, eta_seconds: float, loss: float | None) -> None:
-        """After every update."""
-
-    def summary(self, values: dict[str, Any]) -> None:
-        """Figures of the whole run, at its end."""
-
-    def write_summary(self, values: dict[str, Any]) -> None:
-        """Figures of the run so far: summary.json alone."""
-
-    def close(self) -> None:
-        """End the log; nothing may be logged after it."""
-
-
-class _Messages(logging.Handler):
-    """Shows records of the logger `bert` on the console of a run."""
-
-    def __init__(self, show: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
         super().__init__(logging.INFO)
+        self._kept: list[str] = []
+        self._show: Callable[[str], None] = self._kept.append
+
+    def __enter__(self) -> "Messages":
+        MESSAGES.addHandler(self)
+        MESSAGES.setLevel(logging.INFO)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        MESSAGES.removeHandler(self)
+
+    def show(self, show: Callable[[str], None]) -> None:
+        for message in self._kept:
+            show(message)
         self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -110,8 +79,8 @@ class _Messages(logging.Handler):
         self._show(prefix + record.getMessage())
 
 
-class RunLog(Log):
-    """Rank 0's log of one stage of a run.
+class Log:
+    """The log of one stage of a run. Only rank 0 has a `directory`; without one nothing is logged.
 
     Files in `directory`: log.jsonl (DLLogger lines, appended), metrics.jsonl (flat rows, appended), events.jsonl
     (costs of saves, loss spikes), progress.json (replaced at most once a second: step, first_step, total_steps,
@@ -119,44 +88,48 @@ class RunLog(Log):
     steps, from progress.json.
     """
 
+    first_step = 0  # where the progress bar begins; known once a checkpoint was read
+
     def __init__(
         self,
-        directory: Path,
-        report_file: Path | None,
+        directory: Path | None = None,
+        report_file: Path | None = None,
         *,
-        total_steps: int,
-        visualdl: bool,
+        total_steps: int = 1,
+        visualdl: bool = False,
         show_steps: bool = True,
         stream: IO[str] | None = None,
+        messages: Messages | None = None,
     ):
+        is_on, self._total_steps = directory is not None, total_steps
+        self._directory = directory = directory or Path()
         directory.mkdir(parents=True, exist_ok=True)
-        self.directory, self._total_steps = directory, total_steps
         self._opened, self._progress_written = time.perf_counter(), -math.inf
         self._stream = stream or sys.stdout or open(os.devnull, "w")  # a closed one is None
-        self._lines = [_JsonLines(path, "DLLL ") for path in {directory / "log.jsonl", report_file} if path]
-        self._rows, self._events = (_JsonLines(directory / name) for name in ("metrics.jsonl", "events.jsonl"))
-        self._console, self._progress, self._visualdl = map(Sink, ("console output", "progress.json", "VisualDL"))
-        self._curves = Curves(directory) if visualdl else None
+        self._lines = [_JsonLines(path, "DLLL ", is_on) for path in {directory / "log.jsonl", report_file} if path]
+        self._rows = _JsonLines(directory / "metrics.jsonl", is_on=is_on)
+        self._events = _JsonLines(directory / "events.jsonl", is_on=is_on)
+        self._console, self._progress, self._summary = (
+            Sink(name, is_on) for name in ("console output", "progress.json", "summary.json")
+        )
+        self._visualdl = Sink("VisualDL", visualdl and is_on)
+        self._curves = Curves(directory)
         self._last_step, self._figures = 0, dict[str, Any]()
         self._bar: Any = None
         self._show_steps = show_steps
         if self._stream.isatty() and show_steps:
             self._console(self._open_bar)
-        self._messages = _Messages(self._show)
-        for handler in list(MESSAGES.handlers):
-            if isinstance(handler, logging.handlers.MemoryHandler):  # of `early_messages`
-                MESSAGES.removeHandler(handler)
-                handler.setTarget(self._messages)
-                handler.flush()
-        MESSAGES.addHandler(self._messages)
-        MESSAGES.setLevel(logging.INFO)
+        self._messages = messages or Messages()
+        if is_on:
+            self._messages.__enter__().show(self._show)
 
     def parameters(self, values: dict[str, Any]) -> None:
+        """Facts about the run, once at the start."""
         self._line("PARAMETER", values)
-        if self._curves is not None:
-            self._curves.hyper_parameters = values
+        self._curves.hyper_parameters = values
 
     def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
+        """Metrics of the updates since the last call."""
         self._metrics(step, epoch, metrics)
         shown = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
         if self._bar is not None:
@@ -165,15 +138,17 @@ class RunLog(Log):
             self._show(f"step {step}/{self._total_steps}  {shown}  eta {duration(eta_seconds)}")
 
     def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Held-out metrics after update `step`; their names start with `eval_`."""
         self._metrics(step, epoch, metrics)
         self._show(f"step {step}/{self._total_steps}  held out: {metrics_line(metrics)}")
 
     def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
+        """Something that happened at a step, such as a save and what it cost."""
         self._line([epoch, step], values)
         self._events.add({"event": name, "step": step, "epoch": epoch, **values})
 
     def advance(self, step: int, eta_seconds: float, loss: float | None) -> None:
-        """Move the progress bar and, at most once a second, replace progress.json."""
+        """After every update: move the progress bar and, at most once a second, replace progress.json."""
         if self._bar is not None:
             self._console(lambda: self._bar.update(step - self._bar.n))
         if time.monotonic() - self._progress_written >= 1.0 or step == self._total_steps:
@@ -185,29 +160,30 @@ class RunLog(Log):
                 "eta_seconds": eta_seconds,
                 "loss": loss,
             }
-            self._progress(lambda: replace_file(self.directory / "progress.json", to_json(values)))
+            self._progress(lambda: replace_file(self._directory / "progress.json", to_json(values)))
 
     def summary(self, values: dict[str, Any]) -> None:
+        """Figures of the whole run, at its end."""
         self._line([], values)
         self._figures = values
         self.write_summary(values)
 
     def write_summary(self, values: dict[str, Any]) -> None:
-        Sink("summary.json")(lambda: replace_file(self.directory / "summary.json", to_json(values, indent=1)))
+        """Figures of the run so far: summary.json alone."""
+        self._summary(lambda: replace_file(self._directory / "summary.json", to_json(values, indent=1)))
 
     def close(self) -> None:
-        MESSAGES.removeHandler(self._messages)
+        """End the log; nothing may be logged after it."""
+        self._messages.__exit__()
         if self._bar is not None:
             self._console(self._bar.close)
-        if (curves := self._curves) is not None:
-            self._visualdl(lambda: curves.close(self._last_step, self._figures))
+        self._visualdl(lambda: self._curves.close(self._last_step, self._figures))
 
     def _metrics(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Write metrics to all files; to VisualDL first: resumed curves begin with the rows of metrics.jsonl."""
         self._line([epoch, step], metrics)
         self._last_step = step
-        if (curves := self._curves) is not None:
-            self._visualdl(lambda: curves.add(step, metrics, self.first_step))
+        self._visualdl(lambda: self._curves.add(step, metrics, self.first_step))
         self._rows.add({"step": step, "epoch": epoch, **metrics})
 
     def _line(self, step: Any, data: dict[str, Any]) -> None:

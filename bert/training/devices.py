@@ -51,7 +51,8 @@ def open_device(config: TrainingConfig, group: Group) -> Device:
     """An executor on this rank's device, and the scope that its programs share."""
     place = place_of(group.device)
     executor = static.Executor(place)
-    peak = config.hardware.peak_tflops or peak_tflops(executor, group.device, _arithmetic(config))[0]
+    arithmetic = "short" if config.precision.amp else "tf32" if config.precision.tf32 else "float32"
+    peak = config.hardware.peak_tflops or peak_tflops(executor, group.device, arithmetic)[0]
     return Device(executor, static.global_scope(), place, group, Collective(group, executor), peak)
 
 
@@ -71,11 +72,7 @@ def join_ranks(config: TrainingConfig, group: Group) -> int:
 
 
 def mixed_precision_notice(amp_dtype: str, has_bfloat16: bool) -> str:
-    """What --amp does on a CPU.
-
-    Args:
-        has_bfloat16: whether wheel and processor compute in bfloat16.
-    """
+    """What --amp does on a CPU whose wheel and processor compute in bfloat16, or do not."""
     if amp_dtype == "bfloat16" and has_bfloat16:
         return "mixed precision on CPU: the linear layers' products in bfloat16, all else in float32"
     if amp_dtype == "bfloat16":
@@ -88,9 +85,3 @@ def mixed_precision_notice(amp_dtype: str, has_bfloat16: bool) -> str:
         "mixed precision on CPU: Paddle has no float16 kernels there: arithmetic stays float32; loss scaling and its "
         f"checks run as on a GPU{remedy}"
     )
-
-
-def _arithmetic(config: TrainingConfig) -> str:
-    if config.precision.amp:
-        return "short"
-    return "tf32" if config.precision.tf32 else "float32"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,15 +31,11 @@ class Counts:
 
 
 class Throughput:
-    """The clock and the counts of one leg. The clock runs while batches are read and updates made.
-
-    Attributes:
-        interval: counts since the last `end_interval`.
-    """
+    """The clock and the counts of one leg. The clock runs while batches are read and updates made."""
 
     def __init__(self, model: BertConfig, before: Totals) -> None:
         self._model, self._before = model, before
-        self.interval, self._leg = Counts(), Counts()
+        self.interval, self._leg = Counts(), Counts()  # since the last `end_interval`, and before it
         self._begin = time.perf_counter()
         self._started: float | None = None
 
@@ -61,7 +58,7 @@ class Throughput:
         """Counts of the interval that ends now, after the wait for the device."""
         self.pause()
         counts, self.interval = self.interval, Counts()
-        self._leg = Counts(*_sum(self._leg, counts))
+        self._leg = _sum(self._leg, counts)
         self.start()
         return counts
 
@@ -79,16 +76,18 @@ class Throughput:
         leg = self._leg
         sums = collective.sum(np.array([leg.sequences, leg.tokens, leg.flops], "float64")).tolist()
         times = [leg.seconds, leg.seconds * world_size, time.perf_counter() - self._begin]
-        return Totals(*_sum(self._before, Totals(*sums, *times)))
+        return _sum(self._before, Totals(*sums, *times))
 
     def _elapsed(self) -> float:
         running = time.perf_counter() - self._started if self._started is not None else 0.0
         return self.interval.seconds + running
 
 
-def _sum(one, other) -> list:
-    """The sums of the fields of two dataclasses."""
-    return [sum(values) for values in zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)]
+Sums = TypeVar("Sums", Counts, Totals)
+
+
+def _sum(first: Sums, second: Sums) -> Sums:
+    return type(first)(*map(sum, zip(dataclasses.astuple(first), dataclasses.astuple(second), strict=True)))
 
 
 def collect(

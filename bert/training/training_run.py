@@ -19,7 +19,7 @@ from bert.config.training_settings import TrainingConfig
 from bert.files import write_atomically
 from bert.model.objectives import Objective
 from bert.model.optimization import load_schedule
-from bert.reporting.logs import QUIET_STEPS, Log, RunLog, early_messages
+from bert.reporting.logs import QUIET_STEPS, Log, Messages
 from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
@@ -46,11 +46,10 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
     stop = StopRequest()  # first, because a STOP file made from now on is meant for this run
     group = group_from_environment(choose_device(config))
     with contextlib.ExitStack() as stack:
-        if group.is_main:
-            stack.enter_context(early_messages())
+        messages = stack.enter_context(Messages()) if group.is_main else None
         task = open_task(config, group)
         stop.install()
-        log = _open_log(task, stack) if group.is_main else Log()
+        log = Log() if messages is None else _open_log(task, messages, stack)
         facts = {
             **json.loads(task.config.model_dump_json()),
             "world_size": group.world_size,
@@ -182,20 +181,22 @@ def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: T
     }
 
 
-def _open_log(task: Task, stack: contextlib.ExitStack) -> RunLog:
+def _open_log(task: Task, messages: Messages, stack: contextlib.ExitStack) -> Log:
     """Rank 0's log; while it trains, the folder of its checkpoints is locked."""
     config = task.config
     if task.trains:
         stack.enter_context(checkpoint_files.run_lock(config.checkpoint_dir()))
-    log = RunLog(
-        config.log_dir(),
+    folder = config.log_dir()
+    log = Log(
+        folder,
         config.run.report_file,
         total_steps=max(config.run.max_steps, 1),
         visualdl=config.hardware.visualdl and task.trains,
         show_steps=QUIET_STEPS not in os.environ,
+        messages=messages,
     )
     stack.callback(log.close)
-    write_atomically(log.directory / "config.yaml", dump_yaml(config).encode())
+    write_atomically(folder / "config.yaml", dump_yaml(config).encode())
     return log
 
 

@@ -23,7 +23,7 @@ from bert.config.training_settings import OptimizerSettings, PrecisionSettings
 from bert.runtime.distributed import finalize, group_from_environment
 from bert.samples.global_batches import GlobalBatch
 from bert.training.interruption import SECONDS_BETWEEN_LOOKS, StopOnAnyRank, StopRequest
-from bert.reporting.logs import Log, RunLog
+from bert.reporting.logs import Log
 from bert.model.optimization import COUNTERS
 from bert.training.health_checks import RankGuard, RanksDiffer
 from bert.training.saving import NoCheckpoints
@@ -148,7 +148,7 @@ def trainer(group, as_on_gpus: bool = False) -> tuple[dict, dict]:
                 stop.signal_name = "SIGTERM"
             yield GlobalBatch(step, 0, map(tiny.micro_batch, share(step, 2, group)))
 
-    log = RunLog(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else Log()
+    log = Log(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else Log()
     checkpoints = NoCheckpoints()
     checkpoints.save = lambda step, epoch, state: saved.append(step)
     looks = StopOnAnyRank(stop, replace(group, device="gpu") if as_on_gpus else group, device.collective)

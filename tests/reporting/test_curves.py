@@ -11,7 +11,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.reporting.curves import REPLAYED_ROWS, Curves, rows_until, table_row, tag_of
-from bert.reporting.logs import RunLog
+from bert.reporting.logs import Log
 
 SETTINGS = {
     "model": {"hidden_size": 128},
@@ -25,14 +25,14 @@ SETTINGS = {
 }
 
 
-def run_log(directory, first_step=0) -> RunLog:
-    log = RunLog(directory, None, total_steps=20, visualdl=True, stream=io.StringIO())
+def run_log(directory, first_step=0) -> Log:
+    log = Log(directory, None, total_steps=20, visualdl=True, stream=io.StringIO())
     log.first_step = first_step
     log.parameters(SETTINGS)
     return log
 
 
-def train(log: RunLog, steps, loss=lambda step: 8.0 - step / 10) -> None:
+def train(log: Log, steps, loss=lambda step: 8.0 - step / 10) -> None:
     for step in steps:
         log.train(step, 0, {"loss": loss(step), "learning_rate": 1e-3, "loss_scale": 2.0**20}, 1.0)
         if step % 5 == 0:
@@ -155,8 +155,8 @@ def test_a_writer_whose_thread_has_ended_is_an_error_and_not_a_wait(tmp_path, ca
 ON_A_FULL_DISK = """
 import io, resource, sys
 from pathlib import Path
-from bert.reporting.logs import RunLog
-log = RunLog(Path(sys.argv[1]), None, total_steps=20, visualdl=True, stream=io.StringIO())
+from bert.reporting.logs import Log
+log = Log(Path(sys.argv[1]), None, total_steps=20, visualdl=True, stream=io.StringIO())
 log.train(1, 0, {"loss": 1.0}, 1.0)
 resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # a write beyond fails, as on a full disk
 log._lines, log._rows.add = [], lambda values: None

@@ -15,14 +15,14 @@ import pytest
 
 from bert import REPOSITORY
 from bert.reporting import progress as module
-from bert.reporting.logs import RunLog, append, replace_file, to_json
+from bert.reporting.logs import Log, append, replace_file, to_json
 from bert.reporting.progress import megabytes, progress
 
 METRICS = {"loss": 7.25, "learning_rate": 1e-4, "seqs_per_sec": 12.5}
 
 
-def open_log(directory, report_file=None, **options) -> RunLog:
-    return RunLog(directory, report_file, **{"total_steps": 20, "visualdl": False, "stream": io.StringIO(), **options})
+def open_log(directory, report_file=None, **options) -> Log:
+    return Log(directory, report_file, **{"total_steps": 20, "visualdl": False, "stream": io.StringIO(), **options})
 
 
 def strict(text: str):
@@ -36,7 +36,7 @@ def dllogger(path: Path) -> list[dict]:
     return [strict(line.removeprefix("DLLL ")) for line in lines]
 
 
-def write_everything(log: RunLog) -> None:
+def write_everything(log: Log) -> None:
     log.parameters({"seed": 42, "input_dir": Path("/data"), "threads": np.int64(2)})
     log.train(1, 0, {**METRICS, "gradient_norm": np.float32(1.5)}, 90.0)
     log.train(2, 0, {**METRICS, "loss": float("nan"), "gradient_norm": float("inf")}, math.inf)
@@ -161,8 +161,8 @@ RUN_INTO_PIPE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from bert.reporting.logs import RunLog
-log = RunLog(Path(sys.argv[2]), None, total_steps=20, visualdl=False)
+from bert.reporting.logs import Log
+log = Log(Path(sys.argv[2]), None, total_steps=20, visualdl=False)
 sys.stdin.readline()
 for step in range(1, 6):
     log.train(step, 0, {"loss": 1.0}, 1.0)

@@ -13,7 +13,7 @@ import pytest
 from bert import REPOSITORY
 from bert.reporting import report
 from bert.reporting.curves import REPLAYED_ROWS
-from bert.reporting.logs import RunLog, append
+from bert.reporting.logs import Log, append
 from bert.reporting.progress import metrics_line
 from bert.reporting.report import blocks_of, differences, draw, main, run_names, to_html, to_markdown, updates_before
 from bert.reporting.run_record import find_runs, read_log, read_run
@@ -24,7 +24,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def make_run(directory: Path, *, legs=((1, 6), (5, 8)), seed=42, rate=1e-3, finished=True) -> Path:
     """A run of 8 updates, killed after step 6 and continued from step 4; evaluated every 4."""
     for number, (first, last) in enumerate(legs):
-        log = RunLog(directory, None, total_steps=8, visualdl=False, stream=io.StringIO())
+        log = Log(directory, None, total_steps=8, visualdl=False, stream=io.StringIO())
         log.parameters({"run": {"seed": seed}})
         for step in range(first, last + 1):
             log.train(

@@ -10,7 +10,7 @@ import pytest
 from bert.checkpoints.directories import list_steps, step_directory
 from bert.config.training_settings import derive
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
-from bert.reporting.logs import RunLog
+from bert.reporting.logs import Log
 from bert.runtime.paddle_api import write_variable
 from bert.training.guards import TrainingDiverged
 from bert.training.health_checks import FiniteGuard
@@ -24,7 +24,7 @@ def rows(config) -> list[dict]:
 
 
 def logged_run(config, last_step, **options):
-    log = RunLog(config.stage_dir(), None, total_steps=config.run.max_steps, visualdl=False)
+    log = Log(config.stage_dir(), None, total_steps=config.run.max_steps, visualdl=False)
     run = runs.run(config, last_step, log=log, **options)
     log.close()
     return run
