@@ -54,6 +54,11 @@ class OptimizerSettings(Settings):
     warmup_proportion: float = Field(0.01, ge=0, lt=1, description="share of --max-steps spent warming up")
     end_learning_rate: float = Field(0.0, ge=0, description="learning rate that decay falls to")
     lr_decay_power: float = Field(1.0, gt=0, description="1.0: linear decay; 0.5: square root, as in other recipes")
+    lr_decay_from: Literal["warmup", "start"] = Field(
+        "warmup",
+        description="warmup: decay over the updates after warm-up; start: over all updates, of which warm-up replaces "
+        "the first, as NVIDIA's PyTorch and TensorFlow trainers do",
+    )
     beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
     epsilon: float = Field(1e-6, gt=0, description="added to the root of the second moment")

@@ -25,7 +25,11 @@ COUNTERS = (APPLIED_UPDATES, SKIPPED_UPDATES, CONSECUTIVE_SKIPPED_UPDATES)
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up to `peak`, then polynomial decay to `end`. Power 1.0 is linear; NVIDIA's PyTorch code uses 0.5."""
+    """Linear warm-up to `peak`, then polynomial decay to `end`. Power 1.0 is linear; NVIDIA's PyTorch code uses 0.5.
+
+    With `decays_from_start` the decay is that of all updates and warm-up hides its beginning: the rate falls below
+    `peak` at the first update after warm-up.
+    """
 
     peak: float
     warmup_steps: int
@@ -33,6 +37,7 @@ class Schedule:
     power: float = 1.0
     start: float = 0.0
     end: float = 0.0
+    decays_from_start: bool = False
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of the update with index `step`, from 0.
@@ -42,7 +47,8 @@ class Schedule:
         """
         if step < self.warmup_steps:
             return self.start + (self.peak - self.start) * (step + 1) / self.warmup_steps
-        remaining = max(0.0, (self.total_steps - step) / max(1, self.total_steps - self.warmup_steps))
+        first = 0 if self.decays_from_start else self.warmup_steps
+        remaining = max(0.0, (self.total_steps - step) / max(1, self.total_steps - first))
         return self.end + (self.peak - self.end) * remaining**self.power
 
     def table(self) -> np.ndarray:

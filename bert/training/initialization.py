@@ -176,8 +176,8 @@ def _changed_settings(before: dict, now: dict) -> list[str]:
     lines = []
     for section in (name for name in now if name not in ("initialization", "hardware")):
         old, new = before.get(section, {}), now[section]
-        names = sorted(name for name in new.keys() | old.keys() if old.get(name) != new.get(name))
-        lines += [f"{name} {old.get(name)} -> {new.get(name)}" for name in names]
+        names = sorted(name for name in new.keys() & old.keys() if old[name] != new[name])  # of both versions
+        lines += [f"{name} {old[name]} -> {new[name]}" for name in names]
     return lines
 
 
@@ -194,6 +194,7 @@ def schedule_of(config: TrainingConfig, warmup_steps: int | None = None, max_ste
         optimizer.lr_decay_power,
         optimizer.warmup_start_lr,
         optimizer.end_learning_rate,
+        optimizer.lr_decay_from == "start",
     )
 
 

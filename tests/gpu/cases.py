@@ -13,7 +13,14 @@ from bert.pretraining.recipes import RECIPES
 
 NUM_RANKS = 8
 # Settings that decide when and how fast to learn are numbers in a table of the program, not operators.
-_SCHEDULE = ("learning_rate", "warmup_start_lr", "warmup_proportion", "end_learning_rate", "lr_decay_power")
+_SCHEDULE = (
+    "learning_rate",
+    "warmup_start_lr",
+    "warmup_proportion",
+    "end_learning_rate",
+    "lr_decay_power",
+    "lr_decay_from",
+)
 
 
 @dataclasses.dataclass(frozen=True)

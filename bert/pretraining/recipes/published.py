@@ -72,13 +72,13 @@ def phase2_large_tf32() -> PretrainingConfig:
 
 
 def phase1_large_pytorch() -> PretrainingConfig:
-    """NVIDIA's PyTorch recipe: the rate decays with the square root of what remains, not linearly."""
-    return derive(phase1_large(), lr_decay_power=0.5)
+    """NVIDIA's PyTorch recipe: the rate decays with the square root over all updates."""
+    return derive(phase1_large(), lr_decay_power=0.5, lr_decay_from="start")
 
 
 def phase2_large_pytorch() -> PretrainingConfig:
-    """NVIDIA's PyTorch recipe: the rate decays with the square root of what remains, not linearly."""
-    return derive(phase2_large(), lr_decay_power=0.5)
+    """NVIDIA's PyTorch recipe: the rate decays with the square root over all updates."""
+    return derive(phase2_large(), lr_decay_power=0.5, lr_decay_from="start")
 
 
 def phase1_large_tensorflow() -> PretrainingConfig:

@@ -1,0 +1,56 @@
+"""The rates of NVIDIA's trainers, from the formulas of their schedulers, beside those of our recipes.
+
+Theirs counts updates from 1, and its last has the rate 0; ours is one update earlier in the decay, so none is lost.
+"""
+
+import pytest
+
+from bert.pretraining.recipes import RECIPES
+from bert.training.initialization import schedule_of
+
+
+def paddle(update, peak, warmup, total):
+    """PolynomialDecay of power 1 over what is left, behind LinearWarmup."""
+    return peak * update / warmup if update <= warmup else peak * (1 - (update - warmup) / (total - warmup))
+
+
+def pytorch(update, peak, warmup, total):
+    """PolyWarmUpScheduler of degree 0.5."""
+    return peak * update / warmup if update <= warmup else peak * (1 - update / total) ** 0.5
+
+
+def tensorflow(update, peak, warmup, total):
+    """tf.train.polynomial_decay of power 0.5 over all updates, behind a linear warm-up."""
+    return peak * update / warmup if update <= warmup else peak * ((total - update) / total) ** 0.5
+
+
+PHASE_1, PHASE_2 = (6e-3, 2000, 7038), (4e-3, 200, 1563)
+CASES = [
+    ("phase1_large", paddle, PHASE_1),
+    ("phase2_large", paddle, PHASE_2),
+    ("phase1_large_pytorch", pytorch, PHASE_1),
+    ("phase2_large_pytorch", pytorch, PHASE_2),
+    ("phase1_large_tensorflow", tensorflow, PHASE_1),
+    ("phase2_large_tensorflow", tensorflow, PHASE_2),
+]
+
+
+@pytest.mark.parametrize(("recipe", "formula", "numbers"), CASES, ids=[name for name, *_ in CASES])
+def test_first_middle_and_last_rates(recipe, formula, numbers):
+    peak, warmup, total = numbers
+    schedule = schedule_of(RECIPES[recipe]())
+    assert (schedule.peak, schedule.warmup_steps, schedule.total_steps) == numbers
+    for update in (1, warmup // 2, warmup):
+        assert schedule.learning_rate_at(update - 1) == pytest.approx(formula(update, *numbers))
+    for update in (warmup + 1, (warmup + total) // 2, total - 1, total):
+        assert schedule.learning_rate_at(update) == pytest.approx(formula(update, *numbers), abs=1e-12)
+
+
+def test_the_square_root_falls_at_the_end_of_warmup_as_theirs():
+    """18% and 7% lower than a decay over what is left after warm-up."""
+    for recipe, (peak, warmup, _), share in (
+        ("phase1_large_pytorch", PHASE_1, 0.846),
+        ("phase2_large_pytorch", PHASE_2, 0.934),
+    ):
+        rate = schedule_of(RECIPES[recipe]()).learning_rate_at(warmup)
+        assert rate / peak == pytest.approx(share, abs=1e-3)
