@@ -298,6 +298,13 @@ class TrainingConfig(Settings):
         """The vocabulary that is kept beside the weights."""
         raise NotImplementedError
 
+    def prepare_files(self) -> None:
+        """Check the files of the run, and fetch the weights if they are a published model's."""
+        raise NotImplementedError
+
+    def trains(self) -> bool:
+        return True
+
     def warmup_steps(self) -> int:
         return int(self.run.max_steps * self.optimizer.warmup_proportion)
 

@@ -104,6 +104,9 @@ class FineTuningConfig(TrainingConfig):
     def vocabulary_file(self) -> Path:
         return self.data.vocab_file
 
+    def trains(self) -> bool:
+        return self.run.do_train
+
     def prepare_files(self) -> None:
         """Fetch the data that --download asks for, check all files, then fetch the weights of a published model."""
         self.fetch_data()

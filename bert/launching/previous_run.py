@@ -51,19 +51,19 @@ def refuse_other_run(config: TrainingConfig) -> None:
 
     A run may be extended: more updates or epochs than before. It may be shortened to what it has not made yet.
     """
-    if not (trains(config) and settings_asked_for(config).exists() and has_checkpoint(config)):
+    if not (config.trains() and settings_asked_for(config).exists() and has_checkpoint(config)):
         return
     before = yaml.safe_load(settings_asked_for(config).read_text(encoding="utf-8")) or {}
-    for section, values in config.model_dump(mode="json").items():
-        for name, value in values.items():
-            if section in MAY_DIFFER_SECTIONS or before.get(name) == value:
-                continue
-            if name in MAY_DIFFER and not (name == "predict_file" and _is_scored(config)):
-                continue
-            if name not in before and value == _default(config, name):  # of a version that did not have it
-                continue
-            if _may_extend(config, name, value, before.get(name)):
-                continue
+    values = config.model_dump(mode="json")
+    for name, (section, field) in flat_fields(type(config)).items():
+        value = values[section][name]
+        if section in MAY_DIFFER_SECTIONS or before.get(name) == value:
+            continue
+        if name in MAY_DIFFER and not (name == "predict_file" and _is_scored(config)):
+            continue
+        if name not in before and value == field.get_default():  # of a version that did not have it
+            continue
+        if not _may_extend(config, name, value, before.get(name)):
             raise ValueError(
                 f"{name}={value} differs from {before.get(name)} of the run in {config.run.output_dir}; "
                 "pass another --output-dir, delete that one, or repeat its settings"
@@ -77,21 +77,19 @@ def _is_scored(config: TrainingConfig) -> bool:
 
 def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> bool:
     """Whether a run may be continued with another value of its length."""
-    if name == "max_steps" and value < 1:
+    if name == "epochs":
+        return value is None or before is None or value > before
+    if name != "max_steps":
+        return False
+    if value < 1:
         return getattr(config.run, "epochs", None) is not None  # as many as the data say
-    if name == "max_steps":
-        made = list_steps(config.checkpoint_dir())[-1]
-        if value < made:
-            raise ValueError(
-                f"max_steps={value} must be at least the {made} updates that the run in {config.run.output_dir} has "
-                "made (more extends it); pass another --output-dir for a shorter run"
-            )
-        return True
-    return name == "epochs" and (value is None or before is None or value > before)
-
-
-def _default(config: TrainingConfig, name: str) -> Any:
-    return flat_fields(type(config))[name][1].get_default()
+    done = list_steps(config.checkpoint_dir())[-1]
+    if value < done:
+        raise ValueError(
+            f"max_steps={value} must be at least the {done} updates that the run in {config.run.output_dir} has "
+            "made (more extends it); pass another --output-dir for a shorter run"
+        )
+    return True
 
 
 def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
@@ -113,15 +111,8 @@ def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
 
 def continued(config: AnyConfig) -> AnyConfig | None:
     """The settings with the run's own newest checkpoint as the start; None if there is none or a step was given."""
-    if not trains(config) or config.run.benchmark or not has_checkpoint(config):
-        return None
-    if isinstance(config.initialization.last_step_of_checkpoint, int):
+    has_step = isinstance(config.initialization.last_step_of_checkpoint, int)
+    if not config.trains() or config.run.benchmark or has_step or not has_checkpoint(config):
         return None
     start: dict[str, Any] = dict.fromkeys(type(config.initialization).model_fields)
-    start |= {"from_checkpoint": config.checkpoint_dir(), "last_step_of_checkpoint": "auto"}
-    return derive(config, **start)
-
-
-def trains(config: TrainingConfig) -> bool:
-    """Whether the run trains, as pre-training always does."""
-    return getattr(config.run, "do_train", True)
+    return derive(config, **start | {"from_checkpoint": config.checkpoint_dir(), "last_step_of_checkpoint": "auto"})

@@ -9,10 +9,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import FrameType
 from typing import IO, Any
 
 from bert.command_errors import discard_output
+from bert.config.flags import flag_name
 from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
 from bert.interpreter import isolated_environment, repository_environment
@@ -31,20 +32,18 @@ def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
         KeyboardInterrupt: it was stopped, and has saved.
         Failure: any other exit code.
     """
-    command = [sys.executable, "-m", "bert.launching", task, *flags_of(settings)]
-    output = subprocess.PIPE if is_silent else _own(sys.stdout)
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "bert.launching", task, *flags_of(settings)],
         env=isolated_environment(),
-        stdout=output,
+        stdout=subprocess.DEVNULL if is_silent else _own_output(),
         stderr=subprocess.PIPE,
         encoding="utf-8",  # whatever the locale of this process
         errors="replace",
     )
     errors: list[str] = []
-    copies = [(process.stderr, sys.stderr), (process.stdout, None if is_silent else sys.stdout)]
+    copies = [(process.stderr, sys.stderr), (process.stdout, sys.stdout)]
     readers = [
-        threading.Thread(target=_pass_on, args=(source, target, errors), daemon=True)
+        threading.Thread(target=_copy_lines, args=(source, target, errors), daemon=True)
         for source, target in copies
         if source is not None
     ]
@@ -70,20 +69,25 @@ def flags_of(settings: Mapping[str, Any]) -> list[str]:
     for name, value in settings.items():
         if value is None:
             continue
-        words.append(f"--{name.replace('_', '-')}")
+        words.append(flag_name(name))
+        if isinstance(value, Path):
+            value = value.expanduser()
         if isinstance(value, (list, tuple)):
             words += map(str, value)
-        elif isinstance(value, Path):
-            words.append(str(value.expanduser()))
         elif value is not True:
-            words.append(str(value).lower() if isinstance(value, bool) else str(value))
+            words.append("false" if value is False else str(value))
     return words
 
 
-def _own(stream: Any) -> int | None:
+def module_command(module: str, **options: Any) -> list[str]:
+    """`python -m MODULE --option value ...`, as `flags_of`."""
+    return [sys.executable, "-m", module, *flags_of(options)]
+
+
+def _own_output() -> int | None:
     """A real file or terminal is inherited; a notebook's stream, which has no descriptor, is written to."""
     with contextlib.suppress(Exception):
-        return None if stream.fileno() == 1 else subprocess.PIPE
+        return None if sys.stdout.fileno() == 1 else subprocess.PIPE
     return subprocess.PIPE
 
 
@@ -91,22 +95,20 @@ def _wait(process: "subprocess.Popen[str]") -> int:
     """Ctrl-C reaches the launcher too, which saves first; another exception here stops it."""
     try:
         while True:
-            try:
+            with contextlib.suppress(KeyboardInterrupt):
                 return process.wait()
-            except KeyboardInterrupt:
-                continue
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait()
 
 
-def _pass_on(source: IO[str], target: Any, errors: list[str]) -> None:
+def _copy_lines(source: IO[str], target: Any, errors: list[str]) -> None:
     """Copy lines; those of errors are kept for the exception instead."""
     for line in source:
         if line.startswith(_ERROR):
             errors.append(line.removeprefix(_ERROR).rstrip("\n"))
-        elif target is not None:
+        else:
             target.write(line)
             target.flush()
 
@@ -143,8 +145,8 @@ class WorkerOutput:
 
     def exit_code(self) -> int | None:
         """Of the rank that failed first, as the launcher noted; a signal is a negative number. None: no rank did."""
-        found = _FAILED.search(self._read(LAUNCHER_LOG, self._starts.get(LAUNCHER_LOG, 0)))
-        return int(found[1]) if found else None
+        failure = _FAILED.search(self._read(LAUNCHER_LOG))
+        return int(failure[1]) if failure else None
 
     def unseen_reason(self) -> list[str]:
         """Why the ranks failed, unless the first rank, whose output was shown, has said so: another rank's last lines.
@@ -152,21 +154,20 @@ class WorkerOutput:
         Where no rank wrote anything, the last lines of Paddle's launcher.
         """
         names = sorted(path.name for path in self._folder.glob("workerlog.*"))
-        texts = {name: _TERMINATION.sub(b"", self._read(name, self._starts.get(name, 0))) for name in names}
+        texts = {name: _TERMINATION.sub(b"", self._read(name)) for name in names}
         if _EXPLAINS.search(texts.get(_FIRST, b"")):
             return []
         for name, text in texts.items():
             if _EXPLAINS.search(text):
                 return [f"{self._folder / name}:", *_last_lines(text)]
-        return [] if any(texts.values()) else _last_lines(self._read(LAUNCHER_LOG, self._starts.get(LAUNCHER_LOG, 0)))
+        return [] if any(texts.values()) else _last_lines(self._read(LAUNCHER_LOG))
 
-    def _read(self, name: str, position: int) -> bytes:
-        try:
-            with open(self._folder / name, "rb") as file:
-                file.seek(position)
-                return file.read()
-        except OSError:  # not written yet
-            return b""
+    def _read(self, name: str, position: int | None = None) -> bytes:
+        """A file from the position, or from where this start began; empty before it is written."""
+        with contextlib.suppress(OSError), open(self._folder / name, "rb") as file:
+            file.seek(self._starts.get(name, 0) if position is None else position)
+            return file.read()
+        return b""
 
 
 def _last_lines(text: bytes) -> list[str]:
@@ -182,38 +183,28 @@ class Display:
     def __init__(self, log_file: Path | None, progress: RunProgress | None) -> None:
         self._keep, self._show = Sink(str(log_file)), Sink("console output")
         self._progress, self._log_file = progress, log_file
-        self._file: IO[bytes] | None = None
 
     def __call__(self, line: bytes) -> None:
         if self._log_file is not None:
             self._keep(lambda: self._write(line))
-        self._show(lambda: _print(line, self._progress))
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        self._show(lambda: self._print(line))
 
     def _write(self, line: bytes) -> None:
-        if self._file is None:
-            assert self._log_file is not None
-            self._log_file.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._log_file, "ab", buffering=0)  # errors are raised here and not later by `close`
-        self._file.write(line)
+        assert self._log_file is not None
+        self._log_file.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._log_file, "ab") as file:
+            file.write(line)
 
-
-def _print(line: bytes, progress: RunProgress | None) -> None:
-    if progress is not None:
-        progress.write(line.decode(errors="replace").rstrip("\n"))
-        return
-    try:
-        sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        discard_output()
-        raise
-
-
-_NAMES = {signal.SIGINT: "Ctrl-C"}  # for people; the others are called by their names
+    def _print(self, line: bytes) -> None:
+        if self._progress is not None:
+            self._progress.write(line.decode(errors="replace").rstrip("\n"))
+            return
+        try:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            discard_output()
+            raise
 
 
 class Runner:
@@ -244,8 +235,8 @@ class Runner:
         command: Sequence[str],
         config: TrainingConfig,
         log_dir: Path,
-        log_file: Path | None = None,
-        variables: Mapping[str, str] = MappingProxyType({}),
+        log_file: Path | None,
+        variables: Mapping[str, str],
     ) -> int:
         """Run Paddle's launcher and show what this node's first rank writes; on a terminal its steps are a bar.
 
@@ -278,7 +269,6 @@ class Runner:
         if code not in (OK, INTERRUPTED) and not self.stop_requested:
             for line in output.unseen_reason():
                 display(f"{line}\n".encode())
-        display.close()
         return code
 
     def _run(
@@ -310,7 +300,7 @@ class Runner:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         is_first = not self.stop_requested
         if is_first:
-            self.stopped_by = _NAMES.get(signal.Signals(number), signal.Signals(number).name)
+            self.stopped_by = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         self._pass_on()
         if is_first:
             saving = "saving, then " if self._reason_file else ""
@@ -325,10 +315,8 @@ class Runner:
             with contextlib.suppress(OSError):  # the ranks then name the signal that they get
                 self._reason_file.write_text(str(self.stopped_by))
         for pid in ranks_of(self._process) or [self._process.pid]:
-            try:
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
                 os.kill(pid, signal.SIGTERM)
-            except ProcessLookupError:
-                pass  # it has ended meanwhile
 
 
 def _ignore_usr1() -> None:
@@ -357,12 +345,3 @@ def end_orphans_of(ranks: Sequence[int]) -> None:
         if not Path(f"/proc/{pid}").exists():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
-
-
-def module_command(module: str, **options: Any) -> list[str]:
-    """`python -m MODULE --option value ...`; an option that is None is left out, one that is True has no value."""
-    words = [sys.executable, "-m", module]
-    for name, value in options.items():
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    return words

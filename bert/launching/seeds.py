@@ -15,21 +15,18 @@ from typing import Any
 from bert.config.command_line import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import read_json, require_writable, write_atomically
-from bert.finetuning.glue.config import ENTRY as GLUE
-from bert.finetuning.ner.config import ENTRY as NER
-from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.help_parser import HelpParser
 from bert.interpreter import shell_command
 from bert.launching.finetuning_tasks import SQUAD_PRESETS
 from bert.launching.process_runner import Runner
 from bert.pretraining.recipes import PRESETS, evening
 from bert.reporting.progress import duration, metric_form
+from bert.tasks import TASKS
 
 _RECIPES = {  # by task; a name that several tasks have belongs to the first of them
+    **{name: tuple(entry.recipes) for name, entry in TASKS.items()},
     "pretraining": (*PRESETS, evening.NAME),
-    "squad": (*SQUAD_PRESETS, *SQUAD.recipes),
-    "glue": tuple(GLUE.recipes),
-    "ner": tuple(NER.recipes),
+    "squad": (*SQUAD_PRESETS, *TASKS["squad"].recipes),
 }
 _MEASURED = ("final_loss", "skipped_steps")  # beside the metrics of evaluations
 _RECORD = "seeds.json"
@@ -75,69 +72,62 @@ def main(words: Sequence[str]) -> int:
 
 def report(folder: Path, numbers: list[int], record: dict[str, Any]) -> list[str]:
     """Markdown: what was run, a row per metric, and the seeds that failed."""
-    values: dict[str, dict[int, float]] = {}
     failed = [number for number in numbers if record["exit_codes"].get(str(number)) != OK]
-    for number in numbers:
-        if number not in failed:
-            for name, value in _metrics(folder / f"seed-{number}").items():
-                values.setdefault(name, {})[number] = value
-    seconds = sum(record["seconds"].get(str(number), 0) for number in numbers)
+    metrics = {number: _metrics(folder / f"seed-{number}") for number in numbers if number not in failed}
+    names = list(dict.fromkeys(name for values in metrics.values() for name in values))
     words = [record["config"], "--seeds", str(len(numbers))]
     words += ["--first-seed", str(numbers[0])] if numbers[0] != 1 else []
     words += ["--task", record["task"], "--output-dir", str(folder), *record["flags"]]
-    command = shell_command("scripts/run_seeds.sh", *words)
-    lines = [f"{record['config']}: {len(numbers)} seeds in {duration(seconds)}; `{command}`", ""]
+    took = duration(sum(record["seconds"].get(str(number), 0) for number in numbers))
+    lines = [
+        f"{record['config']}: {len(numbers)} seeds in {took}; `{shell_command('scripts/run_seeds.sh', *words)}`",
+        "",
+    ]
     lines += ["| metric | mean | standard deviation | lowest | highest | seeds |", "|---|---|---|---|---|---|"]
-    for name, by_seed in values.items():
-        found = list(by_seed.values())
-        shown = metric_form(name.rpartition(" ")[2], {metric.rpartition(" ")[2]: 0 for metric in values})
-        spread = f"{statistics.stdev(found):{shown}}" if len(found) > 1 else "-"
-        lines.append(
-            f"| {name} | {statistics.mean(found):{shown}} | {spread} | {min(found):{shown}} (seed "
-            f"{min(by_seed, key=by_seed.__getitem__)}) | {max(found):{shown}} (seed "
-            f"{max(by_seed, key=by_seed.__getitem__)}) | {len(found)} |"
-        )
+    for name in names:
+        by_value = sorted((values[name], number) for number, values in metrics.items() if name in values)
+        values = [value for value, _ in by_value]
+        form = metric_form(name.rpartition(" ")[2], {other.rpartition(" ")[2]: 0 for other in names})
+        spread = f"{statistics.stdev(values):{form}}" if len(values) > 1 else "-"
+        ends = (f"{value:{form}} (seed {number})" for value, number in (by_value[0], by_value[-1]))
+        lines.append(f"| {name} | {statistics.mean(values):{form}} | {spread} | {' | '.join(ends)} | {len(values)} |")
     codes = ", ".join(f"seed {number} with exit code {record['exit_codes'].get(str(number))}" for number in failed)
     return [*lines, "", f"failed: {len(failed)}" + (f" ({codes}; the same command tries them again)" if failed else "")]
 
 
 def _metrics(folder: Path) -> dict[str, float]:
     """`STAGE METRIC` -> value, of the summaries of all stages of a run."""
-    found = {}
+    metrics = {}
     for file in sorted(folder.glob("*/summary.json")):
-        summary = read_json(file)
-        for name, value in summary.items():
+        for name, value in read_json(file).items():
             is_metric = name.startswith("eval_") and not name.endswith(("_total", "_sequences", "thresh"))
             if isinstance(value, (int, float)) and (is_metric or name in _MEASURED):
-                found[f"{file.parent.name} {name.removeprefix('eval_')}"] = float(value)
-    return found
+                metrics[f"{file.parent.name} {name.removeprefix('eval_')}"] = float(value)
+    return metrics
 
 
 def _read_record(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """What is known of earlier starts in the folder; ValueError if they had other settings."""
-    file = folder / _RECORD
-    if not file.exists():
-        return {**settings, "exit_codes": {}, "seconds": {}}
-    record = {"exit_codes": {}, "seconds": {}, **read_json(file)}
-    if other := [name for name, value in settings.items() if record.get(name) != value]:
+    record = {**settings, "exit_codes": {}, "seconds": {}, **read_json(folder / _RECORD)}
+    if other := [name for name, value in settings.items() if record[name] != value]:
         raise ValueError(
-            f"{folder}: holds seeds of another command ({other[0]}: {record.get(other[0])}, now {settings[other[0]]}); "
+            f"{folder}: holds seeds of another command ({other[0]}: {record[other[0]]}, now {settings[other[0]]}); "
             "give another --output-dir, or remove it"
         )
     return record
 
 
 def _task_of(recipe: str, task: str | None) -> str:
-    known = [name for name, recipes in _RECIPES.items() if recipe in recipes and task in (None, name)]
-    if task is not None and not known:  # a file of settings
-        known = [task] if Path(recipe).exists() else []
-    if not known and Path(recipe).suffix in (".yaml", ".yml", ".json"):
+    for name, recipes in _RECIPES.items():
+        if recipe in recipes and task in (None, name):
+            return name
+    if task is not None and Path(recipe).exists():  # a file of settings
+        return task
+    if Path(recipe).suffix in (".yaml", ".yml", ".json"):
         rule = "does not exist" if not Path(recipe).exists() else "needs --task, which says whose settings they are"
         raise ValueError(f"CONFIG={recipe} {rule}; give a file of settings with --task, or the name of a recipe")
-    if not known:
-        names = "; ".join(f"{name}: {', '.join(recipes)}" for name, recipes in _RECIPES.items())
-        raise ValueError(f"CONFIG={recipe} must be a recipe, or a file of settings with --task. Recipes of {names}")
-    return known[0]
+    names = "; ".join(f"{name}: {', '.join(recipes)}" for name, recipes in _RECIPES.items())
+    raise ValueError(f"CONFIG={recipe} must be a recipe, or a file of settings with --task. Recipes of {names}")
 
 
 def _parser() -> HelpParser:

@@ -12,18 +12,19 @@ from pathlib import Path
 
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import dump_yaml, usage_errors
+from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer, read_json, require_writable, write_atomically
-from bert.finetuning.config import FineTuningConfig
-from bert.launching.previous_run import continued, refuse_other_run, settings_asked_for, trains
+from bert.launching.previous_run import continued, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.settings import Ranks, num_gpus
-from bert.pretraining.config import PretrainingConfig
 
-Resolve = Callable[[str], str]
+MASTER_TIMEOUT_SECONDS = 600.0  # the nodes of a queue may start minutes apart
+ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # before there was a state to save; Paddle's launcher
+KILLED = (128 + signal.SIGKILL, 256 - signal.SIGKILL)
 
 
-def launcher_addresses(master: str, resolve: Resolve = socket.gethostbyname) -> tuple[str, str]:
+def launcher_addresses(master: str, resolve: Callable[[str], str] = socket.gethostbyname) -> tuple[str, str]:
     """(`IP:PORT` of the meeting point, IPv4 address of this node on the way to it)."""
     host, _, port = master.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
@@ -32,7 +33,7 @@ def launcher_addresses(master: str, resolve: Resolve = socket.gethostbyname) -> 
         address = resolve(host)
     except OSError as error:
         raise ValueError(f"master={master} cannot be resolved ({error}); pass the first node's IPv4 address") from None
-    if ipaddress.ip_address(address).is_loopback and not _is_loopback_name(host):
+    if ipaddress.ip_address(address).is_loopback and host != "localhost" and not host.startswith("127."):
         raise ValueError(
             f"master={master} is {address} on this node, where no other node finds it (see /etc/hosts); "
             "pass the first node's address in the network of the nodes"
@@ -82,10 +83,6 @@ def without_proxy(environment: Mapping[str, str], master: str) -> dict[str, str]
     return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
-def _is_loopback_name(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.")
-
-
 def training_command(
     script: Path,
     settings_file: Path,
@@ -98,7 +95,7 @@ def training_command(
     """`script --config settings_file` on the ranks of this node, always through Paddle's launcher, even for one rank.
 
     Args:
-        meeting_point: of several nodes, `rendezvous.launcher_addresses`.
+        meeting_point: of several nodes, `launcher_addresses`.
     """
     options = ["--log_level", "ERROR", "--job_id", job_id]
     if meeting_point is not None:
@@ -111,19 +108,13 @@ def training_command(
     return [*launcher, *options, str(script), "--config", str(settings_file)]
 
 
-Settings = PretrainingConfig | FineTuningConfig
-MASTER_TIMEOUT_SECONDS = 600.0  # the nodes of a queue may start minutes apart
-ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # before there was a state to save; Paddle's launcher
-KILLED = (128 + signal.SIGKILL, 256 - signal.SIGKILL)
-
-
 def launch(
     script: Path,
-    config: Settings,
+    config: TrainingConfig,
     ranks: Ranks,
     runner: Runner,
     *,
-    start: Settings | None = None,
+    start: TrainingConfig | None = None,
     job_id: str | None = None,
     log_file: Path | None = None,
 ) -> int:
@@ -147,13 +138,17 @@ def launch(
             log_dir.mkdir(parents=True, exist_ok=True)
             if ranks.num_nodes == 1:  # another start would write to the same files; nodes may share a folder
                 stack.enter_context(only_writer(log_dir))
-            before = {path: path.read_bytes() for path in _records(config) if path.exists()}
+            records = {config.stage_dir() / "launch.yaml": started}  # which the ranks read
+            if config.trains():
+                records[settings_asked_for(config)] = config
+            before = {path: path.read_bytes() for path in records if path.exists()}
             print(_announcement(config, started, ranks, devices), flush=True)
-            settings_file = _write_settings(config, started)
+            for path, settings in records.items():  # other nodes may be reading them
+                write_atomically(path, dump_yaml(settings).encode())
             meeting_point = _meeting_point(ranks, runner)
         command = training_command(
             script,
-            settings_file,
+            config.stage_dir() / "launch.yaml",
             ranks,
             devices,
             log_dir=log_dir,
@@ -167,7 +162,7 @@ def launch(
     return explain_exit(code, config, runner)
 
 
-def _log_dir(config: Settings, ranks: Ranks) -> Path:
+def _log_dir(config: TrainingConfig, ranks: Ranks) -> Path:
     """The folder of the launcher and the ranks; the nodes share the output folder, so each has its own."""
     folder = config.stage_dir() / "launch"
     if ranks.num_nodes == 1:
@@ -175,29 +170,15 @@ def _log_dir(config: Settings, ranks: Ranks) -> Path:
     return folder / (os.uname().nodename if ranks.node_rank is None else f"node{ranks.node_rank}")
 
 
-def _announcement(config: Settings, started: Settings, ranks: Ranks, devices: str | None) -> str:
+def _announcement(config: TrainingConfig, started: TrainingConfig, ranks: Ranks, devices: str | None) -> str:
     """One line at once: the ranks need seconds before they have something to show."""
     place = f"GPU {devices}" if devices else "the CPU" if num_gpus() == 0 else config.hardware.device
     count = f"{ranks.num_processes} rank{'s' if ranks.num_processes > 1 else ''} on {place}"
     nodes = f" of each of {ranks.num_nodes} nodes" if ranks.num_nodes > 1 else ""
     newest = list_steps(config.checkpoint_dir())[-1:] if started.initialization.from_checkpoint else []
     action = f"continuing at step {newest[0]}" if newest else "starting"
-    stops = "; Ctrl-C saves and stops" if trains(config) else ""
+    stops = "; Ctrl-C saves and stops" if config.trains() else ""
     return f"{config.stage()}: {action} with {count}{nodes}, results in {config.log_dir()}{stops}"
-
-
-def _records(config: Settings) -> tuple[Path, ...]:
-    """The settings that the ranks read, and of a training those that the user asked for."""
-    own = config.stage_dir() / "launch.yaml"
-    return (own, settings_asked_for(config)) if trains(config) else (own,)
-
-
-def _write_settings(config: Settings, started: Settings) -> Path:
-    records = _records(config)
-    records[0].parent.mkdir(parents=True, exist_ok=True)
-    for path, settings in zip(records, (started, config), strict=False):  # other nodes may be reading them
-        write_atomically(path, dump_yaml(settings).encode())
-    return records[0]
 
 
 def _meeting_point(ranks: Ranks, runner: Runner) -> tuple[str, str] | None:
@@ -214,11 +195,11 @@ def _meeting_point(ranks: Ranks, runner: Runner) -> tuple[str, str] | None:
     return master, own_address
 
 
-def explain_exit(code: int, config: Settings, runner: Runner) -> int:
+def explain_exit(code: int, config: TrainingConfig, runner: Runner) -> int:
     """Report how a command ended, unless it succeeded or has reported its error; returns the exit code."""
     if code == INTERRUPTED or (runner.stop_requested and code in (*ENDED_BY_SIGNAL, *KILLED)):
         reason = runner.stopped_by or read_json(config.log_dir() / "summary.json").get("interrupted_by")
-        saved = list_steps(config.checkpoint_dir()) if trains(config) else []
+        saved = list_steps(config.checkpoint_dir()) if config.trains() else []
         what = f"interrupted ({reason})" if reason else "interrupted"
         print(f"{what}{f': saved step {saved[-1]}' if saved else ''}; the same command resumes", file=sys.stderr)
         return INTERRUPTED

@@ -44,7 +44,7 @@ def runner(monkeypatch):
 
 
 def train(runner, folder, mode="ends", code=0, log_file=None):
-    return runner.train([sys.executable, "-c", LAUNCHER, str(folder), mode, str(code)], CONFIG, folder, log_file)
+    return runner.train([sys.executable, "-c", LAUNCHER, str(folder), mode, str(code)], CONFIG, folder, log_file, {})
 
 
 def test_a_signal_before_training_stops_too(runner):
@@ -140,7 +140,6 @@ from bert.launching.process_runner import Display
 display = Display(Path(sys.argv[1]), None)
 for number in range(9999):
     display(f"line {number}\\n".encode())
-display.close()
 """
 
 
