@@ -11,7 +11,7 @@ from bert.finetuning.loader import FeatureTable
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
 from bert.planning.estimates import checkpoint_bytes
 from bert.planning.hardware import Hardware, load_parts
-from bert.planning.planner import UpdateTime, plan_inquiry, update_time
+from bert.planning.planner import plan_inquiry, update_time
 from bert.reporting.progress import duration
 from bert.runtime.topology import nvidia_smi
 
@@ -24,45 +24,39 @@ def inquiries(task: str) -> tuple[Inquiry, ...]:
 
 def dry_run_report(config: Any, world_size: int, task: str) -> str:
     """The plan of a run as text. Files that cannot be used are named, and what depends on them is left out."""
-    reads = load_task(task)
-    train, evaluated, problem = None, 0, ""
-    sets: list[str] = []
+    task_class, data = load_task(task), None
     try:
         config.check_files()
-        data = reads(config).read_data()
-        if data.train is not None:
-            train = data.train.table
-            sets.append(f"training {len(train):,} sequences")
-        for part, features in data.evaluated:
-            evaluated += len(features.table)
-            sets.append(f"{part.name} {len(features.table):,} sequences")
-        sets += [f"{part.name} {number:,} {reads.unit}" for part, number in data.predicted]
+        data = task_class(config).read_data()
+        sizes = {} if data.train is None else {"training": f"{len(data.train):,} sequences"}
+        sizes |= {part.name: f"{len(features.table):,} sequences" for part, features in data.evaluated}
+        sizes |= {part.name: f"{number:,} {task_class.unit}" for part, number in data.predicted}
+        files = ", ".join(f"{name} {size}" for name, size in sizes.items())
     except (ValueError, OSError) as error:
-        problem = f"not read: {error}"
+        files = f"not read: {error}"
     rows = {
         "task": f"{config.stage()}, sequences of up to {config.data.max_seq_length} tokens",
         "model": f"{config.run.bert_model}, {config.model.num_parameters():,} parameters",
-        "data": problem or ", ".join(sets),
+        "data": files,
     }
     if config.run.do_train:
-        rows |= _training_rows(config, world_size, train, evaluated)
+        rows |= _training_rows(config, world_size, data)
     rows["output"] = f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs, predictions)"
     return report_text(rows)
 
 
-def _training_rows(
-    config: FineTuningConfig, world_size: int, train: FeatureTable | None, num_evaluated: int
-) -> dict[str, str]:
-    steps: dict[str, str] = {}
-    if train is not None:
-        config = with_steps(config, len(train), world_size)
-        epochs = config.run.max_steps * config.batch.resolved_global_batch_size(world_size) / len(train)
+def _training_rows(config: FineTuningConfig, world_size: int, data: Any) -> dict[str, str]:
+    """Rows of a training with its `FineTuningData`, or with None."""
+    run, steps = config.run, dict[str, str]()
+    if data is not None and data.train is not None:
+        config = with_steps(config, len(data.train), world_size)
+        epochs = config.run.max_steps * config.batch.resolved_global_batch_size(world_size) / len(data.train)
+        evaluated = sum(len(features.table) for _, features in data.evaluated)
         steps["steps"] = f"{config.run.max_steps:,} updates, {epochs:.3g} epochs"
-        steps["time"] = _time(config, world_size, train, num_evaluated)
+        steps["time"] = _time(config, world_size, data.train, evaluated)
     else:
-        known = config.run.max_steps > 0
-        steps["steps"] = f"{config.run.max_steps:,} updates" if known else f"{config.run.epochs:g} epochs"
-    best = "the best" if config.run.keep_best else ""
+        steps["steps"] = f"{run.max_steps:,} updates" if run.max_steps > 0 else f"{run.epochs:g} epochs"
+    best = "the best" if run.keep_best else ""
     return {
         **update_rows(config, world_size),
         **steps,
@@ -75,17 +69,16 @@ def _time(config: FineTuningConfig, world_size: int, train: FeatureTable, num_ev
     name = "CPU-core" if config.hardware.device == "cpu" else this_machines_part()
     if name is None:
         return "not known for this GPU; --plan --hardware PART estimates it for another"
-    length = mean_padded_length(train.lengths(), config)
-    batch, micro_steps = config.batch.batch_size, config.batch.gradient_accumulation_steps(world_size)
-    update: UpdateTime = update_time(
-        config, Hardware(name, load_parts()[name], 1, world_size), batch, micro_steps, length
+    length, batch, run = mean_padded_length(train.lengths(), config), config.batch, config.run
+    hardware, micro_steps = (
+        Hardware(name, load_parts()[name], 1, world_size),
+        batch.gradient_accumulation_steps(world_size),
     )
-    forward = update.total() / (
-        3 * config.batch.resolved_global_batch_size(world_size)
-    )  # a sequence; backward costs two
-    evaluations = -(-config.run.max_steps // config.run.eval_freq) if config.run.do_eval else 0
-    training, evaluating = config.run.max_steps * update.total(), evaluations * num_evaluated * forward
-    shown = f"about {duration(training + evaluating)}"
+    update = update_time(config, hardware, batch.batch_size, micro_steps, length).total()
+    forward = update / (3 * batch.resolved_global_batch_size(world_size))  # a sequence; backward costs two
+    evaluations = -(-run.max_steps // run.eval_freq) if run.do_eval else 0
+    evaluating = evaluations * num_evaluated * forward
+    shown = f"about {duration(run.max_steps * update + evaluating)}"
     if evaluations:
         shown += f", of it {evaluations} evaluation{'s' if evaluations > 1 else ''} {duration(evaluating)}"
     return f"{shown} (estimate for {world_size} x {name}, mean padded length {length:.0f})"

@@ -17,6 +17,7 @@ from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.randomness import permutation, stream_key
 from bert.samples.collation import MicroBatch, padded_width
 from bert.samples.global_batches import GlobalBatchLoader
+from bert.samples.sample_table import join_pairs
 
 UNLABELLED = -1  # of a token
 
@@ -92,19 +93,8 @@ class FeatureTable:
 
 
 def single_sequences(ids: np.ndarray, lengths: np.ndarray, cls_id: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """[CLS] A [SEP] for every row.
-
-    Args:
-        ids: [sum(lengths)], the tokens of all rows.
-        lengths: int64 [n], tokens of each row.
-    Returns:
-        token ids [T] and offsets int64 [n + 1].
-    """
-    offsets = offsets_of(lengths + 2)
-    joined = np.empty(offsets[-1], ids.dtype)
-    joined[offsets[:-1]], joined[offsets[1:] - 1] = cls_id, sep_id
-    joined[ragged_indices(offsets[:-1] + 1, lengths)] = ids
-    return joined, offsets
+    """[CLS] A [SEP] for every row, whose tokens follow each other: token ids [T] and offsets int64 [n + 1]."""
+    return join_pairs(ids, lengths, ids[:0], np.zeros_like(lengths), cls_id, sep_id, single=True)
 
 
 class FineTuningLoader(GlobalBatchLoader):
@@ -169,7 +159,6 @@ class PredictionBatch(NamedTuple):
 def prediction_batches(
     table: FeatureTable,
     batch_size: int,
-    *,
     rank: int = 0,
     world_size: int = 1,
     sequence_length_multiple: int = 8,

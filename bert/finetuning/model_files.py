@@ -1,6 +1,7 @@
 """Infers settings from the files beside a model's weights, which `bert.conversion` reads."""
 
 import logging
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -37,12 +38,13 @@ def named_weights(values: Mapping[str, Any]) -> Path | None:
 
     Of a published model, only the small files are fetched.
     """
-    given = (str(values.get(name) or "") for name in ("from_pretrained_params", "from_checkpoint"))
-    pretrained, checkpoint = ("" if source.lower() == "none" else source for source in given)
-    if pretrained and not ("vocab_file" in values and published_model(pretrained) is None):
-        return weights_folder(resolve(pretrained, weights=False))
-    source = pretrained or checkpoint
-    return weights_folder(Path(source).expanduser()) if source else None
+    pretrained = str(values.get("from_pretrained_params") or "")
+    if pretrained.lower() in ("", "none"):
+        checkpoint = str(values.get("from_checkpoint") or "")
+        return weights_folder(Path(checkpoint).expanduser()) if checkpoint else None
+    if "vocab_file" in values and published_model(pretrained) is None:
+        return weights_folder(Path(pretrained).expanduser())
+    return weights_folder(resolve(pretrained, weights=False))
 
 
 def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,19 +56,24 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     path = named_weights(values)
     if path is None:
         return {}
-    folder = _folder_of(path)
-    found: dict[str, Any] = {}
-    description = description_file(path)
+    folder, description = _folder_of(path), description_file(path)
+    implied: dict[str, Any] = {}
     if description is not None and "hidden_size" not in values:
-        found |= read_description(description).config.model_dump()
+        implied |= read_description(description).config.model_dump()
         if "bert_model" not in values:  # the default name means other sizes
-            found["bert_model"] = _name_of(folder)
-    if (beside := _vocabulary_beside(folder)) is not None:
-        found["vocab_file"] = beside
-    found |= _lower_case(folder, Path(values.get("vocab_file") or beside or folder / VOCABULARY_FILE))
-    for warning in tokenizer_warnings(folder, is_on({"do_lower_case": True, **found, **values}, "do_lower_case")):
+            implied["bert_model"] = _name_of(folder)
+    if (vocabulary := _vocabulary_beside(folder)) is not None:
+        implied["vocab_file"] = vocabulary
+    lower_case = stated_lower_case(folder)
+    if lower_case is None:
+        with suppress(OSError, ValueError):  # `check_vocabulary_file` reports it
+            file = Path(values.get("vocab_file") or vocabulary or folder / VOCABULARY_FILE).expanduser()
+            lower_case = False if is_cased(vocabulary_content(file).decode().split("\n")) else None
+    if lower_case is not None:
+        implied["do_lower_case"] = lower_case
+    for warning in tokenizer_warnings(folder, is_on({"do_lower_case": True, **implied, **values}, "do_lower_case")):
         logger.warning(warning)
-    return found
+    return implied
 
 
 def usage_in_training(values: Mapping[str, Any], *tasks: str) -> Usage:
@@ -104,23 +111,7 @@ def _folder_of(weights: Path) -> Path:
 def _name_of(folder: Path) -> str:
     """MODEL of OUTPUT/MODEL/STAGE/STEP; else the folder's own name. Characters that a name may not have become "-"."""
     name = folder.parts[-3] if folder.name.isdecimal() and len(folder.parts) >= 3 else folder.resolve().name
-    kept = "".join(letter if letter.isalnum() and letter.isascii() or letter in "._-" else "-" for letter in name)
-    return kept.lstrip("._-") or "bert"
-
-
-def _lower_case(folder: Path, vocab_file: Path) -> dict[str, Any]:
-    """do_lower_case as the files beside the weights state it; without them, False if the vocabulary is cased."""
-    value = stated_lower_case(folder)
-    if value is None and is_cased(_lines(vocab_file)):
-        value = False
-    return {} if value is None else {"do_lower_case": value}
-
-
-def _lines(vocab_file: Path) -> list[str]:
-    try:
-        return vocabulary_content(vocab_file.expanduser()).decode().split("\n")
-    except (OSError, ValueError):
-        return []  # `check_vocabulary_file` reports it
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-") or "bert"
 
 
 def labels_beside(weights: Path) -> tuple[str, ...] | None:
@@ -134,9 +125,9 @@ def labels_beside(weights: Path) -> tuple[str, ...] | None:
         return labels
     for name in CONFIG_FILES:
         with suppress(ConversionError):
-            named = read_description(folder / name).labels
-            if named and not all(label.startswith("LABEL_") for label in named):
-                return named
+            labels = read_description(folder / name).labels
+            if labels and not all(label.startswith("LABEL_") for label in labels):
+                return labels
     return None
 
 
@@ -146,29 +137,26 @@ def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str,
     Args:
         expected: the labels of the task; None: any. Names that differ in case or separators only are the same.
     """
-    weights = settings.from_checkpoint or settings.initial_weights()
-    found = None
+    weights, labels = settings.from_checkpoint or settings.initial_weights(), None
     if weights is not None:
         path = weights if settings.from_checkpoint else resolve(weights, weights=False)
-        found = labels_beside(weights_folder(path))
+        labels = labels_beside(weights_folder(path))
     if expected is None:
-        if found is None:
+        if labels is None:
             raise ValueError(
                 f"the classes of {weights or 'random weights'} are unknown: there is no {LABELS_FILE}. "
                 "Train with --do-train, pass --from-pretrained-params with a fine-tuned model, or write "
                 'that file: a JSON list of the classes, in order, e.g. ["no", "yes"]'
             )
-        return found
-    if found is None or found == expected:
+        return labels
+    if labels is None or labels == expected:
         return expected
-    known = {_plain(label): label for label in expected}
-    renamed = tuple(known.get(_plain(label), label) for label in found)
+    by_plain_name = {_plain(label): label for label in expected}
+    renamed = tuple(by_plain_name.get(_plain(label), label) for label in labels)
     if set(renamed) == set(expected):
         logger.info("classes in the order of the weights: %s", ", ".join(renamed))
         return renamed
-    logger.info(
-        "%s names its classes %s; they are read as %s, in that order", weights, ", ".join(found), ", ".join(expected)
-    )
+    logger.info(f"classes of {weights}: {', '.join(labels)}; they are read as {', '.join(expected)}, in that order")
     return expected
 
 

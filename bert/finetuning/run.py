@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -111,7 +111,13 @@ class FineTuningEvaluation(Evaluation):
         """Evaluate and predict as the settings ask, with the best weights."""
         figures = dict[str, Any]()
         if self._config.run.benchmark:
-            return self._benchmark()
+            self._sequences, self._seconds = 0, 0.0
+            for _, features in self._data.evaluated[:1]:
+                self._outputs(features.table)
+            for part, _ in self._data.predicted[: not self._data.evaluated]:
+                for examples in self._task.windows(part):
+                    self._outputs(self._task.features(examples)[0])
+            return self._rate()
         if last_step is not None and self._metric is not None:
             figures["best_step"] = use_best_weights(self._config, self._device, last_step)
             if figures["best_step"] not in (0, last_step):
@@ -122,15 +128,6 @@ class FineTuningEvaluation(Evaluation):
             self._sequences, self._seconds = 0, 0.0
             self._write_predictions(part, number)
         return figures | self._rate()
-
-    def _benchmark(self) -> dict[str, float]:
-        self._sequences, self._seconds = 0, 0.0
-        if self._data.evaluated:
-            self._outputs(self._data.evaluated[0][1].table)
-        elif self._data.predicted:
-            for examples in self._task.windows(self._data.predicted[0][0]):
-                self._outputs(self._task.features(examples)[0])
-        return self._rate()
 
     def _finish_evaluation(self) -> dict[str, float]:
         if self._latest is None:
@@ -191,20 +188,45 @@ class FineTuningEvaluation(Evaluation):
             if self._device.group.is_main:
                 counts.update(features.counts)
                 contents = self._task.render(part, features, self._task.decode(features, outputs))
-                yield Window(_placed(part, contents, before), done, {"done": done, "counts": counts})
+                begins = [file.separator if before else file.head for file in part.results.values()]
+                contents = [begin + content for begin, content in zip(begins, contents, strict=True)]
+                yield Window(contents, done, {"done": done, "counts": counts})
 
     def _outputs(self, table: FeatureTable, after_batch: Callable[[float], Any] = lambda share: None) -> Outputs:
+        """The outputs for every sequence of the table, on every rank.
+
+        Args:
+            after_batch: called with the share of the table that was run.
+        Returns:
+            by the objective's names, float32 [n, ...], or [T, ...] of tokens, in the order of the table.
+        """
         begin = time.perf_counter()
-        batch, data = self._config.batch, self._config.data
-        outputs = predict(
-            self._device,
-            self._program,
-            table,
-            batch.predict_batch_size,
-            max_seq_length=data.max_seq_length,
-            sequence_length_multiple=data.sequence_length_multiple,
-            after_batch=after_batch,
+        program, device, data = self._program, self._device, self._config.data
+        size, world_size = self._config.batch.predict_batch_size, device.group.world_size
+        per_token, packing = program.objective.outputs_per_token, program.objective.packing()
+        number = len(table.input_ids) if per_token else len(table)
+        outputs: dict[str, np.ndarray] = {}
+        for name, variable in program.outputs.items():
+            shape = program.main.global_block().var(variable).shape[2 if per_token else 1 :]
+            outputs[name] = np.zeros((number, *shape), "float32")
+        batches = prediction_batches(
+            table, size, device.group.rank, world_size, data.sequence_length_multiple, data.max_seq_length
         )
+        for count, (rows, feed) in enumerate(batches, start=1):
+            values = device.executor.run(
+                program.main,
+                feed=feed if packing is None else pack(feed, packing),
+                fetch_list=list(program.outputs.values()),
+                scope=device.scope,
+            )
+            for array, value in zip(outputs.values(), values, strict=True):
+                if per_token:
+                    array[table.tokens_of(rows)] = value[np.arange(value.shape[1]) < table.lengths()[rows][:, None]]
+                else:
+                    array[rows] = value
+            after_batch(min(1.0, count * size * world_size / len(table)))
+        for name, array in outputs.items():  # every rank has zeros where the others have values, so sums are exact
+            outputs[name] = device.collective.sum(array.reshape(-1)).reshape(array.shape)
         self._seconds += time.perf_counter() - begin
         self._sequences += len(table)
         check_finite(outputs)
@@ -228,62 +250,6 @@ class FineTuningEvaluation(Evaluation):
             "weights": weights,
         }
         return key_of(settings, [part.path])
-
-
-def _placed(part: Part, contents: Sequence[bytes], before: int) -> list[bytes]:
-    """The contents of a window behind what begins each file, or separates them from those of `before` examples."""
-    files = part.results.values()
-    return [(file.separator if before else file.head) + content for file, content in zip(files, contents, strict=True)]
-
-
-def predict(
-    device: Any,
-    program: Any,
-    table: FeatureTable,
-    batch_size: int,
-    *,
-    max_seq_length: int,
-    sequence_length_multiple: int = 8,
-    after_batch: Callable[[float], Any] = lambda share: None,
-) -> dict[str, np.ndarray]:
-    """The outputs of a `program.PredictionProgram` for every sequence of the table, on every rank.
-
-    Args:
-        after_batch: called with the share of the table that was run.
-    Returns:
-        by the objective's names, float32 [n, ...], or [T, ...] of tokens, in the order of the table.
-    """
-    per_token = program.objective.outputs_per_token
-    shapes = [
-        program.main.global_block().var(variable).shape[1 + int(per_token) :] for variable in program.outputs.values()
-    ]
-    size = len(table.input_ids) if per_token else len(table)
-    outputs = {name: np.zeros((size, *shape), "float32") for name, shape in zip(program.outputs, shapes, strict=True)}
-    batches = prediction_batches(
-        table,
-        batch_size,
-        rank=device.group.rank,
-        world_size=device.group.world_size,
-        sequence_length_multiple=sequence_length_multiple,
-        max_seq_length=max_seq_length,
-    )
-    packing = program.objective.packing()
-    for number, (rows, feed) in enumerate(batches, start=1):
-        values = device.executor.run(
-            program.main,
-            feed=feed if packing is None else pack(feed, packing),
-            fetch_list=list(program.outputs.values()),
-            scope=device.scope,
-        )
-        for name, value in zip(program.outputs, values, strict=True):
-            if per_token:
-                real = np.arange(value.shape[1]) < table.lengths()[rows][:, None]
-                outputs[name][table.tokens_of(rows)] = value[real]
-            else:
-                outputs[name][rows] = value
-        after_batch(min(1.0, number * batch_size * device.group.world_size / len(table)))
-    # Every rank has zeros where the others have values, so sums are exact.
-    return {name: device.collective.sum(values.reshape(-1)).reshape(values.shape) for name, values in outputs.items()}
 
 
 def _with_lasting_vocabulary(config: FineTuningConfig, is_main: bool) -> FineTuningConfig:

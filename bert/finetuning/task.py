@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from bert.conversion.model_description import Usage, usage_texts
 from bert.finetuning.config import FineTuningConfig
 from bert.finetuning.loader import FeatureTable
 from bert.model.objectives import Objective
@@ -81,13 +82,17 @@ class FineTuningTask(ABC):
 
     def __init__(self, config: FineTuningConfig) -> None:
         self.vocabulary = Vocabulary.from_file(config.data.vocab_file)
+        self._do_lower_case = config.data.do_lower_case
 
     @abstractmethod
     def objective(self) -> Objective: ...
 
     @abstractmethod
+    def usage(self) -> Usage: ...
+
     def texts(self) -> dict[str, str]:
         """Files to keep in checkpoints, name -> content: what is needed to use the model (labels, settings)."""
+        return usage_texts(self.usage(), self._do_lower_case, self.labels)
 
     @abstractmethod
     def read(self, part: Part) -> Any:
@@ -105,9 +110,9 @@ class FineTuningTask(ABC):
     def describe(self, path: Path, counts: Mapping[str, int]) -> Sequence[str]:
         """Lines for the log on the features of a file."""
 
-    @abstractmethod
     def decode(self, features: Features, outputs: Outputs) -> Any:
         """The predictions, of finite outputs."""
+        return outputs["logits"]
 
     @abstractmethod
     def score(self, part: Part, features: Features, predictions: Any) -> dict[str, float]:

@@ -98,6 +98,9 @@ class Numbers(FineTuningTask):
     def objective(self):
         return self._objective
 
+    def usage(self):
+        return Usage("numbers", 12)
+
     def texts(self):
         return {"labels.json": '["few", "many"]'}
 

@@ -49,6 +49,6 @@ def sentence_features(
         input_ids, offsets = single_sequences(pieces[0], kept[0], cls_id, sep_id)
     else:
         input_ids, offsets = join_pairs(pieces[0], kept[0], pieces[1], kept[1], cls_id, sep_id)
-    truncated = np.any([some < all_ for some, all_ in zip(kept, lengths, strict=True)], axis=0)
+    truncated = np.any([some < whole for some, whole in zip(kept, lengths, strict=True)], axis=0)
     table = FeatureTable(input_ids, offsets, kept[0] + 2, pad_id=tokenizer.vocabulary.id_of("[PAD]"))
     return table, {"truncated": int(truncated.sum()), "tokens": len(input_ids)}

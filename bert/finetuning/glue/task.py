@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.conversion.model_description import Usage, usage_texts
+from bert.conversion.model_description import Usage
 from bert.finetuning.glue.config import GlueConfig
 from bert.finetuning.glue.features import sentence_features
 from bert.finetuning.glue.metrics import scores
@@ -16,7 +16,7 @@ from bert.finetuning.glue.task_table import Split
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
-from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
+from bert.finetuning.task import Features, FineTuningTask, Part, ResultsFile
 from bert.model.objectives import Objective, SequenceClassificationObjective, SequenceRegressionObjective
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
@@ -63,11 +63,10 @@ class SentenceTask(FineTuningTask):
             return SequenceRegressionObjective(model, fuse_mha)
         return SequenceClassificationObjective(model, fuse_mha, num_labels=len(self.labels))
 
-    def texts(self) -> dict[str, str]:
-        task, data = self._task, self._config.data
+    def usage(self) -> Usage:
+        task = self._task
         columns = tuple(map(str, next(iter(task.dev.values())).texts))
-        usage = Usage(task.name, data.max_seq_length, columns, task.is_regression)
-        return usage_texts(usage, data.do_lower_case, self.labels)
+        return Usage(task.name, self._config.data.max_seq_length, columns, task.is_regression)
 
     def read(self, part: Part) -> Examples:
         # QQP's published files have broken lines; in a leaderboard file every line is needed.
@@ -95,12 +94,8 @@ class SentenceTask(FineTuningTask):
             parts.append(f"{counts['empty_texts']:,} empty texts")
         return [", ".join(parts)]
 
-    def decode(self, features: Features, outputs: Outputs) -> np.ndarray:
-        """float32 [n, classes], or numbers [n, 1]."""
-        return outputs["logits"]
-
     def _values(self, logits: np.ndarray) -> np.ndarray:
-        """int64 classes or float32 numbers [n]."""
+        """int64 classes or float32 numbers [n], of logits float32 [n, classes] or [n, 1]."""
         return logits[:, 0] if self._task.is_regression else logits.argmax(-1)
 
     def score(self, part: Part, features: Features, logits: np.ndarray) -> dict[str, float]:

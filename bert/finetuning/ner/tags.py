@@ -7,7 +7,6 @@ S, and after E and S; all other neighbouring tags belong to one span.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -93,34 +92,20 @@ def detect_scheme(
     return best, misfits[best]
 
 
-@dataclass(frozen=True)
-class SpanScores:
-    """Scores of spans, which are correct if type and extent are exact; over all types, and of each."""
+def score_spans(gold: Iterable[Span], predicted: Iterable[Span]) -> dict[str, float]:
+    """Micro-averaged precision, recall and f1 of spans, and the F1 of each type, TYPE_f1; 0 where undefined.
 
-    precision: float
-    recall: float
-    f1: float
-    by_type: "dict[str, SpanScores]"
-
-
-def score_spans(gold: Iterable[Span], predicted: Iterable[Span]) -> SpanScores:
-    """Micro-averaged precision, recall and F1; 0 where undefined."""
+    A span is correct if type and extent are exact.
+    """
     gold, predicted = set(gold), set(predicted)
-    in_gold, in_predicted, in_both = (
-        Counter(span.type for span in group) for group in (gold, predicted, gold & predicted)
-    )
-    by_type = {
-        kind: _ratios(in_gold[kind], in_predicted[kind], in_both[kind], {})
-        for kind in sorted(in_gold.keys() | in_predicted.keys())
+    right = gold & predicted
+    scores = {
+        "precision": len(right) / max(1, len(predicted)),
+        "recall": len(right) / max(1, len(gold)),
+        "f1": 2 * len(right) / max(1, len(gold) + len(predicted)),
     }
-    return _ratios(len(gold), len(predicted), len(gold & predicted), by_type)
-
-
-def _ratios(num_gold: int, num_predicted: int, num_correct: int, by_type: dict[str, SpanScores]) -> SpanScores:
-    precision = num_correct / num_predicted if num_predicted else 0.0
-    recall = num_correct / num_gold if num_gold else 0.0
-    f1 = 2 * precision * recall / (precision + recall) if num_correct else 0.0
-    return SpanScores(precision, recall, f1, by_type)
+    in_either, in_both = Counter(span.type for span in (*gold, *predicted)), Counter(span.type for span in right)
+    return scores | {f"{kind}_f1": 2 * in_both[kind] / in_either[kind] for kind in sorted(in_either)}
 
 
 def label_set(types: Iterable[str]) -> tuple[str, ...]:

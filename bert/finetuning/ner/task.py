@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.conversion.model_description import Usage, usage_texts
+from bert.conversion.model_description import Usage
 from bert.finetuning.loader import UNLABELLED
 from bert.finetuning.model_files import labels_of_the_weights
 from bert.finetuning.ner.config import TaggingConfig
@@ -53,10 +53,9 @@ class TaggingTask(FineTuningTask):
         config = self._config
         return TokenClassificationObjective(config.model, config.hardware.fuse_mha, num_labels=len(self.labels))
 
-    def texts(self) -> dict[str, str]:
+    def usage(self) -> Usage:
         data = self._config.data
-        usage = Usage("ner", data.max_seq_length, document_context=data.document_context)
-        return usage_texts(usage, data.do_lower_case, self.labels)
+        return Usage("ner", data.max_seq_length, document_context=data.document_context)
 
     def read(self, part: Part) -> TaggedText:
         assert self.labels is not None
@@ -110,9 +109,7 @@ class TaggingTask(FineTuningTask):
         return read_spans([labels[index] for index in classes.tolist()], text.sentence_offsets[:-1].tolist())
 
     def score(self, part: Part, features: Features, spans: list[Span]) -> dict[str, float]:
-        overall = score_spans(features.examples.spans, spans)
-        each = {f"eval_{kind}_f1": scores.f1 for kind, scores in overall.by_type.items()}
-        return {"eval_precision": overall.precision, "eval_recall": overall.recall, "eval_f1": overall.f1, **each}
+        return {f"eval_{name}": value for name, value in score_spans(features.examples.spans, spans).items()}
 
     def render(self, part: Part, features: Features, spans: list[Span]) -> list[bytes]:
         return [predicted_lines(features.examples, spans)]

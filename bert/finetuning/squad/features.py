@@ -151,20 +151,19 @@ def _answer_spans(examples: SquadExamples, tokens: _Tokens) -> tuple[np.ndarray,
 
 
 def _refuse(examples: SquadExamples, skipped: Mapping[str, int]) -> NoReturn:
+    reasons = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in skipped.items() if number)
+    example = ""
     for question in examples.questions:
         for text, start in question.answers[:1]:
             passage = examples.contexts[question.context][max(0, start) : max(0, start) + len(text)]
-            if passage != text:
-                raise ValueError(
-                    f"{examples.source}: {skipped['misplaced_answer']} of {len(examples)} answers are "
-                    f"not at their answer_start, e.g. id {question.id!r}: {text[:40]!r} at {start}, "
-                    f"where the context has {passage[:40]!r}; answer_start counts characters (code points) "
-                    "from 0"
+            if passage != text and not example:
+                example = (
+                    f"; answer_start counts characters (code points) from 0, and id {question.id!r} has {text[:40]!r} "
+                    f"at {start}, where the context has {passage[:40]!r}"
                 )
     raise ValueError(
-        f"{examples.source}: most of its {len(examples)} questions cannot be trained on ("
-        + ", ".join(f"{name}: {count}" for name, count in skipped.items() if count)
-        + "); correct the file, or pass another"
+        f"{examples.source}: most of its {len(examples)} questions cannot be trained on ({reasons}); correct the file, "
+        f"or pass another{example}"
     )
 
 

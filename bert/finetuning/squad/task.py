@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from bert.conversion.model_description import READER_FILE, Usage, usage_texts
+from bert.conversion.model_description import READER_FILE, Usage
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import SquadExamples, read_squad
@@ -47,10 +47,11 @@ class SquadTask(FineTuningTask):
     def objective(self) -> QuestionAnsweringObjective:
         return QuestionAnsweringObjective(self._config.model, self._config.hardware.fuse_mha)
 
+    def usage(self) -> Usage:
+        return Usage("squad", self._config.data.max_seq_length)
+
     def texts(self) -> dict[str, str]:
-        data = self._config.data
-        usage = Usage("squad", data.max_seq_length)
-        return {READER_FILE: data.file_content(), **usage_texts(usage, data.do_lower_case)}
+        return {READER_FILE: self._config.data.file_content(), **super().texts()}
 
     def read(self, part: Part) -> SquadExamples:
         return read_squad(part.path, version_2=self._version_2)

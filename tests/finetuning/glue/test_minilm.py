@@ -119,7 +119,7 @@ def test_entities_of_new_texts_are_found(imported, tmp_path):  # noqa: F811
         for start in range(len(test.words))
         if (phrase := tuple(test.words[start : start + size])) in names
     ]
-    dictionary = score_spans(test.spans, found).f1
+    dictionary = score_spans(test.spans, found)["f1"]
     tuned = fine_tune("run_ner.py", "small_entities", "ner", imported, tmp_path / "tuned", "--no-keep-best")
     print({"dictionary": dictionary, "tuned": tuned["eval_f1"]})
     assert tuned["eval_f1"] > dictionary + 0.15 and tuned["eval_f1"] > 0.5

@@ -94,7 +94,7 @@ def test_predictions_are_in_the_files_form_and_score_what_was_said(trained):
     wanted = [(span.type, " ".join(predicted.words[span.start : span.stop])) for span in predicted.spans]
     wanted = wanted[: sum(span.start < bounds[10] for span in predicted.spans)]
     assert [(entity["type"], entity["text"]) for result in found for entity in result["entities"]] == wanted
-    f1 = score_spans(truth.spans, predicted.spans).f1
+    f1 = score_spans(truth.spans, predicted.spans)["f1"]
     assert f1 == pytest.approx(json.loads((trained / "out/ner/summary.json").read_text())["eval_f1"])
 
 
