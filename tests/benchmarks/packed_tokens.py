@@ -7,19 +7,18 @@ those of SQuAD's windows and of SST-2's sentences from log-normal distributions 
 """
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
-from bert.config.training_settings import OptimizerSettings, PrecisionSettings
+from bert.config.training_settings import OptimizerSettings
 from bert.model import objectives
-from bert.model.optimization import Schedule, load_schedule
-from bert.runtime.distributed import Group, initialize
-from bert.runtime.paddle_api import place_of, static
+from bert.runtime.distributed import Group
 from bert.samples.packing import pack
-from program import build_training_program
+from tests.support import tiny
 
 BATCHES = 20
 MINILM = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
@@ -70,19 +69,11 @@ def feed_of(kind: str, vocab_size: int, lengths: np.ndarray, rng: np.random.Rand
 def updates(kind: str, model: BertConfig, feeds: list, unpad: bool, group: Group) -> Iterator[float]:
     """CPU seconds of one update after another, packing included."""
     objective = getattr(objectives, kind)(model, fuse_mha=True, kernels=FusedKernels(unpad=unpad))
-    optimizer, place = OptimizerSettings(optimizer="AdamW"), place_of("cpu")
-    program = build_training_program(
-        objective, optimizer, PrecisionSettings(), group, gradient_accumulation_steps=1, num_scheduled_steps=1
-    )
-    scope, executor, packing, step = static.Scope(), static.Executor(place), objective.packing(), 0
-    executor.run(program.startup, scope=scope)
-    load_schedule(scope, Schedule(1e-4, 0, 1), place)
-    while True:
+    optimizer, packing = OptimizerSettings(optimizer="AdamW", learning_rate=1e-4), objective.packing()
+    session = tiny.Session(objective=objective, optimizer=optimizer, group=group, num_steps=1, warmup_steps=0)
+    for step in itertools.count():
         begin, feed = time.process_time(), feeds[step % len(feeds)]
-        feed = feed if packing is None else pack(feed, packing)
-        program.dropout.draw(scope, place, feed, np.uint64(step))
-        executor.run(program.main, feed=feed, scope=scope)
-        step += 1
+        session.micro_step(feed if packing is None else pack(feed, packing), step)
         yield time.process_time() - begin
 
 
@@ -93,8 +84,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := sorted(set(arguments.rows) - ROWS.keys()):
         parser.error(f"no row is called {', '.join(unknown)}; there are {', '.join(ROWS)}")
-    group = Group(0, 1, "cpu")
-    initialize(group)
     print("| | padding | CPU s an update, padded | real tokens, of padded |\n|---|---|---|---|")
     for name in arguments.rows or ROWS:
         kind, model, draw = ROWS[name]
@@ -103,10 +92,10 @@ def main() -> None:
         padding = 1 - sum(feed["attention_mask"].sum() for feed in feeds) / sum(
             feed["input_ids"].size for feed in feeds
         )
-        pair = [updates(kind, model, feeds, unpad, group) for unpad in (False, True)]
+        pair = [updates(kind, model, feeds, unpad, tiny.ONE_RANK) for unpad in (False, True)]
         times, end = [], time.monotonic() + arguments.seconds
         while len(times) < 5 or time.monotonic() < end:
-            times.append([next(one) for one in pair])
+            times.append([next(seconds) for seconds in pair])
         padded, packed = np.array(times[2:]).T
         print(f"| {name} | {padding:.0%} | {np.median(padded):.3f} | {packed.sum() / padded.sum():.2f} |", flush=True)
 

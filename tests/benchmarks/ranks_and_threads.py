@@ -7,11 +7,9 @@ processes that exchange nothing: what the last two differ by is Gloo's share.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +19,8 @@ from pathlib import Path
 
 import bert  # noqa: F401 - before Paddle
 from bert import REPOSITORY
+from tests.benchmarks.processes import markdown
+from tests.support.launching import free_port
 
 SEQUENCES, WARMUP = 64, 5
 
@@ -48,7 +48,7 @@ def environments(form: Form) -> list[dict[str, str]]:
     common = {**os.environ, "OMP_NUM_THREADS": str(form.threads)}
     if not form.exchanges:
         return [common] * form.ranks
-    endpoints = [f"127.0.0.1:{port}" for port in free_ports(form.ranks)]
+    endpoints = [f"127.0.0.1:{free_port()}" for _ in range(form.ranks)]
     common |= {"PADDLE_TRAINERS_NUM": str(form.ranks), "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints)}
     return [
         {**common, "PADDLE_TRAINER_ID": str(rank), "PADDLE_CURRENT_ENDPOINT": endpoints[rank]}
@@ -56,26 +56,14 @@ def environments(form: Form) -> list[dict[str, str]]:
     ]
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
-
-
 def measure(form: Form, updates: int) -> dict[str, float]:
     """Of an update, all ranks together: user, system (CPU seconds); of the slowest rank: elapsed."""
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-m", "tests.benchmarks.ranks_and_threads", "--rank", folder]
         words += ["--updates", str(updates), "--threads", str(form.threads), "--rows", str(SEQUENCES // form.ranks)]
+        pipes = {"cwd": REPOSITORY, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         running = [
-            subprocess.Popen(
-                [*words, "--number", str(number)],
-                cwd=REPOSITORY,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+            subprocess.Popen([*words, "--number", str(number)], env=environment, **pipes)
             for number, environment in enumerate(environments(form))
         ]
         said = [process.communicate()[0] for process in running]
@@ -89,12 +77,13 @@ def measure(form: Form, updates: int) -> dict[str, float]:
 def run_rank(folder: Path, threads: int, rows: int, updates: int, number: int) -> None:
     import numpy as np
 
-    from bert.runtime.distributed import finalize, group_from_environment, initialize
+    from bert.runtime.distributed import finalize, group_from_environment
     from bert.runtime.paddle_api import set_cpu_threads
     from tests.benchmarks import packed_tokens
+    from tests.support import tiny
 
     group = group_from_environment("cpu")
-    initialize(group)
+    tiny.join(group)
     set_cpu_threads(threads)
     rng = np.random.RandomState(number)
     kind, model, _ = packed_tokens.ROWS["quickstart-phase1"]
@@ -118,11 +107,9 @@ def run_rank(folder: Path, threads: int, rows: int, updates: int, number: int) -
 
 
 def table(found: dict[Form, dict[str, float]]) -> str:
-    lines = ["| ranks x threads | user, ms an update | system | elapsed |", "|---|---|---|---|"]
-    for form, figures in found.items():
-        cells = " | ".join(f"{figures[name] * 1e3:.1f}" for name in ("user", "system", "elapsed"))
-        lines.append(f"| {form} | {cells} |")
-    return "\n".join(lines)
+    names = ("user", "system", "elapsed")
+    rows = [(form, *(f"{figures[name] * 1e3:.1f}" for name in names)) for form, figures in found.items()]
+    return markdown(("ranks x threads", "user, ms an update", "system", "elapsed"), rows)
 
 
 def main() -> None:

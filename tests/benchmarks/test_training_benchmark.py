@@ -12,7 +12,7 @@ import pytest
 from bert import REPOSITORY
 from bert.config.training_settings import BertConfig
 from bert.planning.estimates import training_flops_per_sequence
-from tests.benchmarks import profile, serving
+from tests.benchmarks import serving, train_static
 from tests.benchmarks.compare_training import OURS, check_same_model, figures, flops_of, table
 from tests.benchmarks.measuring import decays, read_task
 from tests.benchmarks.train_paddlenlp import name_there
@@ -118,7 +118,7 @@ def test_another_model_or_no_learning_is_no_comparison(changes, message):
 
 
 def test_the_profile_lists_the_slowest_operators_first():
-    shown = profile.table({"gelu": (4, 30.0), "matmul_v2": (38, 600.0), "size": (9, 0.1)}).splitlines()
+    shown = train_static.table({"gelu": (4, 30.0), "matmul_v2": (38, 600.0), "size": (9, 0.1)}).splitlines()
     assert shown[2:] == [
         "| matmul_v2 | 38 | 600.0 | 95.2% |",
         "| gelu | 4 | 30.0 | 4.8% |",

@@ -7,10 +7,14 @@ to write the initial weights only, `--profile` to print operators instead.
 import argparse
 import itertools
 import json
+from collections.abc import Callable
+from typing import Any
 
 from tests.benchmarks.measuring import Feed, Task, measure, task_of_command_line
+from tests.benchmarks.processes import markdown
 
 SEED = 12
+LEAST_SHARE = 0.005  # of an update's time, in the profile
 
 
 def objective_of(task: Task, padded: bool):
@@ -30,17 +34,13 @@ def main(task: Task, arguments: argparse.Namespace) -> None:
     import numpy as np
 
     from bert.config.training_settings import OptimizerSettings, PrecisionSettings
-    from bert.model.optimization import Schedule, load_schedule
-    from bert.runtime.distributed import Group, initialize
     from bert.runtime.hardware import measured_gemm_tflops
-    from bert.runtime.paddle_api import place_of, read_variable, set_cpu_threads, static
+    from bert.runtime.paddle_api import set_cpu_threads
     from bert.samples.packing import pack
-    from program import build_evaluation_program, build_training_program
-    from tests.benchmarks.profile import print_profile
+    from program import build_evaluation_program
+    from tests.support import tiny
 
-    group, place = Group(0, 1, "cpu"), place_of("cpu")
     set_cpu_threads(task.threads)
-    initialize(group)
     objective = objective_of(task, arguments.padded)
     optimizer = OptimizerSettings(
         optimizer="AdamW",
@@ -50,15 +50,11 @@ def main(task: Task, arguments: argparse.Namespace) -> None:
         max_grad_norm=task.max_grad_norm,
     )
     precision = PrecisionSettings(amp=arguments.bfloat16, amp_dtype="bfloat16")
-    program = build_training_program(
-        objective, optimizer, precision, group, gradient_accumulation_steps=1, num_scheduled_steps=1, seed=SEED
-    )
-    executor, scope = static.Executor(place), static.global_scope()
-    executor.run(program.startup)
-    load_schedule(scope, Schedule(task.learning_rate, 0, 1), place)
+    settings = {"objective": objective, "optimizer": optimizer, "precision": precision, "seed": SEED}
+    session = tiny.Session(**settings, num_steps=1, warmup_steps=0)
     if arguments.weights:
-        np.savez(task.folder / "weights.npz", **{name: read_variable(scope, name) for name in program.parameters})
-        print(json.dumps({"parameters": len(program.parameters)}))
+        np.savez(task.folder / "weights.npz", **session.parameters())
+        print(json.dumps({"parameters": len(session.program.parameters)}))
         return
     evaluation, packing, keys = build_evaluation_program(objective, precision), objective.packing(), itertools.count()
 
@@ -66,18 +62,50 @@ def main(task: Task, arguments: argparse.Namespace) -> None:
         return batch if packing is None else pack(batch, packing)
 
     def train(batch: Feed) -> None:
-        feed = fed(batch)
-        program.dropout.draw(scope, place, feed, np.uint64(next(keys)))
-        executor.run(program.main, feed=feed)
+        session.micro_step(fed(batch), next(keys))
 
     def evaluate(batch: Feed) -> float:
-        (metrics,) = executor.run(evaluation.main, feed=fed(batch), fetch_list=[evaluation.metrics])
-        return float(metrics[1])
+        fetched = {"fetch_list": [evaluation.metrics], "scope": session.scope}
+        return float(session.executor.run(evaluation.main, feed=fed(batch), **fetched)[0][1])
 
     if arguments.profile:
         print_profile(train, task.batches, task.warmup_steps)
     else:
-        measure(task, train, evaluate, measured_gemm_tflops(executor))
+        measure(task, train, evaluate, measured_gemm_tflops(session.executor))
+
+
+def print_profile(train: Callable[[Feed], Any], batches: list, warmup_steps: int, updates: int = 6) -> None:
+    """Run some updates and print a table of the operators with at least `LEAST_SHARE` of their time."""
+    from paddle.profiler import Profiler, ProfilerTarget
+    from paddle.profiler.profiler_statistic import StatisticData
+
+    for step in range(warmup_steps):
+        train(batches[step % len(batches)])
+    profiler = Profiler(targets=[ProfilerTarget.CPU], on_trace_ready=lambda profiler: None)
+    profiler.start()
+    for step in range(updates):
+        train(batches[step % len(batches)])
+        profiler.step()
+    profiler.stop()
+    result = profiler.profiler_result
+    items = StatisticData(result.get_data(), result.get_extra_info()).event_summary.items
+    print(table({name: (item.call / updates, item.cpu_time / updates / 1e6) for name, item in items.items()}))
+
+
+def table(operators: dict[str, tuple[float, float]]) -> str:
+    """Rows of kind, calls, milliseconds and share, slowest first.
+
+    Args:
+        operators: kind -> (calls, milliseconds) of an update.
+    """
+    calls, total = (sum(column) for column in zip(*operators.values(), strict=True))
+    rows = [
+        (name, f"{calls:.0f}", f"{milliseconds:.1f}", f"{milliseconds / total:.1%}")
+        for name, (calls, milliseconds) in sorted(operators.items(), key=lambda item: -item[1][1])
+        if milliseconds >= LEAST_SHARE * total
+    ]
+    rows.append(("all", f"{calls:.0f}", f"{total:.1f}", "100.0%"))
+    return markdown(("operator", "calls", "ms an update", "share"), rows)
 
 
 if __name__ == "__main__":

@@ -125,10 +125,11 @@ class Session:
         num_steps=NUM_STEPS,
         warmup_steps=4,
         fuse_mha=False,
+        objective=None,
     ):
         join(group)
         self.program = build(
-            PretrainingObjective(model, fuse_mha),
+            objective or PretrainingObjective(model, fuse_mha),
             optimizer,
             precision,
             group,
@@ -159,9 +160,12 @@ class Session:
         assert len(micro_batches) == self.program.gradient_accumulation_steps
         self.write(TRAINING_METRICS, np.zeros(len(self.program.objective.metric_names)))
         for micro_step, feed in enumerate(micro_batches):
-            self.program.dropout.draw(self.scope, self.place, feed, np.uint64(micro_step))
-            self.executor.run(self.program.main, feed=feed, scope=self.scope)
+            self.micro_step(feed, micro_step)
         return dict(zip(self.program.objective.metric_names, self.read(TRAINING_METRICS).tolist(), strict=True))
+
+    def micro_step(self, feed: dict, key: int) -> None:
+        self.program.dropout.draw(self.scope, self.place, feed, np.uint64(key))
+        self.executor.run(self.program.main, feed=feed, scope=self.scope)
 
     def read(self, name: str) -> np.ndarray:
         return read_variable(self.scope, name)
