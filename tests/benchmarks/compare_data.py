@@ -7,6 +7,7 @@ it ends, its balancer; ours of one command that does both.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -17,12 +18,14 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 
 from bert import REPOSITORY
 from bert.files import write_atomically
 from bert.samples.manifest import read_manifest
 from data.balance_shards import balance
+from tests.benchmarks.processes import markdown
 
 _LDDL_COMMANDS = REPOSITORY / "tests" / "interop" / "lddl_commands.py"
 _BALANCER_SECONDS = 60
@@ -77,7 +80,7 @@ def measured(command: list[str], log: Path, timeout: float | None = None) -> Cos
             try:
                 code = process.wait(0.2)
             except subprocess.TimeoutExpired:
-                peak = max(peak, _rss_of_session(process.pid))
+                peak = max(peak, _rss_of_family(process.pid))
                 if timeout and time.monotonic() - start > timeout:
                     os.killpg(process.pid, 9)
                     code = process.wait()
@@ -86,17 +89,14 @@ def measured(command: list[str], log: Path, timeout: float | None = None) -> Cos
     return Cost(cpu, time.monotonic() - start, peak, code)
 
 
-def _rss_of_session(session: int) -> float:
-    """Megabytes resident in the largest process of a session."""
+def _rss_of_family(pid: int) -> float:
+    """Megabytes resident in the largest of a process and its descendants."""
     largest = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session:
-            largest = max(largest, int(fields[21]))
-    return largest * os.sysconf("SC_PAGE_SIZE") / 1e6
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for member in (process, *process.children(recursive=True)):
+            largest = max(largest, member.memory_info().rss)
+    return largest / 1e6
 
 
 class Benchmark:
@@ -180,19 +180,21 @@ class Benchmark:
         )
         results = {"LDDL": _last_json(command)}
         for kind in ("parquet", "arrow"):
-            command = [
-                sys.executable,
-                "-m",
-                "tests.benchmarks.measure_loader",
-                str(self.sink(f"ours-{kind}", recipe)),
-                str(self.vocabulary),
-                "--batch-size",
-                str(batch_size),
-            ]
+            command = self._loader(self.sink(f"ours-{kind}", recipe), seconds / 2)
             masking = "static" if "--masking" in recipe.flags else "dynamic"
-            command += ["--seconds", str(seconds / 2), "--masking", masking]
-            results[f"ours, {kind}"] = _last_json(command)
+            results[f"ours, {kind}"] = _last_json([*command, "--batch-size", str(batch_size), "--masking", masking])
         return results
+
+    def _loader(self, shards: Path, seconds: float) -> list[str]:
+        files = [str(shards), str(self.vocabulary)]
+        return [sys.executable, "-m", "tests.benchmarks.measure_loader", *files, "--seconds", str(seconds)]
+
+    def warm_up(self, corpus: Path) -> dict:
+        """Run our programs on a megabyte, so that their loops are compiled, once on a machine; its cost."""
+        small = smaller_corpus(corpus, self.folder / "corpus-1", 1)
+        costs = [self.ours(RECIPES[1], small)["cpu_seconds"] for _ in range(2)]
+        _last_json(self._loader(self.sink("ours-parquet", RECIPES[1]), 1))
+        return {"first_cpu_seconds": costs[0], "second_cpu_seconds": costs[1]}
 
 
 def _last_json(command: list[str]) -> dict:
@@ -231,28 +233,10 @@ def smaller_corpus(corpus: Path, output: Path, megabytes: float) -> Path:
     return output
 
 
-def warm_up(benchmark: Benchmark, corpus: Path) -> dict:
-    """Run our programs on a megabyte, so that their loops are compiled, which happens once on a machine; its cost."""
-    small = smaller_corpus(corpus, benchmark.folder / "corpus-1", 1)
-    costs = [benchmark.ours(RECIPES[1], small)["cpu_seconds"] for _ in range(2)]
-    _last_json(
-        [
-            sys.executable,
-            "-m",
-            "tests.benchmarks.measure_loader",
-            str(benchmark.sink("ours-parquet", RECIPES[1])),
-            str(benchmark.vocabulary),
-            "--seconds",
-            "1",
-        ]
-    )
-    return {"first_cpu_seconds": costs[0], "second_cpu_seconds": costs[1]}
-
-
 def run(benchmark: Benchmark, corpus: Path, sizes: list[float], seconds: float) -> dict:
     """All measurements: {"preprocess": ..., "load": ..., "growth": ...}."""
     main = smaller_corpus(corpus, benchmark.folder / "corpus-64", 64)
-    results: dict = {"compilation": warm_up(benchmark, corpus), "preprocess": {}, "load": {}, "growth": {}}
+    results: dict = {"compilation": benchmark.warm_up(corpus), "preprocess": {}, "load": {}, "growth": {}}
     for recipe in RECIPES:
         lddl, ours = benchmark.lddl(recipe, main), benchmark.ours(recipe, main)
         results["preprocess"][recipe.name] = {"LDDL": lddl, "ours": ours}
@@ -292,95 +276,75 @@ def main(argv: list[str] | None = None) -> None:
 
 def table_of(results: dict) -> str:
     """Preprocessing, loading and growth, each a table, and where the text came from."""
-    return (
-        "\n".join(
-            [
-                *_preprocessing(results["preprocess"]),
-                "",
-                *_loading(results["load"]),
-                "",
-                *_growth(results["growth"]),
-                "",
-                *_compilation(results.get("compilation")),
-                *_origin(results.get("corpus", {})),
-            ]
-        )
-        + "\n"
-    )
-
-
-def _preprocessing(recipes: dict) -> list[str]:
-    lines = [
-        "| preprocess and balance, 64 MB | | CPU s | samples | samples/CPU s | tokens/CPU s | peak RSS, MB | "
-        "times LDDL: samples | text | random next |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+    parts = [
+        _preprocessing(results["preprocess"]),
+        _loading(results["load"]),
+        _growth(results["growth"]),
+        _compilation(results.get("compilation")),
+        _origin(results.get("corpus", {})),
     ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _preprocessing(recipes: dict) -> str:
+    head = ("preprocess and balance, 64 MB", "", "CPU s", "samples", "samples/CPU s", "tokens/CPU s", "peak RSS, MB")
+    head += ("times LDDL: samples", "text", "random next")
+    rows: list[tuple] = []
     for name, runs in recipes.items():
         base = runs["LDDL"]
         for who, found in runs.items():
-            rates = [found[what] / found["cpu_seconds"] for what in ("samples", "tokens")]
-            ratio = rates[0] / (base["samples"] / base["cpu_seconds"])
+            samples, tokens = (found[what] / found["cpu_seconds"] for what in ("samples", "tokens"))
+            ratios = (samples / (base["samples"] / base["cpu_seconds"]), base["cpu_seconds"] / found["cpu_seconds"])
+            figures = (found["samples"], samples, tokens, found["peak_rss_megabytes"])
             share = f"{found['random_next']:.1%}" if "random_next" in found else ""
-            lines.append(
-                f"| {name} | {who} | {found['cpu_seconds']:.1f} | {found['samples']:,} | {rates[0]:,.0f} | "
-                f"{rates[1]:,.0f} | {found['peak_rss_megabytes']:,.0f} | {ratio:.1f} | "
-                f"{base['cpu_seconds'] / found['cpu_seconds']:.1f} | {share} |"
-            )
-        lines.append(f"| | LDDL's balancer | {base['balancer']} | | | | | | | |")
-    return lines
+            shown = (f"{found['cpu_seconds']:.1f}", *(f"{value:,.0f}" for value in figures))
+            rows.append((name, who, *shown, *(f"{ratio:.1f}" for ratio in ratios), share))
+        rows.append(("", "LDDL's balancer", base["balancer"], *[""] * 7))
+    return markdown(head, rows)
 
 
-def _loading(recipes: dict) -> list[str]:
-    lines = [
-        "| load | batch | | samples/CPU s | times LDDL | first batch, s | padding |",
-        "|---|---|---|---|---|---|---|",
-    ]
+def _loading(recipes: dict) -> str:
+    rows: list[tuple] = []
     for name, batches in recipes.items():
         for batch, runs in batches.items():
             base = runs["LDDL"]
             for who, found in runs.items():
                 if "error" in found:
-                    lines.append(f"| {name} | {batch} | {who} | {found['error'][:80]} | | | |")
+                    rows.append((name, batch, who, found["error"][:80], "", "", ""))
                     continue
                 rate = found["samples"] / found["cpu_seconds"]
                 ratio = "" if "error" in base else f"{rate / (base['samples'] / base['cpu_seconds']):.1f}"
-                lines.append(
-                    f"| {name} | {batch} | {who} | {rate:,.0f} | {ratio} | "
-                    f"{found['first_batch_seconds']:.2f} | {found['padding']:.1%} |"
-                )
-    return lines
+                waited, padding = f"{found['first_batch_seconds']:.2f}", f"{found['padding']:.1%}"
+                rows.append((name, batch, who, f"{rate:,.0f}", ratio, waited, padding))
+    return markdown(("load", "batch", "", "samples/CPU s", "times LDDL", "first batch, s", "padding"), rows)
 
 
-def _growth(sizes: dict) -> list[str]:
-    lines = ["| phase 1, static, dup 1: growth | MB/CPU s | peak RSS, MB |", "|---|---|---|"]
-    for size, found in sizes.items():
-        lines.append(
-            f"| {size} MB | {found['input_megabytes'] / found['cpu_seconds']:.2f} | "
-            f"{found['peak_rss_megabytes']:,.0f} |"
-        )
-    return lines
+def _growth(sizes: dict) -> str:
+    rows = [
+        (f"{size} MB", f"{run['input_megabytes'] / run['cpu_seconds']:.2f}", f"{run['peak_rss_megabytes']:,.0f}")
+        for size, run in sizes.items()
+    ]
+    return markdown(("phase 1, static, dup 1: growth", "MB/CPU s", "peak RSS, MB"), rows)
 
 
-def _compilation(cost: dict | None) -> list[str]:
+def _compilation(cost: dict | None) -> str:
     if not cost:
-        return []
+        return ""
     first, second = cost["first_cpu_seconds"], cost["second_cpu_seconds"]
-    return [
-        f"One megabyte took {first:.1f} CPU s the first time and {second:.1f} the second: loops new to this "
-        "machine are compiled, once. That is not counted above.",
-        "",
-    ]
+    return (
+        f"One megabyte took {first:.1f} CPU s the first time and {second:.1f} the second: loops new to this machine "
+        "are compiled, once. That is not counted above."
+    )
 
 
-def _origin(corpus: dict) -> list[str]:
+def _origin(corpus: dict) -> str:
     if not corpus:
-        return []
+        return ""
     kinds = ", ".join(f"{size / 1e6:.1f} MB of {kind}" for kind, size in corpus["distinct bytes by kind"].items())
-    repeated = corpus["bytes repeated"] / 1e6
-    return [
-        f"The text: {kinds}, found on the machine; of the largest size {repeated:.1f} MB repeat documents with "
-        "their paragraphs in another order."
-    ]
+    return (
+        f"The text: {kinds}, found on the machine; of the largest size {corpus['bytes repeated'] / 1e6:.1f} MB repeat "
+        "documents with their paragraphs in another order."
+    )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.benchmarks.measuring import read_batches
+
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}
 
 
@@ -89,7 +91,7 @@ def train(folder: Path) -> None:
     network = BertForPreTraining.from_pretrained(folder / "initial")
     curves = {}
     for number, phase in task["phases"].items():
-        curves[number] = _train_phase(network, phase, _batches(folder / f"batches-phase{number}.npz"))
+        curves[number] = _train_phase(network, phase, read_batches(folder / f"batches-phase{number}.npz")[""])
         state = {name: value.detach().numpy() for name, value in network.named_parameters()}
         np.savez(folder / f"torch-phase{number}.npz", **state)
     (folder / "torch.json").write_text(json.dumps(curves))
@@ -114,15 +116,6 @@ def _train_phase(network: Any, phase: dict[str, Any], batches: list[dict[str, np
         loss = float(masked_lm.detach() + next_sentence.detach())
         rows.append({"loss": loss, "masked_lm_loss": float(masked_lm), "gradient_norm": norm, "learning_rate": rate})
     return rows
-
-
-def _batches(file: Path) -> list[dict[str, np.ndarray]]:
-    batches: dict[int, dict[str, np.ndarray]] = {}
-    with np.load(file) as arrays:
-        for key in arrays.files:
-            number, name = key.split("/")
-            batches.setdefault(int(number), {})[name] = arrays[key]
-    return [batches[number] for number in sorted(batches)]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from bert import REPOSITORY
 from bert.files import write_atomically
 from bert.finetuning.squad.examples import read_squad
 from data.examples import sample_questions
-from tests.benchmarks.processes import run
+from tests.benchmarks.processes import markdown, run
 
 LENGTH, STRIDE, JOINED = 128, 64, 2  # of `paragraphs`: half of each window is in the next, as with SQuAD at 256
 NEVER = 10**6
@@ -170,12 +170,12 @@ def table(results: list[dict[str, Any]]) -> str:
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in results:
         found[row["set"], row["who"]].append(row["score"])
-    lines = ["| set | trained by | mean | standard deviation | each seed |", "|---|---|---|---|---|"]
+    lines = []
     for (name, who), scores in found.items():
         spread = np.std(scores, ddof=1) if len(scores) > 1 else 0.0
         each = ", ".join(f"{value:.1f}" for value in scores)
-        lines.append(f"| {name} | {who} | {np.mean(scores):.1f} | {spread:.1f} | {each} |")
-    return "\n".join(lines)
+        lines.append((name, who, f"{np.mean(scores):.1f}", f"{spread:.1f}", each))
+    return markdown(("set", "trained by", "mean", "standard deviation", "each seed"), lines)
 
 
 def main(argv: list[str] | None = None) -> None:

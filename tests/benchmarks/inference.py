@@ -21,7 +21,7 @@ from bert import REPOSITORY
 from bert.files import write_atomically
 from bert.inference.model_folder import open_model
 from tests.benchmarks.inference_cases import cases_of, labelled_case, prepare
-from tests.benchmarks.inference_worker import write_cases
+from tests.benchmarks.measuring import write_batches
 from tests.benchmarks.processes import Competitor, markdown
 
 LENGTHS, BATCH_SIZES = (64, 128, 384), (1, 8, 32)
@@ -173,7 +173,7 @@ def main(argv: list[str] | None = None) -> None:
     timed = {case: len(batches) for case, batches in cases.items()}
     if arguments.labelled:
         cases["labelled"], labels = labelled_case(opened, arguments.labelled, folder)
-    write_cases(folder / "cases.npz", cases)
+    write_batches(folder / "cases.npz", cases)
     rows: list[dict[str, Any]] = []
     output = arguments.output or folder / "results.json"
     for threads in arguments.threads:

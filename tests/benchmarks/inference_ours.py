@@ -1,7 +1,6 @@
 """This project's side of the comparison of inference: `python -m tests.benchmarks.inference_ours FOLDER THREADS`."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from bert.inference.model_folder import open_model
 from bert.inference.predictor import Predictor
 from bert.runtime.paddle_api import set_cpu_threads
-from tests.benchmarks.inference_worker import Run, read_cases, serve
+from tests.benchmarks.measuring import Feed, Run, read_batches, serve
 
 EXPORTS = {
     "ours, Paddle Inference": "paddle-inference-float32",
@@ -24,7 +23,7 @@ def main(folder: Path, threads: int) -> None:
     set_cpu_threads(threads)
     opened = open_model(folder / "model", device="cpu")
 
-    def program(feed: Mapping[str, np.ndarray]) -> np.ndarray:
+    def program(feed: Feed) -> np.ndarray:
         return opened.forward(opened.task, feed)["logits"]
 
     def run_of(predictor: Predictor) -> Run:
@@ -33,7 +32,7 @@ def main(folder: Path, threads: int) -> None:
     predictors = {name: Predictor(folder / export, cpu_threads=threads) for name, export in EXPORTS.items()}
     serve(
         {"ours, static program": program, **{name: run_of(found) for name, found in predictors.items()}},
-        read_cases(folder / "cases.npz"),
+        read_batches(folder / "cases.npz"),
     )
 
 

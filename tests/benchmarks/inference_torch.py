@@ -7,13 +7,12 @@ ONNX file is PyTorch's export of the modules of transformers; ONNX Runtime's own
 import os
 import sys
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.inference_worker import Run, read_cases, serve
+from tests.benchmarks.measuring import Feed, Run, read_batches, serve
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -31,7 +30,7 @@ def main(folder: Path, threads: int) -> None:
     onnx_file, onnx_int8 = _exported(network, folder)
 
     def run_of(module: Any) -> Run:
-        def run(feed: Mapping[str, np.ndarray]) -> np.ndarray:
+        def run(feed: Feed) -> np.ndarray:
             with torch.inference_mode():
                 return module(**{name: torch.from_numpy(feed[name]) for name in NAMES}).logits.float().numpy()
 
@@ -44,7 +43,7 @@ def main(folder: Path, threads: int) -> None:
         "ONNX Runtime, transformers' export": _session(onnx_file, threads),
         "ONNX Runtime, transformers' export, INT8": _session(onnx_int8, threads),
     }
-    serve(variants, read_cases(folder / "cases.npz"))
+    serve(variants, read_batches(folder / "cases.npz"))
 
 
 def _exported(network: Any, folder: Path) -> tuple[Path, Path]:

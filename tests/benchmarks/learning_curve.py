@@ -28,7 +28,8 @@ from bert.files import write_atomically
 from bert.pretraining.entry import ENTRY
 from bert.samples.loader import PretrainingDataset, PretrainingLoader
 from bert.tokenization.vocabulary import Vocabulary
-from tests.benchmarks.processes import run
+from tests.benchmarks.measuring import write_batches
+from tests.benchmarks.processes import markdown, run
 from tests.benchmarks.training_tasks import make_shards, predictions_of
 
 VOCABULARY_SIZE = 4_096
@@ -112,12 +113,7 @@ class Comparison:
             names = ("optimizer", "learning_rate", "weight_decay", "epsilon", "beta1", "beta2", "max_grad_norm")
             phases[phase] = {name: update[name] for name in names}
             phases[phase] |= {"warmup_steps": config.warmup_steps(), "steps": self.updates}
-            arrays = {
-                f"{number}/{name}": value
-                for number, batch in enumerate(_batches(config, self.updates))
-                for name, value in batch.items()
-            }
-            np.savez(self.folder / f"batches-phase{phase}.npz", **arrays)
+            write_batches(self.folder / f"batches-phase{phase}.npz", {"": _batches(config, self.updates)})
         task = {"model": self.architecture(), "seed": self.seed, "threads": threads, "phases": phases}
         (self.folder / "task.json").write_text(json.dumps(task, indent=1))
 
@@ -257,34 +253,31 @@ def plot(curves: dict[str, dict[int, list[dict[str, float]]]], comparison: Compa
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown; each figure is the largest over the updates of a phase, the parameters' that after the phase."""
-    lines = [
-        "| optimizer | ours | phase | loss: nats, relative | gradient norm | rate | parameters | last loss, theirs |"
-    ]
-    lines.append("|---" * 8 + "|")
-    for row in rows:
-        lines.append(
-            f"| {row['optimizer']} | {row['variant']} | {row['phase']} | {row['loss']:.1e}, {row['relative_loss']:.1e} "
-            f"| {row['gradient_norm']:.1e} | {row['learning_rate']:.1e} | {row['parameters']:.1e} "
-            f"| {row['last_loss']:.4f}, {row['their_last_loss']:.4f} |"
+    head = ("optimizer", "ours", "phase", "loss: nats, relative", "gradient norm", "rate", "parameters")
+    cells = [
+        (
+            *(row[name] for name in ("optimizer", "variant", "phase")),
+            f"{row['loss']:.1e}, {row['relative_loss']:.1e}",
+            *(f"{row[name]:.1e}" for name in ("gradient_norm", "learning_rate", "parameters")),
+            f"{row['last_loss']:.4f}, {row['their_last_loss']:.4f}",
         )
-    return "\n".join(lines)
+        for row in rows
+    ]
+    return markdown((*head, "last loss, theirs"), cells)
 
 
 def seeds_table(rows: list[dict[str, Any]]) -> str:
     """Markdown: mean and standard deviation over the seeds of the last losses, with dropout."""
-    lines = [
-        "| optimizer | phase | seeds | ours | theirs | difference of the means / their deviation |",
-        "|---" * 6 + "|",
-    ]
+    head = ("optimizer", "phase", "seeds", "ours", "theirs", "difference of the means / their deviation")
+    lines = []
     for optimizer, phase in sorted({(row["optimizer"], row["phase"]) for row in rows}):
         chosen = [row for row in rows if (row["optimizer"], row["phase"]) == (optimizer, phase)]
         ours, theirs = (np.array([row[name] for row in chosen]) for name in ("last_loss", "their_last_loss"))
         spread, deviation = (values.std(ddof=1) if len(chosen) > 1 else np.nan for values in (ours, theirs))
-        lines.append(
-            f"| {optimizer} | {phase} | {len(chosen)} | {ours.mean():.4f} +- {spread:.4f} "
-            f"| {theirs.mean():.4f} +- {deviation:.4f} | {abs(ours.mean() - theirs.mean()) / deviation:.2f} |"
-        )
-    return "\n".join(lines)
+        figures = (f"{ours.mean():.4f} +- {spread:.4f}", f"{theirs.mean():.4f} +- {deviation:.4f}")
+        distance = f"{abs(ours.mean() - theirs.mean()) / deviation:.2f}"
+        lines.append((optimizer, phase, len(chosen), *figures, distance))
+    return markdown(head, lines)
 
 
 def main(argv: list[str] | None = None) -> None:

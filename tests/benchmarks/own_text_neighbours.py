@@ -33,7 +33,7 @@ from bert.own_text.reading import machine_facts, text_facts
 from bert.own_text.speed import measure_speeds
 from bert.pretraining.entry import ENTRY
 from data.text.readers import Reading
-from tests.benchmarks.processes import run, run_module
+from tests.benchmarks.processes import markdown, run, run_module
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 _PREPARATION_HOURS = 1 / 60  # about what the plan takes off for data and start
@@ -172,20 +172,20 @@ class Comparison:
 def table(results: list[dict[str, Any]]) -> str:
     """Markdown: each training, means over its seeds, and its loss relative to that of the chosen plan."""
     by_name: dict[str, list[dict[str, Any]]] = {}
-    for one in results:
-        by_name.setdefault(one["name"], []).append(one)
+    for result in results:
+        by_name.setdefault(result["name"], []).append(result)
     chosen = _mean(by_name["chosen"], "nats_per_character")
-    lines = ["| training | model | vocabulary | rate | updates | held-out loss / unigram | nats a character, seeds |"]
-    lines.append("|---" * 7 + "|")
+    head = ("training", "model", "vocabulary", "rate", "updates", "held-out loss / unigram", "nats a character, seeds")
+    lines = []
     for name, runs in by_name.items():
         first, nats = runs[0], _mean(runs, "nats_per_character")
         each = ", ".join(f"{run['nats_per_character']:.3f}" for run in runs)
+        settings = (name, first["model"], f"{first['vocab_size']:,}", f"{first['learning_rate']:.2g}")
+        losses = f"{_mean(runs, 'loss'):.2f} / {first['unigram_entropy']:.2f}"
         lines.append(
-            f"| {name} | {first['model']} | {first['vocab_size']:,} | {first['learning_rate']:.2g} "
-            f"| {_mean(runs, 'steps'):,.0f} | {_mean(runs, 'loss'):.2f} / {first['unigram_entropy']:.2f} "
-            f"| {nats:.3f} ({nats / chosen - 1:+.1%}): {each} |"
+            (*settings, f"{_mean(runs, 'steps'):,.0f}", losses, f"{nats:.3f} ({nats / chosen - 1:+.1%}): {each}")
         )
-    return "\n".join(lines)
+    return markdown(head, lines)
 
 
 def _mean(runs: list[dict[str, Any]], name: str) -> float:

@@ -7,12 +7,12 @@ The first interpreter also makes the corpus, the shards and the initial weights.
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert import REPOSITORY
 from tests.benchmarks.compare_training import OURS, Variant, Worker, check_same_model, compare
+from tests.benchmarks.processes import markdown
 from tests.benchmarks.training_tasks import CASES, make_shards, pretraining_batches, write_task
 
 
@@ -34,11 +34,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         results = compare(task, competitors, arguments.rounds, arguments.updates)
         check_same_model(results)
         print(f"\n{name}, {case.batch_size} x {case.length} tokens, one thread\n")
-        print("| | CPU s per update | loss before / after | peak memory |\n|---|---|---|---|")
+        rows = []
         for version, found in results.items():
             losses = f"{found['loss_before']:.5f} / {found['loss_after']:.5f}"
-            print(f"| {version} | {found['cpu_seconds']:.3f} | {losses} | {found['peak_memory'] / 1e9:.2f} GB |")
-        sys.stdout.flush()
+            rows.append((version, f"{found['cpu_seconds']:.3f}", losses, f"{found['peak_memory'] / 1e9:.2f} GB"))
+        print(markdown(("", "CPU s per update", "loss before / after", "peak memory"), rows), flush=True)
 
 
 def version_and_python(text: str) -> tuple[str, Path]:

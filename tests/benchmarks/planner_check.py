@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from scipy.optimize import least_squares
 
@@ -22,6 +22,7 @@ from bert.planning.planner import update_time
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.recipes import RECIPES
 from tests.benchmarks import published_throughput as published
+from tests.benchmarks.processes import markdown
 from tests.benchmarks.published_throughput import TABLES, Table, Task
 
 GOAL = 0.10
@@ -145,58 +146,50 @@ def fit(rows: Sequence[Row], part: Part) -> Part:
 
 def summary() -> str:
     """Each table's tasks in a line, as Markdown: how many rows are within the goal, and the worst."""
-    lines = ["| program | precision | part | task | devices | rows within 10% | off by, median and worst |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    lines: list[tuple] = []
     for table in TABLES:
         for task in ("phase 1", "phase 2", "SQuAD"):
             rows = [row for row in ROWS if row.table is table and row.task == task and row not in FITTED.values()]
             if rows:
                 devices = f"{rows[0].devices}" + (f" to {rows[-1].devices}" if len(rows) > 1 else "")
                 errors = [row.error() for row in rows]
-                lines.append(
-                    f"| {table.name} | {table.precision} | {table.part} | {task} | {devices} | "
-                    f"{sum(abs(error) <= GOAL for error in errors)} of {len(rows)} | {_spread(errors)} |"
-                )
-    lines += ["", "| figure | published | planned |", "|---|---|---|"]
+                lines.append((table.name, table.precision, table.part, task, devices, *_spread(errors)))
+    head = ("program", "precision", "part", "task", "devices", "rows within 10%", "off by, median and worst")
+    figures: list[tuple] = []
     for table, hours in published.HOURS_ON_32_NODES:
         name = f"{table.name}, {table.precision}: both phases on 32 x 8 A100"
-        lines.append(f"| {name} | {hours} h | {hours_on_32_nodes(table):.2f} h |")
-    lines.append(f"| PyTorch, AMP: gain of bins of 64 in phase 2 | {published.GAIN_OF_BINS} | {gain_of_bins():.2f} |")
-    return "\n".join(lines)
+        figures.append((name, f"{hours} h", f"{hours_on_32_nodes(table):.2f} h"))
+    figures.append(("PyTorch, AMP: gain of bins of 64 in phase 2", published.GAIN_OF_BINS, f"{gain_of_bins():.2f}"))
+    return f"{markdown(head, lines)}\n\n{markdown(('figure', 'published', 'planned'), figures)}"
 
 
 def all_rows() -> str:
     """Every row as Markdown."""
-    lines = [
-        "| program | precision | task | devices | published | planned | off by | |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in ROWS:
         constant = next((name for name, fitted in FITTED.items() if fitted == row), None)
-        lines.append(
-            f"| {row.table.name} | {row.table.precision} | {row.task} | {row.devices} x {row.table.part} | "
-            f"{row.sequences_per_second:,.0f} | {row.planned():,.0f} | {row.error():+.1%} | "
-            f"{f'fitted: {constant}' if constant else 'predicted'} |"
-        )
-    return "\n".join(lines)
+        workload = (row.table.name, row.table.precision, row.task, f"{row.devices} x {row.table.part}")
+        figures = (f"{row.sequences_per_second:,.0f}", f"{row.planned():,.0f}", f"{row.error():+.1%}")
+        lines.append((*workload, *figures, f"fitted: {constant}" if constant else "predicted"))
+    return markdown(("program", "precision", "task", "devices", "published", "planned", "off by", ""), lines)
 
 
 def cross_check() -> str:
     """Each table on the A100 left out in turn: the constants are fitted on all rows of the others, and plan it."""
-    lines = ["| left out | rows within 10% | off by, median and worst |", "|---|---|---|"]
+    lines = []
     part = PARTS["A100-80GB"]
     tables = [table for table in TABLES if table.part == "A100-80GB" and table is not published.TENSORFLOW]
     for table in tables:
         fitted = fit([row for row in ROWS if row.table in tables and row.table is not table], part)
         errors = [row.error(fitted) for row in ROWS if row.table is table]
-        within = sum(abs(error) <= GOAL for error in errors)
-        lines.append(f"| {table.name}, {table.precision} | {within} of {len(errors)} | {_spread(errors)} |")
-    return "\n".join(lines)
+        lines.append((f"{table.name}, {table.precision}", *_spread(errors)))
+    return markdown(("left out", "rows within 10%", "off by, median and worst"), lines)
 
 
-def _spread(errors: Iterable[float]) -> str:
-    found = list(errors)
-    return f"{statistics.median(map(abs, found)):.0%}, {max(found, key=abs):+.0%}"
+def _spread(errors: list[float]) -> tuple[str, str]:
+    """How many are within the goal; the median and the worst."""
+    within = sum(abs(error) <= GOAL for error in errors)
+    return f"{within} of {len(errors)}", f"{statistics.median(map(abs, errors)):.0%}, {max(errors, key=abs):+.0%}"
 
 
 if __name__ == "__main__":

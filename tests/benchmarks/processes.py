@@ -82,4 +82,5 @@ class Competitor:
 
 def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """A table."""
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows])
+    first, *others = ("| " + " | ".join(map(str, row)) + " |" for row in [head, *rows])
+    return "\n".join([first, "|---" * len(head) + "|", *others])

@@ -26,6 +26,7 @@ from bert import REPOSITORY
 from bert.config.architecture import BertConfig
 from bert.files import write_atomically
 from bert.inference.paddle_program import build_program
+from tests.benchmarks.processes import markdown
 
 MODES: dict[str, tuple[str, ...]] = {
     "one at a time": ("--max-batch-size", "1"),
@@ -170,13 +171,12 @@ def measure(
 
 
 def table(rows: dict) -> str:
-    lines = ["| clients | mode | requests/s | p50 ms | p99 ms | CPU ms a request |", "|---|---|---|---|---|---|"]
-    for (mode, count), row in sorted(rows.items(), key=lambda item: item[0][1]):
-        lines.append(
-            f"| {count} | {mode} | {row['requests_per_second']:.0f} | {row['p50_ms']:.1f} | {row['p99_ms']:.1f} | "
-            f"{row['cpu_ms_per_request']:.1f} |"
-        )
-    return "\n".join(lines)
+    figures = ("p50_ms", "p99_ms", "cpu_ms_per_request")
+    lines = [
+        (count, mode, f"{row['requests_per_second']:.0f}", *(f"{row[name]:.1f}" for name in figures))
+        for (mode, count), row in sorted(rows.items(), key=lambda item: item[0][1])
+    ]
+    return markdown(("clients", "mode", "requests/s", "p50 ms", "p99 ms", "CPU ms a request"), lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

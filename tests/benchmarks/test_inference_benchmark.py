@@ -9,7 +9,7 @@ import pytest
 
 from tests.benchmarks.inference import BASE, behind, check, figures, measure, precision_of, table
 from tests.benchmarks.inference_cases import prepare
-from tests.benchmarks.inference_worker import read_cases, serve, write_cases
+from tests.benchmarks.measuring import read_batches, serve, write_batches
 
 
 def batch(rows: int, length: int) -> dict[str, np.ndarray]:
@@ -18,8 +18,8 @@ def batch(rows: int, length: int) -> dict[str, np.ndarray]:
 
 def test_batches_reach_the_processes_as_they_are(tmp_path):
     cases = {"8 x mix": [batch(8, 5), batch(3, 9)], "1 x 64": [batch(1, 64)]}
-    write_cases(tmp_path / "cases.npz", cases)
-    found = read_cases(tmp_path / "cases.npz")
+    write_batches(tmp_path / "cases.npz", cases)
+    found = read_batches(tmp_path / "cases.npz")
     assert list(found) == list(cases) and [len(batches) for batches in found.values()] == [2, 1]
     assert found["8 x mix"][1]["input_ids"].shape == (3, 9)
 

@@ -11,14 +11,13 @@ from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 from bert.samples.loader import PretrainingDataset, PretrainingLoader
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
+from tests.benchmarks.measuring import Feed, write_batches
 from tests.benchmarks.processes import run_module
 
 VOCABULARY_SIZE = 30_000
 MAX_MEGABYTES = 8
 NUM_BATCHES = 24
 MINILM = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
-
-Feed = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -133,8 +132,7 @@ def write_task(
     """The task of measuring.py, without the weights; returns its batches."""
     found = list(batches)
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {f"{number}/{name}": value for number, batch in enumerate(found) for name, value in batch.items()}
-    np.savez(folder / "batches.npz", **arrays)
+    write_batches(folder / "batches.npz", {"": found})
     model = {**case.model.model_dump(), "vocab_size": case.model.padded_vocab_size()}
     if not dropout:
         model |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
