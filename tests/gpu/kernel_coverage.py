@@ -139,8 +139,6 @@ def missing(group: Any, device: str) -> dict[str, list[str]]:
     Args:
         group: the ranks that the programs are built for.
     """
-    from tests.gpu.kernel_coverage import missing_kernels
-
     return {
         named(*combination): [
             f"{kind}: {problem}"

@@ -53,15 +53,28 @@ def write_vocabulary(path: Path) -> Path:
 
 
 def random_table(
-    num_samples: int, seed: int = 0, masked: bool = False, longest: int = 30, shortest: int = 5
+    num_samples: int,
+    seed: int = 0,
+    masked: bool = False,
+    longest: int = 30,
+    shortest: int = 5,
+    *,
+    words: Vocabulary | None = None,
+    num_masked: int = 2,
+    least_first: int = 1,
 ) -> SampleTable:
-    """Samples of random tokens that are neither special nor [unused]; no two are equal (the first tokens count)."""
-    words = vocabulary()
+    """Samples of random tokens that are neither special nor [unused]; no two are equal (the first tokens count).
+
+    Args:
+        words: instead of those of this module.
+        least_first: tokens of the first text, whose first `num_masked` ones are masked, at least.
+    """
+    low = len(SPECIAL_TOKENS) if words else vocabulary().id_of("a")
+    words = words or vocabulary()
     rng = np.random.default_rng(seed)
     lengths = rng.integers(shortest, longest + 1, num_samples)
-    first = 1 + rng.integers(0, lengths - 4)
+    first = least_first + rng.integers(0, lengths - 3 - least_first)
     second = lengths - 3 - first
-    low = words.id_of("a")
     ids, offsets = join_pairs(
         rng.integers(low, len(words), first.sum()).astype(np.uint16),
         first,
@@ -72,7 +85,7 @@ def random_table(
     )
     masks = None
     if masked:
-        counts = np.minimum(2, first)
+        counts = np.minimum(num_masked, first)
         mask_offsets = offsets_of(counts)
         positions = 1 + np.arange(mask_offsets[-1]) - np.repeat(mask_offsets[:-1], counts)
         flat = np.repeat(offsets[:-1], counts) + positions
@@ -107,6 +120,7 @@ def write_shards(
     *,
     manifest: bool = True,
     kind: str = "parquet",
+    words: Vocabulary | None = None,
 ) -> Path:
     """shard-N.parquet[_B] for the given tables, with a manifest unless told otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +136,7 @@ def write_shards(
         (folder / name).write_bytes(data)
         records[name] = ShardRecord(len(table), data.size, checksum_of(data), bin_id)
     if manifest:
-        write_manifest(folder, Manifest(records, vocabulary().sha256))
+        write_manifest(folder, Manifest(records, (words or vocabulary()).sha256))
     return folder
 
 

@@ -10,15 +10,16 @@ Exit code 0 if no check failed, 1 if one did. Send back the file that the last l
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import bert  # noqa: F401 - before Paddle, whichever module loads it
 from bert.command_errors import command
-from bert.files import only_writer
+from bert.files import only_writer, write_atomically
 from bert.help_parser import HelpParser
 from bert.launching.settings import num_gpus
 from bert.reporting.progress import duration
-from tests.gpu.selftest.checks import FAILED, Check, run_checks, write_report
+from tests.gpu.selftest.checks import FAILED, Check, Result, report, run_checks
 from tests.gpu.selftest.kernel_checks import kernel_checks
 from tests.gpu.selftest.machine import Machine, describe, find_machine
 from tests.gpu.selftest.recipe_checks import recipe_checks
@@ -46,22 +47,16 @@ def chosen(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
 
 def parser() -> HelpParser:
     result = HelpParser(prog="scripts/run_gpu_selftest.sh", description=__doc__)
-    result.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto", help="auto: the GPUs")
-    result.add_argument("--gpus", type=int, metavar="N", help="GPUs to use; all without it")
-    result.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="this check, or those that begin so; may be repeated",
-    )
-    result.add_argument(
-        "--again", nargs="?", const="all", choices=("all", "failed"), help="run checks again that have a result"
-    )
-    result.add_argument("--list", action="store_true", help="list the checks and stop")
-    result.add_argument(
-        "--output-dir", type=Path, default=Path("results/gpu_selftest"), metavar="DIR", help="data, logs and report"
-    )
+    add = result.add_argument
+    add("--device", choices=("auto", "cpu", "gpu"), default="auto", help="auto: the GPUs")
+    add("--gpus", type=int, metavar="N", help="GPUs to use; all without it")
+    text = "this check, or those that begin so; may be repeated"
+    add("--only", action="append", default=[], metavar="NAME", help=text)
+    text = "run checks again that have a result"
+    add("--again", nargs="?", const="all", choices=("all", "failed"), help=text)
+    add("--list", action="store_true", help="list the checks and stop")
+    folder = Path("results/gpu_selftest")
+    add("--output-dir", type=Path, default=folder, metavar="DIR", help="data, logs and report")
     return result
 
 
@@ -96,11 +91,11 @@ def examine(checks: Sequence[Check], machine: Machine, folder: Path, again: str 
     """Run the checks and write the report after each; 1 if one of them failed."""
     facts, path = describe(machine), folder / "report.md"
 
-    def show(line: str) -> None:
-        print(line, flush=True)
+    def write_report(results: dict[str, Result]) -> None:
+        write_atomically(path, report(facts, list(results.values())).encode())
 
-    results = run_checks(checks, machine, folder, again, show, lambda found: write_report(path, facts, found))
-    write_report(path, facts, results)
+    results = run_checks(checks, machine, folder, again, partial(print, flush=True), write_report)
+    write_report(results)
     failed = [check.name for check in checks if results[check.name].status == FAILED]
     print(f"{len(failed)} of {len(checks)} failed{': ' if failed else ''}{', '.join(failed)}. Send back {path}")
     return 1 if failed else 0

@@ -1,7 +1,9 @@
 """What a check is: a function that gives figures, or raises that it failed or could not run."""
 
+import contextlib
 import dataclasses
 import json
+import re
 import shlex
 import subprocess
 import time
@@ -16,6 +18,7 @@ from bert.files import write_atomically
 from bert.interpreter import repository_environment
 from bert.reporting.logs import to_json
 from bert.reporting.progress import duration
+from tests.benchmarks.processes import markdown
 from tests.gpu.selftest.machine import Machine
 
 TAIL_LINES = 40
@@ -70,18 +73,14 @@ class Bench:
             Failed: another exit code than the allowed ones, or too long.
         """
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        variables = {**repository_environment(), "PYTHONSAFEPATH": "1", **environment}
         with open(self.log_file, "a+b") as log:
             log.write(f"\n$ {shlex.join(command)}\n".encode())
             log.flush()
             start = log.tell()
-            process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C ends it below, once
-                env={**repository_environment(), "PYTHONSAFEPATH": "1", **environment},
-            )
-            reason = ""
+            # Ctrl-C ends it below, once.
+            pipes = {"stdout": log, "stderr": subprocess.STDOUT, "start_new_session": True}
+            process = subprocess.Popen(command, env=variables, **pipes)
             try:
                 code = process.wait(timeout_seconds)
                 reason = "" if code in allowed_codes else f"exit code {code}"
@@ -117,38 +116,25 @@ def json_in(output: str) -> Any:
     Raises:
         Failed: there is none.
     """
-    found, position, decoder = None, 0, json.JSONDecoder()
-    while (start := output.find("{", position)) >= 0:
-        position = start + 1
-        if start == 0 or output[start - 1] == "\n":
-            try:
-                found, position = decoder.raw_decode(output, start)
-            except ValueError:
-                continue
-    if found is None:
-        raise Failed("the command printed no JSON", output=tail(output))
-    return found
+    for start in reversed([match.start() for match in re.finditer(r"^\{", output, re.M)]):
+        with contextlib.suppress(ValueError):
+            return json.JSONDecoder().raw_decode(output, start)[0]
+    raise Failed("the command printed no JSON", output=tail(output))
 
 
 def tail(text: str, lines: int = TAIL_LINES) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: subprocess.Popen) -> None:
     """End a process that still runs, and its ranks, which are leaders of groups of their own."""
-    if process.poll() is not None:
-        return
-    try:
-        family = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        family = []
-    for member in [process, *family]:
-        try:
-            member.kill()
-        except (psutil.NoSuchProcess, ProcessLookupError):
-            pass
-    process.wait()
-    psutil.wait_procs(family, timeout=10)
+    if process.poll() is None:
+        family = psutil.Process(process.pid).children(recursive=True)  # not yet waited for, so its number is its own
+        for member in [process, *family]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+        process.wait()
+        psutil.wait_procs(family, timeout=10)
 
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -202,7 +188,8 @@ def run_checks(
         finished: called with all results after each check.
     """
     results = read_results(folder, machine)
-    kept = {check.name for check in checks if _is_kept(results.get(check.name), again)}
+    kept_statuses = {None: (PASSED, FAILED), "failed": (PASSED,), "all": ()}[again]
+    kept = {check.name for check in checks if (r := results.get(check.name)) and r.status in kept_statuses}
     waiting = [check for check in checks if check.name not in kept]
     expected = sum(check.seconds[machine.device] for check in waiting)
     done_seconds = done_expected = PRIOR_SECONDS
@@ -211,10 +198,9 @@ def run_checks(
         if check.name in kept:
             show(f"{head} {results[check.name].status}, kept: {results[check.name].text}")
             continue
-        bench = Bench(
-            machine, folder, folder / "logs" / f"{check.name}.log", again is not None or check.name in results
-        )
-        bench.log_file.unlink(missing_ok=True)
+        log_file = folder / "logs" / f"{check.name}.log"
+        log_file.unlink(missing_ok=True)
+        bench = Bench(machine, folder, log_file, again is not None or check.name in results)
         result = run_check(check, bench)
         results[check.name] = result
         write_results(folder, machine, results)
@@ -226,11 +212,6 @@ def run_checks(
         left = f"; about {duration(expected * done_seconds / done_expected)} left" if expected > 0 else ""
         show(f"{head} {result.status}, {duration(result.seconds)}: {result.text}{left}")
     return results
-
-
-def _is_kept(result: Result | None, again: str | None) -> bool:
-    kept = {None: (PASSED, FAILED), "failed": (PASSED,), "all": ()}[again]
-    return result is not None and result.status in kept
 
 
 def read_results(folder: Path, machine: Machine) -> dict[str, Result]:
@@ -254,10 +235,6 @@ NOT_COVERED = "Not covered: the speed of training on packed tokens and of the fi
 LONG_FIGURES = 2000  # characters: longer ones stand in the JSON alone
 
 
-def write_report(path: Path, machine: dict[str, Any], results: dict[str, Result]) -> None:
-    write_atomically(path, report(machine, list(results.values())).encode())
-
-
 def report(machine: dict[str, Any], results: list[Result]) -> str:
     """Markdown."""
     counts = ", ".join(f"{sum(r.status == status for r in results)} {status}" for status in (PASSED, FAILED, SKIPPED))
@@ -267,7 +244,10 @@ def report(machine: dict[str, Any], results: list[Result]) -> str:
         "## Machine",
         _machine(machine),
         "## Checks",
-        _table(("check", "result", "time", "found"), [_row(result) for result in results]),
+        _table(
+            ("check", "result", "time", "found"),
+            [(f"`{r.name}`: {r.title}", r.status, duration(r.seconds), r.text) for r in results],
+        ),
         *(_failure(result) for result in results if result.status == FAILED),
         *_throughput(results),
         "## Everything as JSON",
@@ -289,10 +269,6 @@ def _machine(machine: dict[str, Any]) -> str:
     return text + (f"\n\n{_fenced(links, 'text')}" if links else "")
 
 
-def _row(result: Result) -> tuple[str, ...]:
-    return f"`{result.name}`: {result.title}", result.status, duration(result.seconds), result.text
-
-
 def _failure(result: Result) -> str:
     figures = to_json(result.figures) if result.figures else ""
     parts = [f"### {result.name} failed", result.text]
@@ -305,10 +281,8 @@ def _failure(result: Result) -> str:
 
 def _throughput(results: list[Result]) -> list[str]:
     rows = []
-    for result in results:
+    for result in [result for result in results if "estimated bytes" in result.figures]:
         figures = result.figures
-        if "estimated bytes" not in figures:
-            continue
         speed, planned = figures["sequences per second"], figures.get("planned sequences per second")
         rows.append(
             (
@@ -329,8 +303,7 @@ def _throughput(results: list[Result]) -> list[str]:
 
 
 def _table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
-    lines = [header, ("---",) * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return markdown(header, [[str(cell).replace("|", "\\|") for cell in row] for row in rows])
 
 
 def _fenced(text: str, language: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from bert import REPOSITORY
 from bert.config.architecture import BUILT_IN_MODELS
+from bert.pretraining.recipes import RECIPES
 from tests.gpu.cases import all_cases, distinct
 from tests.gpu.recipe_records import COMBINATIONS, record_of
 from tests.gpu.selftest.checks import Bench, Check, Failed, Verdict, json_in
@@ -46,23 +47,20 @@ def judge_doctor(report: dict[str, Any]) -> Verdict:
         Failed: something would prevent or spoil a training.
     """
     figures = {**report["facts"], "findings": report["findings"]}
-    texts = {
-        level: "; ".join(
-            f"{found['name']}: {found['found']} ({found['advice']})"
-            for found in report["findings"]
-            if found["level"] == level
-        )
-        for level in ("failure", "warning")
-    }
+
+    def text(level: str) -> str:
+        findings = [finding for finding in report["findings"] if finding["level"] == level]
+        return "; ".join(f"{finding['name']}: {finding['found']} ({finding['advice']})" for finding in findings)
+
     if not report["fit"]:
-        raise Failed(texts["failure"], figures)
-    return Verdict(f"fit; warnings: {texts['warning']}" if texts["warning"] else "fit", figures)
+        raise Failed(text("failure"), figures)
+    return Verdict(f"fit; warnings: {text('warning')}" if text("warning") else "fit", figures)
 
 
 def kernels(bench: Bench) -> Verdict:
     """Of the recipes' programs on a GPU, which are built as without one; of the quickstart's on a CPU."""
     if bench.machine.device == "cpu":
-        output = bench.run([sys.executable, "-m", "tests.gpu.selftest.quickstart_programs"], TIMEOUT_SECONDS)
+        output = bench.run([sys.executable, "-m", "tests.gpu.selftest.kernel_checks"], TIMEOUT_SECONDS)
         return judge_kernels({"quickstart": json_in(output)}, [])
     missing: dict[str, Any] = {}
     different = []
@@ -83,12 +81,8 @@ def judge_kernels(missing: dict[str, dict[str, list[str]]], different: list[str]
     Raises:
         Failed: an operator has none.
     """
-    lacking = [
-        f"{name}, {kind}: {'; '.join(found)}"
-        for name, kinds in missing.items()
-        for kind, found in kinds.items()
-        if found
-    ]
+    listed = [(f"{name}, {kind}", operators) for name, kinds in missing.items() for kind, operators in kinds.items()]
+    lacking = [f"{program}: {'; '.join(operators)}" for program, operators in listed if operators]
     figures = {"programs": list(missing), "different from their records": different}
     if lacking:
         raise Failed("; ".join(lacking), figures)
@@ -128,3 +122,28 @@ def judge_fused_kernels(reasons: dict[str, str], machine: Machine) -> Verdict:
         raise Failed("; ".join(f"{name}: {reasons[name]}" for name in wrong), {"reasons": reasons})
     agreed = [name for name in FUSED_KERNELS if not reasons[name]]
     return Verdict(f"agree: {', '.join(agreed)}", {"reasons": reasons})
+
+
+def missing_in_quickstart() -> dict[str, list[str]]:
+    """The operators of the quickstart's programs that this processor has no kernel for."""
+    from bert.model.objectives import PretrainingObjective
+    from bert.runtime.distributed import Group, initialize
+    from program import build_evaluation_program, build_training_program
+    from tests.gpu.kernel_coverage import PRECISIONS, missing_kernels
+
+    config, group = RECIPES["quickstart_phase1"](), Group(0, 1, "cpu")
+    initialize(group)
+    objective, missing = PretrainingObjective(config.model, fuse_mha=True), {}
+    for name in ("float32", "float16", "bfloat16"):
+        precision = PRECISIONS[name]
+        program = build_training_program(
+            objective, config.optimizer, precision, group, gradient_accumulation_steps=2, num_scheduled_steps=20
+        )
+        missing[f"training in {name}"] = missing_kernels(program.main, "cpu")
+        missing[f"start-up in {name}"] = missing_kernels(program.startup, "cpu")
+        missing[f"evaluation in {name}"] = missing_kernels(build_evaluation_program(objective, precision).main, "cpu")
+    return missing
+
+
+if __name__ == "__main__":
+    print(json.dumps(missing_in_quickstart()))

@@ -2,28 +2,21 @@
 
 import dataclasses
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bert.arrays.ragged import offsets_of
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.training_settings import derive
-from bert.files import checksum_of
 from bert.planning.estimates import memory_per_rank
 from bert.planning.hardware import Hardware
 from bert.planning.planner import Plan, make_plan
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.recipes import RECIPES
-from bert.samples.formats.arrow import arrow_columns
-from bert.samples.manifest import MANIFEST_NAME, Manifest, ShardRecord, write_manifest
-from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs
+from bert.samples.manifest import MANIFEST_NAME
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.gpu.cases import distinct, pretraining
 from tests.gpu.selftest.checks import Bench, Check, Failed, Skipped, Verdict
 from tests.gpu.selftest.trainings import FUSED, PLAIN, Training, run_folder, train
-from tests.support.corpora import shard_bytes
+from tests.support import corpora
 
 TIMEOUT_SECONDS = 1800.0
 SLOWER = 0.75  # of the planned speed: slower than that fails
@@ -161,53 +154,16 @@ def _text(figures: dict[str, Any]) -> str:
 NUM_SHARDS = 8
 
 
-def write_vocabulary(path: Path, size: int) -> Vocabulary:
-    """Special tokens and made-up words."""
-    words = Vocabulary((*SPECIAL_TOKENS, *(f"word{number}" for number in range(size - len(SPECIAL_TOKENS)))))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{token}\n" for token in words.tokens))
-    return words
-
-
-def random_samples(
-    num_samples: int, length: int, num_masked: int, vocabulary: Vocabulary, rng: np.random.Generator
-) -> SampleTable:
-    """Pairs of two equal halves; `num_masked` tokens of each are masked."""
-    first = np.full(num_samples, (length - 3) // 2)
-    second = length - 3 - first
-    low, high = len(SPECIAL_TOKENS), len(vocabulary)
-    ids, offsets = join_pairs(
-        rng.integers(low, high, first.sum()).astype(np.uint16),
-        first,
-        rng.integers(low, high, second.sum()).astype(np.uint16),
-        second,
-        vocabulary.id_of("[CLS]"),
-        vocabulary.id_of("[SEP]"),
-    )
-    order = np.argsort(rng.random((num_samples, length)), axis=1)
-    special = (order == 0) | (order == first[0] + 1) | (order == length - 1)
-    positions = order[~special].reshape(num_samples, -1)[:, :num_masked]
-    positions.sort(axis=1)
-    flat = (offsets[:-1, None] + positions).ravel()
-    labels = ids[flat].copy()
-    ids[flat] = vocabulary.id_of("[MASK]")
-    masks = StaticMasks(offsets_of(np.full(num_samples, num_masked)), positions.ravel().astype(np.uint16), labels)
-    return SampleTable(ids, offsets, (first + 2).astype(np.int32), rng.random(num_samples) < 0.5, masks)
-
-
 def write_shards(config: PretrainingConfig, num_samples: int) -> None:
-    """The shards that the settings name, at least `num_samples` in all, unless they are there."""
-    folder, size = config.data.input_dir, -(-num_samples // NUM_SHARDS)
-    if (folder / MANIFEST_NAME).exists():
+    """The shards that the settings name, at least `num_samples` full sequences in all, unless they are there."""
+    data, size = config.data, -(-num_samples // NUM_SHARDS)
+    if (data.input_dir / MANIFEST_NAME).exists():
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = write_vocabulary(config.data.vocab_file, config.model.vocab_size)
-    records = {}
-    for number in range(NUM_SHARDS):
-        rng = np.random.default_rng(number)
-        length, num_masked = config.data.max_seq_length, config.data.max_predictions_per_seq
-        data = shard_bytes(arrow_columns(random_samples(size, length, num_masked, vocabulary, rng)), "arrow")
-        name = f"shard-{number}.arrow"
-        (folder / name).write_bytes(data)
-        records[name] = ShardRecord(size, data.size, checksum_of(data))
-    write_manifest(folder, Manifest(records, vocabulary.sha256))
+    words = Vocabulary((*SPECIAL_TOKENS, *(f"word{n}" for n in range(config.model.vocab_size - len(SPECIAL_TOKENS)))))
+    data.vocab_file.parent.mkdir(parents=True, exist_ok=True)
+    data.vocab_file.write_text("".join(f"{token}\n" for token in words.tokens))
+    length, num_masked = data.max_seq_length, data.max_predictions_per_seq
+    masks = {"masked": True, "num_masked": num_masked, "least_first": num_masked}
+    lengths = {"longest": length, "shortest": length}
+    tables = [corpora.random_table(size, seed, words=words, **masks, **lengths) for seed in range(NUM_SHARDS)]
+    corpora.write_shards(data.input_dir, tables, kind="arrow", words=words)
