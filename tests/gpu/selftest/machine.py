@@ -27,8 +27,8 @@ class Machine:
 
     def capability(self) -> tuple[int, int]:
         """The lowest of the cards; (0, 0) without."""
-        found = [tuple(int(part) for part in gpu.compute_capability.split(".")) for gpu in self.gpus]
-        return min(((major, minor) for major, minor in found), default=(0, 0))
+        pairs = [gpu.compute_capability.split(".") for gpu in self.gpus]
+        return min(((int(major), int(minor)) for major, minor in pairs), default=(0, 0))
 
     def lacks_bfloat16(self) -> str:
         if self.device == "gpu" and self.capability() < HALF_PRECISION:

@@ -22,6 +22,7 @@ from tests.gpu.selftest.machine import Machine
 
 SCRIPT = Path(__file__).with_name("measured_training.py")
 NUM_STEPS = 20
+HELD_OUT = "eval_masked_lm_loss"
 TIMEOUT_SECONDS = 600.0
 PLAIN = dict(fuse_linear="off", fuse_dropout_add="off", fuse_attention="off")
 FUSED = dict(fuse_linear="on", fuse_dropout_add="on", fuse_attention="on")
@@ -49,7 +50,7 @@ class Training:
 
     def held_out(self, step: int) -> float:
         """Masked-LM loss in nats."""
-        return next(row["eval_masked_lm_loss"] for row in self.rows if row["step"] == step and _is_evaluation(row))
+        return next(row[HELD_OUT] for row in self.rows if row["step"] == step and HELD_OUT in row)
 
     def messages(self) -> str:
         """What the ranks printed in all legs."""
@@ -59,10 +60,6 @@ class Training:
         """The largest of the ranks."""
         ranks = [json.loads(path.read_text()) for path in self.folder.glob("peak_memory.*.json")]
         return {kind: max(rank[kind] for rank in ranks) for kind in ranks[0]}
-
-
-def _is_evaluation(row: dict) -> bool:
-    return "eval_masked_lm_loss" in row
 
 
 def quickstart(bench: Bench, name: str, **changes) -> PretrainingConfig:
@@ -171,19 +168,11 @@ KINDS: dict[str, tuple[str, dict]] = {
 
 
 def training_checks() -> list[Check]:
-    found = [
-        Check("data", "text, vocabulary and shards of the quickstart", data, {"gpu": 60, "cpu": 60}),
-        *(
-            Check(
-                f"train-{kind}",
-                f"{NUM_STEPS} updates of the quickstart: {title}",
-                partial(train_kind, kind),
-                {"gpu": 45, "cpu": 15},
-                partial(_unable, settings),
-            )
-            for kind, (title, settings) in KINDS.items()
-        ),
-    ]
+    found = [Check("data", "text, vocabulary and shards of the quickstart", data, {"gpu": 60, "cpu": 60})]
+    for kind, (title, settings) in KINDS.items():
+        title = f"{NUM_STEPS} updates of the quickstart: {title}"
+        run, unable = partial(train_kind, kind), partial(_unable, settings)
+        found.append(Check(f"train-{kind}", title, run, {"gpu": 45, "cpu": 15}, unable))
     for name, title, settings, tolerance in (
         ("resume-fp32", "float32", {}, RESUMED),
         ("resume-amp", "float16", FLOAT16, RESUMED_IN_HALF_PRECISION),
@@ -243,7 +232,7 @@ def _figures(training: Training) -> dict:
     return {
         "losses": [round(loss, 5) for loss in training.of_updates("loss")],
         "skipped updates": summary["skipped_steps"],
-        "held-out masked-LM loss": summary.get("eval_masked_lm_loss"),
+        "held-out masked-LM loss": summary.get(HELD_OUT),
         "sequences per second": summary["training_sequences_per_second"],
         "peak bytes": training.peak_bytes(),
     }
@@ -286,11 +275,9 @@ def resume(name: str, settings: dict, tolerance: dict[str, float], bench: Bench)
     settings = {**settings, **DROPOUT}
     whole = train(bench, f"{name}-whole", quickstart(bench, f"{name}-whole", **settings))
     folder = f"{name}-stopped"
+    settings |= {"from_checkpoint": run_folder(bench, folder), "last_step_of_checkpoint": "auto"}
     stopped = quickstart(bench, folder, **settings)
-    stopped = quickstart(
-        bench, folder, **settings, from_checkpoint=stopped.run.output_dir, last_step_of_checkpoint="auto"
-    )
-    first_leg = stopped.model_copy(update={"run": stopped.run.model_copy(update={"steps_this_run": NUM_STEPS // 2})})
+    first_leg = derive(stopped, steps_this_run=NUM_STEPS // 2)
     resumed = train(bench, folder, first_leg, stopped)
     if f" at step {NUM_STEPS // 2}\n" not in resumed.messages():
         raise Failed(f"the second leg did not resume at step {NUM_STEPS // 2}", output=tail(resumed.messages()))
@@ -305,11 +292,11 @@ def equal_ranks(name: str, ranks_of: Callable[[Machine], int], bench: Bench) -> 
     settings = dict(max_steps=10, epsilon=1e-4, batch_size=batch_size, global_batch_size=batch_size * world_size)
     if name == "ranks-accumulated":
         settings["global_batch_size"] = 32
-    trainings = []
-    for ranks in (1, world_size):
-        folder = f"{name}-{ranks}"
-        trainings.append(train(bench, folder, quickstart(bench, folder, **settings), num_ranks=ranks))
-    return compared(trainings[1], trainings[0], RANKS[bench.machine.device], f"{world_size} ranks: ")
+    one, all_ranks = (
+        train(bench, f"{name}-{ranks}", quickstart(bench, f"{name}-{ranks}", **settings), num_ranks=ranks)
+        for ranks in (1, world_size)
+    )
+    return compared(all_ranks, one, RANKS[bench.machine.device], f"{world_size} ranks: ")
 
 
 def compared(training: Training, expected: Training, tolerance: float, prefix: str = "") -> Verdict:
