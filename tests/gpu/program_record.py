@@ -59,21 +59,25 @@ def bound_shapes(program: static.Program, inputs: dict[str, tuple[int, ...]]) ->
 
 def _complete(operator, block, values: dict[str, list[int]]) -> None:
     """Fill in the sizes that Paddle does not know at compile time because they depend on a tensor's value."""
-    shape_of = lambda name: tuple(block._find_var_recursive(name).shape)  # noqa: E731
+
+    def shape_of(name: str) -> tuple[int, ...]:
+        return tuple(block._find_var_recursive(name).shape)
+
+    def set_shape(slot: str, shape: list[int]) -> None:
+        block._find_var_recursive(operator.output(slot)[0]).desc.set_shape(shape)
+
     if operator.type == "coalesce_tensor":  # one buffer, of which the outputs are parts
-        total = sum(math.prod(shape_of(name)) for name in operator.output("Output"))
-        block._find_var_recursive(operator.output("FusedOutput")[0]).desc.set_shape([total])
+        set_shape("FusedOutput", [sum(math.prod(shape_of(name)) for name in operator.output("Output"))])
     if operator.type == "shape":
         values[operator.output("Out")[0]] = list(shape_of(operator.input("Input")[0]))
     elif operator.type == "flash_attn":  # its softmax is not stored, only the normaliser of each row
         batch, length, heads, _ = shape_of(operator.input("q")[0])
-        block._find_var_recursive(operator.output("softmax_lse")[0]).desc.set_shape([batch, heads, length])
-        block._find_var_recursive(operator.output("softmax")[0]).desc.set_shape([0])
+        set_shape("softmax_lse", [batch, heads, length])
+        set_shape("softmax", [0])
     elif operator.type == "flash_attn_unpadded":
         heads, sequences = shape_of(operator.input("q")[0])[1], shape_of(operator.input("cu_seqlens_q")[0])[0] - 1
-        normalisers = [sequences, heads, operator.attr("max_seqlen_q")]
-        block._find_var_recursive(operator.output("softmax_lse")[0]).desc.set_shape(normalisers)
-        block._find_var_recursive(operator.output("softmax")[0]).desc.set_shape([0])
+        set_shape("softmax_lse", [sequences, heads, operator.attr("max_seqlen_q")])
+        set_shape("softmax", [0])
     elif operator.type == "slice" and operator.input("Input")[0] in values:
         start, end = operator.attr("starts")[0], operator.attr("ends")[0]
         values[operator.output("Out")[0]] = values[operator.input("Input")[0]][start:end]
@@ -83,15 +87,13 @@ def _complete(operator, block, values: dict[str, list[int]]) -> None:
             continue
         shape = list(variable.shape)
         if operator.type == "slice":
-            given = shape_of(operator.input("Input")[0])
+            source = shape_of(operator.input("Input")[0])
             for place, axis in enumerate(operator.attr("axes")):
                 start, end = (
-                    values[operator.input(f"{side}TensorList")[place]][0]
-                    if operator.input(f"{side}TensorList")
-                    else operator.attr(side.lower())[place]
-                    for side in ("Starts", "Ends")
+                    values[names[place]][0] if (names := operator.input(f"{side}TensorList")) else static_ends[place]
+                    for side, static_ends in (("Starts", operator.attr("starts")), ("Ends", operator.attr("ends")))
                 )
-                shape[axis] = len(range(given[axis])[start:end])
+                shape[axis] = len(range(source[axis])[start:end])
         elif operator.type == "reshape2" and shape.count(-1) == 1:
             known = math.prod(size for size in shape if size != -1)
             shape[shape.index(-1)] = math.prod(shape_of(operator.input("X")[0])) // known
@@ -114,13 +116,8 @@ def tensor_bytes(program: static.Program, shapes: dict[str, tuple[int, ...]]) ->
     """Bytes of every variable; 0 for those without data of their own (`FusedOutput` holds that of its parts)."""
     result = {}
     for block in program.blocks:
-        empty = {
-            name
-            for operator in block.ops
-            for slot in ("XShape", "FusedOutput")
-            if slot in operator.output_names
-            for name in operator.output(slot)
-        }
+        slots = [(op, slot) for op in block.ops for slot in ("XShape", "FusedOutput") if slot in op.output_names]
+        empty = {name for operator, slot in slots for name in operator.output(slot)}
         for variable in block.vars.values():
             dtype = dtype_of(variable)
             holds_nothing = dtype is None or variable.name in empty or variable.name in _NO_DATA
@@ -177,13 +174,15 @@ def _in_order(block, program) -> Iterator:
         yield operator
 
 
-Record = dict[str, dict[str, str | int | list[str]]]
+Facts = dict[str, str | int | list[str]]
+Record = dict[str, Facts]
 
 _HALF_PRECISION, _FLOATS = ("float16", "bfloat16"), ("float16", "bfloat16", "float32", "float64")
 _LOSS_SCALING = ("check_finite_and_unscale", "update_loss_scaling")
 # Operators that make the host wait for the device.
 _HOST_WAITS = ("c_sync_calc_stream", "c_sync_comm_stream", "memcpy", "memcpy_d2h", "where_index", "masked_select")
 _CONDITIONAL = "conditional_block"
+_FUSED = ("fused_", "flash_attn")
 
 
 def record(program, inputs: Mapping[str, tuple[int, ...]]) -> Record:
@@ -204,18 +203,16 @@ def record(program, inputs: Mapping[str, tuple[int, ...]]) -> Record:
     result["order of the update"] = {"operators": run_lengths([_label(*pair) for pair in _update_in_order(main)])}
     result["loss scaling"] = _loss_scaling(program, operators, shapes)
     result["skipped update"] = _skipped_update(program, operators)
-    result["fused operators"] = dict(
-        sorted(Counter(op.type for _, op, _ in operators if op.type.startswith(("fused_", "flash_attn"))).items())
-    )
-    result["the host waits"] = {
-        f"{where}: {name}": count
-        for (where, name), count in sorted(
-            Counter((where, op.type) for where, op, block in operators if waits_for_device(op, block)).items()
-        )
-    }
-    result["startup"] = dict(sorted(Counter(operator.type for operator in program.startup.global_block().ops).items()))
+    result["fused operators"] = _counted(op.type for _, op, _ in operators if op.type.startswith(_FUSED))
+    waits = (f"{where}: {op.type}" for where, op, block in operators if waits_for_device(op, block))
+    result["the host waits"] = _counted(waits)
+    result["startup"] = _counted(operator.type for operator in program.startup.global_block().ops)
     result["memory in MB"] = memory(program, sizes)
     return result
+
+
+def _counted(labels: Iterable[str]) -> Facts:
+    return dict(sorted(Counter(labels).items()))
 
 
 def waits_for_device(operator, block) -> bool:
@@ -238,16 +235,12 @@ def record_forward(main, inputs: Mapping[str, tuple[int, ...]], parameters: Sequ
     }
 
 
-def memory(program, sizes: Mapping[str, int]) -> dict[str, str | int | list[str]]:
+def memory(program, sizes: Mapping[str, int]) -> Facts:
     """Memory of one rank in MB (10^6 bytes): what persists, and the temporaries of a micro-step at their maximum."""
     persistable = {variable.name for variable in program.main.list_vars() if variable.persistable}
     master = {name for key, name in program.optimizer_state.items() if key.endswith("/master_weight")}
-    parts = {
-        name
-        for op in program.startup.global_block().ops
-        if op.type == "coalesce_tensor"
-        for name in op.output("Output")
-    }
+    buffers = [op for op in program.startup.global_block().ops if op.type == "coalesce_tensor"]
+    parts = {name for operator in buffers for name in operator.output("Output")}
     groups = {
         "parameters": set(program.parameters),
         "master weights": master,
@@ -258,13 +251,14 @@ def memory(program, sizes: Mapping[str, int]) -> dict[str, str | int | list[str]
     total = {kind: sum(sizes.get(name, 0) for name in names) for kind, names in groups.items()}
     moments = list(walk(program.main, dict(sizes)))
     worst = max(moments, key=lambda moment: moment.live_bytes)
-    kept = _at_end_of_forward(moments)
-    rounded: dict[str, str | int | list[str]] = {kind: _megabytes(size) for kind, size in total.items()}
-    rounded["activations kept for the backward pass"] = _megabytes(kept)
-    rounded["temporaries at the worst moment"] = _megabytes(worst.live_bytes)
-    rounded["worst moment"] = f"{worst.operator} ({'backward' if worst.role & BACKWARD else 'forward'})"
-    rounded["total at the worst moment"] = _megabytes(sum(total.values()) + worst.live_bytes)
-    return rounded
+    kept = next(moment.live_bytes for moment in moments if moment.role & BACKWARD)  # at the end of forward
+    return {
+        **{kind: _megabytes(size) for kind, size in total.items()},
+        "activations kept for the backward pass": _megabytes(kept),
+        "temporaries at the worst moment": _megabytes(worst.live_bytes),
+        "worst moment": f"{worst.operator} ({'backward' if worst.role & BACKWARD else 'forward'})",
+        "total at the worst moment": _megabytes(sum(total.values()) + worst.live_bytes),
+    }
 
 
 def differences(expected: Record, found: Record, name: str = "record") -> str:
@@ -343,19 +337,18 @@ def _label(operator, block) -> str:
     return f"{operator.type} {types}".strip()
 
 
-def _inputs(main, shapes) -> dict[str, str | int | list[str]]:
+def _inputs(main, shapes) -> Facts:
     """Shape and type of what is fed in each micro-step, and its bytes."""
     fed = {variable.name: str(dtype_of(variable)) for variable in main.global_block().vars.values() if variable.is_data}
     lines = {name: f"{' x '.join(map(str, shapes[name]))} {dtype}" for name, dtype in sorted(fed.items())}
     return {**lines, "bytes": sum(math.prod(shapes[name]) * BYTES[dtype] for name, dtype in fed.items())}
 
 
-def _computation(operators: Iterable) -> dict[str, str | int | list[str]]:
-    counts = Counter(_label(operator, block) for operator, block in operators if operator.type != "cast")
-    return dict(sorted(counts.items()))
+def _computation(operators: Iterable) -> Facts:
+    return _counted(_label(operator, block) for operator, block in operators if operator.type != "cast")
 
 
-def _casts(operators, sizes, parameters: set[str]) -> dict[str, str | int | list[str]]:
+def _casts(operators, sizes, parameters: set[str]) -> Facts:
     """Number and megabytes read and written, by part, types and whether a parameter (or its gradient) is cast."""
     counts: Counter[str] = Counter()
     moved: Counter[str] = Counter()
@@ -373,17 +366,13 @@ def _casts(operators, sizes, parameters: set[str]) -> dict[str, str | int | list
     return {key: f"{counts[key]}, {_megabytes(moved[key])} MB" for key in sorted(counts)}
 
 
-def _communication(operators, shapes) -> dict[str, str | int | list[str]]:
+def _communication(operators, shapes) -> Facts:
     """Collectives by part, ring and dtype: their number and the bytes that they reduce."""
     counts: Counter[str] = Counter()
     sent: Counter[str] = Counter()
     for where, operator, block in operators:
-        if (
-            operator.type.startswith("c_")
-            and operator.input_names
-            and operator.has_attr("ring_id")
-            and not operator.type.startswith(("c_sync", "c_wait"))
-        ):
+        is_collective = operator.type.startswith("c_") and not operator.type.startswith(("c_sync", "c_wait"))
+        if is_collective and operator.input_names and operator.has_attr("ring_id"):
             key = f"{where}: {_label(operator, block)}, ring {operator.attr('ring_id')}"
             counts[key] += 1
             sent[key] += sum(
@@ -393,61 +382,42 @@ def _communication(operators, shapes) -> dict[str, str | int | list[str]]:
     return {key: f"{counts[key]}, {_megabytes(sent[key])} MB" for key in sorted(counts)}
 
 
-def _loss_scaling(program, operators, shapes) -> dict[str, str | int | list[str]]:
-    found = Counter(f"{where}: {op.type}" for where, op, _ in operators if op.type in _LOSS_SCALING)
-    initial = [
-        op.attr("value")
-        for op in program.startup.global_block().ops
-        if program.loss_scale and op.output_arg_names == [program.loss_scale]
-    ]
+def _loss_scaling(program, operators, shapes) -> Facts:
+    makers = [op for op in program.startup.global_block().ops if op.output_arg_names == [program.loss_scale]]
+    read = {(name, block) for where, op, block in operators if where == "backward" for name in op.input_arg_names}
     # The loss scale goes through these: 2^16 does not fit into float16.
-    scalars = sorted(
-        {
-            name
-            for where, op, block in operators
-            if where == "backward"
-            for name in op.input_arg_names
-            if (variable := block._find_var_recursive(name)) is not None
-            and dtype_of(variable) in _HALF_PRECISION
-            and shapes[name] in ((), (1,))
-            and "@GRAD" in name
-        }
-    )
+    scalars = {
+        name
+        for name, block in read
+        if "@GRAD" in name
+        and (variable := block._find_var_recursive(name)) is not None
+        and dtype_of(variable) in _HALF_PRECISION
+        and shapes[name] in ((), (1,))
+    }
     return {
-        **dict(sorted(found.items())),
-        "initial scale": int(initial[0]) if initial else "none",
-        "gradients of scalars in a short type": scalars,
+        **_counted(f"{where}: {op.type}" for where, op, _ in operators if op.type in _LOSS_SCALING),
+        "initial scale": int(makers[0].attr("value")) if makers else "none",
+        "gradients of scalars in a short type": sorted(scalars),
     }
 
 
-def _skipped_update(program, operators) -> dict[str, str | int | list[str]]:
+def _skipped_update(program, operators) -> Facts:
     """Where the flag that skips an update is, and the beta powers that it must hold: on the host or on the card.
 
     AdamW's kernel reads the flag on the host and then does nothing at all. LAMB's reads it on the card, so what it must
     hold has to be there too.
     """
-    made_on_host = {
-        name
-        for op in program.startup.global_block().ops
-        if op.has_attr("op_device") and op.attr("op_device") == "cpu"
-        for name in op.output_arg_names
-    }
+    placed = [op for op in program.startup.global_block().ops if op.has_attr("op_device")]
+    made_on_host = {name for op in placed if op.attr("op_device") == "cpu" for name in op.output_arg_names}
     copied = {name for _, op, _ in operators if op.type in ("memcpy", "memcpy_d2h") for name in op.output_arg_names}
-    places: Counter[str] = Counter()
+    where, places = {True: "host", False: "card"}, []
     for _, operator, _ in operators:
         if operator.type in ("lamb", "adamw"):
-            powers = operator.input("Beta1Pow") + operator.input("Beta2Pow")
             flag = operator.input("SkipUpdate")
-            where = {True: "host", False: "card"}
-            kinds = {where[name in made_on_host] for name in powers}
-            found = where[flag[0] in copied] if flag else "none"
-            places[f"{operator.type}: flag on {found}, beta powers on {' and '.join(sorted(kinds))}"] += 1
-    return dict(sorted(places.items()))
-
-
-def _at_end_of_forward(moments: list[Moment]) -> int:
-    first = next(index for index, moment in enumerate(moments) if moment.role & BACKWARD)
-    return moments[first].live_bytes
+            powers = {where[name in made_on_host] for slot in ("Beta1Pow", "Beta2Pow") for name in operator.input(slot)}
+            place = where[flag[0] in copied] if flag else "none"
+            places.append(f"{operator.type}: flag on {place}, beta powers on {' and '.join(sorted(powers))}")
+    return _counted(places)
 
 
 def _megabytes(num_bytes: float) -> int:

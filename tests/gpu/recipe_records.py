@@ -22,7 +22,9 @@ REPOSITORY = HERE.parents[1]
 sys.path[:0] = [str(REPOSITORY), str(HERE.parent)]
 GOLDEN = HERE / "golden"
 COMBINATIONS = "combinations"  # of settings, beside the cases
+WITHOUT_KERNEL = "operators without a kernel"
 
+from tests.benchmarks.processes import markdown  # noqa: E402
 from tests.gpu.cases import NUM_RANKS, all_cases, distinct  # noqa: E402
 
 
@@ -38,28 +40,15 @@ def pretend_to_be_rank_0(num_ranks: int) -> None:
     )
 
 
-def build_combinations() -> str:
-    """The record of all combinations of settings: the operators of each that have no kernel."""
-    pretend_to_be_rank_0(NUM_RANKS)
-    from bert.runtime.distributed import Group, initialize
-    from tests.gpu.kernel_coverage import missing
-    from tests.gpu.program_record import dump
-
-    group = Group(0, NUM_RANKS, "gpu", 0, NUM_RANKS)
-    initialize(group)
-    return dump({"operators without a kernel": missing(group, "gpu")})
-
-
 def build(name: str) -> str:
-    """The record of a case, as it is kept; Fleet is told of as many ranks, so once per process."""
-    if name == COMBINATIONS:
-        return build_combinations()
-    case = all_cases()[name]
-    pretend_to_be_rank_0(case.num_ranks)
+    """The record of a case, or of all combinations of settings; Fleet is told of as many ranks, so once per process."""
+    case = all_cases().get(name)
+    num_ranks = case.num_ranks if case else NUM_RANKS
+    pretend_to_be_rank_0(num_ranks)
     from bert.runtime.distributed import Group, initialize
     from bert.runtime.paddle_api import paddle
     from program import build_training_program
-    from tests.gpu.kernel_coverage import missing_kernels
+    from tests.gpu.kernel_coverage import missing, missing_kernels
     from tests.gpu.program_record import dump, record, record_forward
 
     if not paddle.is_compiled_with_cuda():
@@ -67,23 +56,20 @@ def build(name: str) -> str:
             "this Paddle was not built for GPUs; run bash scripts/run_gpu_record.sh, which installs "
             "the extra `gpu` in an environment of its own"
         )
-    group = Group(0, case.num_ranks, "gpu", 0, 8)
+    group = Group(0, num_ranks, "gpu", 0, 8)
     initialize(group)
-    program = build_training_program(
-        case.objective(),
-        case.optimizer,
-        case.precision,
-        group,
-        gradient_accumulation_steps=case.micro_steps,
-        num_scheduled_steps=1000,
-    )
+    if case is None:
+        return dump({WITHOUT_KERNEL: missing(group, "gpu")})
+    settings = (case.objective(), case.optimizer, case.precision, group)
+    steps = {"gradient_accumulation_steps": case.micro_steps, "num_scheduled_steps": 1000}
+    program = build_training_program(*settings, **steps)
     facts = record(program, case.inputs())
     programs = {"training": program.main, "start-up": program.startup}
     for kind, main, inputs in _without_backward(case):
         programs[kind] = main
         if inputs:
             facts[kind] = record_forward(main, inputs, program.parameters)
-    facts["operators without a kernel"] = {kind: missing_kernels(main, "gpu") for kind, main in programs.items()}
+    facts[WITHOUT_KERNEL] = {kind: missing_kernels(main, "gpu") for kind, main in programs.items()}
     return dump(facts)
 
 
@@ -124,35 +110,21 @@ def check(name: str, write: bool) -> str:
 
 def table() -> str:
     """The records at a glance, as Markdown."""
-    header = (
-        "recipe",
-        "ranks x micro-batches",
-        "parameters",
-        "optimizer",
-        "gradients",
-        "activations kept",
-        "peak, all",
-        "all-reduces per update",
-        "casts per micro-batch",
-    )
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
-    cases = all_cases()
+    header = ["recipe", "ranks x micro-batches", "parameters", "optimizer", "gradients", "activations kept"]
+    header += ["peak, all", "all-reduces per update", "casts per micro-batch"]
+    cases, rows = all_cases(), []
     holders = distinct(cases)
     for name in dict.fromkeys(holders.values()):
         names = ", ".join(f"`{other}`" for other, holder in holders.items() if holder == name)
-        lines.append("| " + " | ".join([names, *_row(cases[name], json.loads(record_of(name).read_text()))]) + " |")
-    return "\n".join(lines)
+        rows.append([names, *_row(cases[name], json.loads(record_of(name).read_text()))])
+    return markdown(header, rows)
 
 
 def _row(case, facts) -> list[str]:
     memory = facts["memory in MB"]
-    parts = [
-        memory["parameters"] + memory["master weights"],
-        memory["optimizer moments"],
-        memory["accumulated gradients"],
-        memory["activations kept for the backward pass"],
-        memory["total at the worst moment"],
-    ]
+    kinds = ("optimizer moments", "accumulated gradients", "activations kept for the backward pass")
+    parts = [memory["parameters"] + memory["master weights"]]
+    parts += [memory[kind] for kind in (*kinds, "total at the worst moment")]
     reduces = [(int(text.split(",")[0]), key) for key, text in facts["communication"].items() if "allreduce" in key]
     casts = [text.split(", ") for key, text in facts["casts"].items() if not key.startswith("update")]
     moved = sum(int(megabytes.split()[0]) for _, megabytes in casts) / 1000
