@@ -12,7 +12,6 @@ starts when a few shards are read.
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -26,49 +25,33 @@ from bert.samples.sample_table import SampleTable, concatenate
 
 
 class TableCache:
-    """Caches decoded groups of shards and drops the least recently used; thread-safe.
-
-    Args:
-        capacity: groups to keep.
-    """
+    """Caches decoded groups of shards, at most `capacity`, each read by a thread of its own; thread-safe."""
 
     def __init__(self, load_shard: Callable[[int], SampleTable], capacity: int) -> None:
         self._load_shard = load_shard
-        self._capacity = capacity
-        self._groups: OrderedDict[tuple[int, ...], Future[SampleTable]] = OrderedDict()
+        self._reading = lru_cache(maxsize=capacity)(self._read)
         self._lock = threading.Lock()
 
     def get(self, shards: tuple[int, ...]) -> SampleTable:
-        """The rows of the given shards, one after the other."""
-        future, mine = self._future(shards)
-        if mine:
-            self._fill(future, shards)
-        return future.result()
+        """The rows of the given shards, one after the other; raises the error of their reading."""
+        return self.prepare(shards).result()
 
-    def prepare(self, shards: tuple[int, ...]) -> None:
-        """Start to read shards in a thread before `get` asks for them; `get` raises its errors."""
-        future, mine = self._future(shards)
-        if mine:
-            threading.Thread(target=self._fill, args=(future, shards), name="shards", daemon=True).start()
-
-    def _future(self, shards: tuple[int, ...]) -> tuple[Future[SampleTable], bool]:
-        """The future of a group, and whether the caller must fill it."""
+    def prepare(self, shards: tuple[int, ...]) -> Future[SampleTable]:
+        """Start to read shards before `get` asks for them."""
         with self._lock:
-            mine = shards not in self._groups
-            if mine:
-                while len(self._groups) >= self._capacity:
-                    self._groups.popitem(last=False)
-                self._groups[shards] = Future()
-            self._groups.move_to_end(shards)
-            return self._groups[shards], mine
+            return self._reading(shards)
 
-    def _fill(self, future: Future[SampleTable], shards: tuple[int, ...]) -> None:
-        try:
-            future.set_result(concatenate([self._load_shard(shard) for shard in shards]))
-        except BaseException as error:
-            with self._lock:
-                self._groups.pop(shards, None)
-            future.set_exception(error)
+    def _read(self, shards: tuple[int, ...]) -> Future[SampleTable]:
+        future: Future[SampleTable] = Future()
+
+        def fill() -> None:
+            try:
+                future.set_result(concatenate([self._load_shard(shard) for shard in shards]))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=fill, name="shards", daemon=True).start()
+        return future
 
 
 _SMALL_WINDOWS = 4

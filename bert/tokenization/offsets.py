@@ -4,7 +4,7 @@ BERT's tokenisation never looks across ASCII white space or ASCII punctuation. S
 tokenised once by the `tokenizers` library, which gives the characters of each piece; the rest is array indexing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,53 +59,38 @@ class OffsetTokenizer:
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
         """The tokens of each text without special tokens; the texts must be valid UTF-8 (no lone surrogates)."""
         blocks = [self._encode_block(texts[start:stop]) for start, stop in _blocks(texts)]
-        if not blocks:
-            blocks = [self._nothing(0)]
-        return TokenizedTexts(
-            np.concatenate([block.ids for block in blocks]),
-            np.concatenate([block.starts for block in blocks]),
-            np.concatenate([block.ends for block in blocks]),
-            offsets_of(np.concatenate([block.lengths() for block in blocks])),
-        )
+        ids, starts, ends, lengths = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+        return TokenizedTexts(ids, starts, ends, offsets_of(lengths))
 
-    def _nothing(self, num_texts: int) -> TokenizedTexts:
-        nothing = np.zeros(0, np.int32)
-        ids = np.zeros(0, self.vocabulary.id_dtype())
-        return TokenizedTexts(ids, nothing, nothing, np.zeros(num_texts + 1, np.int64))
-
-    def _encode_block(self, texts: Sequence[str]) -> TokenizedTexts:
-        array = pa.array(texts, pa.large_string())
-        boundaries = np.frombuffer(array.buffers()[1], np.int64)[: len(texts) + 1]
-        if boundaries[-1] == 0:
-            return self._nothing(len(texts))
-        text = np.frombuffer(array.buffers()[2], np.uint8)[: boundaries[-1]]
+    def _encode_block(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(ids, starts, ends) as of `TokenizedTexts` and the number of tokens of each text."""
+        encoded = [text.encode() for text in texts]
+        boundaries = offsets_of([len(text) for text in encoded])
+        text = np.frombuffer(b"".join(encoded) + b" ", np.uint8)
         starts = self._word_starts(text, boundaries)
         first_word = np.searchsorted(starts, boundaries)
         words = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(),
-            len(starts),
-            [None, pa.py_buffer(np.append(starts, len(text))), pa.py_buffer(self._lower[text])],
+            pa.large_binary(), len(starts) - 1, [None, pa.py_buffer(starts), pa.py_buffer(self._lower[text])]
         ).dictionary_encode()
         rows = self._rows_of(words.dictionary.to_pylist())[words.indices.to_numpy()]
         counts = self._first[rows + 1] - self._first[rows]
         pieces = self._pieces[ragged_indices(self._first[rows], counts)]
-        shift = np.repeat(_characters_before(text, boundaries, starts, first_word), counts)
-        return TokenizedTexts(
-            pieces[:, 0].astype(self.vocabulary.id_dtype()),
-            pieces[:, 1] + shift,
-            pieces[:, 2] + shift,
-            offsets_of(counts)[first_word],
-        )
+        shift = np.repeat(_characters_before(text, boundaries, starts[:-1], first_word), counts)
+        ids = pieces[:, 0].astype(self.vocabulary.id_dtype())
+        return ids, pieces[:, 1] + shift, pieces[:, 2] + shift, np.diff(offsets_of(counts)[first_word])
 
     def _word_starts(self, text: np.ndarray, boundaries: np.ndarray) -> np.ndarray:
-        """int64: byte positions at which words start; white space belongs to the word before it and has no token."""
+        """int64: byte positions at which words start, and the end of the last text, which another byte follows.
+
+        White space belongs to the word before it and has no token.
+        """
         classes = self._classes[text]
         starts = np.empty(len(text), bool)
         starts[0] = True
         np.not_equal(classes[1:], classes[:-1], out=starts[1:])
         starts |= classes == PUNCTUATION
         starts &= classes != WHITE_SPACE
-        starts[boundaries[boundaries < len(text)]] = True
+        starts[boundaries] = True
         return np.flatnonzero(starts)
 
     def _rows_of(self, words: list[bytes]) -> np.ndarray:
@@ -142,13 +127,13 @@ def _characters_before(
     return (starts - text_starts).astype(np.int32)
 
 
-def _blocks(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Ranges of texts of about _BLOCK_CHARACTERS each."""
-    ends = offsets_of([len(text) for text in texts])
-    blocks, start = [], 0
-    while start < len(texts):
+def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Ranges of texts of about _BLOCK_CHARACTERS each; at least one."""
+    ends, start = offsets_of([len(text) for text in texts]), 0
+    while True:
         stop = int(np.searchsorted(ends, ends[start] + _BLOCK_CHARACTERS, side="right")) - 1
-        stop = max(start + 1, stop)
-        blocks.append((start, stop))
+        stop = min(len(texts), max(start + 1, stop))
+        yield start, stop
         start = stop
-    return blocks
+        if start == len(texts):
+            return

@@ -39,7 +39,7 @@ def check_vocabulary_file(vocab_file: Path, model: "BertConfig") -> None:
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
-_WHITE_SPACE_IN_TOKEN = re.compile(r"[ \t\n\r]")
+_WHITE_SPACE = re.compile(r"[ \t\n\r]")
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,15 @@ class Vocabulary:
     source: str = "vocabulary"
 
     def __post_init__(self) -> None:
-        first_line = {token: line for line, token in enumerate(self.tokens, start=1)}
-        if (
-            len(first_line) != len(self.tokens)
-            or "" in first_line
-            or _WHITE_SPACE_IN_TOKEN.search("".join(self.tokens))
-        ):
-            self._find_bad_line()
+        first_line: dict[str, int] = {}
+        for line, token in enumerate(self.tokens, start=1):
+            if not token or _WHITE_SPACE.search(token):
+                _check_token(token, line, self.source)
+            if first_line.setdefault(token, line) != line:
+                raise ValueError(
+                    f"{self.source}:{line}: {token!r} is on line {first_line[token]} already; "
+                    "a token has one id: remove one of the two lines"
+                )
         missing = [token for token in SPECIAL_TOKENS if token not in first_line]
         if missing:
             raise ValueError(
@@ -66,25 +68,9 @@ class Vocabulary:
             )
         object.__setattr__(self, "_ids", {token: line - 1 for token, line in first_line.items()})
 
-    def _find_bad_line(self) -> None:
-        """Raise the error of the first invalid line."""
-        first_line: dict[str, int] = {}
-        for line, token in enumerate(self.tokens, start=1):
-            _check_token(token, line, self.source)
-            if token in first_line:
-                raise ValueError(
-                    f"{self.source}:{line}: {token!r} is on line {first_line[token]} already; "
-                    "a token has one id: remove one of the two lines"
-                )
-            first_line[token] = line
-
     @classmethod
     def from_file(cls, path: str | Path) -> "Vocabulary":
-        """Read vocab.txt: UTF-8, one token per line; or a tokenizer.json (any name that ends in .json).
-
-        Raises:
-            FileNotFoundError: no such file.
-        """
+        """Read vocab.txt: UTF-8, one token per line; or a tokenizer.json (any name that ends in .json)."""
         if _is_json(path):
             return cls.from_tokenizer_json(path)
         lines = Path(path).read_bytes().split(b"\n")
@@ -102,11 +88,7 @@ class Vocabulary:
 
     @classmethod
     def from_tokenizer_json(cls, path: str | Path) -> "Vocabulary":
-        """Read the vocabulary in a tokenizer.json, which Hugging Face's tokenizers save.
-
-        Raises:
-            FileNotFoundError: no such file.
-        """
+        """Read the vocabulary in a tokenizer.json, which Hugging Face's tokenizers save."""
         try:
             model = json.loads(Path(path).read_bytes())["model"]
             by_token = model["vocab"]
@@ -162,25 +144,17 @@ class Vocabulary:
 
     def replacement_ids(self) -> np.ndarray:
         """int64: ids that may replace a masked token, i.e. all but special and [unused...] tokens."""
-        ids = [
-            index
-            for index, token in enumerate(self.tokens)
-            if token not in SPECIAL_TOKENS and not token.startswith("[unused")
-        ]
-        if not ids:
+        words = [token for token in self.tokens if token not in SPECIAL_TOKENS and not token.startswith("[unused")]
+        if not words:
             raise ValueError(
                 f"{self.source}: its {len(self)} lines are all special or [unused] tokens; "
                 "words are needed: train a vocabulary with data.train_vocabulary"
             )
-        return np.array(ids, np.int64)
+        return np.array([self.id_of(word) for word in words], np.int64)
 
 
 def vocabulary_content(path: str | Path) -> bytes:
-    """A vocabulary file as a vocab.txt: its own bytes, or those made from a tokenizer.json.
-
-    Raises:
-        FileNotFoundError: no such file.
-    """
+    """A vocabulary file as a vocab.txt: its own bytes, or those made from a tokenizer.json."""
     if _is_json(path):
         return Vocabulary.from_tokenizer_json(path).file_content()
     return Path(path).read_bytes()
@@ -191,20 +165,13 @@ def _is_json(path: str | Path) -> bool:
 
 
 def _check_token(token: str, line: int, source: str) -> None:
+    """Raise the error of a token that is empty or has white space."""
+    rule = f"{token!r} contains white space; WordPiece tokens have none: one token per line, without counts or columns"
     if not token:
-        raise ValueError(
-            f"{source}:{line}: blank line; every line is a token, and a blank one shifts all ids after it: remove it"
-        )
-    if token.endswith("\r"):
-        raise ValueError(
-            f"{source}:{line}: {token!r} ends in CR LF; lines must end in LF alone: convert the file, "
-            "e.g. with dos2unix"
-        )
-    if any(character in token for character in " \t\r\n"):
-        raise ValueError(
-            f"{source}:{line}: {token!r} contains white space; WordPiece tokens have none: one token per "
-            "line, without counts or columns"
-        )
+        rule = "blank line; every line is a token, and a blank one shifts all ids after it: remove it"
+    elif token.endswith("\r"):
+        rule = f"{token!r} ends in CR LF; lines must end in LF alone: convert the file, e.g. with dos2unix"
+    raise ValueError(f"{source}:{line}: {rule}")
 
 
 def is_cased(tokens: Iterable[str]) -> bool:
