@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import fields
 from pathlib import Path
+from typing import NamedTuple
 
 from bert.command_errors import command
 from bert.files import only_writer, write_atomically
@@ -39,10 +40,11 @@ from data.preprocessing.pipeline import (
     make_shards,
     plan_shards,
     remove_other_shards,
+    samples_key,
 )
 from data.preprocessing.settings import MASKING, OBJECTIVES, PairSettings, SampleSettings
 from data.preprocessing.workers import SCHEDULERS, Run, scheduler
-from data.text.lddl_reader import find_sources, plan_blocks
+from data.text.lddl_reader import Block, SourceFile, find_sources, plan_blocks
 from data.text.lddl_writer import print_counts
 from data.text.word_boundaries import SEGMENTERS
 
@@ -51,9 +53,17 @@ _DEFAULT_BLOCK_BYTES = 4 << 20
 _RUN_KEY = ".run_key"  # cache key of a finished run; not in the manifest, as it depends on names and times
 
 
-def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
+class Source(NamedTuple):
+    """The *.txt files, the number of other files beside them, and the blocks into which they are cut."""
+
+    files: tuple[SourceFile, ...]
+    num_other_files: int
+    blocks: tuple[Block, ...]
+
+
+def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int | None, run: Run) -> Manifest:
     """Make all shards of a job in its sink, the manifest last; finished work of an earlier, killed run is kept."""
-    sink, folder = Path(job.sink), job.block_folder()
+    sink = job.sink
     settings = {
         **job.settings.record(),
         "num_shards": num_shards,
@@ -61,14 +71,13 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
         "compression": job.compression,
     }
     finished = read_manifest(sink)
-    if finished is not None and finished.settings == settings and _is_whole(sink, finished, job.key()):
+    if finished is not None and finished.settings == settings and _is_whole(sink, finished, job.key):
         _remove_leftovers(sink)
         return finished
-    _check_sink(sink, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_sources(folder, job.sources)
-    light = job.without_source()
-    tasks = [(light, folder, block) for block in job.blocks]
+    _check_sink(job)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    write_sources(job.folder, source.files)
+    tasks = [(job, block) for block in source.blocks]
     make_block(*tasks[0])  # in this process, so that forked processes share the compiled loops and the cached words
     blocks = list(progress("samples", len(tasks), "blocks", run(make_block, tasks)))
     counts: Counter = Counter()
@@ -78,15 +87,15 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
     plans = plan_shards(samples, job.settings.bin_size is not None, num_shards, job.output_format)
     if not plans:
         raise ValueError(
-            f"{len(job.sources)} source files with {counts['documents read']} documents gave no sample; "
+            f"{len(source.files)} source files with {counts['documents read']} documents gave no sample; "
             f"a pair needs two sentences or a second document: {dict(counts)}"
         )
     files = Counter(plan.bin_id for plan in plans).values()
     if num_shards is not None and min(files) < num_shards:
         small = sum(number < num_shards for number in files)
         counts["bins of fewer samples, thus of fewer files, than --num-shards"] = small
-    remove_other_shards(light, plans)
-    results = _make_shards(light, folder, plans, run)
+    remove_other_shards(job, plans)
+    results = _make_shards(job, plans, run)
     shards = {plan.name: ShardRecord(**results[plan.name]["shard"]) for plan in plans}
     written = sum(record.num_samples for record in shards.values())
     if written != counts["samples"]:
@@ -96,23 +105,23 @@ def preprocess(job: Job, num_shards: int | None, run: Run) -> Manifest:
         )
     if job.settings.masking == "static":
         counts["masked tokens"] = sum(result["masked tokens"] for result in results.values())
-    if job.num_other_files:
-        counts["files left out, as they are not named *.txt"] = job.num_other_files
-    totals = {"source files": len(job.sources), "blocks": len(job.blocks), **shard_totals(shards)}
-    manifest = Manifest(shards, job.vocabulary_sha256, settings, dict(sorted(counts.items())) | totals)
+    if source.num_other_files:
+        counts["files left out, as they are not named *.txt"] = source.num_other_files
+    totals = {"source files": len(source.files), "blocks": len(source.blocks), **shard_totals(shards)}
+    manifest = Manifest(shards, vocabulary_sha256, settings, dict(sorted(counts.items())) | totals)
     write_manifest(sink, manifest)
-    write_atomically(sink / _RUN_KEY, job.key().encode())
+    write_atomically(sink / _RUN_KEY, job.key.encode())
     _remove_leftovers(sink)
     return manifest
 
 
-def _make_shards(job: Job, folder: Path, plans: list[ShardPlan], run: Run) -> dict[str, dict]:
+def _make_shards(job: Job, plans: list[ShardPlan], run: Run) -> dict[str, dict]:
     """Make the shards; returns the results of `make_shards` by name."""
     groups: dict[int, list[ShardPlan]] = defaultdict(list)
     for plan in plans:
         groups[plan.number].append(plan)
-    cut_one(job, folder, plans[0])
-    finished = run(make_shards, [(job, folder, tuple(group)) for group in groups.values()])
+    cut_one(job, plans[0])
+    finished = run(make_shards, [(job, tuple(group)) for group in groups.values()])
     results = (
         result
         for group, records in zip(groups.values(), finished, strict=True)
@@ -137,18 +146,15 @@ def _is_whole(sink: Path, manifest: Manifest, key: str) -> bool:
     )
 
 
-def _check_sink(sink: Path, folder: Path) -> None:
+def _check_sink(job: Job) -> None:
     """Refuse a sink with shards that this run did not begin."""
-    if folder.exists() or not sink.is_dir():
+    if job.folder.exists() or not job.sink.is_dir():
         return
-    others = sorted(
-        path.name
-        for path in sink.iterdir()
-        if path.name == MANIFEST_NAME or ".parquet" in path.name or ".arrow" in path.name
-    )
+    names = sorted(path.name for path in job.sink.iterdir())
+    others = [name for name in names if name == MANIFEST_NAME or ".parquet" in name or ".arrow" in name]
     if others:
         raise ValueError(
-            f"{sink}: holds {len(others)} files of other shards, e.g. {others[0]}, made of other "
+            f"{job.sink}: holds {len(others)} files of other shards, e.g. {others[0]}, made of other "
             "text, with other settings or by another version; a sink holds the shards of one run: give an "
             "empty --sink, or remove them"
         )
@@ -211,11 +217,11 @@ def _parser() -> HelpParser:
     return parser
 
 
-def job_of(arguments: argparse.Namespace) -> Job:
-    """The job of a command line; ValueError names a bad value."""
+def _source_of(arguments: argparse.Namespace) -> Source:
+    """The source of a command line; ValueError names a bad value."""
     folders = [os.path.abspath(folder) for name in _CORPORA for folder in getattr(arguments, name)]
-    sources, num_other_files = find_sources(folders)
-    if not sources:
+    files, num_other_files = find_sources(folders)
+    if not files:
         raise ValueError(f"no source given; name at least one of --{' --'.join(_CORPORA).replace('_', '-')}")
     for name in ("num_blocks", "block_size", "num_shards", "local_n_workers", "max_predictions_per_seq"):
         value = getattr(arguments, name)
@@ -226,9 +232,14 @@ def job_of(arguments: argparse.Namespace) -> Job:
             f"--num-blocks={arguments.num_blocks} and --block-size={arguments.block_size} both set the "
             "size of blocks; give one of them"
         )
-    block_bytes = arguments.block_size or _DEFAULT_BLOCK_BYTES
+    arguments.block_bytes = arguments.block_size or _DEFAULT_BLOCK_BYTES
     if arguments.num_blocks:
-        block_bytes = -(-sum(source.num_bytes for source in sources) // arguments.num_blocks)
+        arguments.block_bytes = -(-sum(file.num_bytes for file in files) // arguments.num_blocks)
+    return Source(files, num_other_files, plan_blocks(files, arguments.block_bytes))
+
+
+def _settings_of(arguments: argparse.Namespace, vocabulary: Vocabulary) -> SampleSettings:
+    """The settings of a command line; ValueError names a bad value."""
     values = vars(arguments)
     if arguments.objective == "mlm" and arguments.short_seq_prob:
         raise ValueError(
@@ -237,22 +248,10 @@ def job_of(arguments: argparse.Namespace) -> Job:
         )
     if arguments.short_seq_prob is None:
         values["short_seq_prob"] = 0.0 if arguments.objective == "mlm" else 0.1
-    vocabulary = Vocabulary.from_file(arguments.vocab_file)
     if arguments.lowercase is None:
         values["lowercase"] = not is_cased(vocabulary.tokens)
-    pairs = PairSettings(**{field.name: values[field.name] for field in fields(PairSettings)})
-    of_samples = {field.name: values[field.name] for field in fields(SampleSettings) if field.name in values}
-    return Job(
-        SampleSettings(pairs, block_bytes, **of_samples),
-        os.path.abspath(arguments.vocab_file),
-        vocabulary.sha256,
-        sources,
-        plan_blocks(sources, block_bytes),
-        os.path.abspath(arguments.sink),
-        arguments.output_format,
-        arguments.compression,
-        num_other_files,
-    )
+    values["pairs"] = PairSettings(**{field.name: values[field.name] for field in fields(PairSettings)})
+    return SampleSettings(**{field.name: values[field.name] for field in fields(SampleSettings)})
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -263,9 +262,13 @@ def main(argv: list[str] | None = None) -> None:
         command(arguments.sink, "interrupted; the same command resumes"),
         scheduler(arguments.scheduler, arguments.local_n_workers, arguments.scheduler_address) as run,
     ):
-        job = job_of(arguments)
-        with only_writer(Path(job.sink)):
-            manifest = preprocess(job, arguments.num_shards, run)
+        source, vocabulary = _source_of(arguments), Vocabulary.from_file(arguments.vocab_file)
+        settings = _settings_of(arguments, vocabulary)
+        key = samples_key(settings, vocabulary.sha256, source.files)
+        paths = os.path.abspath(arguments.vocab_file), Path(os.path.abspath(arguments.sink))
+        job = Job(settings, *paths, arguments.output_format, arguments.compression, key)
+        with only_writer(job.sink):
+            manifest = preprocess(job, source, vocabulary.sha256, arguments.num_shards, run)
     seconds = time.monotonic() - start
     with command():
         print(

@@ -10,7 +10,7 @@ from bert.files import checksum_of
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, is_unfinished
 
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)(?P<number>\d+)\.(?P<kind>parquet|arrow)(?:_(?P<bin>\d+))?")
-_HDF5_NAME = re.compile(r".*\.(?:hdf5|h5)")
+_HDF5_NAME = re.compile(r"[^.].*\.(?:hdf5|h5)")
 _TAIL_BYTES = 4096
 
 
@@ -33,11 +33,7 @@ class Shard:
 
 
 def list_shards(directory: Path) -> list[Shard]:
-    """The shards of a directory by their names alone, in order of bin and number.
-
-    Raises:
-        FileNotFoundError: no such directory, or no shard in it.
-    """
+    """The shards of a directory by their names alone, in order of bin and number; FileNotFoundError without any."""
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such directory; give the directory that holds the shards")
     if is_unfinished(directory):
@@ -45,17 +41,14 @@ def list_shards(directory: Path) -> list[Shard]:
             f"{directory}: some of its shards are missing: a run is writing them, or was stopped; wait for "
             "it, or start its command again, which resumes it"
         )
-    shards = []
-    for path in sorted(directory.iterdir()):
-        match = _SHARD_NAME.fullmatch(path.name)
-        if match:
-            bin_id = match.group("bin")
-            shards.append(
-                Shard(path, match.group("kind"), int(match.group("number")), None if bin_id is None else int(bin_id))
-            )
-        elif _HDF5_NAME.fullmatch(path.name) and not path.name.startswith("."):
-            rank = sum(shard.kind == "hdf5" for shard in shards)
-            shards.append(Shard(path, "hdf5", rank, None))
+    paths = sorted(directory.iterdir())
+    names = [(path, match) for path in paths if (match := _SHARD_NAME.fullmatch(path.name))]
+    shards = [
+        Shard(path, name["kind"], int(name["number"]), int(name["bin"]) if name["bin"] else None)
+        for path, name in names
+    ]
+    old = [path for path in paths if _HDF5_NAME.fullmatch(path.name)]
+    shards += [Shard(path, "hdf5", rank, None) for rank, path in enumerate(old)]
     if not shards:
         raise FileNotFoundError(
             f"{directory}: no shards (part.N.parquet, shard-N.parquet, shard-N.arrow, each with _B "
@@ -80,9 +73,9 @@ def recorded_counts(directory: Path, manifest: Manifest | None) -> dict[str, dic
 
 def check_names(directory: Path, shards: list[Shard], recorded: dict[str, dict[str, int]]) -> None:
     """ValueError if a shard is missing or unknown, by the records or, without any, by the numbers in the names."""
-    found = {shard.name for shard in shards}
+    present = {shard.name for shard in shards}
     for source, names in recorded.items():
-        missing, extra = sorted(set(names) - found), sorted(found - set(names))
+        missing, extra = sorted(set(names) - present), sorted(present - set(names))
         if missing:
             raise ValueError(
                 f"{directory}: {len(missing)} of the {len(names)} shards in {source} are missing, the "
@@ -113,15 +106,15 @@ def check_agreement(directory: Path, shards: tuple[Shard, ...]) -> None:
     """ValueError unless all shards have one format, all or none are masked, and all or none have a bin."""
     first = shards[0]
     for shard in shards[1:]:
-        for what, of_first, of_other in (
+        for fact, value, other in (
             ("file format", first.kind, shard.kind),
             ("static masks", first.masked, shard.masked),
             ("words of a segmenter", first.has_words, shard.has_words),
             ("bins", first.bin_id is not None, shard.bin_id is not None),
         ):
-            if of_first != of_other:
+            if value != other:
                 raise ValueError(
-                    f"{directory}: {first.name} and {shard.name} differ in {what} ({of_first}, {of_other})"
+                    f"{directory}: {first.name} and {shard.name} differ in {fact} ({value}, {other})"
                     "; a directory holds the shards of one run: separate them"
                 )
     if not any(shard.num_samples for shard in shards):

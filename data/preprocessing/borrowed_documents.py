@@ -43,7 +43,7 @@ def borrowed_texts(folder: Path, block: Block, seed: int) -> list[str]:
     """
     intervals = []  # (path, start, stop) of lines that no document of the block is in; each begins where a line does
     own = {path: (start, stop) for path, start, stop in block.ranges}
-    for path, num_bytes in _read_sources(folder):
+    for path, num_bytes in json.loads((folder / _SOURCES).read_bytes()):
         low, high = _lines_around(path, *own[path], num_bytes) if path in own else (num_bytes, num_bytes)
         intervals += [(path, start, stop) for start, stop in ((0, low), (high, num_bytes))]
     intervals = [interval for interval in intervals if interval[2] - interval[1] >= _FEWEST_BYTES]
@@ -76,11 +76,6 @@ def joined(first: TokenizedDocuments, second: TokenizedDocuments) -> TokenizedDo
         offsets(first.document_offsets, second.document_offsets),
         np.concatenate(continues) if continues else None,
     )
-
-
-@lru_cache(maxsize=1)
-def _read_sources(folder: Path) -> list[tuple[str, int]]:
-    return json.loads((folder / _SOURCES).read_bytes())
 
 
 def _lines_around(path: str, start: int, stop: int, num_bytes: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
@@ -49,33 +49,26 @@ _VERSION = 3  # version of the algorithm: a run must not continue with the sampl
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that workers need: the settings, the vocabulary file and its sha256, the blocks and the sink.
-
-    num_other_files: files among the sources that are not named *.txt.
-    """
+    """Everything that workers need, but for the block or the shards to make; `key` is that of `samples_key`."""
 
     settings: SampleSettings
     vocab_file: str
-    vocabulary_sha256: str
-    sources: tuple[SourceFile, ...]
-    blocks: tuple[Block, ...]
-    sink: str
+    sink: Path
     output_format: str
     compression: str
-    num_other_files: int = 0
+    key: str
 
-    def key(self) -> str:
-        """Cache key of the samples: hash of settings, vocabulary, and names, sizes and times of the sources."""
-        sources = [(source.path, source.num_bytes, Path(source.path).stat().st_mtime_ns) for source in self.sources]
-        content = json.dumps([_VERSION, self.settings.record(), self.vocabulary_sha256, sources], sort_keys=True)
-        return sha256_of(content.encode())[:16]
+    @property
+    def folder(self) -> Path:
+        """Where the files of blocks are until all shards are written."""
+        return self.sink / UNFINISHED_NAME / self.key
 
-    def without_source(self) -> "Job":
-        """The job without its lists of files and blocks, which would be sent to the workers with every task."""
-        return replace(self, sources=(), blocks=())
 
-    def block_folder(self) -> Path:
-        return Path(self.sink, UNFINISHED_NAME, self.key())
+def samples_key(settings: SampleSettings, vocabulary_sha256: str, sources: Sequence[SourceFile]) -> str:
+    """Cache key of the samples: hash of settings, vocabulary, and names, sizes and times of the sources."""
+    files = [(source.path, source.num_bytes, Path(source.path).stat().st_mtime_ns) for source in sources]
+    content = json.dumps([_VERSION, settings.record(), vocabulary_sha256, files], sort_keys=True)
+    return sha256_of(content.encode())[:16]
 
 
 class _Tools(NamedTuple):
@@ -98,9 +91,9 @@ def _tools(vocab_file: str, settings: SampleSettings) -> _Tools:
     return _Tools(FastTokenizer(vocabulary, settings.lowercase), TokenStrings(vocabulary), rule)
 
 
-def make_block(job: Job, folder: Path, block: Block) -> dict:
+def make_block(job: Job, block: Block) -> dict:
     """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": per bin}."""
-    record = folder / f"{block.index}.json"
+    record = job.folder / f"{block.index}.json"
     if record.exists():
         return json.loads(record.read_bytes())
     settings, counts = job.settings, Counter[str]()
@@ -115,13 +108,13 @@ def make_block(job: Job, folder: Path, block: Block) -> dict:
         documents, spans = pack_documents(documents, settings.pairs, block.index, sep_id, counts)
     else:
         num_own = len(documents.document_offsets) - 1
-        if needs_others(documents) and (borrowed := borrowed_texts(folder, block, settings.pairs.seed)):
+        if needs_others(documents) and (borrowed := borrowed_texts(job.folder, block, settings.pairs.seed)):
             others = tokenize_documents(enumerate(borrowed), tokenizer, settings.language, Counter(), *how)
             documents = joined(documents, others)
             counts["blocks of one long document, whose random next sentences are of other blocks"] += 1
         spans = draw_pairs(documents, settings.pairs, block.index, counts, num_own)
     bins = _bins_of(spans.lengths(), settings.bin_size)
-    _write_block(_block_path(folder, block.index), documents, spans, np.concatenate([np.zeros(0, np.int64), *bins]))
+    _write_block(_block_path(job, block.index), documents, spans, np.concatenate([np.zeros(0, np.int64), *bins]))
     result = {"counts": dict(sorted(counts.items())), "samples": [len(rows) for rows in bins]}
     write_atomically(record, json.dumps(result).encode())
     return result
@@ -158,8 +151,8 @@ class _BlockSamples(NamedTuple):
     ids: np.ndarray
 
 
-def _block_path(folder: Path, index: int) -> Path:
-    return folder / f"{index}.npz"
+def _block_path(job: Job, index: int) -> Path:
+    return job.folder / f"{index}.npz"
 
 
 def _write_block(path: Path, documents: TokenizedDocuments, spans: Spans, ids: np.ndarray) -> None:
@@ -251,29 +244,29 @@ def cut(counts: list[int], num_parts: int) -> list[tuple[Piece, ...]]:
 def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
     """Remove the shards that a killed run with the same samples but another --num-shards or format left in the sink."""
     names = {plan.name for plan in plans}
-    others = [path for path in Path(job.sink).iterdir() if _SHARD_NAME.fullmatch(path.name) and path.name not in names]
+    others = [path for path in job.sink.iterdir() if _SHARD_NAME.fullmatch(path.name) and path.name not in names]
     if others:
-        Path(job.sink, MANIFEST_NAME).unlink(missing_ok=True)  # first, because it lists the shards
+        (job.sink / MANIFEST_NAME).unlink(missing_ok=True)  # first, because it lists the shards
     for path in others:
         path.unlink()
 
 
-def make_shards(job: Job, folder: Path, plans: tuple[ShardPlan, ...]) -> list[dict]:
+def make_shards(job: Job, plans: tuple[ShardPlan, ...]) -> list[dict]:
     """Write shards that are cut from nearly the same blocks, so that each block is read once; existing ones are kept.
 
     Returns:
         For each plan {"plan": its key, "shard": fields of its record, "masked tokens": their number}.
     """
-    records = {plan.name: record for plan in plans if (record := _record_of(job, folder, plan)) is not None}
+    records = {plan.name: record for plan in plans if (record := _record_of(job, plan)) is not None}
     missing = [plan for plan in plans if plan.name not in records]
     if missing:
-        records |= _write_shards(job, folder, missing, _ROW_GROUP_BYTES // len(plans))
+        records |= _write_shards(job, missing, _ROW_GROUP_BYTES // len(plans))
     return [records[plan.name] for plan in plans]
 
 
-def _record_of(job: Job, folder: Path, plan: ShardPlan) -> dict | None:
+def _record_of(job: Job, plan: ShardPlan) -> dict | None:
     """The record of a shard, or None unless the file exists with the recorded size and checksum."""
-    record, path = folder / f"{plan.name}.json", Path(job.sink, plan.name)
+    record, path = job.folder / f"{plan.name}.json", job.sink / plan.name
     if record.exists() and path.exists():
         content = json.loads(record.read_bytes())
         shard = content["shard"]
@@ -282,13 +275,13 @@ def _record_of(job: Job, folder: Path, plan: ShardPlan) -> dict | None:
     return None
 
 
-def _write_shards(job: Job, folder: Path, plans: list[ShardPlan], row_group_bytes: int) -> dict[str, dict]:
+def _write_shards(job: Job, plans: list[ShardPlan], row_group_bytes: int) -> dict[str, dict]:
     num_samples, num_masked = Counter[int](), Counter[int]()
     pieces = sorted(
         (piece.block, index, piece.start, piece.stop) for index, plan in enumerate(plans) for piece in plan.pieces
     )
     with ExitStack() as files:
-        paths = [files.enter_context(atomic_path(Path(job.sink, plan.name))) for plan in plans]
+        paths = [files.enter_context(atomic_path(job.sink / plan.name)) for plan in plans]
         with ExitStack() as writing:
             writers = [
                 writing.enter_context(
@@ -297,7 +290,7 @@ def _write_shards(job: Job, folder: Path, plans: list[ShardPlan], row_group_byte
                 for path, plan in zip(paths, plans, strict=True)
             ]
             for block, index, start, stop in pieces:
-                for part, masked in _parts(job, folder, Piece(block, start, stop)):
+                for part, masked in _parts(job, Piece(block, start, stop)):
                     writers[index].write(part)
                     num_samples[index] += len(part)
                     num_masked[index] += masked
@@ -310,20 +303,20 @@ def _write_shards(job: Job, folder: Path, plans: list[ShardPlan], row_group_byte
         for index, (plan, shard) in enumerate(zip(plans, shards, strict=True))
     }
     for name, result in results.items():
-        write_atomically(folder / f"{name}.json", json.dumps(result).encode())
+        write_atomically(job.folder / f"{name}.json", json.dumps(result).encode())
     return results
 
 
-def cut_one(job: Job, folder: Path, plan: ShardPlan) -> None:
+def cut_one(job: Job, plan: ShardPlan) -> None:
     """Cut and discard the first sample of a shard, so that processes forked later have the compiled loops."""
     first = plan.pieces[0]
-    next(_parts(job, folder, Piece(first.block, first.start, first.start + 1)))
+    next(_parts(job, Piece(first.block, first.start, first.start + 1)))
 
 
-def _parts(job: Job, folder: Path, piece: Piece) -> Iterator[tuple[pa.Table, int]]:
+def _parts(job: Job, piece: Piece) -> Iterator[tuple[pa.Table, int]]:
     """The rows of a piece as tables of some thousand rows, each with its number of masks."""
     _, strings, rule = _tools(job.vocab_file, job.settings)
-    block = _read_block(_block_path(folder, piece.block))
+    block = _read_block(_block_path(job, piece.block))
     key = stream_key(job.settings.pairs.seed, "static masks", piece.block)
     for start in range(piece.start, piece.stop, _ROWS_AT_ONCE):
         rows = slice(start, min(start + _ROWS_AT_ONCE, piece.stop))

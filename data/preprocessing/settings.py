@@ -31,15 +31,10 @@ class PairSettings:
 
     def __post_init__(self) -> None:
         length = self.target_seq_length
-        if length < 8:
+        if not 8 <= length <= _LONGEST:
             raise ValueError(
-                f"target_seq_length={length} must be at least 8: three tokens of a pair are special (128 and 512 in "
-                "the paper)"
-            )
-        if length > _LONGEST:
-            raise ValueError(
-                f"target_seq_length={length} must be at most {_LONGEST}: shards keep lengths and positions in 16 bits "
-                "(128 and 512 in the paper)"
+                f"target_seq_length={length} must be at least 8, as three tokens of a pair are special, and at most "
+                f"{_LONGEST}, as shards keep lengths and positions in 16 bits (128 and 512 in the paper)"
             )
         if not 0.0 <= self.short_seq_prob <= 1.0:
             raise ValueError(f"short_seq_prob={self.short_seq_prob} must lie between 0 and 1 (0.1 in the paper)")

@@ -92,8 +92,8 @@ def test_the_vocabulary_decides_the_case_unless_a_flag_does(corpus, tmp_path, ca
     (tmp_path / "vocab.txt").write_text(tokens + (f"{capital}\n" if capital else ""))
     words = ["--text", str(corpus / "text"), "--sink", str(tmp_path / "sink"), "--target-seq-length", "64"]
     words += ["--vocab-file", str(tmp_path / "vocab.txt"), *flags]
-    job = preprocess_bert_pretrain.job_of(preprocess_bert_pretrain._parser().parse_args(words))
-    assert job.settings.lowercase is lowercase
+    preprocess_bert_pretrain.main([*words, "--local-n-workers", "1"])
+    assert read_manifest(tmp_path / "sink").settings["lowercase"] is lowercase
 
 
 @pytest.mark.thorough
@@ -119,10 +119,10 @@ def test_shards_of_several_row_groups_do_not_depend_on_which_are_left_to_write(c
     flags = ("--bin-size", "16", "--num-shards", "2", "--masking", "static", "--output-format", kind)
     write = pipeline._write_shards
 
-    def killed(job, folder, plans, row_group_bytes):
-        write(job, folder, plans, row_group_bytes)
-        largest = max(plans, key=lambda plan: Path(job.sink, plan.name).stat().st_size)
-        (folder / f"{largest.name}.json").unlink()
+    def killed(job, plans, row_group_bytes):
+        write(job, plans, row_group_bytes)
+        largest = max(plans, key=lambda plan: (job.sink / plan.name).stat().st_size)
+        (job.folder / f"{largest.name}.json").unlink()
         raise RuntimeError("killed before the last shard of the group was whole")
 
     with mock.patch.object(pipeline, "_ROW_GROUP_BYTES", 8000):
@@ -417,9 +417,9 @@ from data import preprocess_bert_pretrain
 from data.preprocessing import pipeline
 made = pipeline.make_block
 
-def make_block(job, folder, block):
+def make_block(job, block):
     print("at work", flush=True)  # the words of this block are new to the tokenizer when the signal comes
-    return made(job, folder, block)
+    return made(job, block)
 
 preprocess_bert_pretrain.make_block = make_block
 preprocess_bert_pretrain.main(sys.argv[1:])

@@ -98,7 +98,7 @@ def random_table(
 def shard_bytes(columns: pa.Table, kind: str, bin_id: int | None = None) -> pa.Buffer:
     """The bytes of a shard with these columns."""
     sink = pa.BufferOutputStream()
-    with ShardWriter(sink, kind, bin_id, "snappy") as writer:
+    with ShardWriter(sink, kind, bin_id, "snappy", 256 << 20) as writer:
         writer.write(columns)
     return sink.getvalue()
 

@@ -63,9 +63,6 @@ def continues_at(positions: np.ndarray, position_offsets: np.ndarray, offsets: n
     return continues
 
 
-_ROW_GROUP_BYTES = 256 << 20
-
-
 class ShardWriter:
     """Writes a shard part by part, in LDDL's schema ("parquet") or our own ("arrow").
 
@@ -73,12 +70,7 @@ class ShardWriter:
     """
 
     def __init__(
-        self,
-        sink: object,
-        output_format: str,
-        bin_id: int | None,
-        compression: str,
-        row_group_bytes: int = _ROW_GROUP_BYTES,
+        self, sink: object, output_format: str, bin_id: int | None, compression: str, row_group_bytes: int
     ) -> None:
         self._sink = str(sink) if isinstance(sink, Path) else sink
         self._format, self._bin_id, self._compression = output_format, bin_id, compression
