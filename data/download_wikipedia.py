@@ -81,13 +81,10 @@ def download_dump(
             f"list at https://dumps.wikimedia.org/{_wiki(language)}/"
         )
     name = dump_name(language, date)
-    folders = addresses(language, date, mirrors)
-    size = None
+    folders, target, size = addresses(language, date, mirrors), folder / name, None
     if checksum is None and name in _PINNED_DUMPS:
         checksum, size = _PINNED_DUMPS[name]
-    target = folder / name
-    if checksum is None:
-        checksum = published_checksum(name, folders)
+    checksum = checksum or published_checksum(name, folders)
     print(f"{name}: {'' if size is None else megabytes(size) + ', '}{checksum}", flush=True)
     if size is not None and not target.exists():
         _tell_room(folder, size)

@@ -7,7 +7,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +100,13 @@ class Model(PretrainedWeights):
             write_tokenizer(folder, self.tokens, self.config.max_position_embeddings)
 
 
-def choose_task(
-    heads: tuple[str, ...], described: str | None, requested: str | None, *, every_model_has_a_pooler: bool
-) -> str:
+def choose_task(weights: PretrainedWeights, requested: str | None) -> str:
     """The task that was requested, else the one in the model's description, else the one that its heads allow.
 
     A classifier without a pooler classifies tokens. One with a pooler classifies sequences, unless the library keeps a
     pooler in every model (PaddleNLP does, and names the question-answering head `classifier` too).
     """
+    heads, described = tensor_names.heads_of(weights.parameters), weights.task
     if requested is not None:
         if lacking := [head for head in _NEEDS[requested] if head not in heads]:
             raise ConversionError(
@@ -122,11 +121,9 @@ def choose_task(
     tops = set(heads) - {"pooler"}
     tasks = [task for task, needs in _NEEDS.items() if tops == set(needs) - {"pooler"} and set(needs) <= set(heads)]
     if tops == {"classifier"} and "pooler" in heads:
-        tasks = (
-            ["question-answering", "sequence-classification", "token-classification"]
-            if every_model_has_a_pooler
-            else ["sequence-classification"]
-        )
+        tasks = ["sequence-classification"]
+        if weights.format == "paddlenlp":
+            tasks += ["question-answering", "token-classification"]
     if len(tasks) != 1:
         raise ConversionError(
             f"the source has {', '.join(heads)} and does not name its task; pass --task {' or '.join(tasks or TASKS)}"
@@ -206,10 +203,8 @@ def write_paddlenlp(folder: Path, model: Model) -> None:
             "differ; use --to-format hf, or train with --hidden-act gelu"
         )
     parameters, config = model.unpadded()
-    tensors = {
-        _bare(tensor_names.paddlenlp_name(name), model): np.ascontiguousarray(array)
-        for name, array in parameters.items()
-    }
+    names = tensor_names.DIALECTS["paddlenlp"].names
+    tensors = {_bare(next(names(name)), model): np.ascontiguousarray(array) for name, array in parameters.items()}
     if tensor_names.DECODER_BIAS in parameters:  # PaddleNLP keeps the tied decoder under its own names too
         tensors["cls.predictions.decoder.weight"] = tensors[tensor_names.WORD_EMBEDDINGS]
         tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.decoder_bias"]
@@ -283,22 +278,22 @@ def read(request: Request) -> Model:
     pretrained = read_pretrained(
         path, config_file=request.config_file, fused_qkv=request.fused_qkv, allow_unknown=request.allow_unknown
     )
-    if pretrained.config is None:
+    config = pretrained.config
+    if config is None:
         raise ConversionError(
             f"{path} has no model description beside it, and the number of attention heads cannot "
             "be inferred from weights; name the bert_config.json: --config-file"
         )
-    notes, parameters = pretrained.notes, pretrained.parameters
-    from_paddlenlp = pretrained.format == "paddlenlp"
-    if from_paddlenlp and request.task == "question-answering":
-        parameters = tensor_names.with_question_answering_head(parameters)
-    heads = tensor_names.heads_of(parameters)
-    task = choose_task(heads, pretrained.task, request.task, every_model_has_a_pooler=from_paddlenlp)
-    parameters = parameters_for(task, parameters, notes)
+    notes = pretrained.notes
+    if pretrained.format == "paddlenlp" and request.task == "question-answering":
+        parameters = tensor_names.with_question_answering_head(pretrained.parameters)
+        pretrained = replace(pretrained, parameters=parameters)
+    task = choose_task(pretrained, request.task)
+    parameters = parameters_for(task, pretrained.parameters, notes)
     vocab_file = request.vocab_file or pretrained.vocab_file
     tokens = vocabularies.find_tokens(pretrained.folder, vocab_file, request.do_lower_case, notes)
     if tokens is not None:
-        vocabularies.check_ids(tokens, pretrained.config.vocab_size, notes)
+        vocabularies.check_ids(tokens, config.vocab_size, notes)
     return Model(
         **{**vars(pretrained), "parameters": parameters, "task": task},
         source=path,
@@ -310,14 +305,14 @@ def read(request: Request) -> Model:
 
 def table(report: dict[str, Any]) -> str:
     """A report as a table for the terminal."""
-    rows = [
-        ("from", f"{report['source']} ({report['source_format']})"),
-        ("to", report["to_format"]),
-        ("for", report["task"]),
-        ("tensors", f"{report['tensors']:,}"),
-        ("parameters", f"{report['parameters']:,}"),
-    ]
-    lines = [f"{name:<12}{value}" for name, value in rows]
+    rows = {
+        "from": f"{report['source']} ({report['source_format']})",
+        "to": report["to_format"],
+        "for": report["task"],
+        "tensors": f"{report['tensors']:,}",
+        "parameters": f"{report['parameters']:,}",
+    }
+    lines = [f"{name:<12}{value}" for name, value in rows.items()]
     return "\n".join([*lines, "changes:", *(f"  {note}" for note in report["notes"])])
 
 

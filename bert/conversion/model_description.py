@@ -102,13 +102,9 @@ def _task(values: Mapping[str, Any]) -> str | None:
 
 def _labels(values: Mapping[str, Any]) -> tuple[str, ...] | None:
     by_id = values.get("id2label")
-    if not isinstance(by_id, dict) or not by_id:
+    if not isinstance(by_id, dict) or not by_id or by_id.keys() != {str(index) for index in range(len(by_id))}:
         return None
-    try:
-        ordered = sorted((int(index), str(label)) for index, label in by_id.items())
-    except ValueError:
-        return None
-    return tuple(label for _, label in ordered) if [i for i, _ in ordered] == list(range(len(ordered))) else None
+    return tuple(str(by_id[str(index)]) for index in range(len(by_id)))
 
 
 def read_labels(folder: Path) -> tuple[str, ...] | None:
@@ -131,21 +127,13 @@ _PROGRESS_FILES = "*_progress.json"  # of our checkpoints, with all settings of 
 
 @dataclass(frozen=True)
 class Usage:
-    """The content of task.json.
+    """The content of task.json; None and empty: not known."""
 
-    Attributes:
-        name: of the task: "SST-2", "custom", "ner", "phase2" ...; None if it is not known.
-        max_seq_length: longest sequence in training, in tokens; None if it is not known.
-        text_columns: names of the columns (or keys) of the text, or of both texts of a pair; empty if not known.
-        regression: the one output is a number.
-        document_context: of a tagger: it reads each sentence with its neighbours in the document.
-    """
-
-    name: str | None = None
-    max_seq_length: int | None = None
-    text_columns: tuple[str, ...] = ()
-    regression: bool = False
-    document_context: bool = False
+    name: str | None = None  # of the task: "SST-2", "custom", "ner", "phase2" ...
+    max_seq_length: int | None = None  # longest sequence in training, in tokens
+    text_columns: tuple[str, ...] = ()  # names of the columns (or keys) of the text, or of both texts of a pair
+    regression: bool = False  # the one output is a number
+    document_context: bool = False  # of a tagger: it reads each sentence with its neighbours in the document
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"
@@ -208,7 +196,7 @@ def tokenizer_warnings(folder: Path, lowercase: bool) -> list[str]:
     remedy = "strip them from the text before it is read"
     if lowercase:
         remedy = "to keep them, lower-case the text before it is read, and set do_lower_case=false"
-    found = []
+    warnings = []
     for name, key, default, rule in (
         ("strip_accents", "strip_accents", lowercase, f"lower-casing alone decides on accents here: {remedy}"),
         ("tokenize_chinese_chars", "handle_chinese_chars", True, "Chinese characters are always split here"),
@@ -218,11 +206,11 @@ def tokenizer_warnings(folder: Path, lowercase: bool) -> list[str]:
             with suppress(ConversionError):  # only the vocabulary of the file may be needed, and not even that
                 value = _value(folder, _TOKENIZER_JSON, ("normalizer", key))
         if isinstance(value, bool) and value != default:
-            found.append(
+            warnings.append(
                 f"{name}={json.dumps(value)} of the tokenizer in {folder} is not followed and not kept; {rule}. "
                 "Words that it concerns get other tokens than in the training of the model"
             )
-    return found
+    return warnings
 
 
 def _value(folder: Path, pattern: str, keys: tuple[str, ...]) -> Any:

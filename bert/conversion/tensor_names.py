@@ -82,15 +82,10 @@ def is_linear(name: str) -> bool:
 
 
 class Dialect(NamedTuple):
-    """How another library spells our names.
+    """How another library spells our names."""
 
-    Attributes:
-        spellings: each a list of (pattern, replacement), applied to our name in this order.
-        is_transposed: whether one of our tensors is [out, in] there.
-    """
-
-    spellings: tuple[tuple[tuple[str, str], ...], ...]
-    is_transposed: Callable[[str], bool] = lambda name: False
+    spellings: tuple[tuple[tuple[str, str], ...], ...]  # each of (pattern, replacement), applied in this order
+    is_transposed: Callable[[str], bool] = lambda name: False  # whether one of our tensors is [out, in] there
 
     def names(self, name: str) -> Iterator[str]:
         """Spellings in the whole model and in the bare encoder."""
@@ -158,11 +153,6 @@ def dictionary(dialect: str, num_layers: int) -> dict[str, tuple[str, bool]]:
     return {theirs: (name, rules.is_transposed(name)) for name in names for theirs in rules.names(name)}
 
 
-def paddlenlp_name(name: str) -> str:
-    """PaddleNLP's name of one of ours."""
-    return next(DIALECTS["paddlenlp"].names(name))
-
-
 def with_question_answering_head(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with a classifier, if they have one, as the question-answering head."""
     return {re.sub(r"^classifier\.", "qa_outputs.", name): array for name, array in parameters.items()}
@@ -173,8 +163,8 @@ _LAYER_NUMBER = re.compile(r"encoder[./]layers?[._](\d+)[./]")
 
 def count_layers(names: Iterable[str]) -> int:
     """Number of layers in the names: one more than the largest index, but not more than there are indices."""
-    found = {int(match.group(1)[:6]) for name in names if (match := _LAYER_NUMBER.search(name))}
-    return min(max(found) + 1, len(found)) if found else 0
+    numbers = {int(match.group(1)[:6]) for name in names if (match := _LAYER_NUMBER.search(name))}
+    return min(max(numbers, default=0) + 1, len(numbers))
 
 
 # ---- shapes -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from bert.conversion import converting, locating
 from bert.conversion.model_description import Usage, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
-from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays
 from bert.inference.paddle_program import Network
@@ -88,8 +87,7 @@ def open_model(
             f"{folder} was trained with {config.num_attention_heads} attention heads, not "
             f"num_attention_heads={model.num_attention_heads}; omit the model's sizes"
         )
-    heads, of_paddlenlp = heads_of(pretrained.parameters), pretrained.format == "paddlenlp"
-    task = converting.choose_task(heads, pretrained.task, task, every_model_has_a_pooler=of_paddlenlp)
+    task = converting.choose_task(pretrained, task)
     task = {"pretraining": "masked-lm", "next-sentence": "encoder"}.get(task, task)
     tokens = _tokens(folder, vocab_file or pretrained.vocab_file, do_lower_case)
     check_ids(tokens, config.vocab_size, [])

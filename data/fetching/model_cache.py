@@ -296,36 +296,33 @@ def _used(model: ModelName, files: dict[str, ListedFile], source: str, revision:
     """Those of a model's files that are used; the checksums must be the pinned ones."""
     pin = pin_of(model)
     pinned = pin.files if pin and pin.revision == revision else {}
-    used = {}
-    for name in _used_names(files, source):
-        file = files[name]
-        if name in pinned:
-            sha256, num_bytes = pinned[name]
-            checksum = f"sha256:{sha256}"
-            is_other = (file.checksum or "").startswith("sha256:") and file.checksum != checksum
-            if is_other or file.num_bytes not in (None, num_bytes):
-                raise DownloadError(
-                    f"{source}: {name} of {model} is not the file that is pinned ({checksum}); do not use this server, "
-                    "or name another revision: NAME@REVISION"
-                )
-            file = ListedFile(checksum, num_bytes)
-        used[name] = file
+    used = {name: files[name] for name in _used_names(files, source)}
+    for name in used.keys() & pinned.keys():
+        file, pinned_file = used[name], ListedFile(f"sha256:{pinned[name][0]}", pinned[name][1])
+        is_other = (file.checksum or "").startswith("sha256:") and file.checksum != pinned_file.checksum
+        if is_other or file.num_bytes not in (None, pinned_file.num_bytes):
+            raise DownloadError(
+                f"{source}: {name} of {model} is not the file that is pinned ({pinned_file.checksum}); do not use this "
+                "server, or name another revision: NAME@REVISION"
+            )
+        used[name] = pinned_file
     return used
 
 
 def _used_names(available: Collection[str], source: str) -> list[str]:
     """The files to fetch: description, vocabulary and settings of the tokenizer, weights in the best format."""
-    names = {name for name in available if "/" not in name}  # nothing of a hub leaves the model's folder
+    names = sorted(name for name in available if "/" not in name)  # nothing of a hub leaves the model's folder
     chosen = []
     for kind, readable in (("description", CONFIGS), ("vocabulary", _VOCABULARIES), ("weights", _WEIGHTS)):
         first = next((name for name in readable if name in names), None)
         if first is None:
             raise DownloadError(
                 f"{source} has no {kind} that can be read ({' or '.join(readable)}); it has "
-                f"{', '.join(sorted(names)[:12]) or 'nothing'}: choose another model"
+                f"{', '.join(names[:12]) or 'nothing'}: choose another model"
             )
         chosen.append(first)
-    if first and first.endswith(".index.json"):
-        stem, suffix = first.removesuffix(".index.json").rsplit(".", 1)
-        chosen += sorted(name for name in names if name.startswith(f"{stem}-") and name.endswith(f".{suffix}"))
-    return [*chosen[:2], *(name for name in _OPTIONAL if name in names), *chosen[2:]]
+    *texts, weights = chosen
+    stem, suffix = weights.removesuffix(".index.json").rsplit(".", 1)
+    shards = [name for name in names if name.startswith(f"{stem}-") and name.endswith(f".{suffix}")]
+    optional = [name for name in _OPTIONAL if name in names]
+    return [*texts, *optional, weights, *(shards if weights.endswith(".index.json") else [])]

@@ -43,16 +43,11 @@ _MAIN = "main"
 
 @dataclass(frozen=True)
 class ModelName:
-    """A model on a hub.
+    """A model on a hub."""
 
-    Attributes:
-        owner: on the Hugging Face hub; "paddlenlp" for a model of PaddleNLP.
-        revision: a branch, tag or commit; None: the pinned commit, or the newest.
-    """
-
-    owner: str
+    owner: str  # on the Hugging Face hub; "paddlenlp" for a model of PaddleNLP
     name: str
-    revision: str | None = None
+    revision: str | None = None  # a branch, tag or commit; None: the pinned commit, or the newest
 
     def __str__(self) -> str:
         return f"{self.owner}/{self.name}" + (f"@{self.revision}" if self.revision else "")
@@ -124,15 +119,11 @@ _GOOGLE_VOCABULARIES = "paddle-hapi/models/bert"
 
 
 class PaddleNlpModel(NamedTuple):
-    """A model: paths of its files on the server, and its sizes.
-
-    Attributes:
-        sizes: vocabulary, hidden size, layers, heads, intermediate size.
-    """
+    """A model: paths of its files on the server, and its sizes."""
 
     weights: str
     vocabulary: str
-    sizes: tuple[int, int, int, int, int]
+    sizes: tuple[int, int, int, int, int]  # vocabulary, hidden size, layers, heads, intermediate size
     do_lower_case: bool
 
     def addresses(self) -> dict[str, str]:

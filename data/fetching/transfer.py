@@ -66,20 +66,13 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Remote:
-    """A file on the internet.
+    """A file on the internet."""
 
-    Attributes:
-        urls: addresses of the same file, tried in order.
-        checksum: "sha256:..." (or sha1, md5; git-sha1 is git's hash of the content), None if nobody published one.
-        max_bytes: a larger answer is refused.
-        token: sent as a bearer token to the addresses, and not to other hosts that they redirect to.
-    """
-
-    urls: tuple[str, ...]
-    checksum: str | None = None
+    urls: tuple[str, ...]  # addresses of the same file, tried in order
+    checksum: str | None = None  # "sha256:..." (or sha1, md5; git-sha1 is git's hash), None if nobody published one
     num_bytes: int | None = None
-    max_bytes: int = 1 << 40
-    token: str | None = field(default=None, repr=False)
+    max_bytes: int = 1 << 40  # a larger answer is refused
+    token: str | None = field(default=None, repr=False)  # not sent to other hosts, to which the addresses redirect
 
     def __post_init__(self) -> None:
         for url in self.urls:
