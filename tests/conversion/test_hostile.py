@@ -108,40 +108,52 @@ def flip(data: bytes, position: int) -> bytes:
 SHARED = b")\x94" + b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86\x94" for i in range(60))
 
 
-def shared(folder: Path, instructions: bytes, name: str = "m.pdparams") -> Path:
-    """A pickle with the tuples of SHARED in its memo."""
-    return raw(folder, name, b"\x80\x04" + SHARED + instructions + b".")
-
-
-def calls_of_one_value(folder: Path) -> Path:
-    """Encodes a text of 10 kB 30,000 times: 300 MB."""
-    value = b"X" + struct.pack("<I", 10_000) + b"x" * 10_000 + b"\x94c_codecs\nencode\n\x94"
-    return raw(folder, "m.pdparams", b"\x80\x04" + value + b"]" + b"h\x01h\x00\x8c\x06latin1\x86Ra" * 30_000 + b".")
-
-
-def slices_of_one_array(folder: Path) -> Path:
-    """One array of 40 kB that is 5,000 slices of another."""
-    names = [f"slice{i}" for i in range(5000)]
-    table = {"x": {"slices": names, "OriginShape": (10_000 * len(names),)}}
-    array = np.zeros(10_000, "float32")
-    return pdparams(folder, {**dict.fromkeys(names, array), "UnpackBigParamInfor@@": table})
-
-
-def cyclic(folder: Path) -> Path:
-    """A list that holds itself."""
-    return raw(folder, "m.pdparams", b"\x80\x04]\x94h\x00a.")
-
-
-def linked_shards(folder: Path) -> Path:
-    """An index whose shard lies elsewhere."""
-    index = {"weight_map": {"bert.embeddings.word_embeddings.weight": "../../secret.safetensors"}}
-    return raw(folder, "model.safetensors.index.json", json.dumps(index).encode())
-
-
-def overlapping(folder: Path) -> Path:
-    """5,000 names for one array of 40 kB: 200 MB when unpacked."""
-    array = np.zeros(10_000, "float32")
-    return pdparams(folder, {f"bert.encoder.layers.{i}.self_attn.q_proj.weight": array for i in range(5000)})
+TEN_THOUSAND = b"X" + struct.pack("<I", 10_000) + b"x" * 10_000 + b"\x94"
+DTYPE = b"cnumpy\ndtype\n"
+PICKLES = {  # what follows \x80\x04 in a .pdparams
+    "an instance": (b"(S'id'\nios\nsystem\n.", "instruction INST"),
+    "an extension": (b"\x82\x01)R.", "instruction EXT1"),
+    "a persistent id": (b"K\x01Q.", "refers to data outside of itself"),
+    "state of a call": (DTYPE + b"}X\x01\x00\x00\x00aK\x01sb.", "sets the state"),
+    "shared tuples as a key": (SHARED + b"}h\x3cK\x01s.", "tuple for a key"),
+    "shared tuples as a global": (SHARED + b"h\x3c\x8c\x01x\x93.", "requires str"),
+    "shared tuples as a dtype": (SHARED + DTYPE + b"h\x3c\x85R.", "dtype a tuple"),
+    "shared tuples as a shape": (
+        SHARED + b"cnumpy.core.numeric\n_frombuffer\n(C\x00" + DTYPE + b"\x8c\x02f4\x85Rh\x3c\x8c\x01CtR.",
+        "whose shape",
+    ),
+    "shared tuples as a slice": (
+        SHARED + b"}\x8c\x15UnpackBigParamInfor@@}\x8c\x01x}(\x8c\x06slices]h\x3ca\x8c\x0bOriginShapeK\x04\x85uss.",
+        "table of sliced arrays is damaged",
+    ),
+    "one value, 30,000 calls": (  # a text of 10 kB: 300 MB
+        TEN_THOUSAND + b"c_codecs\nencode\n\x94]" + b"h\x01h\x00\x8c\x06latin1\x86Ra" * 30_000 + b".",
+        "builds more than it holds",
+    ),
+    "a list that holds itself": (b"]\x94h\x00a.", "holds a list, must hold a dictionary"),
+    "a string of 4 exabytes": (b"\x8d" + struct.pack("<Q", 1 << 62) + b"x.", "ends in the middle"),
+    "an array of 4 exabytes": (b"\x96" + struct.pack("<Q", 1 << 62) + b"x.", "ends in the middle"),
+    "a memo of 2 billion": (b"Nr\xff\xff\xff\x7f.", "must hold a dictionary"),
+    "an unfinished pickle": (b"}(X\x01\x00\x00\x00a", "ends in the middle"),
+}
+ZIPS: dict[str, tuple[Callable[[dict], object], str]] = {  # changes of the entries of torch's real file
+    "shared tuples as a storage": (
+        lambda e: e.update({data_pkl(e): b"\x80\x02" + SHARED + b"(\x8c\x07storageh\x3ch\x3cNK\x01tQ."}),
+        "of an unknown kind",
+    ),
+    "a path out of the zip": (lambda e: e.update({"../../../tmp/data.pkl": e.pop(data_pkl(e))}), "are missing"),
+    "two descriptions in a zip": (lambda e: e.update({"b/data.pkl": b"x"}), "without one data.pkl"),
+    "a tensor out of its storage": (one_tensor(b"K\x09\x85", b"K\x01\x85"), "reaches out of its"),
+    "a stride of 2^80": (one_tensor(b"K\x01\x85", b"\x8a\x0b" + bytes(10) + b"\x01\x85"), "fetch it again"),
+    "a tensor of stride 0": (one_tensor(b"J\xff\xff\xff\x7f\x85", b"K\x00\x85"), "reaches out of"),
+    "a storage longer than its bytes": (one_tensor(b"K\x04\x85", b"K\x01\x85", 1 << 30), "16 bytes for 1073741824"),
+}
+TENSORFLOW: dict[str, tuple[Callable[[bytes, bytes], tuple[bytes, bytes]], str]] = {
+    "an index cut short": (lambda index, data: (index[:-60], data), "does not end with the footer of TensorFlow"),
+    "data cut short": (lambda index, data: (index, data[:-60]), "beyond the end of its data file"),
+    "a flipped bit of the index": (lambda index, data: (flip(index, 300), data), "checksum it was written with"),
+    "a flipped bit of the data": (lambda index, data: (index, flip(data, 300)), "checksum it was written with"),
+}
 
 
 def numpy_shape_bomb(folder: Path) -> Path:
@@ -150,10 +162,30 @@ def numpy_shape_bomb(folder: Path) -> Path:
     return raw(folder, "m.pdparams", data.replace(b"K\x01K\x03\x86", b"J\xff\xff\xff\x7fJ\xff\xff\xff\x7f\x86"))
 
 
-def deep_json(folder: Path) -> Path:
+def copies(folder: Path, names: list[str], **others) -> Path:
+    """One array of 40 kB under all names."""
+    return pdparams(folder, {**dict.fromkeys(names, np.zeros(10_000, "float32")), **others})
+
+
+def slices_of_one_array(folder: Path) -> Path:
+    names = [f"slice{i}" for i in range(5000)]
+    table = {"x": {"slices": names, "OriginShape": (10_000 * len(names),)}}
+    return copies(folder, names, **{"UnpackBigParamInfor@@": table})
+
+
+def linked_shards(folder: Path) -> Path:
+    index = {"weight_map": {"bert.embeddings.word_embeddings.weight": "../../secret.safetensors"}}
+    return raw(folder, "model.safetensors.index.json", json.dumps(index).encode())
+
+
+def described(folder: Path, config: str) -> Path:
     save_file(foreign.hugging_face(foreign.parameters()), folder / "model.safetensors", {"format": "pt"})
-    (folder / "config.json").write_text('{"a":' * 100_000)
+    (folder / "config.json").write_text(config)
     return folder
+
+
+def sized(folder: Path, **sizes: int) -> Path:
+    return described(folder, json.dumps({**foreign.CONFIG, **sizes}))
 
 
 def fifo(folder: Path) -> Path:
@@ -161,120 +193,30 @@ def fifo(folder: Path) -> Path:
     return folder / "model.safetensors"
 
 
-def huge_layers(folder: Path) -> Path:
-    save_file(foreign.hugging_face(foreign.parameters()), folder / "model.safetensors", {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps({**foreign.CONFIG, "num_hidden_layers": 10**9}))
-    return folder
+def cut(folder: Path, golden: str, end: int) -> Path:
+    return raw(folder, "pytorch_model.bin", (GOLDEN / golden).read_bytes()[:end])
 
 
-def huge_vocabulary(folder: Path) -> Path:
-    save_file(foreign.hugging_face(foreign.parameters()), folder / "model.safetensors", {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps({**foreign.CONFIG, "vocab_size": 10**12}))
-    return folder
-
-
-HUGE_STRING = b"\x8d" + struct.pack("<Q", 1 << 62)
+LAYERS = [f"bert.encoder.layers.{i}.self_attn.q_proj.weight" for i in range(5000)]
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
+    **{name: (lambda f, x=x: raw(f, "m.pdparams", b"\x80\x04" + x), text) for name, (x, text) in PICKLES.items()},
+    **{name: (lambda f, x=x: torch_zip(f, x), text) for name, (x, text) in ZIPS.items()},
+    **{name: (lambda f, x=x: tensorflow(f, x), text) for name, (x, text) in TENSORFLOW.items()},
     "protocol 0": (lambda f: pdparams(f, Calls(os.system, command(f)), 0), "is not a weights file"),
-    "an instance": (lambda f: raw(f, "m.pdparams", b"\x80\x02(S'id'\nios\nsystem\n."), "instruction INST"),
     "a new object": (lambda f: pdparams(f, {"x": Path("/")}), "refers to pathlib"),
-    "an object array": (
-        lambda f: pdparams(f, {"x": np.array([Calls(os.system, command(f))])}),
-        "dtype 'O8'|posix.system",
-    ),
-    "an extension": (lambda f: raw(f, "m.pdparams", b"\x80\x02\x82\x01)R."), "damaged|instruction EXT1"),
-    "a persistent id": (lambda f: raw(f, "m.pdparams", b"\x80\x02K\x01Q."), "refers to data outside of itself"),
-    "state of a call": (
-        lambda f: raw(f, "m.pdparams", b"\x80\x02cnumpy\ndtype\n}X\x01\x00\x00\x00aK\x01sb."),
-        "sets the state",
-    ),
-    "shared tuples as a key": (lambda f: shared(f, b"}h\x3cK\x01s"), "tuple for a key"),
-    "shared tuples as a global": (lambda f: shared(f, b"h\x3c\x8c\x01x\x93"), "requires str"),
-    "shared tuples as a dtype": (lambda f: shared(f, b"cnumpy\ndtype\nh\x3c\x85R"), "dtype a tuple"),
-    "shared tuples as a shape": (
-        lambda f: shared(f, b"cnumpy.core.numeric\n_frombuffer\n(C\x00cnumpy\ndtype\n\x8c\x02f4\x85Rh\x3c\x8c\x01CtR"),
-        "whose shape",
-    ),
-    "shared tuples as a storage": (
-        lambda f: torch_zip(
-            f, lambda e: e.update({data_pkl(e): b"\x80\x02" + SHARED + b"(\x8c\x07storageh\x3ch\x3cNK\x01tQ."})
-        ),
-        "of an unknown kind",
-    ),
-    "shared tuples as a slice": (
-        lambda f: shared(
-            f, b"}\x8c\x15UnpackBigParamInfor@@}\x8c\x01x}(\x8c\x06slices]h\x3ca\x8c\x0bOriginShapeK\x04\x85uss"
-        ),
-        "table of sliced arrays is damaged",
-    ),
-    "one value, 30,000 calls": (calls_of_one_value, "builds more than it holds"),
-    "one array, 5,000 slices": (slices_of_one_array, "they overlap, which no checkpoint needs"),
-    "a cycle": (cyclic, "holds a list, must hold a dictionary"),
-    "a string of 4 exabytes": (lambda f: raw(f, "m.pdparams", b"\x80\x04" + HUGE_STRING + b"x"), "ends in the middle"),
-    "a memo of 2 billion": (lambda f: raw(f, "m.pdparams", b"\x80\x02Nr\xff\xff\xff\x7f."), "must hold a dictionary"),
+    "an object array": (lambda f: pdparams(f, {"x": np.array([Calls(os.system, command(f))])}), "O8'|posix.system"),
     "a shape of exabytes": (numpy_shape_bomb, "bytes; they must agree"),
-    "one array, 5,000 names": (overlapping, "they overlap, which no checkpoint needs"),
-    "an unfinished pickle": (lambda f: raw(f, "m.pdparams", b"\x80\x04}(X\x01\x00\x00\x00a"), "ends in the middle"),
+    "one array, 5,000 names": (lambda f: copies(f, LAYERS), "they overlap, which no checkpoint needs"),
+    "one array, 5,000 slices": (slices_of_one_array, "they overlap, which no checkpoint needs"),
     "a zip bomb": (lambda f: torch_zip(f, compression=zipfile.ZIP_DEFLATED), "compressed or encrypted"),
-    "a path out of the zip": (
-        lambda f: torch_zip(
-            f, lambda entries: entries.update({"../../../tmp/data.pkl": entries.pop(data_pkl(entries))})
-        ),
-        "are missing",
-    ),
-    "two descriptions in a zip": (
-        lambda f: torch_zip(f, lambda entries: entries.update({"b/data.pkl": b"x"})),
-        "without one data.pkl",
-    ),
-    "a tensor out of its storage": (
-        lambda f: torch_zip(f, one_tensor(b"K\x09\x85", b"K\x01\x85")),
-        "reaches out of its",
-    ),
-    "a stride of 2^80": (
-        lambda f: torch_zip(f, one_tensor(b"K\x01\x85", b"\x8a\x0b" + bytes(10) + b"\x01\x85")),
-        "fetch it again",
-    ),
-    "a tensor of stride 0": (
-        lambda f: torch_zip(f, one_tensor(b"J\xff\xff\xff\x7f\x85", b"K\x00\x85")),
-        "reaches out of",
-    ),
-    "a storage longer than its bytes": (
-        lambda f: torch_zip(f, one_tensor(b"K\x04\x85", b"K\x01\x85", 1 << 30)),
-        "16 bytes for 1073741824 numbers",
-    ),
-    "a truncated zip": (
-        lambda f: raw(f, "pytorch_model.bin", (GOLDEN / "torch/pytorch_model.bin").read_bytes()[:9000]),
-        "damaged zip archive",
-    ),
-    "truncated storages": (
-        lambda f: raw(f, "pytorch_model.bin", (GOLDEN / "torch_legacy.bin").read_bytes()[:-100]),
-        "truncated",
-    ),
-    "an index cut short": (
-        lambda f: tensorflow(f, lambda index, data: (index[:-60], data)),
-        "does not end with the footer of TensorFlow",
-    ),
-    "data cut short": (
-        lambda f: tensorflow(f, lambda index, data: (index, data[:-60])),
-        "beyond the end of its data file",
-    ),
-    "a flipped bit of the index": (
-        lambda f: tensorflow(f, lambda i, d: (flip(i, 300), d)),
-        "checksum it was written with",
-    ),
-    "a flipped bit of the data": (
-        lambda f: tensorflow(f, lambda i, d: (i, flip(d, 300))),
-        "checksum it was written with",
-    ),
+    "a truncated zip": (lambda f: cut(f, "torch/pytorch_model.bin", 9000), "damaged zip archive"),
+    "truncated storages": (lambda f: cut(f, "torch_legacy.bin", -100), "truncated"),
     "a shard elsewhere": (linked_shards, "shards must be in the folder of their index"),
     "a header of exabytes": (lambda f: raw(f, "model.safetensors", b"\xff" * 7 + b"\x7f{}"), "is not a weights file"),
-    "a torn header": (
-        lambda f: raw(f, "model.safetensors", struct.pack("<Q", 2) + b"{}" + b"x"),
-        "not a complete safetensors",
-    ),
-    "JSON of 100,000 levels": (deep_json, "must be JSON with the model's sizes"),
-    "a thousand million layers": (huge_layers, "2 layers, num_hidden_layers is 1000000000"),
-    "a million million tokens": (huge_vocabulary, "must have 1000000000000"),
+    "a torn header": (lambda f: raw(f, "m.safetensors", struct.pack("<Q", 2) + b"{}x"), "not a complete safetensors"),
+    "JSON of 100,000 levels": (lambda f: described(f, '{"a":' * 100_000), "must be JSON with the model's sizes"),
+    "a thousand million layers": (lambda f: sized(f, num_hidden_layers=10**9), "2 layers, num_hidden_layers is 1000"),
+    "a million million tokens": (lambda f: sized(f, vocab_size=10**12), "must have 1000000000000"),
     "a pipe": (fifo, "must be an ordinary file"),
     "a link to nowhere": (lambda f: (f / "m.bin").symlink_to("/nowhere") or f / "m.bin", "does not exist"),
     "a name with a command": (lambda f: f / "; touch executed", "does not exist"),
