@@ -5,11 +5,11 @@ raised in the training thread at its next `check`, `save` or `finish`: no save f
 the process does, so the checkpoint of an interruption or of the last step is complete.
 """
 
-import queue
 import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from bert.exit_codes import NOT_SAVED, Failure
@@ -36,21 +36,19 @@ class CheckpointWriter:
 
     def __init__(self, asynchronous: bool) -> None:
         self._asynchronous = asynchronous
-        self._thread: threading.Thread | None = None
-        self._error: tuple[int, Exception] | None = None
-        self._finished: queue.SimpleQueue[SaveTimes] = queue.SimpleQueue()
+        self._saving: tuple[int, Future[SaveTimes]] | None = None
+        self._times: list[SaveTimes] = []
 
     def __enter__(self) -> "CheckpointWriter":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Wait for the save in flight; its error does not replace the one that ended the block."""
-        if kind is None:
-            self.finish()
-            return
         try:
             self.finish()
         except SaveFailed as error:
+            if kind is None:
+                raise
             print(f"error: {error}", file=sys.stderr)
 
     def save(self, step: int, capture: Callable[[], Callable[[], None]]) -> None:
@@ -64,12 +62,23 @@ class CheckpointWriter:
         waited = time.monotonic() - begin
         write = capture()
         copied = time.monotonic() - begin - waited
-        if not self._asynchronous:
-            self._write(step, waited, copied, write)
-            self.finish()  # raises if it failed; `check` returns its times
-            return
-        self._thread = threading.Thread(target=self._write, args=(step, waited, copied, write), name="checkpoint")
-        self._thread.start()
+        future: Future[SaveTimes] = Future()
+
+        def run() -> None:
+            begin = time.monotonic()
+            try:
+                write()
+            except BaseException as error:  # raised again in the training thread
+                future.set_exception(error)
+            else:
+                future.set_result(SaveTimes(step, waited, copied, time.monotonic() - begin))
+
+        self._saving = (step, future)
+        if self._asynchronous:
+            threading.Thread(target=run, name="checkpoint").start()
+        else:
+            run()
+            self.finish()
 
     def amend(self, step: int, write: Callable[[], None]) -> None:
         """Write something small that belongs to the save before, after it and in this thread."""
@@ -77,36 +86,27 @@ class CheckpointWriter:
         try:
             write()
         except Exception as error:
-            self._error = (step, error)
-            self.check()  # raises
+            raise _failed(step, error) from error
 
     def check(self) -> list[SaveTimes]:
-        """The times of the saves that finished since the last call.
-
-        Raises:
-            SaveFailed: one could not be written.
-        """
-        if self._error is not None:
-            (step, error), self._error = self._error, None
-            raise SaveFailed(
-                f"the checkpoint of step {step} could not be written ({error}); earlier checkpoints are "
-                "complete: free space or repair the disk, then start again to resume"
-            ) from error
-        return [self._finished.get() for _ in range(self._finished.qsize())]
+        """The times of the saves that finished since the last call. Raises SaveFailed if one could not be written."""
+        if self._saving is not None and self._saving[1].done():
+            self.finish()
+        times, self._times = self._times, []
+        return times
 
     def finish(self) -> None:
         """Wait for the save in flight, if there is one."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._error is not None:
-            self.check()  # raises
+        if self._saving is not None:
+            (step, future), self._saving = self._saving, None
+            try:
+                self._times.append(future.result())
+            except Exception as error:
+                raise _failed(step, error) from error
 
-    def _write(self, step: int, waited: float, copied: float, write: Callable[[], None]) -> None:
-        begin = time.monotonic()
-        try:
-            write()
-        except Exception as error:  # raised again in the training thread
-            self._error = (step, error)
-        else:
-            self._finished.put(SaveTimes(step, waited, copied, time.monotonic() - begin))
+
+def _failed(step: int, error: Exception) -> SaveFailed:
+    return SaveFailed(
+        f"the checkpoint of step {step} could not be written ({error}); earlier checkpoints are "
+        "complete: free space or repair the disk, then start again to resume"
+    )
