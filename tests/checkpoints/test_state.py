@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -81,20 +79,6 @@ def test_three_steps_and_three_resumed_are_the_bytes_of_six(tmp_path, name):
         assert sorted(load(parent(parts) / "3")[2].loss_scale_counters.values()) == [0, 1]
 
 
-@pytest.mark.thorough
-def test_a_process_of_its_own_resumes_the_bytes(tmp_path):
-    whole, parts = (config_of(tmp_path / kind, **EXACT_CASES["lamb_float16_2_passes"]) for kind in ("whole", "parts"))
-    runs.run(whole, 6)
-    runs.run(parts, 3)
-    settings = tmp_path / "config.json"
-    settings.write_text(resuming(parts).model_dump_json())
-    run = subprocess.run(
-        [sys.executable, str(Path(runs.__file__)), str(settings), "6"], capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    assert state_of(parent(parts) / "6") == state_of(parent(whole) / "6")
-
-
 @pytest.mark.parametrize("step", [2, 3])
 def test_an_update_skipped_beside_a_stop_is_skipped_as_in_one_run(tmp_path, step):
     """The last update before the stop, or the first after it: moments and beta powers stay as they were restored."""
@@ -118,14 +102,6 @@ def test_the_comparison_above_notices_dropout(tmp_path):
     start = runs.fresh_progress(other)
     second = runs.run(derive(other, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), 3, start=start)
     assert tiny.relative_difference(first, second.parameters) > 1e-3
-
-
-def test_everything_restored_is_what_was_captured(tmp_path):
-    config = config_of(tmp_path, **FLOAT16)
-    trained = runs.run(config, 2)
-    restored = runs.run(resuming(config), 2, train=False)
-    tiny.assert_identical(restored.parameters, trained.parameters)
-    tiny.assert_identical(restored.optimizer_state, trained.optimizer_state)
 
 
 def test_a_capture_is_a_copy_and_the_next_one_uses_its_memory():

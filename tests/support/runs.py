@@ -1,32 +1,24 @@
-"""Runs of the tiny model as the entry point makes them, with batches that are a function of the step.
-
-python tests/support/runs.py CONFIG_JSON LAST_STEP    continue (or start) the run of these settings
-"""
+"""Runs of the tiny model as the entry point makes them, with batches that are a function of the step."""
 
 import json
 import logging
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from unittest import mock
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
-from tests.support import tiny
-from tests.support.messages import messages
-from bert.training import initialization, training_run
+import bert  # noqa: F401 - before Paddle, whichever module loads it
 from bert.checkpoints.progress import Progress
 from bert.checkpoints.writer import CheckpointWriter
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
-from bert.runtime.paddle_api import read_variable, static
 from bert.reporting.logs import Log
+from bert.runtime.paddle_api import read_variable, static
+from bert.training import initialization, training_run
 from bert.training.guards import BestMetric
 from bert.training.interruption import StopRequest
 from bert.training.saving import Checkpoints
 from bert.training.trainer import Outcome, Trainer
+from tests.support import tiny
+from tests.support.messages import messages
 
 logger = logging.getLogger("bert.tests")
 
@@ -127,7 +119,3 @@ def run(
             {key: read_variable(device.scope, name) for key, name in program.optimizer_state.items()},
             said,
         )
-
-
-if __name__ == "__main__":
-    run(PretrainingConfig.model_validate_json(Path(sys.argv[1]).read_text()), int(sys.argv[2]))

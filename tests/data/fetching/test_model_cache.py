@@ -2,15 +2,11 @@
 
 import hashlib
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from bert import REPOSITORY
 from data.fetching import model_cache, published_models, transfer
 from data.fetching.model_cache import LISTING_FILE, fetch_model, model_folder
 from data.fetching.published_models import Pin, parse_name, pin_of, write_pin
@@ -333,17 +329,3 @@ def test_models_of_paddlenlp_are_recorded_at_the_first_download(monkeypatch):
     (folder / "model_state.pdparams").write_bytes(DATA[::-1])
     with pytest.raises(DownloadError, match="is not the file whose checksum is recorded in checksums.json"):
         fetched({}, monkeypatch, "uer/chinese-roberta-tiny")
-
-
-def test_of_several_processes_one_fetches_and_the_others_wait(tmp_path):
-    served = hub(NAME, FILES)
-    weights(served).pause_seconds = 0.01
-    code = f"from data.fetching.model_cache import *; fetch_model(ModelName(*{NAME!r}.split('/')))"
-    with serving(served) as url:
-        environment = {**os.environ, "HF_ENDPOINT": url, "PYTHONPATH": str(REPOSITORY)}
-        command = [sys.executable, "-c", code]
-        processes = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-        errors = [process.communicate(timeout=60)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0], errors
-    assert len(weights(served).requests) == 1
-    assert sum("waiting for another process that is fetching" in error for error in errors) >= 1
