@@ -53,7 +53,7 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
         for number, bin_id in enumerate(kept)
         for task in _plan(None if bin_id is None else number, parts[bin_id], num_shards)
     ]
-    _begin(outdir)
+    begin(outdir)
     shards: dict[str, ShardRecord] = {}
     reader = _Reader(source)
     for name, bin_id, paths, pieces in progress("shards", len(tasks), "files", tasks):
@@ -95,7 +95,7 @@ def check_outdir(indir: Path, outdir: Path) -> None:
         raise ValueError(f"{outdir}: is the input or not empty; balanced shards go to a separate, empty directory")
 
 
-def _begin(outdir: Path) -> None:
+def begin(outdir: Path) -> None:
     """Make the folder, and remove the files of a stopped run."""
     outdir.mkdir(parents=True, exist_ok=True)
     if (outdir / UNFINISHED_NAME).exists():
@@ -103,7 +103,7 @@ def _begin(outdir: Path) -> None:
             outdir / MANIFEST_NAME,
             outdir / NUM_SAMPLES_NAME,
             *outdir.glob(".*.tmp"),
-            *outdir.glob("shard-*.parquet*"),
+            *outdir.glob("shard-*"),
         ):
             path.unlink(missing_ok=True)
     (outdir / UNFINISHED_NAME).touch()

@@ -10,13 +10,13 @@ from bert.files import checksum_of
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, is_unfinished
 
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)(?P<number>\d+)\.(?P<kind>parquet|arrow)(?:_(?P<bin>\d+))?")
-_HDF5_NAME = re.compile(r"[^.].*\.(?:hdf5|h5)")
+_OTHER_NAMES = {"hdf5": re.compile(r"[^.].*\.(?:hdf5|h5)"), "tfrecord": re.compile(r"[^.].*\.tfrecord.*")}
 _TAIL_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard file as its footer describes it; number is the N of its name (its rank among HDF5 files)."""
+    """One shard file as its footer describes it; number is the N of its name, else its rank among files of its kind."""
 
     path: Path
     kind: str
@@ -47,12 +47,13 @@ def list_shards(directory: Path) -> list[Shard]:
         Shard(path, name["kind"], int(name["number"]), int(name["bin"]) if name["bin"] else None)
         for path, name in names
     ]
-    old = [path for path in paths if _HDF5_NAME.fullmatch(path.name)]
-    shards += [Shard(path, "hdf5", rank, None) for rank, path in enumerate(old)]
+    for kind, pattern in _OTHER_NAMES.items():
+        others = [path for path in paths if pattern.fullmatch(path.name)]
+        shards += [Shard(path, kind, rank, None) for rank, path in enumerate(others)]
     if not shards:
         raise FileNotFoundError(
             f"{directory}: no shards (part.N.parquet, shard-N.parquet, shard-N.arrow, each with _B "
-            "for bins, or *.hdf5); make them with data.preprocess_bert_pretrain"
+            "for bins, *.hdf5 or *.tfrecord*); make them with data.preprocess_bert_pretrain"
         )
     return sorted(shards, key=lambda shard: (-1 if shard.bin_id is None else shard.bin_id, shard.number, shard.name))
 

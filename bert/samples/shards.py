@@ -1,6 +1,7 @@
 """A directory of shards: checked before training starts, and read one shard at a time.
 
-Reads LDDL's parquet files (balanced or not, with or without bins), our own Arrow files and older HDF5 files.
+Reads LDDL's parquet files (balanced or not, with or without bins), our own Arrow files, and the HDF5 and TFRecord
+files of NVIDIA's PyTorch and TensorFlow trainers.
 """
 
 from collections.abc import Iterator
@@ -11,14 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from bert.files import checksum_of
-from bert.samples.formats import arrow, hdf5, parquet
+from bert.samples.formats import arrow, hdf5, parquet, tfrecord
 from bert.samples.listing import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
 from bert.samples.manifest import Manifest, is_unfinished, read_manifest
 from bert.samples.sample_table import SampleTable
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 
-_FORMATS = {"parquet": parquet, "arrow": arrow, "hdf5": hdf5}
+_FORMATS = {"parquet": parquet, "arrow": arrow, "hdf5": hdf5, "tfrecord": tfrecord}
 
 
 @contextmanager
@@ -34,7 +35,7 @@ class ShardDirectory:
     """The shards of a directory, in order of bin and number; FileNotFoundError if there is none.
 
     Args:
-        directory: holds part.N.parquet[_B], shard-N.parquet[_B], shard-N.arrow[_B] or *.hdf5 files.
+        directory: holds part.N.parquet[_B], shard-N.parquet[_B], shard-N.arrow[_B], *.hdf5 or *.tfrecord* files.
         vocabulary: the vocabulary they were made with.
     """
 

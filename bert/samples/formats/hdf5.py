@@ -1,4 +1,7 @@
-"""Reads older HDF5 shards: padded matrices with static masks. They lack checksums, so every value is checked."""
+"""Reads and writes older HDF5 shards: padded matrices with static masks.
+
+They lack checksums, so every value is checked.
+"""
 
 import io
 from dataclasses import replace
@@ -16,7 +19,7 @@ from bert.tokenization.token_strings import TokenStrings
 _ROW_DATASETS = ("input_ids", "input_mask", "segment_ids")  # [n, s]
 _MASK_DATASETS = ("masked_lm_positions", "masked_lm_ids")  # [n, p]
 _LABELS = "next_sentence_labels"  # [n] or [n, 1]
-_DATASETS = (*_ROW_DATASETS, *_MASK_DATASETS, _LABELS)
+DATASETS = (*_ROW_DATASETS, *_MASK_DATASETS, _LABELS)
 
 
 def describe(path: Path) -> Description:
@@ -28,14 +31,42 @@ def describe(path: Path) -> Description:
 
 
 def read(data: bytes, strings: TokenStrings) -> SampleTable:
-    """Decode a shard; ValueError names the first value that breaks a rule.
-
-    Positions of masked_lm_positions after a row's last mask are 0, which is [CLS] and never masked.
-    """
+    """Decode a shard; ValueError names the first value that breaks a rule."""
     import h5py
 
     with h5py.File(io.BytesIO(data), "r") as file:
-        values = {name: dataset[:] for name, dataset in _datasets(file).items()}
+        return table_of({name: dataset[:] for name, dataset in _datasets(file).items()}, strings)
+
+
+def write(path: Path, table: SampleTable, max_seq_length: int, max_predictions: int) -> None:
+    """Write masked pairs as the loaders of NVIDIA's PyTorch trainer read them, padded to the given widths."""
+    import h5py
+
+    assert table.masks is not None
+    refuse(
+        table.masks.counts() > max_predictions,
+        lambda row: f"sample {row}: has {table.masks.counts()[row]} masks, max_predictions_per_seq={max_predictions}",
+    )
+    real = np.arange(max_seq_length) < table.lengths()[:, None]
+    masked = np.arange(max_predictions) < table.masks.counts()[:, None]
+    values = {name: np.zeros(real.shape, np.int32) for name in _ROW_DATASETS}
+    values |= {name: np.zeros(masked.shape, np.int32) for name in _MASK_DATASETS}
+    values["input_ids"][real] = table.token_ids
+    values["input_mask"][real] = 1
+    values["segment_ids"][real & (np.arange(max_seq_length) >= table.first_lengths[:, None])] = 1
+    values["masked_lm_positions"][masked] = table.masks.positions
+    values["masked_lm_ids"][masked] = table.masks.labels
+    with h5py.File(path, "w") as file:
+        for name, matrix in {**values, _LABELS: table.is_random_next}.items():
+            wide = name in ("input_ids", *_MASK_DATASETS)
+            file.create_dataset(name, data=matrix, dtype="i4" if wide else "i1", compression="gzip")
+
+
+def table_of(values: dict[str, np.ndarray], strings: TokenStrings) -> SampleTable:
+    """The samples of padded matrices by their names in DATASETS; ValueError names the first value that breaks a rule.
+
+    Positions of masked_lm_positions after a row's last mask are 0, which is [CLS] and never masked.
+    """
     ids, mask, segments = (values[name] for name in _ROW_DATASETS)
     positions, labels = (values[name] for name in _MASK_DATASETS)
     random_next = values[_LABELS].reshape(-1)
@@ -61,12 +92,12 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
 def _datasets(file: Any) -> dict[str, Any]:
     import h5py
 
-    datasets = {name: file[name] for name in _DATASETS if isinstance(file.get(name), h5py.Dataset)}
-    missing = [name for name in _DATASETS if name not in datasets]
+    datasets = {name: file[name] for name in DATASETS if isinstance(file.get(name), h5py.Dataset)}
+    missing = [name for name in DATASETS if name not in datasets]
     if missing:
         raise ValueError(
             f"has no dataset {missing[0]!r} (it has {', '.join(file)}); an HDF5 shard has "
-            f"{', '.join(_DATASETS)}: make it again"
+            f"{', '.join(DATASETS)}: make it again"
         )
     rows, masks = datasets["input_ids"].shape, datasets["masked_lm_positions"].shape
     of_labels = [rows[:1], (*rows[:1], 1)]

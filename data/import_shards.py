@@ -1,0 +1,107 @@
+"""Convert shards between formats: a team keeps the samples that it has.
+
+    python -m data.import_shards --indir hdf5_lower_case_1_seq_len_128 --outdir phase1 --vocab-file vocab.txt
+
+Reads the HDF5 files of NVIDIA's PyTorch trainer, the TFRecord files of its TensorFlow trainers, LDDL's parquet files
+and our own, and checks every checksum and value. Training reads all of them as they are, too; converted shards have a
+manifest with checksums and are read faster. `--output-format hdf5` writes files for NVIDIA's PyTorch trainer.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bert.command_errors import command
+from bert.files import atomic_path, checksum_of, only_writer
+from bert.help_parser import HelpParser
+from bert.reporting.progress import progress
+from bert.samples.formats import hdf5
+from bert.samples.formats.arrow import arrow_columns
+from bert.samples.formats.parquet import parquet_columns
+from bert.samples.formats.shard_writer import ShardWriter
+from bert.samples.manifest import UNFINISHED_NAME, Manifest, ShardRecord, shard_totals, write_manifest
+from bert.samples.sample_table import SampleTable, concatenate
+from bert.samples.shards import ShardDirectory
+from bert.tokenization.token_strings import TokenStrings
+from bert.tokenization.vocabulary import Vocabulary
+from data.balance_shards import begin, check_outdir
+from data.preprocessing.pipeline import Piece, cut
+
+
+def import_shards(
+    source: ShardDirectory, outdir: Path, output_format: str, num_shards: int | None, max_predictions: int
+) -> Manifest:
+    """Write the samples of all shards, in order, into `num_shards` of equal size (default: as many as there are)."""
+    counts = [shard.num_samples for shard in source.shards]
+    plans = cut(counts, num_shards or len(counts))
+    if sum(counts) < len(plans):
+        raise ValueError(f"num_shards={len(plans)} exceeds the {sum(counts)} samples; use at most {sum(counts)} shards")
+    if output_format == "hdf5" and not source.masked:
+        raise ValueError(f"{source.directory}: has no static masks, which HDF5 shards hold; use --output-format arrow")
+    begin(outdir)
+    strings, shards = TokenStrings(source.vocabulary), {}
+    for number, table in enumerate(progress("shards", len(plans), "files", _tables(source, plans))):
+        path = outdir / f"shard-{number}.{output_format}"
+        with atomic_path(path) as temporary:
+            if output_format == "hdf5":
+                hdf5.write(temporary, table, source.max_seq_length, max_predictions)
+            else:
+                with ShardWriter(temporary, output_format, None, "snappy") as writer:
+                    is_arrow = output_format == "arrow"
+                    writer.write(arrow_columns(table) if is_arrow else parquet_columns(table, strings))
+        shards[path.name] = ShardRecord(len(table), path.stat().st_size, checksum_of(path.read_bytes()))
+    settings = {"imported_from": str(source.directory), "output_format": output_format}
+    counted = {"samples": sum(counts), **shard_totals(shards)}
+    manifest = Manifest(shards, source.vocabulary.sha256, settings, counted)
+    write_manifest(outdir, manifest)
+    (outdir / UNFINISHED_NAME).unlink()
+    return manifest
+
+
+def _tables(source: ShardDirectory, plans: list[tuple[Piece, ...]]) -> Iterator[SampleTable]:
+    """The samples of each output; a shard that two of them share is read once."""
+    loaded: tuple[int, SampleTable] | None = None
+    for pieces in plans:
+        parts = []
+        for piece in pieces:
+            if loaded is None or loaded[0] != piece.block:
+                loaded = piece.block, source.load(piece.block)
+            parts.append(loaded[1].take(np.arange(piece.start, piece.stop)))
+        yield concatenate(parts)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = HelpParser(description=__doc__)
+    parser.add_argument("--indir", type=Path, required=True)
+    parser.add_argument("--outdir", type=Path, required=True)
+    parser.add_argument("--vocab-file", type=Path, required=True, help="the vocabulary the shards were made with")
+    parser.add_argument(
+        "--output-format", choices=("parquet", "arrow", "hdf5"), default="parquet", help="default: parquet, as LDDL's"
+    )
+    parser.add_argument("--num-shards", type=int, help="files to write (default: as many as are read)")
+    parser.add_argument(
+        "--max-seq-length", type=int, default=512, help="no sample may be longer; the width of HDF5 rows"
+    )
+    parser.add_argument("--max-predictions-per-seq", type=int, default=80, help="masks in a row of HDF5 (default: 80)")
+    arguments = parser.parse_args(argv)
+    with command(arguments.outdir):
+        if arguments.num_shards is not None and arguments.num_shards < 1:
+            raise ValueError(f"num_shards={arguments.num_shards} must be at least 1")
+        check_outdir(arguments.indir, arguments.outdir)  # before the lock, which makes it
+        vocabulary = Vocabulary.from_file(arguments.vocab_file)
+        source = ShardDirectory(arguments.indir, vocabulary, arguments.max_seq_length)
+        with only_writer(arguments.outdir):
+            manifest = import_shards(
+                source,
+                arguments.outdir,
+                arguments.output_format,
+                arguments.num_shards,
+                arguments.max_predictions_per_seq,
+            )
+    with command():
+        print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.outdir}")
+
+
+if __name__ == "__main__":
+    main()
