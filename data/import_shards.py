@@ -28,6 +28,8 @@ from bert.tokenization.vocabulary import Vocabulary
 from data.balance_shards import begin, check_outdir
 from data.preprocessing.pipeline import Piece, cut
 
+_ROW_GROUP_BYTES = 256 << 20
+
 
 def import_shards(
     source: ShardDirectory, outdir: Path, output_format: str, num_shards: int | None, max_predictions: int
@@ -47,7 +49,7 @@ def import_shards(
             if output_format == "hdf5":
                 hdf5.write(temporary, table, source.max_seq_length, max_predictions)
             else:
-                with ShardWriter(temporary, output_format, None, "snappy") as writer:
+                with ShardWriter(temporary, output_format, None, "snappy", _ROW_GROUP_BYTES) as writer:
                     is_arrow = output_format == "arrow"
                     writer.write(arrow_columns(table) if is_arrow else parquet_columns(table, strings))
         shards[path.name] = ShardRecord(len(table), path.stat().st_size, checksum_of(path.read_bytes()))

@@ -43,12 +43,13 @@ def write(path: Path, table: SampleTable, max_seq_length: int, max_predictions: 
     import h5py
 
     assert table.masks is not None
+    counts = table.masks.counts()
     refuse(
-        table.masks.counts() > max_predictions,
-        lambda row: f"sample {row}: has {table.masks.counts()[row]} masks, max_predictions_per_seq={max_predictions}",
+        counts > max_predictions,
+        lambda row: f"sample {row}: has {counts[row]} masks, max_predictions_per_seq={max_predictions}",
     )
     real = np.arange(max_seq_length) < table.lengths()[:, None]
-    masked = np.arange(max_predictions) < table.masks.counts()[:, None]
+    masked = np.arange(max_predictions) < counts[:, None]
     values = {name: np.zeros(real.shape, np.int32) for name in _ROW_DATASETS}
     values |= {name: np.zeros(masked.shape, np.int32) for name in _MASK_DATASETS}
     values["input_ids"][real] = table.token_ids
