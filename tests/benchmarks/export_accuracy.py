@@ -36,6 +36,7 @@ ENTRIES = {
     "pairs": ("run_glue.py", "small_pairs", GLUE, ("eval_accuracy",)),
     "entities": ("run_ner.py", "small_entities", NER, ("eval_f1",)),
 }
+_CALIBRATED_DENSE = ("onnx", "int8", "--calibration", "--keep-float", "*.output.dense")
 EXPORTS: dict[str, tuple[str, ...]] = {
     "Paddle Inference, float32": ("paddle-inference", "float32"),
     "Paddle Inference, bfloat16": ("paddle-inference", "bfloat16"),
@@ -46,13 +47,7 @@ EXPORTS: dict[str, tuple[str, ...]] = {
     "ONNX, INT8, `*.output.dense` in float32": ("onnx", "int8", "--keep-float", "*.output.dense"),
     "ONNX, INT8, the first three layers in float32": ("onnx", "int8", "--keep-float", "bert.encoder.layer.[012].*"),
     "ONNX, INT8, calibrated": ("onnx", "int8", "--calibration"),
-    "ONNX, INT8, calibrated, `*.output.dense` in float32": (
-        "onnx",
-        "int8",
-        "--calibration",
-        "--keep-float",
-        "*.output.dense",
-    ),
+    "ONNX, INT8, calibrated, `*.output.dense` in float32": _CALIBRATED_DENSE,
 }
 
 
@@ -74,8 +69,9 @@ def fine_tuned(name: str, folder: Path, encoder: Path) -> tuple[Path, list[str]]
 
 
 def training_texts(name: str, folder: Path) -> Path:
-    """Typical texts for a calibration, one a line: those of the training set."""
-    target = folder / f"{name}-calibration.jsonl"
+    """A file of lines with typical texts for a calibration: those of the training set."""
+    if name in ("sentiment", "pairs"):
+        return REPOSITORY / "data/examples" / {"sentiment": "sentiment", "pairs": "paraphrases"}[name] / "train.tsv"
     if name == "questions":
         document = json.loads((folder / "train.json").read_text())
         rows: list[dict[str, str]] = [
@@ -84,16 +80,10 @@ def training_texts(name: str, folder: Path) -> Path:
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]
-    elif name == "entities":
+    else:
         sentences = (REPOSITORY / "data/examples/entities/train.conll").read_text().split("\n\n")
         rows = [{"text": " ".join(line.split()[0] for line in s.splitlines() if line.strip())} for s in sentences]
-    else:
-        folder_of = {"sentiment": "sentiment", "pairs": "paraphrases"}[name]
-        lines = (REPOSITORY / "data/examples" / folder_of / "train.tsv").read_text().splitlines()
-        header, *values = (line.split("\t") for line in lines)
-        columns = [index for index, column in enumerate(header) if column.startswith("sentence")]
-        names = ("text", "text_pair")
-        rows = [{key: row[index] for key, index in zip(names, columns, strict=False)} for row in values]
+    target = folder / f"{name}-calibration.jsonl"
     target.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows if all(row.values())))
     return target
 

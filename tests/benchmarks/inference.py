@@ -106,48 +106,43 @@ def check(workers: list[Competitor], folder: Path, case: str, labels: np.ndarray
 
 def table(rows: list[dict[str, Any]], threads: int, scores: Mapping[str, Mapping[str, float]]) -> str:
     """Sequences per CPU second by case; in brackets how many times those of transformers on PyTorch in float32."""
-    chosen = [row for row in rows if row["threads"] == threads]
-    cases, variants = (list(dict.fromkeys(row[name] for row in chosen)) for name in ("case", "variant"))
-    rate = {(row["variant"], row["case"]): row["sequences_per_cpu_second"] for row in chosen}
+    chosen = {(row["variant"], row["case"]): row for row in rows if row["threads"] == threads}
+    variants, cases = (list(dict.fromkeys(names)) for names in zip(*chosen, strict=True))
     lines = []
     for variant in variants:
-        values = [rate[variant, case] for case in cases]
-        bases = [rate.get((BASE, case)) for case in cases]
-        shown = [f"{v:,.0f}" + (f" ({v / b:.1f})" if b else "") for v, b in zip(values, bases, strict=True)]
+        shown = []
+        for case in cases:
+            rate, base = chosen[variant, case]["sequences_per_cpu_second"], chosen.get((BASE, case))
+            shown.append(f"{rate:,.0f}" + (f" ({rate / base['sequences_per_cpu_second']:.1f})" if base else ""))
         accuracy = scores[variant].get("accuracy")
-        decided = [f"{scores[variant]['same_decision']:.0%}", "" if accuracy is None else f"{accuracy:.0%}"]
-        lines.append([variant, *shown, *decided])
+        lines.append(
+            [variant, *shown, f"{scores[variant]['same_decision']:.0%}", "" if accuracy is None else f"{accuracy:.0%}"]
+        )
     return markdown(["", *cases, "same decision", "accuracy"], lines)
 
 
 def latencies(rows: list[dict[str, Any]], threads: int) -> str:
     """Wall time of a batch: p50 / p90 / p99 in milliseconds."""
-    chosen = [row for row in rows if row["threads"] == threads]
-    cases, variants = (list(dict.fromkeys(row[name] for row in chosen)) for name in ("case", "variant"))
-    cells = {
-        (row["variant"], row["case"]): " / ".join(f"{row[f'latency_{p}_ms']:.0f}" for p in ("p50", "p90", "p99"))
-        for row in chosen
-    }
-    return markdown(["ms", *cases], ([variant, *(cells[variant, case] for case in cases)] for variant in variants))
+    cells: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if row["threads"] == threads:
+            shown = " / ".join(f"{row[f'latency_{name}_ms']:.0f}" for name in ("p50", "p90", "p99"))
+            cells.setdefault(row["variant"], {})[row["case"]] = shown
+    return markdown(["ms", *next(iter(cells.values()))], ([name, *values.values()] for name, values in cells.items()))
 
 
 def behind(rows: list[dict[str, Any]]) -> list[str]:
     """The cases in which our best is slower than the best competitor of the same precision."""
-    found = []
-    for key in dict.fromkeys((row["threads"], row["case"], row["precision"]) for row in rows):
-        same = [row for row in rows if (row["threads"], row["case"], row["precision"]) == key]
-        ours, theirs = (
-            max(
-                (row["sequences_per_cpu_second"] for row in same if row["variant"].startswith("ours") == is_ours),
-                default=0,
-            )
-            for is_ours in (True, False)
-        )
-        if ours < theirs:
-            found.append(
-                f"{key[2]}, {key[1]}, {key[0]} threads: {ours:.1f} against {theirs:.1f} sequences per CPU second"
-            )
-    return found
+    best: dict[tuple[Any, ...], list[float]] = {}  # of the competitors, and ours
+    for row in rows:
+        rates = best.setdefault((row["precision"], row["case"], row["threads"]), [0.0, 0.0])
+        is_ours = row["variant"].startswith("ours")
+        rates[is_ours] = max(rates[is_ours], row["sequences_per_cpu_second"])
+    return [
+        f"{precision}, {case}, {threads} threads: {ours:.1f} against {theirs:.1f} sequences per CPU second"
+        for (precision, case, threads), (theirs, ours) in best.items()
+        if ours < theirs
+    ]
 
 
 def main(argv: list[str] | None = None) -> None:

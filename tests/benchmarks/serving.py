@@ -10,11 +10,11 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,11 +22,11 @@ import numpy as np
 import psutil
 from safetensors.numpy import save_file
 
-from bert import REPOSITORY
 from bert.config.architecture import BertConfig
 from bert.files import write_atomically
 from bert.inference.paddle_program import build_program
 from tests.benchmarks.processes import markdown
+from tests.serving.servers import RunningServer, serving
 
 MODES: dict[str, tuple[str, ...]] = {
     "one at a time": ("--max-batch-size", "1"),
@@ -89,28 +89,10 @@ def make_texts(count: int, rng: random.Random) -> list[str]:
     return [" ".join(f"word{rng.randrange(_WORDS)}" for _ in range(length)) for length in lengths]
 
 
-class Server:
-    """A server process of one mode."""
-
-    def __init__(self, model: str, flags: Sequence[str], threads: int, log: Path) -> None:
-        words = ["-m", "bert.serving", model, "--port", "0", "--cpu-threads", str(threads), *flags]
-        with log.open("w") as out:
-            self.process = subprocess.Popen([sys.executable, *words], cwd=REPOSITORY, stderr=out)
-        end = time.monotonic() + 600
-        while not (ready := re.search(r":(\d+) is ready: ", log.read_text())):
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise ValueError(f"the server did not start:\n{log.read_text()}")
-            time.sleep(0.1)
-        self.port = int(ready[1])
-
-    def cpu_seconds(self) -> float:
-        """Of the HTTP process and the model process so far."""
-        process = psutil.Process(self.process.pid)
-        return sum(sum(one.cpu_times()[:2]) for one in (process, *process.children()))
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(60)
+def cpu_seconds(server: RunningServer) -> float:
+    """Of the HTTP process and the model process so far."""
+    process = psutil.Process(server.process.pid)
+    return sum(sum(each.cpu_times()[:2]) for each in (process, *process.children()))
 
 
 async def _client(port: int, texts: Sequence[str], end: float, cell: Cell, rng: random.Random) -> None:
@@ -133,7 +115,7 @@ async def _client(port: int, texts: Sequence[str], end: float, cell: Cell, rng: 
     writer.close()
 
 
-def load(server: Server, clients: int, seconds: float, texts: Sequence[str], cell: Cell) -> None:
+def load(server: RunningServer, clients: int, seconds: float, texts: Sequence[str], cell: Cell) -> None:
     """Let `clients` send requests for some seconds, and add what was measured to the cell."""
 
     async def run() -> None:
@@ -142,10 +124,10 @@ def load(server: Server, clients: int, seconds: float, texts: Sequence[str], cel
             *(_client(server.port, texts, end, cell, random.Random(number)) for number in range(clients))
         )
 
-    start, cpu = time.perf_counter(), server.cpu_seconds()
+    start, cpu = time.perf_counter(), cpu_seconds(server)
     asyncio.run(run())
     cell.seconds += time.perf_counter() - start
-    cell.cpu_seconds += server.cpu_seconds() - cpu
+    cell.cpu_seconds += cpu_seconds(server) - cpu
 
 
 def measure(
@@ -154,19 +136,17 @@ def measure(
     """(mode, clients) -> row, after a short warm-up of every server."""
     texts = make_texts(500, random.Random(1))
     cells = {(mode, count): Cell() for mode in modes for count in clients}
-    servers: dict[str, Server] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for number, mode in enumerate(modes):
-                servers[mode] = Server(model, MODES[mode], threads, Path(folder) / f"{number}.log")
-                load(servers[mode], 4, min(2.0, seconds), texts, Cell())
-            for number in range(rounds):
-                for count in clients:
-                    for mode in modes[:: 1 if number % 2 else -1]:
-                        load(servers[mode], count, seconds / rounds, texts, cells[mode, count])
-        finally:
-            for server in servers.values():
-                server.stop()
+    servers: dict[str, RunningServer] = {}
+    with ExitStack() as stack:
+        for mode in modes:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            flags = ("--cpu-threads", threads, *MODES[mode])
+            servers[mode] = stack.enter_context(serving(folder, model, *flags))
+            load(servers[mode], 4, min(2.0, seconds), texts, Cell())
+        for number in range(rounds):
+            for count in clients:
+                for mode in modes[:: 1 if number % 2 else -1]:
+                    load(servers[mode], count, seconds / rounds, texts, cells[mode, count])
     return {key: cell.row() for key, cell in cells.items()}
 
 

@@ -1,6 +1,5 @@
 """A headless Chromium for the tests, driven over its debugging pipe: messages of JSON that end with a zero byte."""
 
-import base64
 import json
 import os
 import select
@@ -14,14 +13,7 @@ from typing import Any
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PROGRAM = next(filter(None, map(shutil.which, _NAMES)), None)
-_FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--remote-debugging-pipe",
-)
+_FLAGS = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --remote-debugging-pipe".split()
 
 
 class Page:
@@ -74,17 +66,17 @@ class Page:
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression gives, as JSON."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
 
     def wait_for(self, expression: str, seconds: float = 30) -> Any:
         """Its value as soon as it is true."""
         end = time.monotonic() + seconds
-        while not (found := self.value(expression)):
+        while not (value := self.value(expression)):
             assert time.monotonic() < end, (expression, self.value("document.body.innerText"), self.errors)
             time.sleep(0.05)
-        return found
+        return value
 
     def type_into(self, name: str, text: str) -> None:
         """Replace the content of a field by keyboard input."""
@@ -99,10 +91,6 @@ class Page:
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
-
-    def picture(self) -> bytes:
-        """The page as PNG."""
-        return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
 
 @contextmanager

@@ -29,7 +29,8 @@ class RunningServer:
     """A server that has written its address, and what it wrote."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: dict[str, str]) -> None:
-        self._log = log
+        self._log, self._batches = log, log.with_name("batches.jsonl")
+        environment = {"FAKE_BATCHES": str(self._batches), **environment}
         with log.open("wb") as out:
             self.process = subprocess.Popen(
                 command, cwd=REPOSITORY, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **environment}
@@ -44,8 +45,8 @@ class RunningServer:
         """A line of its output."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if found := re.search(pattern, self.log()):
-                return found
+            if match := re.search(pattern, self.log()):
+                return match
             assert self.process.poll() is None, self.log()
             time.sleep(0.02)
         raise AssertionError(f"{pattern} did not come:\n{self.log()}")
@@ -65,6 +66,11 @@ class RunningServer:
     def model_pid(self) -> int:
         (child,) = (c for c in psutil.Process(self.process.pid).children() if "spawn_main" in " ".join(c.cmdline()))
         return child.pid
+
+    def batches(self) -> list[tuple[str, int, list[str]]]:
+        """What the fake model was sent: kind, rows, last texts."""
+        lines = self._batches.read_text().splitlines() if self._batches.exists() else []
+        return [tuple(json.loads(line)) for line in lines]
 
     def memory(self) -> int:
         """Resident bytes of the HTTP process."""
@@ -100,8 +106,3 @@ def serving(
         if server.process.poll() is None:
             server.process.kill()
             server.process.wait()
-
-
-def batches(path: Path) -> list[tuple[str, int, list[str]]]:
-    """What the fake model was sent: kind, rows, last texts."""
-    return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []

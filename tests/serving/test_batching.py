@@ -14,37 +14,36 @@ def item(length: int, kind: str = PREDICT, rows: int = 1, text: str = "a") -> It
     return Item(kind, (text,), 5, time.monotonic() + 9, rows * length, length, rows)
 
 
-def lengths(*numbers: int, size: int = 64, tokens: int = 4096) -> list[int]:
-    async def run() -> list[int]:
-        return [found.length for found in choose([item(number) for number in numbers], size, tokens)]
+def chosen(*items: tuple, size: int = 64, tokens: int = 4096) -> list[tuple[int, str, int]]:
+    """(length, kind, rows) of the items that run first; items are arguments of `item`."""
 
-    return asyncio.run(run())
+    async def run() -> list[Item]:
+        return choose([item(*arguments) for arguments in items], size, tokens)
 
-
-def test_the_oldest_runs_with_those_nearest_in_length():
-    assert lengths(100, 400, 90, 12, 110, 380) == [100, 90, 110]
-    assert lengths(400, 100, 90, 12, 380) == [400, 380]
-    assert lengths(10, 11, 9, 400) == [10, 11, 9]
-    assert lengths(10, 30, 50, 90) == [10, 30]  # 50 would pad the two others: 150 tokens in place of 60 + 50
+    return [(each.length, each.kind, each.rows) for each in asyncio.run(run())]
 
 
-def test_a_batch_has_a_most_of_inputs_and_of_padded_tokens():
-    assert lengths(*[20] * 9, size=4) == [20] * 4
-    assert lengths(*[100] * 9, tokens=450) == [100] * 4
-    assert lengths(99, 100, 100, tokens=299) == [99, 100]  # padded to 100, a third would make 300
-    assert lengths(500, 500, tokens=300) == [500]  # a single one always runs
-
-
-def test_one_at_a_time():
-    assert lengths(7, 7, 7, size=1) == [7]
+@pytest.mark.parametrize(
+    ("lengths", "limits", "expected"),
+    [
+        ((100, 400, 90, 12, 110, 380), {}, [100, 90, 110]),
+        ((400, 100, 90, 12, 380), {}, [400, 380]),
+        ((10, 11, 9, 400), {}, [10, 11, 9]),
+        ((10, 30, 50, 90), {}, [10, 30]),  # 50 would pad the two others: 150 tokens in place of 60 + 50
+        ((20,) * 9, {"size": 4}, [20] * 4),
+        ((100,) * 9, {"tokens": 450}, [100] * 4),
+        ((99, 100, 100), {"tokens": 299}, [99, 100]),  # padded to 100, a third would make 300
+        ((500, 500), {"tokens": 300}, [500]),  # a single one always runs
+        ((7, 7, 7), {"size": 1}, [7]),
+    ],
+)
+def test_the_oldest_runs_with_those_nearest_in_length_within_the_limits(lengths, limits, expected):
+    assert [length for length, *_ in chosen(*((length,) for length in lengths), **limits)] == expected
 
 
 def test_vectors_and_predictions_do_not_run_together_and_windows_count():
-    async def run():
-        waiting = [item(50), item(50, ENCODE), item(50, rows=3), item(51)]
-        return [(found.kind, found.rows) for found in choose(waiting, 64, 210)]
-
-    assert asyncio.run(run()) == [(PREDICT, 1), (PREDICT, 3)]  # 4 x 50 of 210
+    first = chosen((50,), (50, ENCODE), (50, PREDICT, 3), (51,), tokens=210)
+    assert first == [(50, PREDICT, 1), (50, PREDICT, 3)]  # 4 x 50 of 210
 
 
 def test_lengths_are_estimated_from_bytes_and_learned():
@@ -104,15 +103,13 @@ def working(model: Model, test, **limits) -> None:
 
 
 def test_each_gets_its_own_outcome_and_what_waits_runs_together():
-    model = Model(0.02)
+    model = Model(0.2)
 
     async def test(batcher):
-        first = item(10, text="first")
-        batcher.submit([first])
-        await asyncio.sleep(0.005)
-        others = [item(10, text=str(number)) for number in range(5)]
-        for other in others:
-            batcher.submit([other])
+        first, *others = items = [item(10, text=text) for text in ("first", *"01234")]
+        for each in items:
+            batcher.submit([each])
+            await asyncio.sleep(0.002)  # the first runs
         assert await first.outcome == (DONE, b"first")
         assert [await other.outcome for other in others] == [(DONE, str(n).encode()) for n in range(5)]
 
@@ -125,10 +122,10 @@ def test_an_idle_model_waits_for_more_only_as_long_as_it_may():
 
     async def test(batcher):
         items = [item(10, text=str(number)) for number in range(3)]
-        for one in items:
-            batcher.submit([one])
+        for each in items:
+            batcher.submit([each])
             await asyncio.sleep(0.01)
-        await asyncio.gather(*(one.outcome for one in items))
+        await asyncio.gather(*(each.outcome for each in items))
 
     working(model, test, max_wait_ms=400)
     assert model.batches == [["0", "1", "2"]]

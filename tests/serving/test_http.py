@@ -1,6 +1,7 @@
 """The server over HTTP with a model process that obeys orders: answers, limits, failures, the end."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import signal
@@ -14,23 +15,15 @@ import requests
 from bert.serving import __main__
 from bert.serving.running import listen
 from bert.serving.settings import parse_settings
-from tests.serving.servers import batches, serving, wait_until
+from tests.serving.servers import serving, wait_until
 
 
 @pytest.fixture(scope="module")
-def notes(tmp_path_factory):
-    return tmp_path_factory.mktemp("notes") / "batches.jsonl"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory, notes):
+def server(tmp_path_factory):
     """A classifier with small limits."""
-    flags = ("--max-characters", 300, "--max-inputs", 8, "--max-queue", 12)
-    folder = tmp_path_factory.mktemp("server")
-    with serving(
-        folder, "sequence-classification", *flags, "--max-body-bytes", 9000, fake=True, FAKE_BATCHES=str(notes)
-    ) as found:
-        yield found
+    flags = ("--max-characters", 300, "--max-inputs", 8, "--max-queue", 12, "--max-body-bytes", 9000)
+    with serving(tmp_path_factory.mktemp("server"), "sequence-classification", *flags, fake=True) as running:
+        yield running
 
 
 def test_results_come_in_order_and_the_schema_is_published(server):
@@ -126,40 +119,34 @@ def test_inputs_that_the_model_refuses_or_fails_at(server):
     assert (answer.status_code, answer.json()["detail"]) == (500, "the model failed at this input")
 
 
-@pytest.mark.thorough
-def test_a_late_answer_is_504_and_those_behind_it_are_served(tmp_path):
-    notes = tmp_path / "batches.jsonl"
-    with (
-        serving(tmp_path, "encoder", "--timeout-seconds", 3, fake=True, FAKE_BATCHES=str(notes)) as server,
-        concurrent.futures.ThreadPoolExecutor(2) as pool,
-    ):
-        go_on = tmp_path / "go on"
-        slow = pool.submit(server.post, {"text": f"until {go_on}"})
-        wait_until(lambda: len(batches(notes)) == 1)  # the model works at it, so it is not behind the other
-        behind = pool.submit(server.post, {"text": "behind"})
-        assert server.get("/health").status_code == 200  # the model's work does not block the server
-        for answer in (slow.result(), behind.result()):
-            assert answer.status_code == 504 and answer.json()["detail"] == "no answer within 3 s"
-        go_on.touch()
-        wait_until(lambda: server.post({"text": "after"}).status_code == 200)
-
-
-@pytest.fixture
-def busy(server, notes, tmp_path):
+@contextlib.contextmanager
+def busy(server, folder):
     """The model works until the function is called; a future of the request that it works on, and that function."""
-    go_on = tmp_path / "go on"
-    before = len(batches(notes))
+    go_on, before = folder / "go on", len(server.batches())
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         running = pool.submit(server.post, {"text": f"until {go_on}"})
-        wait_until(lambda: len(batches(notes)) > before)
+        wait_until(lambda: len(server.batches()) > before)
         yield running, go_on.touch
         go_on.touch()
 
 
-def test_a_full_queue_is_429_and_requests_that_wait_run_together(server, notes, busy):
-    before = len(batches(notes))
-    running, go_on = busy
-    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+@pytest.mark.thorough
+def test_a_late_answer_is_504_and_those_behind_it_are_served(tmp_path):
+    with (
+        serving(tmp_path, "encoder", "--timeout-seconds", 3, fake=True) as server,
+        busy(server, tmp_path) as (slow, go_on),
+    ):
+        behind = server.post({"text": "behind"})
+        assert server.get("/health").status_code == 200  # the model's work does not block the server
+        for answer in (slow.result(), behind):
+            assert answer.status_code == 504 and answer.json()["detail"] == "no answer within 3 s"
+        go_on()
+        wait_until(lambda: server.post({"text": "after"}).status_code == 200)
+
+
+def test_a_full_queue_is_429_and_requests_that_wait_run_together(server, tmp_path):
+    with busy(server, tmp_path) as (running, go_on), concurrent.futures.ThreadPoolExecutor(6) as pool:
+        before = len(server.batches())
         waiting = [pool.submit(server.post, {"text": f"{n} a"}, {"text": f"{n} b"}) for n in range(6)]
         wait_until(lambda: server.metric("bert_queue_inputs") == 12)
         refused = server.post({"text": "too many"})
@@ -168,20 +155,20 @@ def test_a_full_queue_is_429_and_requests_that_wait_run_together(server, notes, 
         go_on()
         assert running.result().status_code == 200
         assert [answer.result().status_code for answer in waiting] == [200] * 6
-    assert [len(texts) for _, _, texts in batches(notes)[before:]] == [12]
+    assert [len(texts) for _, _, texts in server.batches()[before:]] == [12]
 
 
-def test_a_client_that_leaves_costs_the_model_nothing(server, notes, busy):
-    running, go_on = busy
+def test_a_client_that_leaves_costs_the_model_nothing(server, tmp_path):
     body = json.dumps({"inputs": [{"text": "nobody waits for this"}]}).encode()
     head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
-    with socket.create_connection(("127.0.0.1", server.port)) as client:
-        client.sendall(head.encode() + b"\r\n\r\n" + body)
-        wait_until(lambda: server.metric("bert_queue_inputs") == 1)
-    wait_until(lambda: server.metric("bert_queue_inputs") == 0)
-    go_on()
-    assert running.result().status_code == 200 and server.post({"text": "after"}).status_code == 200
-    assert "nobody waits for this" not in [text for _, _, texts in batches(notes) for text in texts]
+    with busy(server, tmp_path) as (running, go_on):
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(head.encode() + b"\r\n\r\n" + body)
+            wait_until(lambda: server.metric("bert_queue_inputs") == 1)
+        wait_until(lambda: server.metric("bert_queue_inputs") == 0)
+        go_on()
+        assert running.result().status_code == 200 and server.post({"text": "after"}).status_code == 200
+    assert "nobody waits for this" not in [text for _, _, texts in server.batches() for text in texts]
 
 
 def test_metrics_count_what_happened(server):
@@ -202,10 +189,8 @@ def test_a_model_process_that_dies_is_started_again(tmp_path):
         answer = server.post({"text": "die"})
         assert answer.status_code == 503 and answer.headers["retry-after"]
         server.wait_for("ended with code 9; it is started again")
-        end = time.monotonic() + 20
-        while server.get("/ready").status_code != 200:
-            assert server.get("/health").status_code == 200 and time.monotonic() < end
-            time.sleep(0.02)
+        assert server.get("/health").status_code == 200
+        wait_until(lambda: server.get("/ready").status_code == 200)
         assert server.post({"text": "a [MASK]"}).status_code == 200 and server.model_pid() != first
         os.kill(server.model_pid(), signal.SIGKILL)  # while it is idle
         server.wait_for("was ended by signal 9; it is started again")
@@ -226,21 +211,19 @@ def test_before_the_model_is_loaded_the_server_lives_and_is_not_ready(tmp_path):
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_lets_the_requests_end_and_leaves_no_process(tmp_path, number):
-    notes = tmp_path / "batches"
     with (
-        serving(tmp_path, "encoder", fake=True, FAKE_BATCHES=str(notes)) as server,
-        concurrent.futures.ThreadPoolExecutor(3) as pool,
+        serving(tmp_path, "encoder", fake=True) as server,
+        busy(server, tmp_path) as (running, go_on),
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
     ):
-        model, go_on = server.model_pid(), tmp_path / "go on"
-        answers = [pool.submit(server.post, {"text": f"until {go_on}"})]
-        wait_until(lambda: len(batches(notes)) == 1)
-        answers.append(pool.submit(server.post, {"text": "behind"}))
+        model = server.model_pid()
+        behind = pool.submit(server.post, {"text": "behind"})
         wait_until(lambda: server.metric("bert_queue_inputs") == 1)
         server.process.send_signal(number)
         time.sleep(0.5)
-        go_on.touch()
+        go_on()
         assert server.process.wait(60) == 0
-        assert [answer.result().status_code for answer in answers] == [200, 200]
+        assert [answer.result().status_code for answer in (running, behind)] == [200, 200]
         assert not psutil.pid_exists(model)
         with pytest.raises(requests.ConnectionError):
             server.get("/health")
