@@ -90,7 +90,13 @@ class LineFormat:
         if self.kind == "auto":
             self.kind = "jsonl" if text.lstrip().startswith("{") else "text"
         if self.kind == "jsonl":
-            return _object(text)
+            try:
+                value = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"not JSON ({str(error)[:80]}); every line must be a JSON object") from None
+            if not isinstance(value, (dict, str)):
+                raise ValueError(f"JSON of another kind than an object: {text[:40]}")
+            return value
         if self.kind != "tsv" and not self.splits_tabs:
             return text
         parts = [part.strip() for part in text.split("\t")]
@@ -99,16 +105,6 @@ class LineFormat:
         if len(parts) != len(self.columns):
             raise ValueError(f"{len(parts)} columns, but the header has {len(self.columns)}")
         return dict(zip(self.columns, parts, strict=True))
-
-
-def _object(text: str) -> RawRequest:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON ({str(error)[:80]}); every line must be a JSON object") from None
-    if not isinstance(value, (dict, str)):
-        raise ValueError(f"JSON of another kind than an object: {text[:40]}")
-    return value
 
 
 def refuse_documents(path: Path, kind: str) -> None:

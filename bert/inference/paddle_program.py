@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
-from bert.inference.export_files import INPUTS, PREFIX, Arrays, outputs_of
-from bert.model.attention import packed_layout
+from bert.inference.export_files import PREFIX, Arrays, outputs_of
 from bert.model.modeling import BertModel
 from bert.model.objectives import (
     MaskedLMObjective,
@@ -21,7 +20,6 @@ from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.paddle_api import paddle, place_of, static, unique_name
 from bert.samples.packing import Packing, pack
 
-_ATTENTION_GROUPS = 4  # of like length, as the fine-tuning objectives have them
 _DENSE = 0.95  # share of real tokens from which gathering them costs more than computing on padding
 
 
@@ -35,50 +33,47 @@ class ForwardProgram:
     packing: Packing | None = None  # what makes `feed` of the padded one; None: the program reads padded sequences
 
 
+@dataclass(frozen=True)
+class EncoderObjective(Objective):
+    """The outputs of the encoder alone, which have no loss."""
+
+    with_pooler: bool = False
+    outputs_per_token: ClassVar[bool] = True
+
+    def network(self) -> BertModel:
+        return BertModel(self.model, with_pooler=self.with_pooler, kernels=self.kernels)
+
+    def outputs(self, feed: dict[str, Any], network: Any) -> dict[str, Any]:
+        input_ids, token_type_ids, sequences = self.encoder_arguments(feed)
+        layout = network.layout(sequences)
+        hidden, pooled = network(input_ids, token_type_ids, layout)
+        return {"last_hidden_state": layout.padded(hidden), "pooler_output": pooled}
+
+
+def objective_of(task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool = False) -> Objective:
+    """The objective whose network has the outputs of a task."""
+    if "classification" in task:
+        assert num_outputs is not None
+        kind = SequenceClassificationObjective if task == "sequence-classification" else TokenClassificationObjective
+        return kind(config, num_labels=num_outputs)
+    if task == "encoder":
+        return EncoderObjective(config, with_pooler=with_pooler)
+    return MaskedLMObjective(config) if task == "masked-lm" else QuestionAnsweringObjective(config)
+
+
 def build_program(
     task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool, *, packed: bool = False
 ) -> ForwardProgram:
     """The program of a task; `num_outputs` are those of the classifier. `packed` programs compute real tokens only."""
-    main, kernels = static.Program(), FusedKernels(unpad=packed)
     config = config.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})  # no copies
-    packing: Packing | None
+    objective = replace(objective_of(task, config, num_outputs, with_pooler), kernels=FusedKernels(unpad=packed))
+    main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
-        if task == "encoder":
-            packing = Packing(config.num_attention_heads, _ATTENTION_GROUPS, per_token=True) if packed else None
-            feed, outputs = _encoder(config, with_pooler, packing, kernels)
-        else:
-            objective = replace(objective_of(task, config, num_outputs), kernels=kernels)
-            packing = objective.packing()
-            feed, network = objective.inputs(with_labels=False), objective.network()
-            network.eval()
-            outputs = objective.outputs(feed, network)
+        feed, network = objective.inputs(with_labels=False), objective.network()
+        network.eval()
+        outputs = objective.outputs(feed, network)
         names = ("masked_lm_logits",) if task == "masked-lm" else outputs_of(task, with_pooler)
-        return ForwardProgram(main, feed, {name: paddle.assign(outputs[name]) for name in names}, packing)
-
-
-def _encoder(
-    config: BertConfig, with_pooler: bool, packing: Packing | None, kernels: FusedKernels
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The feed and the outputs of the encoder in the current program."""
-    encoder = BertModel(config, with_pooler=with_pooler, kernels=kernels)
-    encoder.eval()
-    shapes = packing.inputs() if packing else {name: ([-1, -1], "int64") for name in INPUTS}
-    feed = {name: static.data(name, shape, dtype) for name, (shape, dtype) in shapes.items()}
-    layout = encoder.layout(
-        packed_layout(feed, packing, config.max_position_embeddings) if packing else feed["attention_mask"]
-    )
-    hidden, pooled = encoder(feed["input_ids"], feed["token_type_ids"], layout)
-    return feed, {"last_hidden_state": layout.padded(hidden), "pooler_output": pooled}
-
-
-def objective_of(task: str, config: BertConfig, num_outputs: int | None) -> Objective:
-    """The objective whose network has the outputs of a task with a head."""
-    if task in ("masked-lm", "question-answering"):
-        return MaskedLMObjective(config) if task == "masked-lm" else QuestionAnsweringObjective(config)
-    assert num_outputs is not None
-    if task == "sequence-classification":
-        return SequenceClassificationObjective(config, num_labels=num_outputs)
-    return TokenClassificationObjective(config, num_labels=num_outputs)
+        return ForwardProgram(main, feed, {name: paddle.assign(outputs[name]) for name in names}, objective.packing())
 
 
 class Network:

@@ -1,11 +1,14 @@
 """Runs a model over lines in their order, in windows of bounded memory; a bad line gives a record of its error."""
 
+import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from bert import exit_codes
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES, Window, key_of, write_stream
@@ -14,7 +17,7 @@ from bert.inference.demonstration import demonstrate
 from bert.inference.heads import load_from_settings
 from bert.inference.lines import Line, LineFormat, kind_of, read_lines
 from bert.inference.terminal import talk
-from bert.inference.trained_model import NearestSentences, Request, Result, Run, TrainedModel, npy_header, vector_rows
+from bert.inference.trained_model import NearestSentences, Request, Result, Run, TrainedModel
 
 _LISTED = 10  # bad lines that are reported one by one
 _INPUT_NAMES = {"question-answering": ("question",)}  # a context is not repeated in every answer
@@ -39,7 +42,8 @@ def run_request(request: PredictRequest) -> int:
     if request.output:
         print(f"written: {request.output}", file=sys.stderr)
     if end.bad or request.output:
-        print(end.summary(), file=sys.stderr)
+        bad = f", {end.bad:,} of them bad" if end.bad else ""
+        print(f"{end.lines:,} {'line' if end.lines == 1 else 'lines'}{bad}", file=sys.stderr)
     return exit_codes.BAD_INPUT if end.bad and end.bad == end.lines else exit_codes.OK
 
 
@@ -54,14 +58,17 @@ class Position:
     lines: int = 0  # so far, of all inputs
     bad: int = 0  # of them, those that cannot be used
 
-    def summary(self) -> str:
-        bad = f", {self.bad:,} of them bad" if self.bad else ""
-        return f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}{bad}"
-
 
 def json_lines(records: Sequence[Result]) -> bytes:
     """A line for each record."""
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
+def npy_header(rows: int, width: int) -> bytes:
+    """What stands before the rows in a .npy file; as long for any number of rows: numpy leaves room for it to grow."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
+    return header.getvalue()
 
 
 def _write(model: TrainedModel, request: PredictRequest, run: Run) -> Position:
@@ -78,7 +85,11 @@ def _write(model: TrainedModel, request: PredictRequest, run: Run) -> Position:
     def windows(start: Mapping[str, Any] | None, _: Any) -> Iterator[Window]:
         header = npy_header(0, width) if width and start is None else b""
         for records, at in results_of(model, request, run, Position(**(start or {}))):
-            content = vector_rows(records, width) if width else json_lines(records)
+            if width:
+                vectors = [record.get("vector", [np.nan] * width) for record in records]  # NaN for a bad line
+                content = np.array(vectors, "<f4").tobytes()
+            else:
+                content = json_lines(records)
             yield Window([header + content], at.lines, asdict(at), place=sum(sizes[: at.file]) + at.end)
             header = b""
 

@@ -3,7 +3,6 @@
 The result for a text is a dictionary of values for JSON.
 """
 
-import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -177,21 +176,6 @@ def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
 
     BERT's mean states share one large direction; without it, cosines tell sentences apart (Mu and Viswanath, 2018).
     """
-    center = others.mean(0)
-    return _unit(vectors - center) @ _unit(others - center).T
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-
-
-def vector_rows(records: Sequence[Result], width: int) -> bytes:
-    """float32 [records, width]; NaN for a bad line."""
-    return np.array([record.get("vector", [np.nan] * width) for record in records], "<f4").tobytes()
-
-
-def npy_header(rows: int, width: int) -> bytes:
-    """What stands before the rows in a .npy file; as long for any number of rows: numpy leaves room for it to grow."""
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
-    return header.getvalue()
+    centered = [values - others.mean(0) for values in (vectors, others)]
+    units = [values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-12) for values in centered]
+    return units[0] @ units[1].T

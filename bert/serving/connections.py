@@ -34,14 +34,13 @@ class Connections:
 
     def __init__(self, limits: Limits) -> None:
         self.read_seconds = limits.read_seconds
-        self._most = min(limits.max_connections, _allowed_files() - _SPARE_FILES)
+        _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+        self._most = min(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES)
         self.open: set[LimitedProtocol] = set()
         self.waiting: dict[LimitedProtocol, int] = {}
         self.num_closed = 0
-
-    def protocol(self, **settings: Any) -> "LimitedProtocol":
-        """For uvicorn's setting `http`."""
-        return LimitedProtocol(self, **settings)
 
     def make_room(self) -> None:
         """Close what has waited longest while there are too many connections or bytes."""
@@ -111,11 +110,3 @@ class LimitedProtocol(H11Protocol):
     def _is_idle(self) -> bool:
         """Whether it is kept open after an answer and nothing has come since; uvicorn has a time for that."""
         return self.timeout_keep_alive_task is not None and self.conn.their_state is h11.IDLE
-
-
-def _allowed_files() -> int:
-    """File descriptors that this process may have, after raising its own limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -8,12 +8,13 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import uvicorn
 
 from bert import exit_codes
 from bert.serving.app import make_app
-from bert.serving.connections import Connections
+from bert.serving.connections import Connections, LimitedProtocol
 from bert.serving.service import Service, watch
 from bert.serving.settings import ServerSettings
 
@@ -61,7 +62,7 @@ async def _serve(settings: ServerSettings, door: socket.socket) -> None:
     server = Server(
         uvicorn.Config(
             make_app(service),
-            http=connections.protocol,  # type: ignore[arg-type]
+            http=partial(LimitedProtocol, connections),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             loop="asyncio",

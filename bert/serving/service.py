@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from bert.serving.batching import Batcher, LengthEstimate, Overloaded
 from bert.serving.settings import ServerSettings
-from bert.serving.worker import DONE, FAILED, LATE, LOST, REFUSED, Description, Figures, ModelWorker, Outcome
+from bert.serving.worker import DONE, FAILED, LATE, LOST, Description, Figures, ModelWorker, Outcome
 
 _LISTED = 10  # refused inputs that an answer names
 _RETRY_SECONDS = 2  # after a 503
@@ -112,25 +112,20 @@ class Service:
 
 
 def _answer_of(outcomes: Sequence[Outcome], timeout_seconds: float) -> Response:
-    """The answer made of the outcomes of all inputs."""
-    kinds = {outcome.kind for outcome in outcomes}
-    if kinds == {DONE}:
-        return _json(200, b'{"results":[' + b",".join(outcome.json for outcome in outcomes) + b"]}")
-    if LOST in kinds:
+    """The answer made of the outcomes of all inputs; the worst decides."""
+    status = max(outcome.status for outcome in outcomes)
+    if status == LOST:
         return not_ready("the model process ended; it is started again")
-    if LATE in kinds:
+    if status == LATE:
         return problem(504, f"no answer within {timeout_seconds:g} s")
-    if FAILED in kinds:
-        return _json(500, b'{"detail":' + next(text for kind, text in outcomes if kind == FAILED) + b"}")
-    details = [
-        b'{"type":"value_error","loc":["body","inputs",%d],"msg":%s}' % (number, text)
-        for number, (kind, text) in enumerate(outcomes)
-        if kind == REFUSED
-    ]
-    return _json(422, b'{"detail":[' + b",".join(details[:_LISTED]) + b"]}")
-
-
-def _json(status: int, body: bytes) -> Response:
+    texts = [(number, outcome.json) for number, outcome in enumerate(outcomes) if outcome.status == status]
+    if status == DONE:
+        body = b'{"results":[' + b",".join(text for _, text in texts) + b"]}"
+    elif status == FAILED:
+        body = b'{"detail":' + texts[0][1] + b"}"
+    else:
+        place = b'{"type":"value_error","loc":["body","inputs",%d],"msg":%s}'
+        body = b'{"detail":[' + b",".join(place % (number, text) for number, text in texts[:_LISTED]) + b"]}"
     return Response(body, status, media_type="application/json")
 
 

@@ -21,12 +21,12 @@ from bert.inference.command_line import ModelSettings
 
 logger = logging.getLogger(__name__)
 PREDICT, ENCODE = "predict", "encode"  # kinds of inputs
-# What became of an input, and what comes with it: JSON, but for the last two nothing.
-DONE = "done"  # the result
-REFUSED = "refused"  # this model cannot take it: the reason, a string
-FAILED = "failed"  # an error of ours: its text
-LATE = "late"  # the deadline passed
-LOST = "lost"  # the model process ended; set by the server
+# What became of an input, as the status of HTTP, and what comes with it: JSON, but for the last two nothing.
+DONE = 200  # the result
+REFUSED = 422  # this model cannot take it: the reason, a string
+FAILED = 500  # an error of ours: its text
+LOST = 503  # the model process ended; set by the server
+LATE = 504  # the deadline passed
 
 MODEL_PROCESS = f"{__package__}.model_process"  # the module whose `main` runs in the child, which loads Paddle
 _GRACE_SECONDS = 10.0  # beyond the deadline, for one run of the network; after that the process is taken to hang
@@ -35,7 +35,7 @@ _PAUSE_SECONDS = 1.0  # before a second start; doubled each time
 
 
 class Outcome(NamedTuple):
-    kind: str  # DONE, REFUSED ...
+    status: int  # DONE, REFUSED ...
     json: bytes = b""
 
 

@@ -1,7 +1,5 @@
 """load_model: every head gives what the network gives, wherever the model lies; errors name what was found."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ import run_convert
 from bert.checkpoints.directories import write_best
 from bert.conversion.model_description import Usage
 from bert.conversion.reading import read_pretrained
+from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.inference.heads import load_model
 from bert.inference.paddle_program import Network
 from bert.inference.trained_model import probabilities
@@ -92,8 +91,8 @@ def test_answers_come_with_their_places_and_many_contexts_in_one_call(checkpoint
 
 def test_a_model_for_questions_without_answers_gives_their_probability(tmp_path):
     folder = model(tmp_path / "m", "question-answering")
-    settings = {"windows": {"max_seq_length": 12, "doc_stride": 4, "max_query_length": 4, "lowercase": True}}
-    (folder / "question_answering.json").write_text(json.dumps(settings | {"answers": {"version_2": True}}))
+    settings = ReaderSettings(max_seq_length=12, doc_stride=4, max_query_length=4, version_2_with_negative=True)
+    (folder / "question_answering.json").write_text(settings.file_content())
     (folder / "manifest.json").unlink()
     (result,) = load_model(folder).predict([{"question": "word1", "context": "word2 word3"}])
     assert 0 < result["no_answer_probability"] < 1

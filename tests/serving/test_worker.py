@@ -45,7 +45,7 @@ def test_a_process_that_hangs_is_replaced(monkeypatch):
         with pytest.raises(WorkerLost, match="hung"):
             await worker.run(batch("hang", 0.2))
         _, outcomes = await worker.run(batch("again"))
-        assert outcomes[0].kind == DONE and worker.process.pid != first and worker.starts == 2
+        assert outcomes[0].status == DONE and worker.process.pid != first and worker.starts == 2
 
     running(test)
 
