@@ -9,7 +9,6 @@ from bert.config.entry_point import Inquiry, load_task
 from bert.finetuning.config import FineTuningConfig, with_global_batch, with_steps
 from bert.finetuning.loader import FeatureTable
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
-from bert.planning.estimates import checkpoint_bytes
 from bert.planning.hardware import Hardware, load_parts
 from bert.planning.planner import plan_inquiry, update_time
 from bert.reporting.progress import duration
@@ -56,12 +55,7 @@ def _training_rows(config: FineTuningConfig, world_size: int, data: Any) -> dict
         steps["time"] = _time(config, world_size, data.train, evaluated)
     else:
         steps["steps"] = f"{run.max_steps:,} updates" if run.max_steps > 0 else f"{run.epochs:g} epochs"
-    best = "the best" if run.keep_best else ""
-    return {
-        **update_rows(config, world_size),
-        **steps,
-        **size_rows(config, world_size, best, checkpoint_bytes(config.model)),
-    }
+    return {**update_rows(config, world_size), **steps, **size_rows(config, world_size, run.keep_best)}
 
 
 def _time(config: FineTuningConfig, world_size: int, train: FeatureTable, num_evaluated: int) -> str:

@@ -1,6 +1,6 @@
 """`--dry-run` of every entry point: the plan of a run from its settings."""
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert.config.entry_point import Inquiry
@@ -14,18 +14,15 @@ Config = TypeVar("Config", bound=TrainingConfig)
 def dry_run_inquiry(report: Callable[[Config, int], str]) -> Inquiry:
     """The flag --dry-run; `report` gets each configuration and the number of ranks."""
 
+    def add_flag(group: Any) -> None:
+        group.add_argument(
+            "--dry-run", action="store_true", help="print the plan (data, updates, memory, disk) and stop"
+        )
+
     def answer(_: bool, configs: Sequence[Config], num_ranks: int) -> str:
         return "\n\n".join(report(config, num_ranks) for config in configs)
 
-    return Inquiry(_add_flag, _take_flag, answer)
-
-
-def _add_flag(group: Any) -> None:
-    group.add_argument("--dry-run", action="store_true", help="print the plan (data, updates, memory, disk) and stop")
-
-
-def _take_flag(flags: MutableMapping[str, Any]) -> bool | None:
-    return flags.pop("dry_run", None)
+    return Inquiry(add_flag, lambda flags: flags.pop("dry_run", None), answer)
 
 
 def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
@@ -42,16 +39,16 @@ def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
     }
 
 
-def size_rows(config: TrainingConfig, world_size: int, best: str, best_bytes: int) -> dict[str, str]:
-    """Memory of a rank, and what checkpoints take; `best` says what else is kept ("" for nothing) in `best_bytes`."""
+def size_rows(config: TrainingConfig, world_size: int, keeps_best: bool) -> dict[str, str]:
+    """Memory of a rank, and what checkpoints take."""
     memory, checkpoint = memory_per_rank(config, world_size), checkpoint_bytes(config.model)
-    most = checkpoint * (config.run.keep_checkpoints + 1) + (best_bytes if best else 0)
+    best, most = " and the best" if keeps_best else "", checkpoint * (config.run.keep_checkpoints + 1 + keeps_best)
     return {
         "memory": f"about {megabytes(memory.total())} a rank: parameters {megabytes(memory.parameters)}, gradients "
         f"{megabytes(memory.gradients)}, optimizer {megabytes(memory.optimizer)}, activations "
         f"{megabytes(memory.activations)}",
         "disk": f"{megabytes(checkpoint)} a checkpoint every {config.run.num_steps_per_checkpoint} updates, "
-        f"{config.run.keep_checkpoints} kept{best and ' and ' + best}: {megabytes(most)} at most",
+        f"{config.run.keep_checkpoints} kept{best}: {megabytes(most)} at most",
     }
 
 

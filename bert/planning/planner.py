@@ -288,7 +288,6 @@ class PlanRequest:
 
 
 def _add_plan_flags(group: Any) -> None:
-    """Add them to an argparse parser or group."""
     group.add_argument("--plan", action="store_true", help="print memory, time and cost on --hardware, and stop")
     for name, (metavar, text) in _VALUES.items():
         group.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=text)
@@ -317,7 +316,7 @@ def _take_plan_request(flags: MutableMapping[str, Any]) -> PlanRequest | None:
     return PlanRequest(parse_hardware(values["hardware"], load_parts(Path(values["parts"] or PARTS_FILE))), **numbers)
 
 
-def planned(configs: Sequence[Any], request: PlanRequest) -> str:
+def _planned(configs: Sequence[Any], request: PlanRequest) -> str:
     """The plans of runs that follow each other, and their sum."""
     mean, price = request.mean_padded_length, request.price_per_hour
     plans, texts = [], []
@@ -339,6 +338,6 @@ def plan_inquiry(settings_of: Callable[[Any, int], Any]) -> Inquiry:
 
     def answer(request: PlanRequest, configs: Sequence[Any], _: int) -> str:
         devices = request.hardware.world_size()
-        return planned([settings_of(config, devices) for config in configs], request)
+        return _planned([settings_of(config, devices) for config in configs], request)
 
     return Inquiry(_add_plan_flags, _take_plan_request, answer, title="plan")

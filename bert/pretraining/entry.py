@@ -2,7 +2,7 @@
 
 from bert.config.entry_point import EntryPoint
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
-from bert.planning.estimates import checkpoint_bytes, training_flops_per_sequence
+from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.planner import plan_inquiry
 from bert.pretraining.config import LENGTHS, PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_known_steps
@@ -15,7 +15,7 @@ def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
     run, data = config.run, config.data
     global_batch = config.batch.resolved_global_batch_size(world_size)
     flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
-    best = "the best" if run.keep_best_checkpoint and data.eval_dir is not None else ""
+    keeps_best = run.keep_best_checkpoint and data.eval_dir is not None
     return report_text(
         {
             "phase": f"{run.phase}, sequences of up to {data.max_seq_length} tokens, "
@@ -23,7 +23,7 @@ def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
             "model": f"{run.bert_model}, {config.model.num_parameters():,} parameters",
             **update_rows(config, world_size),
             **_length(config, global_batch, flops, world_size),
-            **size_rows(config, world_size, best, checkpoint_bytes(config.model)),
+            **size_rows(config, world_size, keeps_best),
             "output": f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs)",
         }
     )
@@ -35,23 +35,17 @@ def _length(config: PretrainingConfig, global_batch: int, flops: int, world_size
     if epochs is not None:
         unknown = f"as many as {epochs:g} epochs need, known once {config.data.input_dir} has shards"
         return {"steps": unknown, "arithmetic": a_sequence}
-    samples, sequences = sample_set(config), steps * global_batch
+    samples, sequences, peak = sample_set(config), steps * global_batch, config.hardware.peak_tflops
+    ideal = ""
+    if peak is not None:
+        hours = flops * sequences / (peak * 1e12 * world_size) / 3600
+        ideal = f", {hours:,.2f} h at the peak of {peak:g} TFLOP/s a rank"
+    known = samples and samples.describe(steps, global_batch)
     return {
         "steps": f"{steps:,} updates, {sequences:,} sequences, up to {sequences * config.data.max_seq_length:,} tokens",
-        "epochs": samples.describe(steps, global_batch)
-        if samples
-        else f"known once {config.data.input_dir} has shards",
-        "arithmetic": f"{a_sequence}, {flops * sequences:.3g} FLOP in all"
-        + _ideal_time(config, flops * sequences, world_size),
+        "epochs": known or f"known once {config.data.input_dir} has shards",
+        "arithmetic": f"{a_sequence}, {flops * sequences:.3g} FLOP in all{ideal}",
     }
-
-
-def _ideal_time(config: PretrainingConfig, total_flops: int, world_size: int) -> str:
-    peak = config.hardware.peak_tflops
-    if peak is None:
-        return ""
-    seconds = total_flops / (peak * 1e12 * world_size)
-    return f", {seconds / 3600:,.2f} h at the peak of {peak:g} TFLOP/s a rank"
 
 
 ENTRY = EntryPoint(

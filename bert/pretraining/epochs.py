@@ -19,12 +19,9 @@ class SampleSet:
     num_samples: int
     passes_over_text: int = 1
 
-    def epochs(self, steps: int, global_batch_size: int) -> float:
-        return steps * global_batch_size / self.num_samples
-
     def describe(self, steps: int, global_batch_size: int) -> str:
         """`3.50 epochs over 1,000 samples`, with the passes over the text where they are others."""
-        epochs = self.epochs(steps, global_batch_size)
+        epochs = steps * global_batch_size / self.num_samples
         text = f", {epochs * self.passes_over_text:,.2f} over the text" if self.passes_over_text > 1 else ""
         return f"{epochs:,.2f} epochs over {self.num_samples:,} samples{text}"
 
@@ -52,7 +49,5 @@ def with_steps(config: PretrainingConfig, num_samples: int, world_size: int) -> 
 
 def with_known_steps(config: PretrainingConfig, world_size: int) -> PretrainingConfig:
     """`with_steps` if the shards are there; otherwise the settings as they are."""
-    if config.run.epochs is None:
-        return config
-    samples = sample_set(config)
+    samples = None if config.run.epochs is None else sample_set(config)
     return config if samples is None else with_steps(config, samples.num_samples, world_size)

@@ -28,7 +28,7 @@ from bert.training.initialization import initialize_weights, resume_schedule, sc
 from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
 from bert.training.metrics import plausible_mfu
 from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start, take_over_best
-from bert.training.task import Session, Task
+from bert.training.task import Evaluation, Session, Task
 from bert.training.trainer import Outcome, Trainer
 from program import TrainingProgram, build_training_program
 
@@ -110,7 +110,14 @@ def _train(
         packing = program.objective.packing()
         outcome = trainer.run(lambda step: task.batches(step, packing))
     figures = evaluation.figures() | summary(config, outcome, device, program)
-    is_last_leg = not outcome.interrupted_by and (outcome.finished or config.run.benchmark)
+    return _end(task, evaluation, outcome, figures, log, stop)
+
+
+def _end(
+    task: Task, evaluation: Evaluation, outcome: Outcome, figures: dict[str, Any], log: Log, stop: StopRequest
+) -> int:
+    """The end of a leg: the summary, and the task's work after the last update -> exit code."""
+    is_last_leg = not outcome.interrupted_by and (outcome.finished or task.config.run.benchmark)
     if task.finishes:
         log.write_summary(figures)  # in case that the rest fails
         if is_last_leg:
