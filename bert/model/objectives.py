@@ -202,6 +202,7 @@ class MaskedLMObjective(PretrainingObjective):
 
     labels: ClassVar = {name: kind for name, kind in PretrainingObjective.labels.items() if "next" not in name}
     metric_names: ClassVar = ("passes", "loss", "masked_lm_correct", "masked_tokens", "sequences")
+    accuracies: ClassVar = {"masked_lm_accuracy": ("masked_lm_correct", "masked_tokens")}
     with_next_sentence: ClassVar = False
 
     def loss(self, feed, outputs):
@@ -212,9 +213,8 @@ class MaskedLMObjective(PretrainingObjective):
         return masked_lm_loss(logits, labels, weights, feed["masked_lm_normalizer"]), sums
 
     def summarise(self, sums):
-        loss = Objective.summarise(self, sums)["loss"]
-        accuracy = sums["masked_lm_correct"] / max(sums["masked_tokens"], 1)
-        return {"loss": loss, "masked_lm_loss": loss, "masked_lm_accuracy": accuracy}
+        means = super().summarise(sums)
+        return means | {"masked_lm_loss": means["loss"]}
 
 
 @dataclass(frozen=True)

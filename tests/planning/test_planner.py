@@ -43,8 +43,8 @@ def plan(recipe="phase1_large", on="8xA100-80GB", price=None, length=None, **cha
     return make_plan(config, hardware, price_per_hour=price, mean_padded_length=length)
 
 
-def report(made: Plan) -> str:
-    return plan_report(made, "x")
+def report(ours: Plan) -> str:
+    return plan_report(ours, "x")
 
 
 @pytest.mark.parametrize("row", PREDICTED, ids=lambda row: row.name())

@@ -46,7 +46,7 @@ def make_run(directory: Path, *, legs=((1, 6), (5, 8)), seed=42, rate=1e-3, fini
     return directory
 
 
-def made(directory: Path, name: str = "a", **options):
+def run_of(directory: Path, name: str = "a", **options):
     return read_run(make_run(directory, **options), name)
 
 
@@ -55,7 +55,7 @@ def results(*runs) -> dict[str, list[str]]:
 
 
 def test_what_a_continued_run_did_again_replaces_what_was_lost(tmp_path):
-    run = made(tmp_path / "phase1")
+    run = run_of(tmp_path / "phase1")
     assert [step for step, _ in run.curve("loss")] == list(range(1, 9))
     assert dict(run.curve("loss"))[4] == pytest.approx(8.6) and dict(run.curve("loss"))[5] == pytest.approx(9.5)
     assert [step for step, _ in run.curve("eval_masked_lm_loss")] == [4, 8]
@@ -64,7 +64,7 @@ def test_what_a_continued_run_did_again_replaces_what_was_lost(tmp_path):
 
 
 def test_figures_of_a_run(tmp_path):
-    shown = results(made(tmp_path / "phase1"))
+    shown = results(run_of(tmp_path / "phase1"))
     assert shown["updates"] == ["8 of 8"] and shown["starts"] == ["2"] and shown["ranks"] == ["2"]
     assert shown["final loss"] == ["9.2"] and shown["eval masked lm loss"] == ["5.2"]
     assert shown["sequences/s"] == ["123.4"] and shown["skipped updates"] == ["1"]
@@ -72,7 +72,7 @@ def test_figures_of_a_run(tmp_path):
 
 
 def test_an_unfinished_run_is_reported_from_its_rows(tmp_path):
-    shown = results(made(tmp_path / "phase1", finished=False))
+    shown = results(run_of(tmp_path / "phase1", finished=False))
     assert shown["updates"] == ["8 of 8, not finished"] and shown["sequences/s"] == ["100"]
     assert shown["final loss"] == ["9.2"]  # the last one logged
 
@@ -100,7 +100,7 @@ def test_phase_2_follows_phase_1(tmp_path, monkeypatch):
         drawn[options["label"]] = (min(x), max(x))
         return plot(axes, x, y, **options)
 
-    runs = [made(tmp_path / name, name) for name in ("phase1", "phase2")]
+    runs = [run_of(tmp_path / name, name) for name in ("phase1", "phase2")]
     monkeypatch.setattr(Axes, "plot", noting)
     draw("eval_masked_lm_loss", runs)
     assert drawn == {
@@ -125,12 +125,12 @@ def test_runs_are_found_at_any_depth_and_listed(tmp_path, capsys):
 
 
 def test_only_settings_that_differ_are_compared(tmp_path):
-    runs = [made(tmp_path / name / "phase1", name, rate=rate) for name, rate in (("a", 1e-3), ("b", 2e-3))]
+    runs = [run_of(tmp_path / name / "phase1", name, rate=rate) for name, rate in (("a", 1e-3), ("b", 2e-3))]
     assert differences(runs) == [["learning_rate", "0.001", "0.002"]] and differences([runs[0]] * 2) == []
 
 
 def test_every_curve_is_drawn_once_for_all_runs(tmp_path):
-    runs = [made(tmp_path / name / "phase1", name) for name in ("a", "b")]
+    runs = [run_of(tmp_path / name / "phase1", name) for name in ("a", "b")]
     images = re.findall(r'<img alt="([^"]+)" src="data:image/png;base64,([^"]+)">', to_html("x", blocks_of(runs)))
     assert [title.replace(" (held out)", "") for title, _ in images] == [
         *("loss", "masked lm loss", "learning rate", "gradient norm", "seqs per sec", "loss scale", "skipped steps")

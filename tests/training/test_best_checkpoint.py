@@ -155,8 +155,8 @@ def test_the_checkpoint_of_another_run_is_not_taken_for_the_own_of_that_step(tmp
     continued = settings(tmp_path, seed=2, from_checkpoint=source)
     runs.run(continued, 2, evaluate=evaluate, early_stopping=0)
     assert state.load(own.checkpoint_dir() / "2")[2].seed == 2
-    parameters, found = (state.load(folder)[0] for folder in (source, own.checkpoint_dir() / "2"))
-    assert all((parameters[name] == found[name]).all() for name in parameters)
+    parameters, copies = (state.load(folder)[0] for folder in (source, own.checkpoint_dir() / "2"))
+    assert all((parameters[name] == copies[name]).all() for name in parameters)
 
 
 def test_a_checkpoint_is_amended_on_a_file_system_without_hard_links(tmp_path, monkeypatch):

@@ -117,24 +117,24 @@ def spike_guard(folder, factor=3.0, state=None, start=0) -> SpikeGuard:
 
 def feed(guard: SpikeGuard, losses):
     """One observation for each interval of 10 updates -> the spikes, else None."""
-    found = []
+    spikes = []
     for number, loss in enumerate(losses):
-        found.append(guard.detect(interval(loss, 10 * (number + 1))))
+        spikes.append(guard.detect(interval(loss, 10 * (number + 1))))
         guard._interval_start = 10 * (number + 1)
-    return found
+    return spikes
 
 
 def test_a_jump_over_the_factor_is_a_spike_and_names_its_updates(tmp_path):
-    found = feed(spike_guard(tmp_path), [10, 9, 8, 7, 6, 25, 5])
-    assert [spike is not None for spike in found] == [False] * 5 + [True, False]
-    spike = found[5]
+    spikes = feed(spike_guard(tmp_path), [10, 9, 8, 7, 6, 25, 5])
+    assert [spike is not None for spike in spikes] == [False] * 5 + [True, False]
+    spike = spikes[5]
     assert (spike.first, spike.last, spike.loss, spike.usual) == (50, 60, 25.0, 8.0)
     assert str(spike) == "loss spike: 25.0000 in the updates of steps 51-60, 3.1 times the usual 8.0000"
 
 
 def test_what_is_usual_does_not_follow_a_spike(tmp_path):
-    found = feed(spike_guard(tmp_path), [1] * 5 + [9] * 30)
-    assert [spike is not None for spike in found] == [False] * 5 + [True] * 30
+    spikes = feed(spike_guard(tmp_path), [1] * 5 + [9] * 30)
+    assert [spike is not None for spike in spikes] == [False] * 5 + [True] * 30
 
 
 @pytest.mark.parametrize("losses", [[1] * (LEAST - 1) + [100], [1, 2.9, 1, 2.9, 1, 2.9], [0.0] * 9, [math.nan] * 9])

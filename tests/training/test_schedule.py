@@ -2,6 +2,7 @@
 
 import pytest
 
+from bert.config.training_settings import derive
 from bert.training.initialization import schedule_of
 from tests.support import runs, tiny
 
@@ -11,14 +12,7 @@ def settings(directory, **changes):
 
 
 def resuming(config, **changes):
-    from bert.config.training_settings import derive
-
     return derive(config, from_checkpoint=config.run.output_dir, **changes)
-
-
-def rates(run_config, first, last):
-    schedule = schedule_of(run_config, warmup_steps=2)
-    return [schedule.learning_rate_at(step) for step in range(first, last)]
 
 
 def test_an_extended_run_says_at_which_rate_it_continues_and_keeps_its_warmup(tmp_path):
@@ -30,12 +24,12 @@ def test_an_extended_run_says_at_which_rate_it_continues_and_keeps_its_warmup(tm
     assert line == (
         "extended from 8 to 32 updates; learning rate continues at 0.008 (that of the last update was 0.00167)"
     )
-    assert rates(longer, 8, 9) == pytest.approx([0.008])
+    assert schedule_of(longer, warmup_steps=2).learning_rate_at(8) == pytest.approx(0.008)
     assert run.outcome.metrics["learning_rate"] == pytest.approx(0.008)
 
 
 def test_a_resume_of_an_extended_run_is_the_uninterrupted_extended_run(tmp_path):
-    parts, whole = (settings(tmp_path / name, max_steps=4) for name in made(tmp_path, "parts", "whole"))
+    parts, whole = (settings(tmp_path, output_dir=tmp_path / name, max_steps=4) for name in ("parts", "whole"))
     for config in (parts, whole):
         runs.run(config, 4)
     uninterrupted = runs.run(resuming(whole, max_steps=12), 12)
@@ -57,9 +51,3 @@ def test_a_shortened_run_decays_earlier(tmp_path):
     runs.run(config, 6)
     run = runs.run(resuming(config, max_steps=8), 8)
     assert run.outcome.finished and any(line.startswith("shortened from 16 to 8 updates") for line in run.said)
-
-
-def made(directory, *names):
-    for name in names:
-        (directory / name).mkdir()
-    return names

@@ -67,14 +67,9 @@ def test_an_evaluation_that_fails_loses_no_update(tmp_path, fails_at):
 
 
 def test_the_checkpoint_of_the_last_update_is_there_before_its_evaluation(tmp_path):
-    config, found = tiny.pretraining_config(tmp_path, max_steps=3, async_checkpoint=False), []
-
-    def evaluate(step):
-        found.append(list_steps(config.checkpoint_dir()))
-        return {}
-
-    runs.run(config, 3, evaluate=evaluate)
-    assert found == [[3]]
+    config, steps = tiny.pretraining_config(tmp_path, max_steps=3, async_checkpoint=False), []
+    runs.run(config, 3, evaluate=lambda step: steps.append(list_steps(config.checkpoint_dir())) or {})
+    assert steps == [[3]]
 
 
 def folder(parent, name):
@@ -146,12 +141,12 @@ def test_slow_evaluations_and_saves_do_not_count_as_training(tmp_path):
 def test_skipped_updates_and_the_loss_scale_are_logged_and_the_loss_stays_a_number(tmp_path):
     config = tiny.pretraining_config(tmp_path, max_steps=4, amp=True)
     logged_run(config, 4, change=lambda step, feeds: [tiny.overflowing(f) for f in feeds] if step == 1 else feeds)
-    found = rows(config)
-    assert [row["skipped_steps"] for row in found] == [0, 1, 1, 1]
-    assert [row["loss_scale"] for row in found] == [2.0**20, 2.0**19, 2.0**19, 2.0**19]
-    assert [row["learning_rate"] for row in found][1] == found[2]["learning_rate"]
-    assert found[1]["loss"] is None  # there is none: null, which JSON has, not NaN, which it has not
-    assert all(math.isfinite(row["loss"]) for row in (found[0], found[2], found[3]))
+    first, skipped, *rest = rows(config)
+    assert [row["skipped_steps"] for row in (first, skipped, *rest)] == [0, 1, 1, 1]
+    assert [row["loss_scale"] for row in (first, skipped, *rest)] == [2.0**20, 2.0**19, 2.0**19, 2.0**19]
+    assert skipped["learning_rate"] == rest[0]["learning_rate"]
+    assert skipped["loss"] is None  # null, which JSON has, not NaN, which it has not
+    assert all(math.isfinite(row["loss"]) for row in (first, *rest))
 
 
 def test_a_stop_request_ends_the_update_saves_and_tells(tmp_path):
