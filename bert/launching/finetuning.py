@@ -8,11 +8,11 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert import REPOSITORY
 from bert.checkpoints.directories import best_directory, weights_folder
-from bert.config.command_line import Question, answered, resolve_config, take_questions, usage_errors
+from bert.config.command_line import resolve_config, take_questions, usage_errors
 from bert.config.setting_sources import read_settings
 from bert.exit_codes import OK
 from bert.files import read_json, require_writable
@@ -21,7 +21,7 @@ from bert.interpreter import repository_environment, shell_command
 from bert.launching.arguments import CommandLine, read_command_line
 from bert.launching.finetuning_tasks import TASKS, FineTuningLauncher, Form, task_of
 from bert.launching.process_runner import Runner, module_command
-from bert.launching.settings import LaunchSettings, Ranks, num_gpus, quickstart_processes
+from bert.launching.settings import LaunchPlan, LaunchSettings, num_gpus, quickstart_processes
 from bert.launching.start_training import launch
 from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
@@ -34,29 +34,21 @@ _THROUGHPUT: list[Row] = [
 ]
 
 
-class FineTuningPlan(NamedTuple):
-    """The settings and ranks that a command line stands for."""
-
-    task: FineTuningLauncher
-    config: Any  # of the entry point's config_class
-    ranks: Ranks
-    questions: Sequence[Question]
-
-
 def main(name: str, words: Sequence[str]) -> int:
     with usage_errors():
-        plan = plan_of(name, words)
-        if answered(plan.questions, [plan.config], plan.ranks.world_size()):
+        task = TASKS[task_of(name, words)]
+        plan = plan_of(task, words)
+        if plan.answers():
             return OK
-    code = launch(REPOSITORY / plan.task.entry.script, plan.config, plan.ranks, Runner())
+    (config,) = plan.phases
+    code = launch(REPOSITORY / task.entry.script, config, plan.ranks, Runner())
     if code == OK:
-        print("\n".join(result_lines(plan)))
+        print("\n".join(result_lines(config, task.scores)))
     return code
 
 
-def plan_of(name: str, words: Sequence[str]) -> FineTuningPlan:
+def plan_of(task: FineTuningLauncher, words: Sequence[str]) -> LaunchPlan:
     """The plan of a task's command line; raises ValueError with value, rule and remedy."""
-    task = TASKS[task_of(name, words)]
     line = read_command_line(task, words)
     flags = dict(line.launch)
     questions = take_questions(flags, task.entry)
@@ -69,11 +61,8 @@ def plan_of(name: str, words: Sequence[str]) -> FineTuningPlan:
         launch_settings["num_processes"] = quickstart_processes(device)
     config = resolve_config({**settings, **line.training}, task.entry)
     available = 0 if config.hardware.device == "cpu" else num_gpus()
-    ranks = read_settings(LaunchSettings, {"num_processes": max(1, available), **launch_settings, **flags}).nodes
-    return FineTuningPlan(task, with_global_batch(config, ranks.world_size()), ranks, questions)
-
-
-# ---- quickstarts -----------------------------------------------------------------------------------------------------
+    launched = read_settings(LaunchSettings, {"num_processes": max(1, available), **launch_settings, **flags})
+    return LaunchPlan(form.config, [with_global_batch(config, launched.nodes.world_size())], launched, questions)
 
 
 def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine) -> dict[str, Any]:
@@ -83,7 +72,9 @@ def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine) -> dict
     """
     check = {**form.recipe(), **form.settings, "vocab_file": "vocab.txt", **line.training}
     resolve_config(check, task.entry)  # before data are made; the vocabulary is not there yet
-    output_dir = Path(line.training.get("output_dir", task.quickstart_output(form.config)))
+    output_dir = Path(
+        line.training.get("output_dir", task.quickstart_output.format(form.config.removeprefix("quickstart_")))
+    )
     data = _data_dir(output_dir, is_dry_run="dry_run" in line.launch)
     settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json"}
     if task.questions is not None:
@@ -157,16 +148,15 @@ def _run_module(module: str, **options: Any) -> None:
         raise ValueError(f"python -m {module} ended with exit code {done.returncode}; the reason is above")
 
 
-# ---- results ---------------------------------------------------------------------------------------------------------
+def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
+    """A table of the scores and the throughput, as far as summary.json has them, and where the results are.
 
-
-def result_lines(plan: FineTuningPlan) -> list[str]:
-    """A table of the scores and the throughput, as far as summary.json has them, and where the results are."""
-    config = plan.config
+    Args:
+        scores: none: all metrics of the evaluation.
+    """
     folder = config.log_dir()
     summary = read_json(folder / "summary.json")
-    scores = plan.task.scores or evaluation_scores(summary)
-    rows = [row for row in [*scores, *_THROUGHPUT] if summary.get(row[1]) is not None]
+    rows = [row for row in [*(scores or evaluation_scores(summary)), *_THROUGHPUT] if summary.get(row[1]) is not None]
     lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
     if config.run.benchmark:
         return [*lines, f"Summary: {folder}/summary.json"]

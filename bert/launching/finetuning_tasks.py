@@ -53,20 +53,17 @@ class FineTuningLauncher(Launcher):
     """A launcher of fine-tuning.
 
     Attributes:
-        quickstart_output: the results' folder of a quickstart's recipe.
+        quickstart_output: the results' folder of a quickstart, with its name for {}.
         vocabulary_size: in tokens, of a quickstart without pre-trained weights.
         questions: of SQuAD: the files of each quickstart.
         scores: (title, key of summary.json, format) of the table of results; none: all metrics of the evaluation.
     """
 
     form: Callable[[CommandLine], Form]
-    quickstart_output: Callable[[str], Path] = lambda recipe: Path("results/glue_quickstart") / recipe.partition("_")[2]
+    quickstart_output: str = "results/glue_quickstart/{}"
     vocabulary_size: int = 1024
     questions: Mapping[str, str] | None = None
     scores: Sequence[tuple[str, str, str]] = ()
-
-
-# ---- SQuAD -----------------------------------------------------------------------------------------------------------
 
 
 class SquadFiles(Settings):
@@ -140,9 +137,6 @@ def _squad_form(line: CommandLine) -> Form:
     return Form(recipe, settings, launch, is_quickstart)
 
 
-# ---- GLUE ------------------------------------------------------------------------------------------------------------
-
-
 def _glue_form(line: CommandLine) -> Form:
     name = line.launch.get("config")
     if not line.positional:
@@ -178,9 +172,6 @@ def _form_of_recipe(recipes: Mapping[str, Any], name: str) -> Form:
     return Form(name, is_quickstart=name in recipes and name.startswith("quickstart"))
 
 
-# ---- NER -------------------------------------------------------------------------------------------------------------
-
-
 def _ner_form(line: CommandLine) -> Form:
     if line.positional:
         raise ValueError(f"{' '.join(line.positional)} must be a flag, there are no positional arguments; see --help")
@@ -212,7 +203,7 @@ TASKS = {
         settings=SquadLaunch,
         positional=_SQUAD_POSITIONAL,
         form=_squad_form,
-        quickstart_output=lambda recipe: Path("results") / recipe,
+        quickstart_output="results/{}",
         vocabulary_size=2048,
         questions=_QUESTIONS,
         scores=(

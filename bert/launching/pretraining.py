@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from bert.command_errors import discard_output
-from bert.config.command_line import answered, usage_errors
+from bert.config.command_line import usage_errors
 from bert.config.training_settings import derive
 from bert.exit_codes import OK
 from bert.files import read_json, require_writable
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
         return importlib.import_module("bert.own_text.command").main(line, train_phase, started)
     with usage_errors():
         plan = plan_of(line)
-        if answered(plan.questions, plan.phases, plan.world_size()):
+        if plan.answers():
             return OK
         plan.ranks.devices(plan.phases[0].hardware.device)  # before data is made for ranks that cannot be started
         plan = replace(plan, phases=[with_known_steps(config, plan.world_size()) for config in plan.phases])
@@ -152,9 +152,6 @@ def _is_done_here(plan: LaunchPlan, config: PretrainingConfig) -> bool:
     while not (done := is_done(config)) and time.monotonic() < deadline:
         time.sleep(1.0)
     return done
-
-
-# ---- results ---------------------------------------------------------------------------------------------------------
 
 
 def show_figures(plan: LaunchPlan, seconds: float | None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from bert import REPOSITORY
-from bert.config.command_line import Question
+from bert.config.command_line import Question, answered
 from bert.config.settings_base import Settings
 from bert.runtime.topology import allowed_processors, cpu_quota, nvidia_smi, visible_devices
 
@@ -131,16 +131,21 @@ class PretrainingLaunch(LaunchSettings):
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What a command line of scripts/run_pretraining.sh stands for."""
+    """What a command line stands for: trainings that follow each other on the same ranks."""
 
     name: str  # of the preset or recipe
-    phases: Sequence[Any]  # PretrainingConfig, in order
-    launch: PretrainingLaunch = PretrainingLaunch()
+    phases: Sequence[Any]  # the settings of each training; of fine-tuning there is one
+    launch: Any  # LaunchSettings of the task
     questions: Sequence[Question] = ()  # they are answered instead of training
 
     @property
     def ranks(self) -> Ranks:
-        return self.launch.nodes
+        ranks: Ranks = self.launch.nodes
+        return ranks
 
     def world_size(self) -> int:
         return self.ranks.world_size()
+
+    def answers(self) -> bool:
+        """Answer the questions; whether there was one."""
+        return answered(self.questions, self.phases, self.world_size())

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -11,12 +10,13 @@ from bert.config.training_settings import derive
 from bert.launching import finetuning
 from bert.launching import settings as launch_settings
 from bert.launching.finetuning import evaluation_scores, main, plan_of, result_lines, trained_model
+from bert.launching.finetuning_tasks import TASKS
 from bert.launching.settings import Ranks
 from bert.reporting.progress import duration, metrics_line
 
 
 def plan(words):
-    return plan_of("glue", words)
+    return plan_of(TASKS["glue"], words)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def words(tmp_path, monkeypatch):
 
 def test_flags_are_shared_between_the_launcher_and_the_settings(words):
     found = plan([*words, "--num-gpus", "2", "--seed", "5"])
-    assert (found.ranks.num_processes, found.config.run.seed, found.config.run.epochs) == (2, 5, 6.0)
+    assert (found.ranks.num_processes, found.phases[0].run.seed, found.phases[0].run.epochs) == (2, 5, 6.0)
     with pytest.raises(ValueError, match="--num-node is not a flag; did you mean --num-nodes?"):
         plan([*words, "--num-node", "2"])
 
@@ -84,8 +84,8 @@ def test_scores_are_shown_as_people_write_them():
 
 
 def test_the_results_are_a_table_and_the_best_weights_come_first(words):
-    found = plan(words)
-    folder = found.config.stage_dir()
+    (found,) = plan(words).phases
+    folder = found.stage_dir()
     (folder / "benchmark").mkdir(parents=True)
     (folder / "summary.json").write_text(json.dumps({"eval_f1": 0.5}))
     visualdl = ["The", "curves", "in", "a", "browser,", "at", "http://localhost:8040/app/scalar:", "visualdl"]
@@ -93,21 +93,15 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     (folder / "benchmark/summary.json").write_text(json.dumps({"training_sequences_per_second": 7.25}))
 
     rows = (("F1", "eval_f1", ".2f"), ("recall", "eval_recall", ".2f"))
-    found = found._replace(task=replace(found.task, scores=rows))
 
-    def lines(plan):
-        return [line.split() for line in result_lines(plan)]
+    def lines(config):
+        return [line.split() for line in result_lines(config, rows)]
 
     said = ["Predictions", "and", "summary.json:", str(folder)]
     assert lines(found) == [[], ["F1", "0.50"], [], said, curves]
-    config = derive(found.config, benchmark=True)
+    config = derive(found, benchmark=True)
     throughput = ["training,", "sequences/s", "7.2"]
-    assert lines(found._replace(config=config)) == [
-        [],
-        throughput,
-        [],
-        ["Summary:", f"{folder}/benchmark/summary.json"],
-    ]
+    assert lines(config) == [[], throughput, [], ["Summary:", f"{folder}/benchmark/summary.json"]]
     model = config.checkpoint_dir()
     model.mkdir(parents=True)
     assert trained_model(config) == model

@@ -8,6 +8,7 @@ import pytest
 from bert import REPOSITORY
 from bert.config.command_line import dump_yaml
 from bert.launching.finetuning import main, plan_of
+from bert.launching.finetuning_tasks import TASKS, task_of
 
 
 @pytest.fixture(autouse=True)
@@ -17,8 +18,9 @@ def elsewhere(tmp_path, monkeypatch):
 
 def plan(words, name="glue"):
     """(entry point, settings, ranks)."""
-    task, config, ranks, _ = plan_of(name, words)
-    return task.entry, config, ranks
+    task = TASKS[task_of(name, words)]
+    found = plan_of(task, words)
+    return task.entry, found.phases[0], found.ranks
 
 
 @pytest.fixture

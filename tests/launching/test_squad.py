@@ -11,7 +11,9 @@ from bert.conversion.model_description import READER_FILE
 from bert.finetuning.squad.config import RECIPES
 from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.launching import finetuning
-from bert.launching.finetuning import FineTuningPlan, result_lines
+from bert.launching.finetuning import result_lines
+from bert.launching.finetuning_tasks import TASKS
+from bert.launching.settings import LaunchPlan
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +34,13 @@ def weights(tmp_path):
     return folder
 
 
-def plan(words) -> FineTuningPlan:
-    return finetuning.plan_of("squad", words)
+def plan(words) -> LaunchPlan:
+    return finetuning.plan_of(TASKS["squad"], words)
 
 
 def settings(*words: str):
-    _, config, ranks, _ = plan([*words, "--device", "cpu"])
-    return config, ranks
+    found = plan([*words, "--device", "cpu"])
+    return found.phases[0], found.ranks
 
 
 def test_positional_arguments_in_the_known_order(weights):
@@ -124,13 +126,13 @@ def test_version_2_goes_by_the_folder(weights):
 
 def test_published_questions_to_be_fetched(weights, monkeypatch):
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", "/d")
-    config = plan(["--download", "--from-pretrained-params", str(weights), "--device", "cpu"]).config
+    config = plan(["--download", "--from-pretrained-params", str(weights), "--device", "cpu"]).phases[0]
     assert config.data.train_file == Path("/d/download/squad/v1.1/train-v1.1.json") and config.run.do_train
     assert config.data.predict_file == Path("/d/download/squad/v1.1/dev-v1.1.json") and config.run.do_eval
 
 
 def test_without_arguments_a_small_model_on_questions_of_this_project(capsys):
-    _, config, ranks, _ = plan([])
+    (config,), ranks = plan([]).phases, plan([]).ranks
     assert config.run.bert_model == "bert-quickstart" and ranks.num_processes in (1, 2)
     assert "the weights are random" in capsys.readouterr().out
     assert len(config.data.vocab_file.read_text().splitlines()) == config.model.vocab_size
@@ -169,7 +171,7 @@ def test_a_file_of_settings_says_itself_what_to_do(words, modes, weights, tmp_pa
     lines = {"do_train": "false", "do_eval": "false", "do_predict": "true", "from_pretrained_params": weights}
     lines |= {"predict_file": questions, "train_file": questions}
     file.write_text("".join(f"{name}: {value}\n" for name, value in lines.items()))
-    run = plan(["--config", str(file), *words]).config.run
+    run = plan(["--config", str(file), *words]).phases[0].run
     assert (run.do_train, run.do_eval, run.do_predict) == modes
 
 
@@ -232,10 +234,10 @@ def test_what_is_mistyped_is_refused_with_value_rule_and_remedy(words, message, 
 
 def test_the_result_names_scores_and_what_to_try(weights):
     found = plan(["--config", "squad", "--from-pretrained-params", str(weights), "--output-dir", "out"])
-    config = found.config
+    (config,) = found.phases
     config.stage_dir().mkdir(parents=True)
     (config.stage_dir() / "summary.json").write_text('{"exact_match": 71.25, "F1": 80.5}')
-    text = "\n".join(result_lines(found))
+    text = "\n".join(result_lines(config, TASKS["squad"].scores))
     assert "71.25" in text and "80.50" in text and "F1 of questions without" not in text
 
 
