@@ -55,36 +55,23 @@ def workplace(tmp_path, monkeypatch):
     return tmp_path
 
 
-def command(*more):
-    """Both phases of BERT-large with the stand-in; few of the settings matter to it."""
-    return [
-        "--config",
-        "large",
-        "--num-gpus",
-        "1",
-        "--device",
-        "cpu",
-        "--code-dir",
-        "code",
-        "--vocab-file",
-        "vocab.txt",
-        "--phase1-input-dir",
-        "shards1",
-        "--phase2-input-dir",
-        "shards2",
-        "--output-dir",
-        "out",
-        *more,
-    ]
+# Both phases of BERT-large with the stand-in; few of the settings matter to it.
+COMMAND = (
+    "--config large --num-gpus 1 --device cpu --code-dir code --vocab-file vocab.txt --phase1-input-dir shards1 "
+    "--phase2-input-dir shards2 --output-dir out"
+)
 
 
 def start(*more):
-    return subprocess.Popen(
-        [sys.executable, "-m", "bert.launching", "pretraining", *command(*more)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    words = [sys.executable, "-m", "bert.launching", "pretraining", *COMMAND.split(), *more]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(*more):
+    """(exit code, output)."""
+    process = start(*more)
+    output, _ = process.communicate(timeout=60)
+    return process.returncode, output
 
 
 def start_of(config, previous):
@@ -115,16 +102,14 @@ def test_a_phase_continues_itself_else_starts_where_phase_1_ended(tmp_path):
 
 @pytest.mark.thorough
 def test_phase_2_waits_for_the_whole_of_phase_1(workplace):
-    process = start("--seed", "4", "--steps-this-run", "4")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0 and "phase 1 has steps left" in output, output
+    code, output = finish("--seed", "4", "--steps-this-run", "4")
+    assert code == 0 and "phase 1 has steps left" in output, output
     assert "training 2" not in output
 
 
 def test_both_phases_summary_picture_and_done(workplace):
-    process = start("--create-logfile")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    code, output = finish("--create-logfile")
+    assert code == 0, output
     assert "training 1" in output and "training 2" in output and "Next, try:" in output
     assert "5.500" in output and "6.000" in output
     summary = json.loads((workplace / "out/summary.json").read_text())
@@ -135,18 +120,15 @@ def test_both_phases_summary_picture_and_done(workplace):
     assert "from_phase1_final_params: null" in (workplace / "out/phase2.yaml").read_text()
     assert [path.read_text() for path in sorted((workplace / "out").glob("*gbs65536*.log"))] == ["training 1\n"]
 
-    again = start()
-    output, _ = again.communicate(timeout=60)
-    assert again.returncode == 0 and "Already done" in output and "training 1" not in output
+    code, output = finish()
+    assert code == 0 and "Already done" in output and "training 1" not in output
     assert "\nTrained before" in output and "0 seconds" not in output
 
-    one_phase = start("--phase2")
-    one_phase.communicate(timeout=60)
+    finish("--phase2")
     assert json.loads((workplace / "out/summary.json").read_text()) == summary
 
-    other = start("--learning-rate", "1e-3")
-    output, _ = other.communicate(timeout=60)
-    assert other.returncode == 2 and "learning_rate=0.001 differs from 0.006" in output
+    code, output = finish("--learning-rate", "1e-3")
+    assert code == 2 and "learning_rate=0.001 differs from 0.006" in output
 
 
 @pytest.mark.thorough
@@ -172,6 +154,5 @@ def test_nobody_reading_the_output_is_no_failure(workplace):
 
 @pytest.mark.thorough
 def test_a_failure_ends_the_run_with_its_code(workplace):
-    process = start("--seed", "666")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 3 and "error: phase1 ended with exit code 3" in output
+    code, output = finish("--seed", "666")
+    assert code == 3 and "error: phase1 ended with exit code 3" in output

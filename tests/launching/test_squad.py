@@ -14,6 +14,7 @@ from bert.launching import finetuning
 from bert.launching.finetuning import result_lines
 from bert.launching.finetuning_tasks import TASKS
 from bert.launching.settings import LaunchPlan
+from tests.support.commands import refused
 
 
 @pytest.fixture(autouse=True)
@@ -44,33 +45,11 @@ def settings(*words: str):
 
 
 def test_positional_arguments_in_the_known_order(weights):
-    config, ranks = settings(
-        str(weights),
-        "3",
-        "16",
-        "5e-5",
-        "0.1",
-        "tf32",
-        "2",
-        "7",
-        "/data/v1.1",
-        "-",
-        "/out",
-        "eval",
-        "None",
-        "50",
-        "true",
-        "11",
-        "12",
-        "false",
-    )
+    words = "3 16 5e-5 0.1 tf32 2 7 /data/v1.1 - /out eval None 50 true 11 12 false"
+    config, ranks = settings(str(weights), *words.split())
     run, optimizer = config.run, config.optimizer
-    assert (run.epochs, config.batch.batch_size, optimizer.learning_rate, optimizer.warmup_proportion) == (
-        3,
-        16,
-        5e-5,
-        0.1,
-    )
+    assert (run.epochs, config.batch.batch_size) == (3, 16)
+    assert (optimizer.learning_rate, optimizer.warmup_proportion) == (5e-5, 0.1)
     assert (config.precision.amp, config.precision.tf32, ranks.num_processes, run.seed) == (False, True, 2, 7)
     assert config.data.predict_file == Path("/data/v1.1/dev-v1.1.json") and run.output_dir == Path("/out")
     assert (run.do_train, run.do_eval, run.do_predict) == (False, True, True)
@@ -88,10 +67,8 @@ def test_the_published_recipe_is_what_the_defaults_say():
     assert (data.max_seq_length, data.doc_stride, data.max_query_length) == (384, 128, 64)
     assert (data.n_best_size, data.max_answer_length) == (20, 30)
     assert config.precision.amp and config.precision.scale_loss == 128 and ranks.num_processes == 8
-    assert (
-        data.train_file == Path("/prep/download/squad/v1.1/train-v1.1.json")
-        and config.run.bert_model == "bert-large-uncased"
-    )
+    assert data.train_file == Path("/prep/download/squad/v1.1/train-v1.1.json")
+    assert config.run.bert_model == "bert-large-uncased"
     assert config.run.do_train and config.run.do_eval and config.run.do_predict
 
 
@@ -215,21 +192,20 @@ def test_the_quickstart_starts_from_what_pre_training_left(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "rule"),
     [
-        (["-"] * 19, "19 positional arguments must be at most 18; drop -"),
-        (["-", "-", "-", "-", "-", "int8"], "precision=int8 must be one of amp, fp32, tf32"),
-        (["-", "-", "-", "-", "-", "-", "many"], "num_processes=many must be a valid integer"),
+        (["-"] * 19, "19 positional arguments must be at most 18"),
+        (["-"] * 5 + ["int8"], "precision=int8"),
+        (["-"] * 6 + ["many"], "num_processes=many .* --num-processes"),
         (["-", "--config", "squad"], "config=squad contradicts the positional arguments"),
         (["--mode", "test"], "mode=test must be one of train, eval, prediction, train_eval"),
         (["--config", "squad_largo"], "squad_largo"),
-        (["--doc-strid", "3"], "--doc-strid is not a flag; did you mean --doc-stride?"),
+        (["--doc-strid", "3"], "--doc-strid .* did you mean --doc-stride"),
     ],
 )
-def test_what_is_mistyped_is_refused_with_value_rule_and_remedy(words, message, capsys):
-    with pytest.raises(SystemExit) as stopped:
+def test_mistakes_are_refused(words, rule):
+    with refused(rule):
         finetuning.main("squad", [*words, "--device", "cpu"])
-    assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_the_result_names_scores_and_what_to_try(weights):
@@ -253,8 +229,3 @@ def test_files_of_the_quickstart_that_cannot_be_made_are_an_error(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "")
     with pytest.raises(ValueError, match="python -m data.examples.sample_questions ended with exit code 1"):
         settings()
-
-
-def test_a_plan_is_shown_and_nothing_is_started(capsys):
-    assert finetuning.main("squad", ["--config", "squad_large", "--plan", "--hardware", "8xA100-80GB"]) == 0
-    assert "sequences/s" in capsys.readouterr().out
