@@ -11,68 +11,54 @@ from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
 from bert.launching.settings import quickstart_processes
 from bert.pretraining.recipes import PRESETS, RECIPES
 
-# name -> (a value unlike the default, where it lands: f(plan, phase 1, phase 2) -> value)
-LANDINGS = {
-    "batch_size": ("13", lambda plan, one, two: one.batch.batch_size, 13),
-    "learning_rate": ("5e-3", lambda plan, one, two: one.optimizer.learning_rate, 5e-3),
-    "precision": ("tf32", lambda plan, one, two: (one.precision.amp, two.precision.tf32), (False, True)),
-    "num_gpus": ("3", lambda plan, one, two: plan.ranks.num_processes, 3),
-    "warmup_proportion": ("0.5", lambda plan, one, two: one.optimizer.warmup_proportion, 0.5),
-    "max_steps": ("11", lambda plan, one, two: one.run.max_steps, 11),
-    "num_steps_per_checkpoint": (
-        "7",
-        lambda plan, one, two: (one.run.num_steps_per_checkpoint, two.run.num_steps_per_checkpoint),
-        (7, 7),
-    ),
-    "create_logfile": ("true", lambda plan, one, two: plan.launch.start.create_logfile, True),
-    "gradient_merge_steps": ("5", lambda plan, one, two: one.batch.gradient_accumulation_steps(8), 5),
-    "seed": ("9", lambda plan, one, two: (one.run.seed, two.run.seed), (9, 9)),
-    "job_name": ("mine", lambda plan, one, two: plan.launch.start.job_name, "mine"),
-    "batch_size_phase2": ("17", lambda plan, one, two: two.batch.batch_size, 17),
-    "learning_rate_phase2": ("3e-3", lambda plan, one, two: two.optimizer.learning_rate, 3e-3),
-    "warmup_proportion_phase2": ("0.4", lambda plan, one, two: two.optimizer.warmup_proportion, 0.4),
-    "max_steps_phase2": ("19", lambda plan, one, two: two.run.max_steps, 19),
-    "gradient_merge_steps_phase2": ("6", lambda plan, one, two: two.batch.gradient_accumulation_steps(8), 6),
-    "input_dir": ("a", lambda plan, one, two: one.data.input_dir, Path("a")),
-    "input_dir_phase2": ("b", lambda plan, one, two: two.data.input_dir, Path("b")),
-    "code_dir": (
-        "c",
-        lambda plan, one, two: (plan.launch.start.code_dir, one.run.output_dir),
-        (Path("c"), Path("c/results")),
-    ),
-    "init_checkpoint": (
-        "d",
-        lambda plan, one, two: (
-            one.initialization.from_checkpoint,
-            one.initialization.last_step_of_checkpoint,
-            two.initialization.from_checkpoint,
-        ),
-        (Path("d"), "auto", None),
-    ),
-    "wikipedia_source": ("e", lambda plan, one, two: plan.launch.shards.wikipedia_source, Path("e")),
-    "num_dask_workers": ("21", lambda plan, one, two: plan.launch.shards.num_dask_workers, 21),
-    "num_shards_per_worker": ("23", lambda plan, one, two: plan.launch.shards.num_shards_per_worker, 23),
-    "num_workers": ("2", lambda plan, one, two: (one.data.num_workers, two.data.num_workers), (2, 2)),
-    "sample_ratio": ("0.3", lambda plan, one, two: plan.launch.shards.sample_ratio, 0.3),
-    "phase2_bin_size": (
-        "128",
-        lambda plan, one, two: (plan.launch.shards.phase1_bin_size, plan.launch.shards.phase2_bin_size),
-        (None, 128),
-    ),
-    "masking": ("dynamic", lambda plan, one, two: (one.data.masking, two.data.masking), ("dynamic", "dynamic")),
-    "bert_config": ("model.json", lambda plan, one, two: (one.model, two.model), (BUILT_IN_MODELS["bert-mini"],) * 2),
-    "benchmark": ("true", lambda plan, one, two: (one.run.benchmark, two.run.benchmark), (True, True)),
-    "benchmark_steps": ("27", lambda plan, one, two: (one.run.benchmark_steps, two.run.benchmark_steps), (27, 27)),
-    "benchmark_warmup_steps": (
-        "29",
-        lambda plan, one, two: (one.run.benchmark_warmup_steps, two.run.benchmark_warmup_steps),
-        (29, 29),
-    ),
-    "fuse_mha": (
-        "false",
-        lambda plan, one, two: [(c.hardware.fuse_mha, c.hardware.fuse_attention) for c in (one, two)],
-        [(False, "off")] * 2,
-    ),
+
+def flat(plan) -> dict:
+    """All settings of a plan by name, those of the phases as `1.batch_size`."""
+    values = {name: value for _, section in plan.launch for name, value in section}
+    for config in plan.phases:
+        values |= {f"{config.run.phase}.{name}": value for _, section in config for name, value in section}
+    return values
+
+
+def both(**values) -> dict:
+    return {f"{phase}.{name}": value for phase in (1, 2) for name, value in values.items()}
+
+
+MINI = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+REPORTS = {f"{phase}.report_file": Path(f"c/results/dllogger_p{phase}.json") for phase in (1, 2)}
+LANDINGS = {  # name -> (a value unlike the default, the settings that it changes), in NVIDIA's order
+    "batch_size": ("13", {"1.batch_size": 13}),
+    "learning_rate": ("5e-3", {"1.learning_rate": 5e-3}),
+    "precision": ("tf32", both(amp=False, tf32=True)),
+    "num_gpus": ("3", {"num_processes": 3}),
+    "warmup_proportion": ("0.5", {"1.warmup_proportion": 0.5}),
+    "max_steps": ("11", {"1.max_steps": 11}),
+    "num_steps_per_checkpoint": ("7", both(num_steps_per_checkpoint=7)),
+    "create_logfile": ("true", {"create_logfile": True}),
+    "gradient_merge_steps": ("5", {"1.gradient_merge_steps": 5}),
+    "seed": ("9", both(seed=9)),
+    "job_name": ("mine", {"job_name": "mine"}),
+    "batch_size_phase2": ("17", {"2.batch_size": 17}),
+    "learning_rate_phase2": ("3e-3", {"2.learning_rate": 3e-3}),
+    "warmup_proportion_phase2": ("0.4", {"2.warmup_proportion": 0.4}),
+    "max_steps_phase2": ("19", {"2.max_steps": 19}),
+    "gradient_merge_steps_phase2": ("6", {"2.gradient_merge_steps": 6}),
+    "input_dir": ("a", {"1.input_dir": Path("a")}),
+    "input_dir_phase2": ("b", {"2.input_dir": Path("b")}),
+    "code_dir": ("c", {"code_dir": Path("c"), **both(output_dir=Path("c/results")), **REPORTS}),
+    "init_checkpoint": ("d", {"1.from_checkpoint": Path("d"), "1.last_step_of_checkpoint": "auto"}),
+    "wikipedia_source": ("e", {"wikipedia_source": Path("e")}),
+    "num_dask_workers": ("21", {"num_dask_workers": 21}),
+    "num_shards_per_worker": ("23", {"num_shards_per_worker": 23}),
+    "num_workers": ("2", both(num_workers=2)),
+    "sample_ratio": ("0.3", {"sample_ratio": 0.3}),
+    "phase2_bin_size": ("128", {"phase2_bin_size": 128}),
+    "masking": ("dynamic", both(masking="dynamic")),
+    "bert_config": ("model.json", both(**MINI)),
+    "benchmark": ("true", both(benchmark=True)),
+    "benchmark_steps": ("27", both(benchmark_steps=27)),
+    "benchmark_warmup_steps": ("29", both(benchmark_warmup_steps=29)),
+    "fuse_mha": ("false", both(fuse_mha=False, fuse_attention="off")),
 }
 
 
@@ -81,17 +67,12 @@ def test_all_32_positional_arguments_are_tried_here():
 
 
 @pytest.mark.parametrize("position", range(32))
-def test_each_positional_argument_lands_in_its_setting(position, tmp_path, monkeypatch):
+def test_each_positional_argument_changes_its_settings_and_no_others(position, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("model.json").write_text(BUILT_IN_MODELS["bert-mini"].to_json())
-    value, landing, expected = LANDINGS[POSITIONAL[position].name]
-    default = parse_launch_arguments(["-"])
-    plan = parse_launch_arguments([*["-"] * position, value])
-    assert landing(plan, *plan.phases) == expected
-    assert landing(default, *default.phases) != expected
-    for other, (_, other_landing, _) in LANDINGS.items():
-        if other not in (POSITIONAL[position].name, "num_shards_per_worker"):
-            assert other_landing(plan, *plan.phases) == other_landing(default, *default.phases), other
+    value, expected = LANDINGS[POSITIONAL[position].name]
+    before, after = flat(parse_launch_arguments(["-"])), flat(parse_launch_arguments([*["-"] * position, value]))
+    assert {name: value for name, value in after.items() if before[name] != value} == expected
 
 
 def test_positional_defaults_are_the_published_recipe(monkeypatch):
