@@ -221,13 +221,10 @@ def show_commands(commands: Sequence[tuple[str, str]]) -> None:
 
 def draw(picture: Path, runs: Sequence[RunRecord]) -> None:
     """Masked-LM loss over the updates of all phases: training, held out, and the unigram entropy."""
-    import matplotlib
+    from matplotlib.figure import Figure  # slow to import; a Figure without pyplot needs no display
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 4.5))
-    start = 0
+    figure = Figure(figsize=(8, 4.5), layout="tight")
+    axes, start = figure.subplots(), 0
     for run in runs:
         title, color = run.name.replace("phase", "phase "), f"C{int(run.name[-1]) - 1}"
         for key, style, label, alpha in (
@@ -242,9 +239,6 @@ def draw(picture: Path, runs: Sequence[RunRecord]) -> None:
             label = "unigram entropy" if start == 0 else "_"
             axes.hlines(entropy, start, end, colors="0.5", linestyles="dotted", label=label)
         start = end
-    axes.set_xlabel("update")
-    axes.set_ylabel("masked-LM loss (nats)")
+    axes.set(xlabel="update", ylabel="masked-LM loss (nats)")
     axes.legend()
-    figure.tight_layout()
     figure.savefig(picture, dpi=120)
-    pyplot.close(figure)

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bert.checkpoints.directories import list_steps
@@ -90,21 +90,12 @@ def training_command(
     devices: str | None,
     log_dir: Path,
     job_id: str,
-    meeting_point: tuple[str, str] | None = None,
+    node_options: Sequence[str] = (),
 ) -> list[str]:
-    """`script --config settings_file` on the ranks of this node, always through Paddle's launcher, even for one rank.
-
-    Args:
-        meeting_point: of several nodes, `launcher_addresses`.
-    """
-    options = ["--log_level", "ERROR", "--job_id", job_id]
-    if meeting_point is not None:
-        master, own_address = meeting_point
-        options += ["--nnodes", str(ranks.num_nodes), "--master", master, "--host", own_address]
-        options += ["--rank", str(ranks.node_rank)] if ranks.node_rank is not None else []
-    options += ["--log_dir", str(log_dir)]
-    options += ["--devices", devices] if devices else ["--nproc_per_node", str(ranks.num_processes)]
-    launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch"]
+    """`script --config settings_file` on this node's ranks, through Paddle's launcher also where there is one rank."""
+    launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "ERROR", "--job_id", job_id]
+    placement = ["--devices", devices] if devices else ["--nproc_per_node", str(ranks.num_processes)]
+    options = [*node_options, "--log_dir", str(log_dir), *placement]
     return [*launcher, *options, str(script), "--config", str(settings_file)]
 
 
@@ -145,16 +136,9 @@ def launch(
             print(_announcement(config, started, ranks, devices), flush=True)
             for path, settings in records.items():  # other nodes may be reading them
                 write_atomically(path, dump_yaml(settings).encode())
-            meeting_point = _meeting_point(ranks, runner)
-        command = training_command(
-            script,
-            config.stage_dir() / "launch.yaml",
-            ranks,
-            devices,
-            log_dir=log_dir,
-            job_id=job_id or config.stage(),
-            meeting_point=meeting_point,
-        )
+            node_options = _node_options(ranks, runner)
+        settings_file, job_id = config.stage_dir() / "launch.yaml", job_id or config.stage()
+        command = training_command(script, settings_file, ranks, devices, log_dir, job_id, node_options)
         code = runner.train(command, config, log_dir, log_file, ranks.environment(device))
         if code == BAD_INPUT:  # the ranks refused the settings: the records are of the run that is there
             for path, content in before.items():
@@ -181,18 +165,19 @@ def _announcement(config: TrainingConfig, started: TrainingConfig, ranks: Ranks,
     return f"{config.stage()}: {action} with {count}{nodes}, results in {config.log_dir()}{stops}"
 
 
-def _meeting_point(ranks: Ranks, runner: Runner) -> tuple[str, str] | None:
-    """The address of the first node, once it answers, and of this node; None if there is only one node.
+def _node_options(ranks: Ranks, runner: Runner) -> list[str]:
+    """The options of Paddle's launcher for the nodes, once the first node answers; none for a single node.
 
     Paddle's launcher would wait for the first node for ever, without a message.
     """
     if ranks.num_nodes == 1:
-        return None
+        return []
     master, own_address = launcher_addresses(str(ranks.master))
     os.environ.update(without_proxy(os.environ, master))
     if ranks.node_rank:
         wait_for_master(master, MASTER_TIMEOUT_SECONDS, stopped=lambda: runner.stop_requested)
-    return master, own_address
+    rank = [] if ranks.node_rank is None else ["--rank", str(ranks.node_rank)]
+    return ["--nnodes", str(ranks.num_nodes), "--master", master, "--host", own_address, *rank]
 
 
 def explain_exit(code: int, config: TrainingConfig, runner: Runner) -> int:

@@ -225,4 +225,5 @@ def test_every_setting_is_read_somewhere(name):
         "fuse_dropout_add": "fusions",
         "fuse_attention": "fusions",
     }
-    assert re.search(rf"\.({name}|{methods.get(name, name)})\b", source), f"nothing reads {name}"
+    reads = rf"\.({name}|{methods.get(name, name)})\b|include=\{{[^}}]*\"{name}\""
+    assert re.search(reads, source), f"nothing reads {name}"

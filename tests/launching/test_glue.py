@@ -24,18 +24,6 @@ def plan(words, name="glue"):
     return task.entry, found.phases[0], found.ranks
 
 
-@pytest.fixture
-def weights(tmp_path):
-    """A folder as Hugging Face leaves it, but for the weights themselves."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text(
-        '{"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 77}'
-    )
-    (folder / "vocab.txt").write_text("[PAD]\n")
-    return folder
-
-
 def test_a_task_its_folder_and_a_checkpoint(weights):
     entry, config, ranks = plan(["mrpc", "/data/MRPC", str(weights), "--device", "cpu", "--epochs", "2"])
     assert entry.script == "run_glue.py" and config.stage() == "glue-mrpc" and ranks.num_processes == 1

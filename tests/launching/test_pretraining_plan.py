@@ -1,5 +1,6 @@
 """The three ways to say what to train: nothing, 32 positional arguments, names and flags."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from bert.launching.__main__ import main
 from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
 from bert.launching.settings import quickstart_processes
 from bert.pretraining.recipes import PRESETS, RECIPES
+from tests.support.commands import refused
 
 
 def flat(plan) -> dict:
@@ -161,11 +163,9 @@ def test_one_phase_of_a_preset_and_one_recipe():
         ("--config dgxa100-80g_4x8gpu_amp", "num_nodes=4 needs the address of the first node; pass --master"),
     ],
 )
-def test_wrong_arguments_are_refused_with_code_2(words, text, capsys):
-    with pytest.raises(SystemExit) as exit_info:
+def test_wrong_arguments_are_refused(words, text):
+    with refused(re.escape(text)):
         main(["pretraining", *words.split()])
-    assert exit_info.value.code == 2
-    assert text in capsys.readouterr().err
 
 
 def test_an_unknown_task_is_refused(capsys):

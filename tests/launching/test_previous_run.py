@@ -25,8 +25,22 @@ from bert.launching.previous_run import (
 from bert.pretraining.config import PretrainingConfig
 
 
-def test_done_means_all_steps_and_their_checkpoint(tmp_path):
-    config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path, max_steps=7)
+@pytest.fixture
+def config(tmp_path):
+    """Phase 1 of the quickstart."""
+    return derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path)
+
+
+@pytest.fixture
+def trained(config):
+    """The same after update 7 of a start that recorded its settings."""
+    settings_asked_for(config).write_text(dump_yaml(config))
+    (config.checkpoint_dir() / "7").mkdir(parents=True)
+    return config
+
+
+def test_done_means_all_steps_and_their_checkpoint(config):
+    config = derive(config, max_steps=7)
     config.stage_dir().mkdir(parents=True)
     (config.stage_dir() / "summary.json").write_text(json.dumps({"steps": 7}))
     assert not is_done(config)
@@ -65,8 +79,7 @@ def test_every_name_in_the_list_is_a_setting():
     assert set(MAY_DIFFER_SECTIONS) <= PretrainingConfig.model_fields.keys()
 
 
-def test_another_run_is_refused_once_there_is_a_checkpoint(tmp_path):
-    config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path)
+def test_another_run_is_refused_once_there_is_a_checkpoint(config):
     settings_asked_for(config).write_text(dump_yaml(config))
     other = derive(config, masked_lm_ratio=0.5)
     refuse_other_run(other)  # nothing was trained yet
@@ -93,29 +106,24 @@ def test_a_finished_training_is_followed_by_predictions(entry, tmp_path):
             refuse_other_run(derive(config, do_eval=True, eval_file="b"))
 
 
-def test_a_run_may_be_extended_and_shortened_to_what_it_has_not_made(tmp_path):
-    config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path)
-    settings_asked_for(config).write_text(dump_yaml(config))
-    (config.checkpoint_dir() / "1000").mkdir(parents=True)
-    for steps in (1000, 2000, 5000):
-        refuse_other_run(derive(config, max_steps=steps))
-    with pytest.raises(ValueError, match="max_steps=999 must be at least the 1000 updates that the run in .* has made"):
-        refuse_other_run(derive(config, max_steps=999))
-    refuse_other_run(derive(config, max_steps=-1, epochs=3))  # counted once the shards are known
+def test_a_run_may_be_extended_and_shortened_to_what_it_has_not_made(trained):
+    for steps in (7, 2000, 5000):
+        refuse_other_run(derive(trained, max_steps=steps))
+    with pytest.raises(ValueError, match="max_steps=6 must be at least the 7 updates that the run in .* has made"):
+        refuse_other_run(derive(trained, max_steps=6))
+    refuse_other_run(derive(trained, max_steps=-1, epochs=3))  # counted once the shards are known
 
 
-def test_settings_that_an_older_version_did_not_have_are_no_difference(tmp_path):
-    config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path)
-    old = [line for line in dump_yaml(config).splitlines() if not line.startswith("whole_word_masking")]
-    settings_asked_for(config).write_text("\n".join(old))
-    (config.checkpoint_dir() / "7").mkdir(parents=True)
-    refuse_other_run(config)
+def test_settings_that_an_older_version_did_not_have_are_no_difference(trained):
+    old = [line for line in dump_yaml(trained).splitlines() if not line.startswith("whole_word_masking")]
+    settings_asked_for(trained).write_text("\n".join(old))
+    refuse_other_run(trained)
     with pytest.raises(ValueError, match="whole_word_masking=True differs from None"):
-        refuse_other_run(derive(config, whole_word_masking=True))
+        refuse_other_run(derive(trained, whole_word_masking=True))
 
 
-def test_an_early_stopped_run_is_done_until_more_is_asked_for(tmp_path):
-    config = derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path, max_steps=100, early_stopping=3)
+def test_an_early_stopped_run_is_done_until_more_is_asked_for(config):
+    config = derive(config, max_steps=100, early_stopping=3)
     config.stage_dir().mkdir(parents=True)
     summary = {"steps": 40, "max_steps": 100, "stopped_early": True, "early_stopping": 3}
     (config.stage_dir() / "summary.json").write_text(json.dumps(summary))

@@ -30,25 +30,12 @@ def test_nothing_set_is_bert_large_in_both_phases_on_eight_gpus():
 
 
 def test_the_variables_users_know_reach_the_settings():
-    found = plan(
-        PHASE="1",
-        SEED="31",
-        TRAIN_BATCH_SIZE="64",
-        GRADIENT_ACCUMULATION_STEPS="16",
-        GPUS="4",
-        BIN_SIZE="32",
-        NUM_WORKERS="3",
-        MASKING="dynamic",
-        PRECISION="tf32",
-        INIT_CHECKPOINT="/old/run",
-        NUM_SHARDS_PER_WORKER="7",
-        SAMPLE_RATIO="0.5",
-        DASK_TASKS_PER_NODE="11",
-        SLURM_JOB_NUM_NODES="4",
-        SLURM_NODEID="2",
-        MASTER_ADDR="10.0.0.1",
-        MASTER_PORT="20017",
+    words = (
+        "PHASE=1 SEED=31 TRAIN_BATCH_SIZE=64 GRADIENT_ACCUMULATION_STEPS=16 GPUS=4 BIN_SIZE=32 NUM_WORKERS=3 "
+        "MASKING=dynamic PRECISION=tf32 INIT_CHECKPOINT=/old/run NUM_SHARDS_PER_WORKER=7 SAMPLE_RATIO=0.5 "
+        "DASK_TASKS_PER_NODE=11 SLURM_JOB_NUM_NODES=4 SLURM_NODEID=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=20017"
     )
+    found = plan(**dict(word.split("=") for word in words.split()))
     (config,) = found.phases
     assert (config.run.phase, config.run.seed, config.data.num_workers) == (1, 31, 3)
     assert (config.data.masking, config.precision.tf32, config.precision.amp) == ("dynamic", True, False)
@@ -114,23 +101,20 @@ def test_phase_2_never_starts_from_random_weights(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "variables,message",
+    ("variable", "rule"),
     [
-        ({"PHASE": "3"}, "PHASE=3 must be one of both, 1, 2; change it"),
-        ({"PRECISION": "fp8"}, "PRECISION=fp8 must be one of amp, fp32, tf32, fp16; change it"),
-        ({"RERUN_DASK": "true"}, "RERUN_DASK=true would make the shards anew at each requeue; delete their folder"),
-        ({"BIN_SIZE": "48"}, "phase1_bin_size"),
-        ({"GPUS": "eight"}, "num_processes"),
-        (
-            {"TRAIN_BATCH_SIZE": "100"},
-            "global_batch_size=65536 must be a multiple of batch_size x world_size = 100 x 8",
-        ),
-        ({"CONFIG": "lage"}, "did you mean large"),
+        ("PHASE=3", "PHASE=3 must be one of both, 1, 2"),
+        ("PRECISION=fp8", "PRECISION=fp8 must be one of amp, fp32, tf32, fp16"),
+        ("RERUN_DASK=true", "RERUN_DASK=true .* delete their folder"),
+        ("BIN_SIZE=48", "phase1_bin_size"),
+        ("GPUS=eight", "num_processes"),
+        ("TRAIN_BATCH_SIZE=100", "global_batch_size=65536 must be a multiple of batch_size x world_size = 100 x 8"),
+        ("CONFIG=lage", "did you mean large"),
     ],
 )
-def test_mistakes_are_refused_with_the_remedy(variables, message):
-    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
-        plan(**variables)
+def test_mistakes_are_refused(variable, rule):
+    with pytest.raises(ValueError, match=rule):
+        plan(**dict([variable.split("=")]))
 
 
 def test_every_variable_is_in_the_help(capsys):

@@ -23,18 +23,6 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", "/prep")
 
 
-@pytest.fixture
-def weights(tmp_path):
-    """A folder as Hugging Face leaves it, but for the weights themselves."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text(
-        '{"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 77}'
-    )
-    (folder / "vocab.txt").write_text("[PAD]\n")
-    return folder
-
-
 def plan(words) -> LaunchPlan:
     return finetuning.plan_of(TASKS["squad"], words)
 

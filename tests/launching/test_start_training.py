@@ -110,6 +110,7 @@ def test_nodes_wait_for_the_first_one_and_keep_their_logs_apart(tmp_path, runner
         assert launch(config_of(tmp_path), Ranks(num_nodes=2, node_rank=1, master=master), runner) == 0
     command = runner.commands[0]
     assert command[command.index("--log_dir") + 1].endswith("/launch/node1")
+    assert f"--nnodes 2 --master {master} --host 127.0.0.1 --rank 1" in " ".join(command)
     assert os.environ["no_proxy"] == "127.0.0.1"
     monkeypatch.setattr(launching, "MASTER_TIMEOUT_SECONDS", 0.0)
     with pytest.raises(SystemExit):
@@ -157,35 +158,30 @@ def test_settings_that_the_ranks_refuse_are_not_recorded(tmp_path):
     assert [path.read_bytes() for path in records] != before
 
 
-def test_loopback_is_fine_when_it_is_said():
+def test_addresses_of_the_first_node_and_of_this_one():
     assert launcher_addresses("127.0.0.1:6070") == ("127.0.0.1:6070", "127.0.0.1")
     assert launcher_addresses("localhost:6070", lambda name: "127.0.0.1") == ("127.0.0.1:6070", "127.0.0.1")
-
-
-def test_a_name_becomes_the_address_and_the_node_learns_its_own():
     own = address_towards("192.0.2.77")  # documentation's network: nothing is sent, only routes are looked at
     assert launcher_addresses("first:6070", {"first": "192.0.2.77"}.get) == ("192.0.2.77:6070", own)
-
-
-def test_a_name_that_every_node_takes_for_itself_is_refused():
-    """Debian writes the host's own name beside 127.0.1.1 into /etc/hosts."""
-    with pytest.raises(ValueError, match="master=node1:6070 is 127.0.1.1 on this node, where no other node finds it"):
-        launcher_addresses("node1:6070", lambda name: "127.0.1.1")
 
 
 def unknown(name):
     raise socket.gaierror(-2, "Name or service not known")
 
 
-@pytest.mark.parametrize("master", ["node1", "node1:", "node1:http", "node1:0", "node1:70000", ":6070"])
-def test_what_is_not_host_and_port_is_refused(master):
-    with pytest.raises(ValueError, match=f"master={master} must be HOST:PORT, such as"):
-        launcher_addresses(master)
-
-
-def test_a_name_nobody_knows_is_refused():
-    with pytest.raises(ValueError, match="master=nod1:6070 cannot be resolved .* pass the first node's IPv4 address"):
-        launcher_addresses("nod1:6070", unknown)
+@pytest.mark.parametrize(
+    ("master", "resolve", "rule"),
+    [
+        *((master, unknown, "must be HOST:PORT") for master in ("node1", "node1:", "node1:http", "node1:0", ":6070")),
+        ("node1:70000", unknown, "must be HOST:PORT"),
+        ("nod1:6070", unknown, "cannot be resolved .* pass the first node's IPv4 address"),
+        # Debian writes the host's own name beside 127.0.1.1 into /etc/hosts.
+        ("node1:6070", lambda name: "127.0.1.1", "is 127.0.1.1 on this node, where no other node finds it"),
+    ],
+)
+def test_an_address_that_other_nodes_cannot_use_is_refused(master, resolve, rule):
+    with pytest.raises(ValueError, match=f"master={master} {rule}"):
+        launcher_addresses(master, resolve)
 
 
 def test_waiting_ends_when_the_first_node_listens(capsys):
