@@ -4,7 +4,7 @@ The index maps a tensor's name to a protocol buffer: dtype, shape, data file, of
 table of LevelDB: keys and values in blocks.
 
 blocks ... | metaindex block | index block | footer of 48 bytes
-block:  entries | restart points (uint32 each) | their number | compression (1 byte) | masked CRC-32C (4)
+block:  entries | restart points (uint32 each) | their number | 0 (no compression) | masked CRC-32C (4)
 entry:  shared, unshared, value length (varints) | the key's unshared end | value
 """
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
 from crc32c import crc32c
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
@@ -132,54 +131,41 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     if len(data) < _FOOTER or int.from_bytes(data[-8:], "little") != _MAGIC:
         raise ConversionError("it does not end with the footer of TensorFlow's index: truncated, or not such a file")
     try:
-        _, position = _read_handle(data, len(data) - _FOOTER)
-        index, _ = _read_handle(data, position)
-        for _, value in _entries(_read_block(data, index)):
-            handle, _ = _read_handle(value, 0)
-            yield from _entries(_read_block(data, handle))
+        _, _, index, size = _read_numbers(data, len(data) - _FOOTER, 4)[0]
+        for _, value in _entries(_read_block(data, index, size)):
+            yield from _entries(_read_block(data, *_read_numbers(value, 0, 2)[0]))
     except IndexError:
         raise ConversionError("a number reaches beyond its end: truncated or damaged") from None
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """(value, position after it) of a base-128 number; IndexError beyond the end."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 63:
-            raise ConversionError("its table is damaged: a number of more than 64 bits")
+def _read_numbers(data: bytes, position: int, count: int) -> tuple[list[int], int]:
+    """(numbers, position after them) of base-128 numbers; IndexError beyond the end."""
+    numbers = []
+    for _ in range(count):
+        value = shift = 0
+        while True:
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 63:
+                raise ConversionError("its table is damaged: a number of more than 64 bits")
+        numbers.append(value)
+    return numbers, position
 
 
-def _read_handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
-    offset, position = _read_varint(data, position)
-    size, position = _read_varint(data, position)
-    return (offset, size), position
-
-
-def _read_block(data: bytes, handle: tuple[int, int]) -> bytes:
-    offset, size = handle
+def _read_block(data: bytes, offset: int, size: int) -> bytes:
     if offset + size + 5 > len(data) - _FOOTER or size > _LARGEST_BLOCK:
         raise ConversionError(f"a block of {size} bytes at {offset} lies beyond its end: truncated or damaged")
     block, compression = data[offset : offset + size], data[offset + size]
     stored = int.from_bytes(data[offset + size + 1 : offset + size + 5], "little")
     if masked_crc32c(data[offset : offset + size + 1]) != stored:
         raise ConversionError(f"the block at byte {offset} does not have the checksum it was written with: damaged")
-    if compression == 0:
-        return block
-    if compression != 1:
-        raise ConversionError(f"a block has the unknown compression type {compression}")
-    unpacked, _ = _read_varint(block, 0)  # Snappy begins with the length that it unpacks to
-    if unpacked > _LARGEST_BLOCK:
-        raise ConversionError(f"a block would unpack to {unpacked} bytes: damaged or hostile")
-    try:
-        return pyarrow.Codec("snappy").decompress(block, unpacked, asbytes=True)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ConversionError(f"a block cannot be unpacked ({error})") from None
+    if compression != 0:  # TensorFlow compresses none since version 1.2, which is older than BERT
+        raise ConversionError(f"the block at byte {offset} is compressed, which is not read")
+    return block
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -189,9 +175,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ConversionError("a block has more restart points than bytes: damaged")
     position, key = 0, b""
     while position < end:
-        shared, position = _read_varint(block, position)
-        unshared, position = _read_varint(block, position)
-        length, position = _read_varint(block, position)
+        (shared, unshared, length), position = _read_numbers(block, position, 3)
         if shared > len(key) or position + unshared + length > end or shared + unshared > _LONGEST_NAME:
             raise ConversionError("an entry reaches out of its block, or has a name of thousands of letters: damaged")
         key = key[:shared] + block[position : position + unshared]
