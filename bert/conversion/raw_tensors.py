@@ -81,11 +81,6 @@ def count_elements(shape: Any) -> int:
     return math.prod(shape)
 
 
-def widen_bfloat16(raw: np.ndarray) -> np.ndarray:
-    """BFLOAT16 -> the same numbers as float32, of which bfloat16 is the upper half."""
-    return (raw["bfloat16"].astype(np.uint32) << 16).view(np.float32)
-
-
 def check_volume(tensors: Mapping[str, np.ndarray], path: Path, file_bytes: int) -> None:
     """Refuse tensors that overlap so much that copying them would fill the memory. A tied decoder may appear twice."""
     total = sum(array.nbytes for array in tensors.values())

@@ -64,8 +64,6 @@ def read_pretrained(
     raw = _read(weights, _READERS[container])
     notes += raw.notes
     dialect, parameters = tensor_layout.to_ours(raw, notes, fused_qkv=fused_qkv, allow_unknown=allow_unknown)
-    num_layers = tensor_names.count_layers(parameters)
-    tensor_names.check_complete(parameters, num_layers)
     heads = tensor_names.heads_of(parameters)
     if absent := [head for head in tensor_names.HEADS if head not in heads]:
         notes.append(f"not there: {', '.join(absent)}")
@@ -75,10 +73,11 @@ def read_pretrained(
     task = labels = None
     if config_file is not None:
         config, task, labels = read_description(config_file, notes)
-        tensor_names.check_sizes(parameters, num_layers, config, weights)
+        tensor_names.check_parameters(parameters, f"{weights} does not fit its model description", config)
         rows, padded = config.vocab_size, config.padded_vocab_size()
     else:
         notes.append(f"no model description ({', '.join(CONFIG_FILES)}) is beside {weights}")
+        tensor_names.check_parameters(parameters, f"{weights} does not hold a BERT")
         rows = len(parameters[tensor_names.WORD_EMBEDDINGS])
         padded = -(-rows // 8) * 8
     parameters = tensor_layout.pad_vocabulary(parameters, rows, padded, notes)

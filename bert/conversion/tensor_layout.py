@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from bert.conversion import tensor_names
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, widen_bfloat16
-from bert.conversion.tensor_names import DECODER_BIAS, WORD_EMBEDDINGS, difference, expected_shape
+from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors
+from bert.conversion.tensor_names import DECODER_BIAS, WORD_EMBEDDINGS
 
 # A padded token has a row of zeros, and this bias in the masked-LM head. exp(-100) adds nothing to a softmax, so the
 # losses are those of the unpadded model, and no gradient moves the row.
@@ -80,7 +80,7 @@ def to_ours(
         return dialect, _as_float32(structured(raw, fused_qkv, notes), raw, notes)
     dictionary = tensor_names.dictionary(dialect, tensor_names.count_layers(raw.tensors))
     parameters: dict[str, np.ndarray] = {}
-    unknown, training, tied = [], 0, []
+    unknown, tied = [], []
     for name, array in raw.tensors.items():
         if name in dictionary:
             ours, is_transposed = dictionary[name]
@@ -93,12 +93,8 @@ def to_ours(
             notes.append(f"left out: {name}, a constant")
         elif name.removeprefix("bert.") in tensor_names.TIED:
             tied.append(name)
-        elif dialect == "tensorflow" and tensor_names.TENSORFLOW_TRAINING.fullmatch(name):
-            training += 1
         else:
             unknown.append(f"{name} {list(array.shape)}")
-    if training:
-        notes.append(f"left out: {training} tensors of the optimizer and its step")
     _check_tied(raw, tied, parameters, notes)
     parameters = _as_float32(parameters, raw, notes)
     if unknown and not allow_unknown:
@@ -129,20 +125,18 @@ def _check_tied(raw: RawTensors, tied: list[str], parameters: dict[str, np.ndarr
 
 def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: list[str]) -> dict[str, np.ndarray]:
     """Contiguous float32 copies. Other floats are converted and counted, anything else is refused."""
-    converted: Counter[str] = Counter()
-    result = {}
+    result, converted = {}, Counter[str]()
     for name, array in parameters.items():
-        if array.dtype == BFLOAT16:
-            array = widen_bfloat16(array)
-            converted["bfloat16"] += 1
+        dtype = "bfloat16" if array.dtype == BFLOAT16 else str(array.dtype)
+        if dtype == "bfloat16":  # the upper half of float32
+            array = (array["bfloat16"].astype(np.uint32) << 16).view(np.float32)
         if array.dtype.kind != "f":
             raise ConversionError(
                 f"{raw.source}: {name} is {array.dtype}, must be a float; this is not a parameter of a BERT"
             )
         if array.ndim == 0:
             raise ConversionError(f"{raw.source}: {name} is a single number, must be an array; the file is damaged")
-        if array.dtype != np.float32:
-            converted[str(array.dtype)] += 1
+        converted[dtype] += dtype != "float32"
         with np.errstate(over="ignore"):
             result[name] = np.ascontiguousarray(array, dtype=np.float32)
         if not np.isfinite(result[name]).all():
@@ -150,7 +144,7 @@ def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: li
                 f"{raw.source}: {name} holds NaN or infinity; the training that wrote it had "
                 "diverged, or the file is damaged: use an earlier checkpoint"
             )
-    notes += [f"{count} tensors in {dtype}, converted to float32" for dtype, count in converted.items()]
+    notes += [f"{count} tensors in {dtype}, converted to float32" for dtype, count in converted.items() if count]
     return result
 
 
@@ -225,8 +219,7 @@ def structured(raw: RawTensors, fused_qkv: str | None, notes: list[str]) -> dict
         parameters[DECODER_BIAS] = bias
     if is_fused:
         _split_fused(parameters, layers, fused_qkv, raw)
-    tensor_names.check_complete(parameters, layers)
-    _check_shapes(parameters, raw)
+    tensor_names.check_parameters(parameters, f"{raw.source}: its layers are not in the known order")
     if training:
         notes.append(f"left out: {training} tensors of the optimizer")
     if "classifier.weight" in parameters and parameters["classifier.weight"].shape[1] == 2:
@@ -304,7 +297,7 @@ def _split_fused(parameters: dict[str, np.ndarray], layers: int, layout: str | N
         for kind in ("weight", "bias"):
             fused = parameters.pop(f"{prefix}fused.{kind}", None)
             if fused is None:
-                continue  # `check_complete` names what is missing
+                continue  # `check_parameters` names what is missing
             if fused.shape[-1] % (3 * num_heads):
                 raise ConversionError(
                     f"fused_qkv={layout}: {num_heads} heads must divide the width of the model, {fused.shape[-1] // 3}"
@@ -312,14 +305,3 @@ def _split_fused(parameters: dict[str, np.ndarray], layers: int, layout: str | N
             parts = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
             for turn, part in enumerate(("query", "key", "value")):
                 parameters[f"{prefix}{part}.{kind}"] = parts[..., turn, :].reshape(*fused.shape[:-1], -1)
-
-
-def _check_shapes(parameters: dict[str, np.ndarray], raw: RawTensors) -> None:
-    words = parameters[WORD_EMBEDDINGS].shape
-    vocab, hidden = words[0], words[-1]
-    inner = parameters["bert.encoder.layer.0.intermediate.dense.weight"].shape[-1]
-    for name, array in parameters.items():
-        if problem := difference(array, expected_shape(name, vocab, hidden, inner)):
-            raise ConversionError(
-                f"{raw.source}: what should be {name} has shape {problem}; its layers are not in the known order"
-            )

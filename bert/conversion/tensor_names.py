@@ -6,7 +6,6 @@ builds the dictionary for the number of layers found, so a foreign name has one 
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,10 +56,6 @@ TIED = {
     "cls.predictions.decoder_bias": DECODER_BIAS,
 }
 BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
-TENSORFLOW_TRAINING = re.compile(
-    r"(.*/(adam|lamb)_[mv](_\d+)?|global_step|.*/Adam(_\d+)?|.*/LAMB(_\d+)?|"
-    r"beta[12]_power|loss_scale|good_steps|signal_early_stopping/.*)"
-)
 
 
 def encoder_names(num_layers: int) -> Iterator[str]:
@@ -172,74 +167,64 @@ def count_layers(names: Iterable[str]) -> int:
 Shape = tuple[int | None, ...]  # None: any size
 
 
-def expected_shape(name: str, vocab: int, hidden: int, inner: int) -> Shape:
-    """Shape of one of our parameters; None where any size will do."""
-    if name == DECODER_BIAS:
-        return (vocab,)
-    if name == WORD_EMBEDDINGS:
-        return (vocab, hidden)
-    if name.endswith("_embeddings.weight"):
-        return (None, hidden)
-    if name.startswith(("qa_outputs.", "classifier.", "cls.seq_relationship.")):
-        outputs = None if name.startswith("classifier.") else 2
-        return (hidden, outputs) if name.endswith(".weight") else (outputs,)
-    if "intermediate" in name:
-        return (hidden, inner) if name.endswith(".weight") else (inner,)
-    if is_linear(name):
-        return (inner, hidden) if re.search(r"layer\.\d+\.output\.dense", name) else (hidden, hidden)
-    return (hidden,)
-
-
-def shown(shape: Shape) -> str:
-    return str([size or "any" for size in shape])
-
-
-def difference(array: np.ndarray, wanted: Shape) -> str | None:
-    """`[2, 3], must be [2, any]`; None for an array of the wanted shape."""
-    have = array.shape
-    if len(wanted) == len(have) and all(want in (None, size) for want, size in zip(wanted, have, strict=True)):
-        return None
-    return f"{list(have)}, must be {shown(wanted)}"
-
-
-def check_sizes(parameters: Mapping[str, np.ndarray], num_layers: int, config: BertConfig, source: Path) -> None:
-    """Check every shape against the description; `tensor_layout.pad_vocabulary` checks the number of tokens."""
-    wrong = []
-    if num_layers != config.num_hidden_layers:
-        wrong.append(f"{num_layers} layers, num_hidden_layers is {config.num_hidden_layers}")
-    vocab = len(parameters[WORD_EMBEDDINGS])
-    rows = {
-        "bert.embeddings.position_embeddings.weight": config.max_position_embeddings,
-        "bert.embeddings.token_type_embeddings.weight": config.type_vocab_size,
-    }
-    for name, array in parameters.items():
-        wanted = expected_shape(name, vocab, config.hidden_size, config.intermediate_size)
-        if problem := difference(array, (rows[name], config.hidden_size) if name in rows else wanted):
-            wrong.append(f"{name} is {problem}")
-    if wrong:
-        raise ConversionError(
-            f"{source} and its model description do not belong together:\n  " + "\n  ".join(wrong[:20])
-        )
-
-
 def heads_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     """The heads that are there, keys of HEADS."""
     return tuple(head for head, names in HEADS.items() if any(name in parameters for name in names))
 
 
-def check_complete(parameters: Mapping[str, np.ndarray], num_layers: int) -> None:
-    """Refuse an incomplete encoder or head."""
+def check_parameters(parameters: Mapping[str, np.ndarray], title: str, config: BertConfig | None = None) -> None:
+    """Refuse an incomplete encoder or head and shapes that differ from those of the description, or without one from
+    each other; `tensor_layout.pad_vocabulary` checks the number of tokens.
+
+    Args:
+        title: of the error, above a line for each difference.
+    """
+    num_layers, wrong = count_layers(parameters), []
+    if config is not None and num_layers != config.num_hidden_layers:
+        wrong.append(f"{num_layers} layers, num_hidden_layers is {config.num_hidden_layers}")
+    expected = _expected_shapes(parameters, config)
     heads = [name for head in heads_of(parameters) for name in HEADS[head]]
-    needed = [*encoder_names(num_layers), *heads]
-    if lacking := [name for name in needed if name not in parameters]:
-        raise ConversionError("the model is incomplete:\n  " + "\n  ".join(_missing(lacking, parameters)))
+    for name in [*encoder_names(num_layers), *heads]:
+        if name not in parameters:
+            wrong.append(f"missing: {name} {_shown(expected(name))}")
+    for name, array in parameters.items():
+        shape = expected(name)
+        if len(shape) != array.ndim or any(
+            want not in (None, size) for want, size in zip(shape, array.shape, strict=True)
+        ):
+            wrong.append(f"{name} is {list(array.shape)}, must be {_shown(shape)}")
+    if wrong:
+        raise ConversionError("\n  ".join([f"{title}:", *wrong[:20]]))
 
 
-def _missing(names: list[str], parameters: Mapping[str, np.ndarray]) -> list[str]:
-    """A line for each, with the shape it should have where that follows from the others."""
-    words = parameters.get(WORD_EMBEDDINGS)
-    inner = next((value for name, value in parameters.items() if "intermediate.dense.weight" in name), None)
-    if words is None or inner is None or words.ndim != 2 or inner.ndim != 2:
-        return [f"missing: {name}" for name in names]
-    (vocab, hidden), width = words.shape, inner.shape[1]
-    return [f"missing: {name} {shown(expected_shape(name, vocab, hidden, width))}" for name in names]
+def _shown(shape: Shape) -> str:
+    return str([size or "any" for size in shape])
+
+
+def _expected_shapes(parameters: Mapping[str, np.ndarray], config: BertConfig | None) -> Callable[[str], Shape]:
+    """The function from one of our names to its shape: of the model that is described, or that two tensors show."""
+    words = parameters.get(WORD_EMBEDDINGS, np.empty([0])).shape
+    inner = next((array.shape for name, array in parameters.items() if "intermediate.dense.weight" in name), (0,))
+    vocab: int | None = words[0] or None
+    hidden, width = (words[-1] or None, inner[-1] or None)
+    positions = kinds = None
+    if config is not None:
+        hidden, width = config.hidden_size, config.intermediate_size
+        positions, kinds = config.max_position_embeddings, config.type_vocab_size
+    matrices: list[tuple[str, Shape]] = [  # the first pattern that matches
+        (r"bert\.embeddings\.word_embeddings\.", (vocab, hidden)),
+        (r"bert\.embeddings\.position_embeddings\.", (positions, hidden)),
+        (r"bert\.embeddings\.token_type_embeddings\.", (kinds, hidden)),
+        (r"cls\.predictions\.bias", (None, vocab)),
+        (r"classifier\.", (hidden, None)),
+        (r"(qa_outputs|cls\.seq_relationship)\.", (hidden, 2)),
+        (r".*\.intermediate\.", (hidden, width)),
+        (r".*layer\.\d+\.output\.dense\.", (width, hidden)),
+        (r"", (hidden, hidden)),
+    ]
+
+    def expected(name: str) -> Shape:
+        rows, columns = next(shape for pattern, shape in matrices if re.match(pattern, name))
+        return (rows, columns) if is_linear(name) or name.endswith("_embeddings.weight") else (columns,)
+
+    return expected

@@ -8,6 +8,7 @@ block:  entries | restart points (uint32 each) | their number | 0 (no compressio
 entry:  shared, unshared, value length (varints) | the key's unshared end | value
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ from google.protobuf.message import DecodeError
 
 from bert.conversion import raw_tensors
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, count_elements
-from bert.conversion.tensor_names import TENSORFLOW_TRAINING
 
 _DTYPES = {number: np.dtype(name) for number, name in ((1, "<f4"), (2, "<f8"), (3, "<i4"), (9, "<i8"), (19, "<f2"))}
 _DTYPES[14] = BFLOAT16
+_TRAINING = re.compile(
+    r"(.*/(adam|lamb)_[mv](_\d+)?|global_step|.*/Adam(_\d+)?|.*/LAMB(_\d+)?|"
+    r"beta[12]_power|loss_scale|good_steps|signal_early_stopping/.*)"
+)
 _LARGEST_INDEX = 256 << 20
 _KERAS = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # The fields that are read of TensorFlow's messages. Enums are read as numbers.
@@ -73,16 +77,16 @@ def read_tensorflow(index: Path) -> RawTensors:
             f"{index} is a checkpoint of TensorFlow 2's objects, whose tensors are not named as in a "
             "BERT; export it with tf.compat.v1.train.Saver, or to Hugging Face's format first"
         )
-    wanted = {name: entry for name, entry in parsed.items() if not TENSORFLOW_TRAINING.fullmatch(name)}
-    shards = _open_shards(index, header.num_shards, {entry.shard_id for entry in wanted.values()})
+    weights = {name: entry for name, entry in parsed.items() if not _TRAINING.fullmatch(name)}
+    shards = _open_shards(index, header.num_shards, {entry.shard_id for entry in weights.values()})
     tensors = {}
-    for name, entry in wanted.items():
+    for name, entry in weights.items():
         try:
             tensors[name] = read_tensor(entry, shards[entry.shard_id])
         except ValueError as error:
             raise ConversionError(f"{index}: {name[:80]}: {error}; fetch the checkpoint again") from None
     raw_tensors.check_volume(tensors, index, sum(len(shard) for shard in shards.values()))
-    skipped = len(parsed) - len(wanted)
+    skipped = len(parsed) - len(weights)
     notes = (f"left out: {skipped} tensors of the optimizer and its step",) if skipped else ()
     return RawTensors(tensors, index, {}, notes)
 
