@@ -18,6 +18,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -96,32 +97,11 @@ def write_books(
         return report
     check_free(final)
     work = fresh_folder(output / UNFINISHED_NAME)
+    failures = list(failures)
     if failures:
         counts["dropped: not downloaded"] = len(failures)
-    failures = list(failures)
-    seen: set[bytes] = set()
     with SourceWriter(work / "books") as writer:
-        for path in files:
-            try:
-                text, had_licence = book_of(_text_of(path, language, counts))
-            except NotTextError as error:
-                if path not in optional:
-                    raise ValueError(
-                        f"{shown(path)}: {error}; remove the file, and from the list its address, or leave "
-                        "out such files: --allow-missing"
-                    ) from error
-                counts["files that are no text left out"] += 1
-                failures.append(f"{shown(path)}: {error}; left out")
-                continue
-            line = document_line(document_id(f"book-{shown(path.name)}"), text)
-            digest = hashlib.sha256(line.partition(b" ")[2]).digest()
-            counts["files read"] += 1
-            counts["with Project Gutenberg's licence"] += had_licence
-            if len(text) < _MIN_CHARACTERS or digest in seen:
-                counts["dropped: duplicate" if digest in seen else "dropped: short"] += 1
-                continue
-            seen.add(digest)
-            counts["books"] += 1
+        for line in _lines(files, optional, language, failures, counts):
             writer.write(line)
     if not writer.files:
         shutil.rmtree(work)
@@ -140,6 +120,35 @@ def write_books(
     publish(work / "books", final)
     shutil.rmtree(work)
     return report
+
+
+def _lines(
+    files: list[Path], optional: set[Path], language: str, failures: list[str], counts: Counter
+) -> Iterator[bytes]:
+    """A line for each book, without repetitions; adds to `failures` the files that are not text."""
+    seen: set[bytes] = set()
+    for path in files:
+        try:
+            text, had_licence = book_of(_text_of(path, language, counts))
+        except NotTextError as error:
+            if path not in optional:
+                raise ValueError(
+                    f"{shown(path)}: {error}; remove the file, and from the list its address, or leave "
+                    "out such files: --allow-missing"
+                ) from error
+            counts["files that are no text left out"] += 1
+            failures.append(f"{shown(path)}: {error}; left out")
+            continue
+        line = document_line(document_id(f"book-{shown(path.name)}"), text)
+        digest = hashlib.sha256(line.partition(b" ")[2]).digest()
+        counts["files read"] += 1
+        counts["with Project Gutenberg's licence"] += had_licence
+        if len(text) < _MIN_CHARACTERS or digest in seen:
+            counts["dropped: duplicate" if digest in seen else "dropped: short"] += 1
+            continue
+        seen.add(digest)
+        counts["books"] += 1
+        yield line
 
 
 def _text_of(path: Path, language: str, counts: Counter) -> str:

@@ -98,10 +98,8 @@ def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
 
 def _file(path: Path) -> tuple[Path, str]:
     """(file, container), recognised by its first bytes; a TensorFlow prefix becomes its .index."""
+    path = _existing(path) or path
     if not path.exists():
-        for suffix in _OF_PREFIXES:
-            if (whole := path.with_name(path.name + suffix)).is_file():
-                return _file(whole)
         raise ConversionError(f"{path} does not exist; name a checkpoint directory or a file of weights")
     if path.suffix == ".index":
         return path, "tensorflow"
@@ -124,10 +122,10 @@ def _file(path: Path) -> tuple[Path, str]:
     )
 
 
-def is_there(path: Path) -> bool:
-    """Whether `locate` would find something under this name, or under the name with a suffix."""
-    names = [path.name + suffix for suffix in _OF_PREFIXES if path.name]
-    return path.exists() or any(path.with_name(name).is_file() for name in names)
+def _existing(path: Path) -> Path | None:
+    """What exists under this name, or under the name with a suffix."""
+    names = [path.with_name(path.name + suffix) for suffix in _OF_PREFIXES if path.name]
+    return path if path.exists() else next(filter(Path.is_file, names), None)
 
 
 def is_index(path: Path) -> bool:
@@ -150,7 +148,7 @@ def resolve(source: str | Path, *, weights: bool = True) -> Path:
         DownloadError (both ValueError): the model cannot be fetched, or is no BERT.
     """
     path = Path(source).expanduser()
-    if str(source) and is_there(path):
+    if str(source) and _existing(path):
         return path
     model = published_model(source)
     if model is None:
