@@ -21,15 +21,9 @@ print("after", file=sys.stderr)
 
 def run(place: str, body: str) -> tuple[int, str]:
     """Exit code and standard error of a command whose reader has left."""
-    program = PROGRAM.format(place=place, body=body)
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONUNBUFFERED": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    line = [sys.executable, "-c", PROGRAM.format(place=place, body=body)]
+    pipes = {"cwd": REPOSITORY, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(line, env={**os.environ, "PYTHONUNBUFFERED": ""}, **pipes)
     assert process.stdout is not None
     process.stdout.close()
     return process.wait(timeout=60), process.stderr.read()

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ import requests
 from bert import REPOSITORY
 from bert.serving.settings import parse_settings
 from tests.inference.models import model
+from tests.support.waiting import wait_until
 
 DOCKERFILE = REPOSITORY / "Dockerfile"
 BASH = shutil.which("bash")
@@ -52,34 +52,26 @@ def test_a_linter_has_nothing_to_say():
 
 
 def copied(target: str = "train") -> list[Path]:
-    found = []
-    for rest in of("COPY", target):
-        for pattern in shlex.split(rest)[:-1]:
-            matches = sorted(REPOSITORY.glob(pattern))
-            assert matches, f"COPY {pattern} matches nothing"
-            found += matches
-    return found
+    patterns = [pattern for rest in of("COPY", target) for pattern in shlex.split(rest)[:-1]]
+    matches = {pattern: sorted(REPOSITORY.glob(pattern)) for pattern in patterns}
+    assert all(matches.values()), matches
+    return [path for paths in matches.values() for path in paths]
 
 
 def test_everything_it_copies_exists_and_every_entry_point_is_copied():
-    names = {str(path.relative_to(REPOSITORY)) for path in copied()}
-    assert {path.name for path in REPOSITORY.glob("*.py")} < names
-    assert {"bert", "data", "scripts", "run.sub", "lock-paddle2.6.txt"} < names
-    assert {"bert", "data", "program.py"} < {str(path.relative_to(REPOSITORY)) for path in copied("serve")}
+    names, served = ({str(path.relative_to(REPOSITORY)) for path in copied(target)} for target in ("train", "serve"))
+    assert {path.name for path in REPOSITORY.glob("*.py")} | {"bert", "data", "scripts", "run.sub"} < names
+    assert "lock-paddle2.6.txt" in names and {"bert", "data", "program.py"} < served
 
 
 def test_the_context_holds_what_is_copied_and_nothing_else():
     """.dockerignore names what may pass; what is not copied (results, .git, environments) stays outside."""
     lines = [line for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     assert lines[0] == "*"
-    passing = {
-        path.relative_to(REPOSITORY).parts[0]
-        for line in lines
-        if line.startswith("!")
-        for path in REPOSITORY.glob(line[1:])
-    }
-    assert passing == {path.relative_to(REPOSITORY).parts[0] for path in copied()}
-    assert all(REPOSITORY.glob(line[1:]) for line in lines if line.startswith("!"))
+    passing = [list(REPOSITORY.glob(line[1:])) for line in lines if line.startswith("!")]
+    assert all(passing)
+    tops = [{path.relative_to(REPOSITORY).parts[0] for path in paths} for paths in (sum(passing, []), copied())]
+    assert tops[0] == tops[1]
 
 
 @pytest.mark.parametrize("target", ["train", "serve"])
@@ -103,26 +95,18 @@ def test_the_servers_image_serves_all_addresses_a_model_that_is_mounted():
     words = json.loads(of("ENTRYPOINT", "serve")[0]) + json.loads(of("CMD", "serve")[0])
     assert words[:3] == ["python", "-m", "bert.serving"]
     settings = parse_settings(words[3:])
-    assert (settings.address.host, settings.model.model) == ("0.0.0.0", "/model")
-    assert (
-        of("EXPOSE", "serve") == [str(settings.address.port)]
-        and f":{settings.address.port}/health" in of("HEALTHCHECK", "serve")[0]
-    )
+    assert (settings.host, settings.model) == ("0.0.0.0", "/model")
+    assert of("EXPOSE", "serve") == [str(settings.port)]
+    assert f":{settings.port}/health" in of("HEALTHCHECK", "serve")[0]
 
 
 # ---- building and running --------------------------------------------------------------------------------------------
 
 
 def bash(script: str, *arguments: str, cwd: Path = REPOSITORY, **environment: str) -> subprocess.CompletedProcess:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("BERT_")}
-    return subprocess.run(
-        [BASH, str(REPOSITORY / "scripts/docker" / script), *arguments],
-        cwd=cwd,
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**clean, **environment},
-    )
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("BERT_")} | environment
+    words = [BASH, str(REPOSITORY / "scripts/docker" / script), *arguments]
+    return subprocess.run(words, cwd=cwd, check=False, capture_output=True, text=True, env=variables)
 
 
 @pytest.mark.parametrize(
@@ -251,9 +235,8 @@ def installed(target: str, folder: Path) -> dict[str, str]:
     assert moved != step
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     clean |= {"PADDLE": "cpu", "PATH": f"{environment}/bin:{os.environ['PATH']}", "PIP_CONSTRAINT": ""}
-    done = subprocess.run(
-        [BASH, "-euo", "pipefail", "-c", moved], env=clean, capture_output=True, text=True, check=False
-    )
+    words = [BASH, "-euo", "pipefail", "-c", moved]
+    done = subprocess.run(words, env=clean, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert subprocess.run([environment / "bin/pip", "check"], env=clean, check=False).returncode == 0
     return clean
@@ -272,11 +255,9 @@ def test_the_packages_of_the_servers_image_are_enough(tmp_path):
     log = tmp_path / "log"
     with log.open("w") as out, subprocess.Popen(words, cwd=tmp_path / "image", env=clean, stderr=out) as server:
         try:
-            end = time.monotonic() + 120
-            while not (ready := re.search(r":(\d+) is ready: ", log.read_text())):
-                assert server.poll() is None and time.monotonic() < end, log.read_text()
-                time.sleep(0.1)
-            url = f"http://127.0.0.1:{ready[1]}/predict"
+            wait_until(lambda: " is ready: " in log.read_text() or server.poll() is not None, 120)
+            port = re.search(r":(\d+) is ready: ", log.read_text())[1]
+            url = f"http://127.0.0.1:{port}/predict"
             answer = requests.post(url, json={"inputs": [{"text": "word1 word2"}]}, timeout=60)
             assert answer.status_code == 200 and "entities" in answer.json()["results"][0]
         finally:
@@ -289,14 +270,8 @@ def test_the_package_step_of_the_cpu_image_works_in_a_fresh_environment(tmp_path
     """Then what the image runs by default."""
     clean = installed("train", tmp_path)
     (command,) = of("CMD")
-    doctor = subprocess.run(
-        [*json.loads(command), "--output-dir", str(tmp_path / "out"), "--json"],
-        cwd=REPOSITORY,
-        env=clean,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [*json.loads(command), "--output-dir", str(tmp_path / "out"), "--json"]
+    doctor = subprocess.run(words, cwd=REPOSITORY, env=clean, capture_output=True, text=True, check=False)
     answer = json.loads(doctor.stdout)
     levels = {finding["name"]: finding["level"] for finding in answer["findings"]}
     assert levels["packages"] == "ok" and levels["Paddle"] == "ok" and answer["fit"], doctor.stdout

@@ -90,14 +90,9 @@ def test_every_command_exists():
 
 def without_packages(*words: str, cwd: Path = REPOSITORY, **environment: str) -> subprocess.CompletedProcess:
     """A command of an interpreter that has the standard library only."""
-    return subprocess.run(
-        [sys.executable, "-S", *words],
-        cwd=cwd,
-        env={"PATH": os.environ["PATH"], **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = {"PATH": os.environ["PATH"], **environment}
+    line = [sys.executable, "-S", *words]
+    return subprocess.run(line, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
 
 
 FIT = "env/bin/python"  # an interpreter that BERT_PYTHON names; it is only looked at
@@ -166,14 +161,9 @@ def test_a_package_that_is_missing_later_is_one_line_too():
 def test_the_scripts_import_nothing_from_the_current_folder(tmp_path):
     for name in ("data.py", "program.py", "bert.py"):
         (tmp_path / name).write_text("raise SystemExit('not ours')\n")
-    done = subprocess.run(
-        [shutil.which("bash") or "bash", str(REPOSITORY / "scripts/run_ner.sh"), "--help"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "BERT_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    line = [shutil.which("bash") or "bash", str(REPOSITORY / "scripts/run_ner.sh"), "--help"]
+    variables = {"PATH": os.environ["PATH"], "BERT_PYTHON": sys.executable}
+    done = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.startswith(f"usage: bash {REPOSITORY}/scripts/run_ner.sh"), done.stderr
 
 

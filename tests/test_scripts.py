@@ -22,15 +22,8 @@ SCRIPTS = sorted([*(REPOSITORY / "scripts").rglob("*.sh"), REPOSITORY / ".ci/run
 
 def bash(command, **environment):
     environment = {"PATH": "/usr/bin:/bin", "BERT_PYTHON": sys.executable, **environment}
-    return subprocess.run(
-        [shutil.which("bash"), "-c", command],
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    pipes = {"capture_output": True, "text": True, "timeout": 120, "check": False}
+    return subprocess.run([shutil.which("bash"), "-c", command], cwd=REPOSITORY, env=environment, **pipes)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +59,8 @@ def test_shell_presets_are_the_presets(name):
         assert config.batch.batch_size == recipe.batch.batch_size
         for section in ("model", "data", "optimizer", "precision", "hardware"):
             assert getattr(config, section) == getattr(recipe, section)
-        assert (config.run.max_steps, config.run.seed, config.run.num_steps_per_checkpoint) == (
-            recipe.run.max_steps,
-            recipe.run.seed,
-            recipe.run.num_steps_per_checkpoint,
-        )
+        for name in ("max_steps", "seed", "num_steps_per_checkpoint"):
+            assert getattr(config.run, name) == getattr(recipe.run, name)
 
 
 @pytest.mark.parametrize(("name", "precision"), [("dgxa100-80g_8gpu_amp", "amp"), ("dgxa100-80g_8gpu_tf32", "tf32")])

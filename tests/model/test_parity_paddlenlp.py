@@ -12,44 +12,13 @@ from bert.model.modeling import BertForPretraining
 from bert.model.objectives import PretrainingObjective
 from bert.runtime.paddle_api import paddle, static, unique_name
 from program import build_evaluation_program
+from tests.benchmarks.train_paddlenlp import name_there
 from tests.support import tiny
 
 ORACLE = REPOSITORY / "tests" / "support" / "oracle_paddlenlp.py"
-SIZES = {
-    name: getattr(tiny.MODEL, name)
-    for name in (
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "max_position_embeddings",
-        "type_vocab_size",
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-    )
-}
-# Parts of our names -> parts of PaddleNLP's.
-RENAMED = [
-    (".attention.self.query.", ".self_attn.q_proj."),
-    (".attention.self.key.", ".self_attn.k_proj."),
-    (".attention.self.value.", ".self_attn.v_proj."),
-    (".attention.output.dense.", ".self_attn.out_proj."),
-    (".attention.output.LayerNorm.", ".norm1."),
-    (".intermediate.dense.", ".linear1."),
-    (".output.dense.", ".linear2."),
-    (".output.LayerNorm.", ".norm2."),
-    ("encoder.layer.", "encoder.layers."),
-    ("embeddings.LayerNorm.", "embeddings.layer_norm."),
-    ("transform.LayerNorm.", "layer_norm."),
-    ("transform.dense.", "transform."),
-    ("cls.predictions.bias", "cls.predictions.decoder_bias"),
-]
-
-
-def name_there(name: str) -> str:
-    for ours, theirs in RENAMED:
-        name = name.replace(ours, theirs)
-    return name
+_NAMES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+_NAMES += ("type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob")
+SIZES = {name: getattr(tiny.MODEL, name) for name in _NAMES}
 
 
 @pytest.fixture(scope="module")
