@@ -93,13 +93,13 @@ def test_losses_outputs_and_gradients_are_those_of_the_padded_program(kind):
         expected, found = padded(feed), packed(feed)
         assert expected.keys() == found.keys()
         for key, value in expected.items():
-            real = np.ones(value.shape, bool)
-            if objective.outputs_per_token and key.endswith("logits"):
-                real = np.broadcast_to(
-                    (feed["attention_mask"] > 0).reshape(real.shape[:2] + (1,) * (real.ndim - 2)), real.shape
-                )
-            difference = np.abs(found[key] - value)[real].max()
-            assert difference <= 1e-5 * max(np.abs(value[real]).max(), 0.01), (name, key)
+            is_output = objective.outputs_per_token and key.endswith("logits")
+            real = feed["attention_mask"] > 0 if is_output else np.ones(value.shape, bool)
+            assert_near(found[key][real], value[real], (name, key))
+
+
+def assert_near(value: np.ndarray, expected: np.ndarray, name: object) -> None:
+    assert np.abs(value - expected).max() <= 1e-5 * max(np.abs(expected).max(), 0.01), name
 
 
 def _at(self, input_ids, token_type_ids, sequences, positions=None):
@@ -118,11 +118,8 @@ def test_the_last_layer_computes_what_is_read_and_all_gradients_are_the_same(mon
     everywhere = Gradients(objective)
     weight = f"bert.encoder.layer.{tiny.MODEL.num_hidden_layers - 1}.output.dense.weight"
     for gradients in (some, everywhere):
-        (product,) = (
-            op
-            for op in gradients.main.global_block().ops
-            if weight in op.input_arg_names and op.type.startswith("matmul") and "grad" not in op.type
-        )
+        readers = [op for op in gradients.main.global_block().ops if weight in op.input_arg_names]
+        (product,) = (op for op in readers if op.type.startswith("matmul") and "grad" not in op.type)
         gradients.found["rows"] = gradients.main.global_block().var(product.output("Out")[0])
     for name, lengths in LENGTHS.items():
         feed = batch(padded, lengths)
@@ -131,8 +128,7 @@ def test_the_last_layer_computes_what_is_read_and_all_gradients_are_the_same(mon
         assert len(found.pop("rows")) == wanted
         assert expected.pop("rows").flatten().size // tiny.MODEL.hidden_size >= sum(lengths)
         for key, value in expected.items():
-            difference = np.abs(found[key] - value).max()
-            assert difference <= 1e-5 * max(np.abs(value).max(), 0.01), (name, key)
+            assert_near(found[key], value, (name, key))
 
 
 def test_no_gradient_adds_rows_in_attention():

@@ -169,9 +169,8 @@ def linear_layers(shape: tuple[int, ...], activation: str | None, trained: bool)
         for name, value in values.items():
             scope.find_var(name).get_tensor().set(value, place_of("cpu"))
         feed = inputs if trained else {"x": inputs["x"]}
-        return executor.run(main, feed=feed, fetch_list=fetched, scope=scope), Counter(
-            op.type for op in main.global_block().ops
-        )
+        kinds = Counter(op.type for op in main.global_block().ops)
+        return executor.run(main, feed=feed, fetch_list=fetched, scope=scope), kinds
 
     return run(True), run(False)
 
@@ -214,9 +213,8 @@ def first_gradients(precision) -> dict[str, np.ndarray]:
     updates = [op for block in session.program.main.blocks for op in block.ops if op.type == "lamb"]
     names = {op.input("Param")[0]: op.input("Grad")[0] for op in updates}
     batch = tiny.feeds(tiny.random_batch(0, 12))[0]
-    fetched = session.executor.run(
-        session.program.main, feed=batch, fetch_list=list(names.values()), scope=session.scope
-    )
+    run = {"fetch_list": list(names.values()), "scope": session.scope}
+    fetched = session.executor.run(session.program.main, feed=batch, **run)
     return dict(zip(names, fetched, strict=True))
 
 

@@ -48,12 +48,8 @@ def test_hyper_threads_of_a_core_stay_together(tmp_path):
 
 def test_cores_come_node_by_node_even_where_their_numbers_alternate(tmp_path):
     root = machine(tmp_path, cores=4, nodes=2, interleaved=True)
-    assert [(core.processors, core.node) for core in usable_cores(range(4), root)] == [
-        ((0,), 0),
-        ((2,), 0),
-        ((1,), 1),
-        ((3,), 1),
-    ]
+    cores = usable_cores(range(4), root)
+    assert [(core.processors, core.node) for core in cores] == [((0,), 0), ((2,), 0), ((1,), 1), ((3,), 1)]
 
 
 def test_only_what_is_allowed_counts(tmp_path):
@@ -150,19 +146,10 @@ def test_quota_of_version_2_is_the_tightest_of_the_groups_above(tmp_path):
 
 
 def test_quota_of_version_1(tmp_path):
-    group(
-        tmp_path,
-        "4:cpu,cpuacct:/docker/x\n5:memory:/docker/x",
-        "sys/fs/cgroup/cpu,cpuacct/docker/x",
-        cpu__cfs_quota_us="150000",
-        cpu__cfs_period_us="100000",
-    )
-    group(
-        tmp_path,
-        "4:cpu,cpuacct:/docker/x\n5:memory:/docker/x",
-        "sys/fs/cgroup/memory",
-        memory__limit_in_bytes="9223372036854771712",
-    )  # no limit, as version 1 writes it
+    line, quota = "4:cpu,cpuacct:/docker/x\n5:memory:/docker/x", {"cpu__cfs_quota_us": "150000"}
+    group(tmp_path, line, "sys/fs/cgroup/cpu,cpuacct/docker/x", **quota, cpu__cfs_period_us="100000")
+    no_limit = "9223372036854771712"  # as version 1 writes it
+    group(tmp_path, line, "sys/fs/cgroup/memory", memory__limit_in_bytes=no_limit)
     assert cpu_quota(tmp_path) == 1.5
     assert memory_limit(tmp_path) is None
 
@@ -225,11 +212,7 @@ def test_visible_devices_are_read_from_the_environment(monkeypatch, text, visibl
     assert topology.visible_devices() == visible
 
 
-def test_gpus_whose_place_is_not_told_give_no_hint(tmp_path, monkeypatch):
-    driver(tmp_path, monkeypatch, GPUS)
-    assert topology.gpu_local_processors(root=tmp_path) == []
-
-
-def test_a_broken_driver_gives_no_hint(tmp_path, monkeypatch):
-    driver(tmp_path, monkeypatch, r"Failed to initialize NVML\n", code=9)
+@pytest.mark.parametrize(("lines", "code"), [(GPUS, 0), (r"Failed to initialize NVML\n", 9)])
+def test_unknown_places_and_a_broken_driver_give_no_hint(tmp_path, monkeypatch, lines, code):
+    driver(tmp_path, monkeypatch, lines, code)
     assert topology.gpu_local_processors(root=tmp_path) == []
