@@ -13,7 +13,7 @@ from bert.conversion.model_description import TASK_FILE, read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.inference.export_files import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, Arrays, ExportRequest, outputs_of
 from bert.inference.onnx_files import write_onnx_export
-from bert.inference.onnx_graph import onnx_package
+from bert.inference.onnx_graph import require_packages
 from bert.inference.samples import Sample, Texts, random_sample, read_texts, table_of_texts
 
 _PRECISIONS = {  # of the formats that are served
@@ -94,25 +94,18 @@ def export(request: ExportRequest) -> dict[str, Any]:
     if request.to_format in converting.FORMATS:
         return convert(request)
     if request.to_format != "paddle-inference":
-        onnx_package()
-        onnx_package("onnxruntime", "checks what was exported and ")
-        onnx_package("ml_dtypes", "onnxruntime imports and ")
+        require_packages()
     texts = {path: read_texts(path) for path in (request.calibration, request.sample) if path is not None}
-    model = _with_outputs(read(request), request.task)
-    if texts and model.tokens is None:
-        raise ConversionError(f"{next(iter(texts))}: the texts need a vocabulary; pass --vocab-file")
-    converting.write_directory(request.target, lambda folder: _write(folder, model, request, texts))
-    return model.report(request.to_format)
-
-
-def _with_outputs(model: Model, task: str | None) -> Model:
-    """The model with the task whose outputs are served."""
-    if task is None and model.task in ("pretraining", "masked-lm", "next-sentence"):
+    model = read(request)
+    if request.task is None and model.task in ("pretraining", "masked-lm", "next-sentence"):
         model.notes.append(f"the hidden states of the encoder are served; the heads of {model.task} are left out")
         parameters = converting.parameters_for("encoder", model.parameters, model.notes)
         model = dataclasses.replace(model, parameters=parameters, task="encoder", labels=None)
     outputs_of(model.task, model.has_pooler())  # raises for a task that is not served
-    return model
+    if texts and model.tokens is None:
+        raise ConversionError(f"{next(iter(texts))}: the texts need a vocabulary; pass --vocab-file")
+    converting.write_directory(request.target, lambda folder: _write(folder, model, request, texts))
+    return model.report(request.to_format)
 
 
 def _write(folder: Path, model: Model, request: ExportRequest, texts: Mapping[Path, Texts]) -> None:

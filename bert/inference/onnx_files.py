@@ -15,7 +15,7 @@ from typing import Any
 from bert.conversion.converting import Model
 from bert.conversion.raw_tensors import ConversionError
 from bert.inference.export_files import ONNX_FILE, ExportRequest
-from bert.inference.onnx_graph import onnx_package, write_onnx
+from bert.inference.onnx_graph import write_onnx
 from bert.inference.samples import Sample
 
 _OPERATORS = ("MatMul",)  # embeddings in INT8 too cost MiniLM 2 to 3 points
@@ -100,7 +100,8 @@ def _write_triton_config(folder: Path, onnx_file: Path, labels: Sequence[str] | 
     each by its name. The format is that of model_config.proto (github.com/triton-inference-server/common); a test reads
     what is written with that schema. No Triton was run.
     """
-    onnx = onnx_package()
+    import onnx
+
     graph = onnx.load(str(onnx_file), load_external_data=False).graph
     if labels:
         (folder / _LABELS_FILE).write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")

@@ -25,6 +25,7 @@ from bert.interpreter import install_command
 
 OPSET, IR_VERSION = 17, 8
 _MASKED_SCORE = -1e4  # as bert.model.modeling adds it
+_PACKAGES = {"onnx": "", "onnxruntime": "checks what was exported and ", "ml_dtypes": "onnxruntime imports and "}
 _LARGEST = 2_000_000_000  # bytes in one protocol buffer
 
 
@@ -168,14 +169,15 @@ class _Graph:
         return self.node("Tanh", self.dense(first, "bert.pooler.dense"))
 
 
-def onnx_package(name: str = "onnx", purpose: str = "") -> Any:
-    """A package that exports to ONNX need; `purpose` is what it does there."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ConversionError(
-            f"--format onnx needs the {name} package, which {purpose}is not installed; {install_command('onnx')}"
-        ) from None
+def require_packages() -> None:
+    """Refuse an export to ONNX without the packages that it needs."""
+    for name, purpose in _PACKAGES.items():
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            raise ConversionError(
+                f"--format onnx needs the {name} package, which {purpose}is not installed; {install_command('onnx')}"
+            ) from None
 
 
 def write_onnx(file: Path, model: Model) -> None:
@@ -183,7 +185,8 @@ def write_onnx(file: Path, model: Model) -> None:
 
     At padding an output has the values of the last token before it.
     """
-    onnx = onnx_package()
+    import onnx
+
     parameters = tensor_layout.strip_vocabulary(model.parameters, model.config.vocab_size, [])
     if sum(array.nbytes for array in parameters.values()) > _LARGEST:
         raise ConversionError("the model has more than 2 GB, which one ONNX file cannot hold; use paddle-inference")

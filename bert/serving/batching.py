@@ -16,14 +16,6 @@ _START_TOKENS = 32  # what starting a run costs, in tokens: between 5 (BERT-base
 _SMOOTHING = 0.1
 
 
-class Overloaded(Exception):
-    """The queue is full; `retry_seconds` estimates when it has room."""
-
-    def __init__(self, waiting: int, retry_seconds: int) -> None:
-        super().__init__(f"{waiting} inputs wait for the model; try again in {retry_seconds} s")
-        self.retry_seconds = retry_seconds
-
-
 @dataclass(eq=False)
 class Item:
     """An input that waits, and its size as estimated."""
@@ -104,13 +96,14 @@ class Batcher:
         self._arrived = asyncio.Event()
         self._seconds_per_input = 0.01
 
-    def submit(self, items: Sequence[Item]) -> None:
-        """Let the inputs of a request wait; their outcomes are set later."""
+    def submit(self, items: Sequence[Item]) -> int | None:
+        """Let inputs wait; their outcomes are set later. If they do not fit: the seconds after which to try again."""
         count = len(self.waiting)
         if count + len(items) > self._limits.max_queue:
-            raise Overloaded(count, min(60, max(1, math.ceil(count * self._seconds_per_input))))
+            return min(60, max(1, math.ceil(count * self._seconds_per_input)))
         self.waiting += items
         self._arrived.set()
+        return None
 
     def withdraw(self, items: Sequence[Item]) -> None:
         """Forget inputs that nobody waits for; those that run already are finished."""

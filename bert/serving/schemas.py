@@ -26,8 +26,10 @@ _EXAMPLES = {
 }
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class Problem(BaseModel):
+    """Why a request was refused."""
+
+    detail: str
 
 
 class RequestObject(BaseModel):
@@ -44,39 +46,16 @@ class RequestObject(BaseModel):
         return value
 
 
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
 class Fill(Strict):
     token: str
     probability: float
 
 
-class FilledMasks(Strict):
-    """A text with its masks filled, and the most likely tokens at each mask."""
-
-    filled: str
-    masks: list[list[Fill]]
-
-
-class Vector(Strict):
-    """The mean of the last hidden states over all tokens."""
-
-    vector: list[float]
-
-
-class Class(Strict):
-    label: str
-    probability: float
-    probabilities: dict[str, float]
-
-
-class Value(Strict):
-    """The number that a regression gives."""
-
-    value: float
-
-
 class Candidate(Strict):
-    """`start` and `end` are characters of the text or context, `end` after the last."""
-
     text: str
     probability: float
     start: int
@@ -84,36 +63,29 @@ class Candidate(Strict):
 
 
 class Entity(Candidate):
+    """`start` and `end` are characters of the text, `end` after the last."""
+
     type: str
 
 
-class Entities(Strict):
-    entities: list[Entity]
+def _result(name: str, meaning: str | None, **fields: Any) -> Any:
+    """A model whose fields, name -> type, are required unless they have a default: (type, default)."""
+    pairs: Any = {field: kind if isinstance(kind, tuple) else (kind, ...) for field, kind in fields.items()}
+    return create_model(name, __base__=Strict, __doc__=meaning, **pairs)
 
 
-class Answer(Strict):
-    """`answer` is "" for no answer; places are characters of the context."""
-
-    answer: str
-    probability: float
-    start: int
-    end: int
-    answers: list[Candidate]
-    no_answer_probability: float | None = None
-
-
-class Problem(BaseModel):
-    """Why a request was refused."""
-
-    detail: str
-
-
-_RESULTS: dict[str, type[Strict]] = {
-    "masked-lm": FilledMasks,
-    "encoder": Vector,
-    "sequence-classification": Class,
-    "token-classification": Entities,
-    "question-answering": Answer,
+_ANSWER = '`answer` is "" for no answer; places are characters of the context.'
+_PLACE = {"probability": float, "start": int, "end": int}
+_FILLED = "A text with its masks filled, and the most likely tokens at each mask."
+_RESULTS: dict[str, Any] = {
+    "masked-lm": _result("FilledMasks", _FILLED, filled=str, masks=list[list[Fill]]),
+    "encoder": _result("Vector", "The mean of the last hidden states over all tokens.", vector=list[float]),
+    "sequence-classification": _result("Class", None, label=str, probability=float, probabilities=dict[str, float]),
+    "regression": _result("Value", "The number that a regression gives.", value=float),
+    "token-classification": _result("Entities", None, entities=list[Entity]),
+    "question-answering": _result(
+        "Answer", _ANSWER, answer=str, **_PLACE, answers=list[Candidate], no_answer_probability=(float | None, None)
+    ),
 }
 
 
@@ -140,7 +112,8 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
     if kind == PREDICT and description.task in ("masked-lm", "question-answering"):
         top_k["top_k"] = (Annotated[int, Field(ge=1, le=_MOST_TOP_K, strict=True)], description.top_k)
     request = create_model(f"{name}Request", __base__=RequestObject, inputs=(inputs, ...), **top_k)
-    result = Vector if kind == ENCODE else Value if description.is_regression else _RESULTS[description.task]
+    task = "encoder" if kind == ENCODE else "regression" if description.is_regression else description.task
+    result = _RESULTS[task]
     return request, create_model(f"{name}Answer", results=(list[result], ...))  # type: ignore[valid-type]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
-from bert.serving.batching import Batcher, LengthEstimate, Overloaded
+from bert.serving.batching import Batcher, LengthEstimate
 from bert.serving.settings import ServerSettings
 from bert.serving.worker import DONE, FAILED, LATE, LOST, Description, Figures, ModelWorker, Outcome
 
@@ -88,10 +88,9 @@ class Service:
         seconds = self.settings.timeout_seconds
         deadline = time.monotonic() + seconds
         items = [self._batcher.estimate.item(kind, texts, top_k, deadline) for texts in inputs]
-        try:
-            self._batcher.submit(items)
-        except Overloaded as error:
-            return problem(429, str(error), error.retry_seconds)
+        if retry_seconds := self._batcher.submit(items):
+            detail = f"{len(self._batcher.waiting)} inputs wait for the model; try again in {retry_seconds} s"
+            return problem(429, detail, retry_seconds)
         outcomes = asyncio.gather(*(item.outcome for item in items))
         try:
             either: set[asyncio.Future[Any]] = {outcomes, leaving}
