@@ -230,7 +230,7 @@ def _attempt(session: requests.Session, url: str, remote: Remote, part: BinaryIO
     if remote.token:
         headers["Authorization"] = f"Bearer {remote.token}"
     with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
-        if response.status_code == 416:  # nothing is missing, or the partial file is another: its checksum decides
+        if size and response.status_code == 416:  # nothing is missing, or it is another file: its checksum decides
             return
         _check_answer(response, url)
         size, total = _extent(response, size, part)
@@ -258,8 +258,9 @@ def _check_answer(response: requests.Response, url: str) -> None:
         raise Refused(f"the server answered {response.status_code} {response.reason}")
     if "html" in response.headers.get("Content-Type", "").lower():  # some servers send one instead of an error
         raise Refused("the server sent an HTML page instead of the file (a notice or a login, say)")
-    encoding = response.headers.get("Content-Encoding", "identity")
-    if encoding != "identity" and not urlsplit(url).path.endswith(".gz"):  # that of a gzip file is the file's own
+    encoding = response.headers.get("Content-Encoding") or "identity"
+    is_own = "gzip" in encoding and urlsplit(url).path.endswith(".gz")  # the file is a gzip file
+    if encoding != "identity" and not is_own:
         raise Refused(f"the server sent Content-Encoding {encoding}, which was not asked for")
 
 
