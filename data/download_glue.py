@@ -43,11 +43,7 @@ def is_there(folder: Path) -> bool:
 
 
 def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> Path:
-    """Fill the folder `final` from verified files, unless it is there; several processes may do so at once.
-
-    Args:
-        mirrors: URLs of folders that hold files of the same names.
-    """
+    """Fill the folder `final` from verified files, unless it is there; several processes may do so at once."""
     if not is_there(final):
         with exclusive(final.parent / f"archives/.{task}.lock"):
             if not is_there(final):

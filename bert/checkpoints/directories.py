@@ -71,10 +71,7 @@ def write_checkpoint(
 
     After a crash at any point the directory of that step is complete or absent. An existing directory of the same step
     is renamed only once its successor is complete; if a crash follows, `remove_temporaries` renames it back.
-    Call it only while holding the run's lock.
-
-    Args:
-        unchanged: entries of the manifest of files that are on the disk already, and are not hashed again.
+    Call it only while holding the run's lock. `unchanged` is as of `write_manifest`.
     """
     parent.mkdir(parents=True, exist_ok=True)
     remove_temporaries(parent)
@@ -119,9 +116,7 @@ def write_manifest(directory: Path, step: int, unchanged: Mapping[str, dict] | N
 
     Each file is read back after the flush and then hashed: a file that cannot be written or read fails the save before
     any older checkpoint is deleted. Verifying the saved directory would only read the same cached pages again.
-
-    Args:
-        unchanged: entries of files that need neither.
+    `unchanged` are entries of files that are on the disk already, and are not hashed again.
     """
     files = dict(unchanged or {})
     for path in sorted(directory.iterdir()):
@@ -181,11 +176,8 @@ def _delete(path: Path) -> None:
 
 
 def write_best(parent: Path, step: int, facts: dict[str, Any]) -> None:
-    """Name the step with the best evaluation, whose checkpoint is never pruned; nothing if it is not there.
-
-    Args:
-        facts: further entries of best.json. `is_final` says that these weights are the result of the training.
-    """
+    """Name the step with the best evaluation, whose checkpoint is never pruned; nothing if it is not there. The entry
+    `is_final` of `facts` says that these weights are the result of the training."""
     if step_directory(parent, step).is_dir():
         write_atomically(parent / BEST, (json.dumps({"step": step, **facts}, indent=1) + "\n").encode())
 

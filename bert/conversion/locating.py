@@ -140,12 +140,8 @@ _OWN_FOLDERS = ("results", "data", "tmp", "checkpoints", "output")  # never the 
 def resolve(source: str | Path, *, weights: bool = True) -> Path:
     """The path if it exists, otherwise the cache's folder of the published model of that name, fetched if necessary.
 
-    Args:
-        source: a path wins over a name.
-        weights: False fetches only the description, the vocabulary and the tokenizer's settings.
-    Raises:
-        ConversionError: neither a path nor a name.
-        DownloadError (both ValueError): the model cannot be fetched, or is no BERT.
+    Without `weights` only the description, the vocabulary and the tokenizer's settings are fetched. Raises ValueError:
+    neither a path nor a name (ConversionError), or the model cannot be fetched (DownloadError).
     """
     path = Path(source).expanduser()
     if str(source) and _existing(path):

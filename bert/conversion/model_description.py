@@ -55,11 +55,7 @@ class Description(NamedTuple):
 
 
 def read_description(path: Path, notes: list[str] | None = None) -> Description:
-    """Read a description with any of the known key names.
-
-    Args:
-        notes: gets the names of settings that are not used.
-    """
+    """Read a description with any of the known key names; `notes` gets the names of settings that are not used."""
     values = _flattened(read_json(path, "the model's sizes"))
     for key, value in _MUST_BE.items():
         if values.get(key, value) != value:

@@ -45,11 +45,8 @@ def ordered_dict(pairs: Any = ()) -> dict:
 def read_pickle(
     source: str, file: Any, num_bytes: int, builders: Builders, persistent: Callable[[Any], Any] | None = None
 ) -> Any:
-    """The value of the next pickle in an open file of `num_bytes`, which is left after the pickle's end.
-
-    Args:
-        persistent: takes the identity of a value that is outside of the pickle.
-    """
+    """The value of the next pickle in an open file of `num_bytes`, which is left after the pickle's end; `persistent`
+    takes the identity of a value that is outside of the pickle."""
     try:
         return _Unpickler(file, num_bytes, builders, persistent).load()
     except ConversionError as error:

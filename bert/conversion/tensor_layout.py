@@ -68,9 +68,7 @@ def to_ours(
 ) -> tuple[str, dict[str, np.ndarray]]:
     """(dialect, parameters by our names in our layout, float32), with a note for each change.
 
-    Args:
-        fused_qkv: order of columns in a fused query-key-value matrix ("blocks" or "heads:NUMBER"), see `_split_fused`.
-        allow_unknown: leave out tensors that no BERT has, instead of refusing them.
+    `fused_qkv` is as of `structured`; `allow_unknown` leaves out tensors that no BERT has, instead of refusing them.
     """
     if raw.tensors and all(name.startswith("module.") for name in raw.tensors):  # of data-parallel training
         raw = replace(raw, tensors={name.removeprefix("module."): array for name, array in raw.tensors.items()})

@@ -26,11 +26,8 @@ class Tokens:
 
 
 def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, notes: list[str]) -> Tokens | None:
-    """The vocabulary in `vocab_file`, else in the folder's tokenizer.json; None without any.
-
-    Args:
-        lowercase: None: as the files beside the weights state it, else inferred from capitals in the vocabulary.
-    """
+    """The vocabulary in `vocab_file`, else in the folder's tokenizer.json; None without any. Without `lowercase` the
+    case is as the files beside the weights state it, else inferred from capitals in the vocabulary."""
     if vocab_file is not None:
         vocabulary = Vocabulary.from_file(vocab_file)
     elif (folder / "tokenizer.json").is_file():

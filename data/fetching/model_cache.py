@@ -81,11 +81,8 @@ def model_folder(model: ModelName) -> Path:
 
 
 def fetch_model(model: ModelName, *, weights: bool = True, folder: Path | None = None) -> Listing:
-    """Bring a model's files to `folder` (default: `model_folder`), verified; what is there is not fetched again.
-
-    Args:
-        weights: False fetches only the description, the vocabulary and other small files.
-    """
+    """Bring a model's files (without `weights` the small ones alone) to `folder` (default: `model_folder`), verified;
+    what is there is not fetched again."""
     folder = folder or model_folder(model)
     listing = read_listing(folder) or _list(model)
     missing = [name for name in listing.needed(weights) if not (folder / name).is_file()]
