@@ -54,10 +54,10 @@ def convert(source: Path, target: Path, to_format: str, *flags: str) -> Path:
     return target
 
 
-def refusal(capsys, *arguments: str) -> str:
+def refusal(capsys, source: Path, target: Path, to_format: str, *flags: str) -> str:
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
-        run_convert.main(list(arguments))
+        convert(source, target, to_format, *flags)
     assert stopped.value.code == 2
     return capsys.readouterr().err
 
@@ -124,9 +124,7 @@ def test_heads_that_the_task_does_not_use_are_left_out_by_name(tmp_path, capsys)
     shown = capsys.readouterr().out
     assert "left out: masked-LM head, not used by encoder" in shown
     assert "left out: next-sentence head, not used by encoder" in shown
-    message = refusal(
-        capsys, "--from", str(source), "--to", str(tmp_path / "qa"), "--to-format", "hf", "--task", "question-answering"
-    )
+    message = refusal(capsys, source, tmp_path / "qa", "hf", "--task", "question-answering")
     assert "task=question-answering needs a question-answering head; the source has pooler, masked-LM head" in message
 
 
@@ -136,17 +134,16 @@ def test_a_classifier_that_could_be_several_things_must_be_named(tmp_path, capsy
     (folder / "config.json").write_text(json.dumps(foreign.CONFIG))
     tensors = foreign.paddlenlp(foreign.parameters(("pooler", "classifier"), num_labels=2))
     (folder / "model_state.pdparams").write_bytes(pickle.dumps(tensors, protocol=4))
-    start = ["--from", str(folder), "--to-format", "native", "--to"]
-    assert "pass --task" in refusal(capsys, *start, str(tmp_path / "x"))
+    assert "pass --task" in refusal(capsys, folder, tmp_path / "x", "native")
     for task, head in (("question-answering", "qa_outputs"), ("token-classification", "classifier")):
-        assert run_convert.main([*start, str(tmp_path / task), "--task", task]) == 0
+        convert(folder, tmp_path / task, "native", "--task", task)
         assert f"{head}.weight" in read_pretrained(tmp_path / task).parameters
 
 
 def test_a_folder_that_holds_something_is_not_overwritten(tmp_path, capsys):
     source = native(tmp_path / "ours", ("pooler",))
     before = {path.name: path.read_bytes() for path in source.iterdir()}
-    message = refusal(capsys, "--from", str(source), "--to", str(source), "--to-format", "hf")
+    message = refusal(capsys, source, source, "hf")
     assert "is there already; nothing was overwritten: name a new folder" in message
     assert before == {path.name: path.read_bytes() for path in source.iterdir()}
 
@@ -159,7 +156,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr("bert.conversion.converting.save_file", fail)
     with pytest.raises(SystemExit):
-        run_convert.main(["--from", str(source), "--to", str(tmp_path / "hf"), "--to-format", "hf"])
+        convert(source, tmp_path / "hf", "hf")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
 
 
@@ -190,73 +187,53 @@ def test_an_activation_that_paddlenlp_lacks_is_refused(tmp_path, capsys):
     source.mkdir()
     save_file(foreign.parameters(("pooler",)), source / "m.safetensors", metadata={"format": "pd"})
     (source / "bert_config.json").write_text(json.dumps({**foreign.CONFIG, "hidden_act": "gelu_new"}))
-    message = refusal(capsys, "--from", str(source), "--to", str(tmp_path / "x"), "--to-format", "paddlenlp")
+    message = refusal(capsys, source, tmp_path / "x", "paddlenlp")
     assert "hidden_act=gelu_tanh: PaddleNLP's BERT has only gelu and relu" in message
     assert json.loads((convert(source, tmp_path / "hf", "hf") / "config.json").read_text())["hidden_act"] == "gelu_new"
 
 
-def differing(name: str, array: np.ndarray | None):
-    """The tensors with one changed, added or (None) removed."""
-    tensors = foreign.parameters()
-    if array is None:
-        del tensors[name]
-    else:
-        tensors[name] = array
-    return tensors
-
-
-WRONG = {  # FAULTS: wrong shape, dtype, name, vocabulary
-    "shape": (differing("bert.pooler.dense.bias", np.zeros(9, "f4")), {}, "bert.pooler.dense.bias is [9], must be [8]"),
-    "dtype": (differing("bert.pooler.dense.bias", np.zeros(8, "i8")), {}, "dense.bias is int64, must be a float"),
-    "unknown name": (differing("bert.adapter.weight", np.zeros(8, "f4")), {}, "unknown: bert.adapter.weight [8]"),
-    "misspelt": (
-        {**differing("bert.pooler.dense.bias", None), "bert.pooler.dens.bias": np.zeros(8, "f4")},
-        {},
-        "unknown: bert.pooler.dens.bias [8]",
-    ),
-    "missing in the encoder": (
-        differing("bert.encoder.layer.1.output.dense.bias", None),
-        {},
-        "missing: bert.encoder.layer.1.output.dense.bias [8]",
-    ),
-    "half a head": (differing("cls.predictions.bias", None), {}, "missing: cls.predictions.bias [29]"),
+BIAS, LAYER = "bert.pooler.dense.bias", "bert.encoder.layer"
+WRONG: dict[str, tuple[dict, dict, str]] = {  # FAULTS: tensors to change (None: remove), settings to change, message
+    "shape": ({BIAS: np.zeros(9, "f4")}, {}, "bert.pooler.dense.bias is [9], must be [8]"),
+    "dtype": ({BIAS: np.zeros(8, "i8")}, {}, "dense.bias is int64, must be a float"),
+    "unknown name": ({"bert.adapter.weight": np.zeros(8, "f4")}, {}, "unknown: bert.adapter.weight [8]"),
+    "misspelt": ({BIAS: None, "bert.pooler.dens.bias": np.zeros(8, "f4")}, {}, "unknown: bert.pooler.dens.bias [8]"),
+    "missing in the encoder": ({f"{LAYER}.1.output.dense.bias": None}, {}, f"missing: {LAYER}.1.output.dense.bias [8]"),
+    "half a head": ({"cls.predictions.bias": None}, {}, "missing: cls.predictions.bias [29]"),
     "a layer too many": (
-        differing("bert.encoder.layer.4.output.dense.bias", np.zeros(8, "f4")),
+        {f"{LAYER}.4.output.dense.bias": np.zeros(8, "f4")},
         {},
-        "unknown: bert.encoder.layer.4.output.dense.bias [8]",
+        f"unknown: {LAYER}.4.output.dense.bias [8]",
     ),
-    "a single number": (differing("bert.pooler.dense.bias", np.array(1, "f4")), {}, "must be an array"),
+    "a single number": ({BIAS: np.array(1, "f4")}, {}, "must be an array"),
     "a vocabulary of one number": (
-        differing("bert.embeddings.word_embeddings.weight", np.array(1, "f4")),
+        {"bert.embeddings.word_embeddings.weight": np.array(1, "f4")},
         {},
         "must be an array",
     ),
-    "NaN": (differing("bert.pooler.dense.bias", np.full(8, np.nan, "f4")), {}, "bert.pooler.dense.bias holds NaN"),
-    "vocabulary": (foreign.parameters(), {"vocab_size": 99}, "has 29 rows, must have 99 (vocab_size) or 104"),
-    "layers": (foreign.parameters(), {"num_hidden_layers": 3}, "2 layers, num_hidden_layers is 3"),
-    "positions": (
-        foreign.parameters(),
-        {"max_position_embeddings": 13},
-        "position_embeddings.weight is [12, 8], must be [13, 8]",
-    ),
-    "heads": (foreign.parameters(), {"num_attention_heads": 3}, "must be a multiple of num_attention_heads"),
-    "another network": (foreign.parameters(), {"model_type": "roberta"}, "such a network is not built here"),
-    "relative positions": (foreign.parameters(), {"position_embedding_type": "relative_key"}, 'must be "absolute"'),
+    "NaN": ({BIAS: np.full(8, np.nan, "f4")}, {}, "bert.pooler.dense.bias holds NaN"),
+    "vocabulary": ({}, {"vocab_size": 99}, "has 29 rows, must have 99 (vocab_size) or 104"),
+    "layers": ({}, {"num_hidden_layers": 3}, "2 layers, num_hidden_layers is 3"),
+    "positions": ({}, {"max_position_embeddings": 13}, "position_embeddings.weight is [12, 8], must be [13, 8]"),
+    "heads": ({}, {"num_attention_heads": 3}, "must be a multiple of num_attention_heads"),
+    "another network": ({}, {"model_type": "roberta"}, "such a network is not built here"),
+    "relative positions": ({}, {"position_embedding_type": "relative_key"}, 'must be "absolute"'),
     "untied decoder": (
-        {**foreign.parameters(), "cls.predictions.decoder.weight": np.zeros((29, 8), "f4")},
+        {"cls.predictions.decoder.weight": np.zeros((29, 8), "f4")},
         {},
         "an untied decoder cannot be represented here",
     ),
-    "two spellings": ({**foreign.parameters(), "pooler.dense.bias": np.zeros(8, "f4")}, {}, "under two spellings"),
+    "two spellings": ({"pooler.dense.bias": np.zeros(8, "f4")}, {}, "under two spellings"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_does_not_fit_is_refused_with_the_difference(tmp_path, capsys, name):
-    tensors, config, message = WRONG[name]
+    changes, config, message = WRONG[name]
+    tensors = {key: array for key, array in {**foreign.parameters(), **changes}.items() if array is not None}
     save_file(foreign.hugging_face(tensors), tmp_path / "model.safetensors", metadata={"format": "pt"})
     (tmp_path / "config.json").write_text(json.dumps({**foreign.CONFIG, **config}))
-    shown = refusal(capsys, "--from", str(tmp_path), "--to", str(tmp_path / "x"), "--to-format", "native")
+    shown = refusal(capsys, tmp_path, tmp_path / "x", "native")
     assert message in shown and shown.startswith("error: ") and "Traceback" not in shown
 
 
@@ -283,14 +260,4 @@ def test_unknown_tensors_can_be_left_out_on_request(tmp_path, capsys):
 def test_a_vocabulary_that_does_not_belong_is_refused(tmp_path, capsys, vocabulary, message):
     (tmp_path / "v.txt").write_text(vocabulary + "\n", newline="")
     source = native(tmp_path / "ours", ("pooler",))
-    assert message in refusal(
-        capsys,
-        "--from",
-        str(source),
-        "--to",
-        str(tmp_path / "x"),
-        "--to-format",
-        "hf",
-        "--vocab-file",
-        str(tmp_path / "v.txt"),
-    )
+    assert message in refusal(capsys, source, tmp_path / "x", "hf", "--vocab-file", str(tmp_path / "v.txt"))

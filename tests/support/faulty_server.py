@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 import time
@@ -36,14 +35,10 @@ class Served:
     statuses: list[int] = field(default_factory=list)
     status_headers: dict[str, str] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
-    etag: str | None = ""
     redirect: str | None = None
     pause_seconds: float = 0.0
     stalls: int = 0
     requests: list[dict[str, str]] = field(default_factory=list)
-
-    def tag(self) -> str | None:
-        return f'"{hashlib.md5(self.data).hexdigest()}"' if self.etag == "" else self.etag
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -79,8 +74,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, served: Served) -> None:
         start, size = self._start(served), len(served.data)
         headers = {"Content-Type": "application/octet-stream", **served.headers}
-        if served.tag():
-            headers["ETag"] = served.tag()
         if start is not None and start >= size:
             self._head(416, {"Content-Range": f"bytes */{size}", "Content-Length": "0"})
             return
@@ -98,10 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _start(self, served: Served) -> int | None:
         """First byte asked for; None if all is to be sent."""
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        condition = self.headers.get("If-Range")
-        if not asked or served.ignore_range or (condition is not None and condition != served.tag()):
-            return None
-        return int(asked[1])
+        return None if not asked or served.ignore_range else int(asked[1])
 
     def _body(self, served: Served, body: bytes) -> None:
         limit = served.drops.pop(0) if served.drops else len(body)
