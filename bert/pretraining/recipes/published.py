@@ -92,12 +92,12 @@ def phase2_large_tensorflow() -> PretrainingConfig:
 
 
 def phase1_base() -> PretrainingConfig:
-    """BERT-base on the recipe of BERT-large; nobody published this pair, so compare before you trust it."""
+    """BERT-base with the rates and batches of BERT-large; NVIDIA publishes this pair with LAMB at other batches."""
     return derive(phase1_large(), model=BUILT_IN_MODELS["bert-base-uncased"], bert_model="bert-base-uncased")
 
 
 def phase2_base() -> PretrainingConfig:
-    """BERT-base on the recipe of BERT-large; nobody published this pair, so compare before you trust it."""
+    """BERT-base with the rates and batches of BERT-large; NVIDIA publishes this pair with LAMB at other batches."""
     return derive(phase2_large(), model=BUILT_IN_MODELS["bert-base-uncased"], bert_model="bert-base-uncased")
 
 
