@@ -284,7 +284,8 @@ def _split_fused(parameters: dict[str, np.ndarray], layers: int, layout: str | N
         raise ConversionError(
             f"{raw.source} was trained with fused attention (--fuse-mha): query, key and value are "
             "one matrix, and the file does not say in which order its columns lie. Name it: "
-            "--fused-qkv blocks, or --fused-qkv heads:NUMBER with the number of attention heads"
+            "run_convert.py --fused-qkv blocks, or --fused-qkv heads:NUMBER with the number of attention heads, and "
+            "use what it writes"
         )
     match = re.fullmatch(r"blocks|heads:([1-9]\d{0,4})", layout)
     if not match:

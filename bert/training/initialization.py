@@ -66,6 +66,8 @@ def initialize_weights(
         final := checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
     ):
         path, weights = final, checkpoint.load_exact_parameters(final)
+    elif any(Path(path).glob("*.pdparams")):  # NVIDIA's phase 1
+        weights = pretrained_parameters(path, config.model)
     else:
         weights = checkpoint.load_parameters(path)
     checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_strict)
@@ -125,10 +127,11 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
     """The checkpoint named by --from-checkpoint; None only with `auto` before the first checkpoint."""
     assert config.initialization.from_checkpoint is not None
     source, step = config.initialization.from_checkpoint, config.initialization.last_step_of_checkpoint
+    _refuse_weights_alone(source)
+    if (source / checkpoint_files.MANIFEST).exists() and (step in (None, "auto") or source.name == str(step)):
+        return checkpoint_files.verify(source)
     if isinstance(step, int):
         return checkpoint_files.verify(_existing_step(source, config, step))
-    if (source / checkpoint_files.MANIFEST).exists():
-        return checkpoint_files.verify(source)
     parent = _folder_of_steps(source, config, config.stage())
     newest = None if parent is None else checkpoint_files.newest_valid(parent)
     if newest is None and (step != "auto" or not is_own(source, config)):
@@ -143,6 +146,14 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
             "overwritten: move the folder away to start afresh"
         )
     return newest
+
+
+def _refuse_weights_alone(folder: Path) -> None:
+    if any(folder.glob("*.pdparams")):
+        raise CheckpointError(
+            f"from_checkpoint={folder} is of another Paddle program, such as NVIDIA's: its weights can be used, but not "
+            f"its optimizer, step and position in the data; pass --from-pretrained-params {folder}"
+        )
 
 
 def is_own(source: Path, config: TrainingConfig) -> bool:
@@ -164,6 +175,7 @@ def _existing_step(source: Path, config: TrainingConfig, step: int) -> Path:
     folders = _folders(source, config, config.stage())
     for folder in folders:
         if (directory := checkpoint_files.step_directory(folder, step)).is_dir():
+            _refuse_weights_alone(directory)
             return directory
     present = [other for folder in folders for other in checkpoint_files.list_steps(folder)]
     raise CheckpointError(

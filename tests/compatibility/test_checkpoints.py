@@ -1,0 +1,75 @@
+"""Where users of NVIDIA's Paddle trainer start from: its checkpoints, and steps named as its README names them."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from bert.checkpoints.state import CheckpointError
+from bert.config.training_settings import derive
+from tests.conversion.test_formats import nvidia_file, nvidia_names
+from tests.support import foreign, runs, tiny
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """A folder with bert_paddle.pdparams of the tiny model, and its tensors by our names."""
+    ours = runs.run(tiny.pretraining_config(tmp_path), 1, train=False).parameters
+    with mock.patch.multiple(
+        foreign,
+        LAYERS=tiny.MODEL.num_hidden_layers,
+        HIDDEN=tiny.MODEL.hidden_size,
+        HEADS=tiny.MODEL.num_attention_heads,
+    ):
+        folder = nvidia_file(tmp_path / "theirs", nvidia_names(ours))
+        (folder / "bert_config.json").write_text(tiny.MODEL.to_json())
+        (tmp_path / "fused").mkdir()
+        fused = nvidia_file(tmp_path / "fused", nvidia_names(ours, "blocks"))
+    return folder, fused, ours
+
+
+@pytest.mark.parametrize("flag", ["from_pretrained_params", "from_phase1_final_params"])
+def test_their_weights_start_a_run(tmp_path, theirs, flag):
+    folder, _, ours = theirs
+    config = tiny.pretraining_config(tmp_path, output_dir=tmp_path / "new", phase=2, seed=9, **{flag: folder})
+    started = runs.run(config, 1, train=False)
+    padded = {name for name, value in ours.items() if started.parameters[name].shape != value.shape}
+    assert not padded
+    for name, value in ours.items():
+        np.testing.assert_array_equal(started.parameters[name], value, err_msg=name)
+
+
+def test_their_checkpoint_cannot_be_continued_and_the_message_says_what_can(tmp_path, theirs):
+    config = tiny.pretraining_config(tmp_path, output_dir=tmp_path / "new", from_checkpoint=theirs[0])
+    with pytest.raises(CheckpointError, match="such as NVIDIA's, .* pass --from-pretrained-params .*theirs"):
+        runs.run(config, 1, train=False)
+
+
+def test_fused_weights_name_the_command_that_converts_them(tmp_path, theirs):
+    config = tiny.pretraining_config(tmp_path, output_dir=tmp_path / "new", from_pretrained_params=theirs[1])
+    with pytest.raises(CheckpointError, match="run_convert.py --fused-qkv blocks"):
+        runs.run(config, 1, train=False)
+
+
+@pytest.mark.parametrize(
+    "named", ["the step's folder alone", "the step's folder and its number", "the parent and auto"]
+)
+def test_a_step_is_named_as_in_their_readme(tmp_path, named):
+    config = tiny.pretraining_config(tmp_path, max_steps=8, num_steps_per_checkpoint=2)
+    runs.run(config, 4)
+    folder = config.checkpoint_dir()
+    changes = {
+        "the step's folder alone": dict(from_checkpoint=folder / "4"),
+        "the step's folder and its number": dict(from_checkpoint=folder / "4", last_step_of_checkpoint=4),
+        "the parent and auto": dict(from_checkpoint=folder, last_step_of_checkpoint="auto"),
+    }[named]
+    resumed = runs.run(derive(config, **changes), 5)
+    assert any(line.endswith("4 at step 4") for line in resumed.said) and resumed.outcome.step == 5
+
+
+def test_another_number_than_the_folders_is_refused(tmp_path):
+    config = tiny.pretraining_config(tmp_path, max_steps=8, num_steps_per_checkpoint=2)
+    runs.run(config, 4)
+    wrong = derive(config, from_checkpoint=config.checkpoint_dir() / "4", last_step_of_checkpoint=2)
+    with pytest.raises(CheckpointError, match="last_step_of_checkpoint=2 is not in"):
+        runs.run(wrong, 5)
