@@ -151,7 +151,7 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
 def _refuse_weights_alone(folder: Path) -> None:
     if any(folder.glob("*.pdparams")):
         raise CheckpointError(
-            f"from_checkpoint={folder} is of another Paddle program, such as NVIDIA's: its weights can be used, but not "
+            f"from_checkpoint={folder} is of another Paddle program, as NVIDIA's: its weights can be used, but not "
             f"its optimizer, step and position in the data; pass --from-pretrained-params {folder}"
         )
 

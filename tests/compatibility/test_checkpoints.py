@@ -41,7 +41,7 @@ def test_their_weights_start_a_run(tmp_path, theirs, flag):
 
 def test_their_checkpoint_cannot_be_continued_and_the_message_says_what_can(tmp_path, theirs):
     config = tiny.pretraining_config(tmp_path, output_dir=tmp_path / "new", from_checkpoint=theirs[0])
-    with pytest.raises(CheckpointError, match="such as NVIDIA's, .* pass --from-pretrained-params .*theirs"):
+    with pytest.raises(CheckpointError, match="as NVIDIA's: .* pass --from-pretrained-params .*theirs"):
         runs.run(config, 1, train=False)
 
 
