@@ -66,7 +66,7 @@ def initialize_weights(
         final := checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
     ):
         path, weights = final, checkpoint.load_exact_parameters(final)
-    elif any(Path(path).glob("*.pdparams")):  # NVIDIA's phase 1
+    elif any(start.glob("*.pdparams")):  # NVIDIA's phase 1
         weights = pretrained_parameters(path, config.model)
     else:
         weights = checkpoint.load_parameters(path)
