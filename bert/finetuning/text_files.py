@@ -12,22 +12,14 @@ class DataError(ValueError):
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without their line ends, LF or CR LF, in bounded memory.
-
-    Raises:
-        DataError: as `decoded_blocks`, when the reading comes to the place.
-    """
+    """The lines of a UTF-8 file without their line ends, LF or CR LF, in bounded memory."""
     for block in decoded_blocks(path):
         for line in io.StringIO(block, newline="\n"):
             yield line.removesuffix("\n").removesuffix("\r")
 
 
 def decoded_blocks(path: Path) -> Iterator[str]:
-    """The text of a UTF-8 file, without its byte order mark, in blocks of whole lines.
-
-    Raises:
-        DataError: the file is missing, not UTF-8, or has NUL characters.
-    """
+    """The text of a UTF-8 file, without its byte order mark and without NUL, in blocks of whole lines."""
     if not path.is_file():
         raise DataError(f"{path} does not exist or is not a file; check the path")
     line, encoding = 1, "utf-8-sig"
@@ -35,21 +27,16 @@ def decoded_blocks(path: Path) -> Iterator[str]:
         while data := file.read(_BLOCK) + file.readline():
             if line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise DataError(f"{path} is UTF-16; save it as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8")
-            yield _decoded(path, data, line, encoding)
+            try:
+                text = data.decode(encoding)
+            except UnicodeDecodeError as error:
+                line += data.count(b"\n", 0, error.start)
+                raise DataError(
+                    f"{path}:{line}: byte {data[error.start]:#04x} is not UTF-8 ({error.reason}); save the file as "
+                    "UTF-8, e.g. with iconv -f LATIN1 -t UTF-8, or copy it again if it was truncated"
+                ) from None
+            if "\0" in text:
+                line += text.count("\n", 0, text.index("\0"))
+                raise DataError(f"{path}:{line}: a NUL character; the file is binary, or UTF-16: save it as UTF-8 text")
+            yield text
             line, encoding = line + data.count(b"\n"), "utf-8"
-
-
-def _decoded(path: Path, data: bytes, line: int, encoding: str) -> str:
-    """`line` is the number of the first one in `data`."""
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        line += data.count(b"\n", 0, error.start)
-        raise DataError(
-            f"{path}:{line}: byte {data[error.start]:#04x} is not UTF-8 ({error.reason}); save the file as "
-            "UTF-8, e.g. with iconv -f LATIN1 -t UTF-8, or copy it again if it was truncated"
-        ) from None
-    if "\0" in text:
-        line += text.count("\n", 0, text.index("\0"))
-        raise DataError(f"{path}:{line}: a NUL character; the file is binary, or UTF-16: save it as UTF-8 text")
-    return text

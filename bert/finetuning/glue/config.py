@@ -149,22 +149,13 @@ class GlueDataSettings(TaskDataSettings):
 
     @model_validator(mode="after")
     def _files_of_the_task(self) -> "GlueDataSettings":
-        files = {name: getattr(self, name) for name in OWN_FILES}
-        if self.task_name == "custom":
-            if self.data_dir is not None:
-                raise ValueError(
-                    f"data_dir={self.data_dir} is for GLUE's tasks; for task_name=custom, pass "
-                    "--train-file, --eval-file and --predict-file"
-                )
-            if self.download:
-                raise ValueError("download=true is for GLUE's tasks; for task_name=custom, pass your own files")
-            return self
-        if wrong := [name for name, value in files.items() if value is not None]:
-            raise ValueError(
-                f"{wrong[0]}={files[wrong[0]]} is for task_name=custom; {self.task_name} reads the files of --data-dir"
-            )
-        if self.regression:
-            raise ValueError("regression=true is for task_name=custom; GLUE's tasks define it themselves")
+        is_custom = self.task_name == "custom"
+        for name in ("data_dir", "download") if is_custom else (*OWN_FILES, "regression"):
+            if value := getattr(self, name):
+                kind = "GLUE's tasks; for task_name=custom, pass --train-file, --eval-file and --predict-file"
+                if not is_custom:
+                    kind = f"task_name=custom; {self.task_name} reads the files of --data-dir, and says what they hold"
+                raise ValueError(f"{name}={'true' if value is True else value} is for {kind}")
         return self
 
 
@@ -174,11 +165,8 @@ class GlueConfig(FineTuningConfig):
     data: GlueDataSettings
 
     @model_validator(mode="after")
-    def _files_for_what_is_done(self) -> "GlueConfig":
-        data, run = self.data, self.run
-        if data.task_name == "custom":
-            return self
-        if run.do_train and (task := find_task(data.task_name)).train is None:
+    def _is_trainable(self) -> "GlueConfig":
+        if self.run.do_train and (task := self.task()).train is None:
             raise ValueError(
                 f"task_name={task.name} has nothing to train on: train {task.model_of}, and pass its "
                 "folder with --from-pretrained-params and --do-predict"

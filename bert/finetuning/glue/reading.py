@@ -29,11 +29,7 @@ _SEPARATORS = re.compile(r"[\t\r\n]")
 
 
 def read_rows(path: Path, columns: Sequence[Column], header: bool) -> Iterator[tuple[int, list[str] | None, str]]:
-    """Some columns of every row, in bounded memory: line, fields in order or None, problem.
-
-    Raises:
-        DataError: the file is missing, not UTF-8, empty, of another format, or lacks a column.
-    """
+    """Some columns of every row, in bounded memory: line, fields in order or None, problem."""
     suffix = path.suffix.lower()
     if (kind := _KINDS.get(suffix)) is None:
         raise DataError(f"{path}: the suffix {suffix or '(none)'} is not supported; use .tsv, .csv, .jsonl or .parquet")
@@ -103,11 +99,7 @@ class Examples:
 
 
 def find_file(directory: Path, split: Split) -> Path:
-    """The first file of a split that exists.
-
-    Raises:
-        DataError: none exists.
-    """
+    """The first file of a split that exists."""
     for name in split.files:
         if (directory / name).is_file():
             return directory / name
@@ -123,8 +115,6 @@ def read_examples(path: Path, split: Split, task: GlueTask, max_bad_line_fractio
 
     Args:
         max_bad_line_fraction: fraction of the lines that may be skipped because they cannot be read.
-    Raises:
-        DataError: the file is missing, not UTF-8, empty, lacks a column, or has too many unreadable lines.
     """
     tally = _Tally()
     rows = list(_usable_rows(path, split, task, tally))
@@ -133,11 +123,7 @@ def read_examples(path: Path, split: Split, task: GlueTask, max_bad_line_fractio
 
 
 def stream_examples(path: Path, split: Split, task: GlueTask, most: int, most_characters: int) -> Iterator[Examples]:
-    """The examples of a file without labels, some at a time, in bounded memory.
-
-    Raises:
-        DataError: as `read_examples`; for a line that cannot be read after the last examples.
-    """
+    """The examples of a file without labels, some at a time, in bounded memory."""
     rows: list[list[str]] = []
     first, characters, tally = 0, 0, _Tally()
     for row in _usable_rows(path, split, task, tally):
@@ -161,11 +147,7 @@ class _Tally:
     shown: list[str] = field(default_factory=list)
 
     def warnings(self, path: Path, max_fraction: float) -> tuple[str, ...]:
-        """Lines that count what was skipped.
-
-        Raises:
-            DataError: more lines are bad than may be skipped, or none is usable.
-        """
+        """Lines that count what was skipped."""
         warnings: list[str] = []
         if self.problems:
             shown = "; ".join(self.shown) + ("; ..." if self.problems > _NUM_SHOWN else "")
@@ -219,11 +201,7 @@ def _examples(
 
 
 def discover_labels(examples: Examples) -> tuple[str, ...]:
-    """The labels of a file, sorted: integers by value, then others alphabetically.
-
-    Raises:
-        DataError: there are fewer than two, or almost as many as examples.
-    """
+    """The labels of a file, sorted: integers by value, then others alphabetically."""
     labels = set(examples.labels or ())
     if len(labels) < 2:
         raise DataError(

@@ -99,25 +99,23 @@ class GlueTask:
         return np.array([classes[label] for label in labels], np.int64)
 
 
-def _table(texts: tuple[Column, ...], label: Column, index: str = "index") -> tuple[Split, Split, Split]:
-    """train.tsv, dev.tsv and test.tsv in the usual form: named columns; test.tsv has an index, no label."""
-    train = Split(("train.tsv",), texts, label)
-    return train, replace(train, files=("dev.tsv",)), Split(("test.tsv",), texts, index=index)
+def _split(file: str, texts: tuple[Column, ...], label: Column | None = None, index: Column | None = None) -> Split:
+    return Split((file,), texts, label, index)
 
 
 def _task(
     name: str,
     labels: tuple[str, ...] | None,
     metrics: tuple[str, ...],
-    splits: tuple[Split, Split, Split],
+    texts: tuple[Column, ...],
+    label: Column,
+    index: str = "index",
     value_range: tuple[float, float] | None = None,
 ) -> GlueTask:
-    train, dev, test = splits
+    """A task in the usual form: train.tsv, dev.tsv and test.tsv name their columns; test.tsv has an index, no label."""
+    train, dev = _split("train.tsv", texts, label), _split("dev.tsv", texts, label)
+    test = _split("test.tsv", texts, index=index)
     return GlueTask(name, labels, metrics, train, {"dev": dev}, {name: test}, value_range)
-
-
-def _mnli(stem: str, label: str | None) -> Split:
-    return Split((f"{stem}.tsv",), ("sentence1", "sentence2"), label, None if label else "index")
 
 
 _BINARY = ("0", "1")
@@ -125,49 +123,49 @@ _PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
 _COLA = Split(("train.tsv",), (3,), 1, header=False)
-_MRPC_TEXTS = ("#1 String", "#2 String")
+_MRPC = Split(("train.tsv", "msr_paraphrase_train.txt"), ("#1 String", "#2 String"), "Quality")
 
 TASKS: dict[str, GlueTask] = {
     task.name: task
     for task in (
-        _task(
-            "CoLA",
-            _BINARY,
-            ("matthews",),
-            (_COLA, replace(_COLA, files=("dev.tsv",)), Split(("test.tsv",), ("sentence",), index="index")),
+        replace(
+            _task("CoLA", _BINARY, ("matthews",), ("sentence",), "label"),
+            train=_COLA,
+            dev={"dev": replace(_COLA, files=("dev.tsv",))},
         ),
-        _task("SST-2", _BINARY, ("accuracy",), _table(("sentence",), "label")),
+        _task("SST-2", _BINARY, ("accuracy",), ("sentence",), "label"),
         # GLUE's files, or the corpus as Microsoft publishes it, whose test file has labels.
-        _task(
+        GlueTask(
             "MRPC",
             _BINARY,
             ("f1", "accuracy"),
-            (
-                Split(("train.tsv", "msr_paraphrase_train.txt"), _MRPC_TEXTS, "Quality"),
-                Split(("dev.tsv", "msr_paraphrase_test.txt"), _MRPC_TEXTS, "Quality"),
-                Split(("test.tsv", "msr_paraphrase_test.txt"), _MRPC_TEXTS),
-            ),
+            _MRPC,
+            {"dev": replace(_MRPC, files=("dev.tsv", "msr_paraphrase_test.txt"))},
+            {"MRPC": replace(_MRPC, files=("test.tsv", "msr_paraphrase_test.txt"), label=None)},
         ),
-        _task("STS-B", None, ("pearson", "spearman"), _table(_PAIR, "score"), value_range=(0.0, 5.0)),
-        _task("QQP", _BINARY, ("f1", "accuracy"), _table(("question1", "question2"), "is_duplicate", index="id")),
+        _task("STS-B", None, ("pearson", "spearman"), _PAIR, "score", value_range=(0.0, 5.0)),
+        _task("QQP", _BINARY, ("f1", "accuracy"), ("question1", "question2"), "is_duplicate", "id"),
         GlueTask(
             "MNLI",
             _THREE_WAY,
             ("accuracy",),
-            _mnli("train", "gold_label"),
-            {"matched": _mnli("dev_matched", "gold_label"), "mismatched": _mnli("dev_mismatched", "gold_label")},
-            {"MNLI-m": _mnli("test_matched", None), "MNLI-mm": _mnli("test_mismatched", None)},
+            _split("train.tsv", _PAIR, "gold_label"),
+            {name: _split(f"dev_{name}.tsv", _PAIR, "gold_label") for name in ("matched", "mismatched")},
+            {
+                "MNLI-m": _split("test_matched.tsv", _PAIR, index="index"),
+                "MNLI-mm": _split("test_mismatched.tsv", _PAIR, index="index"),
+            },
             no_label="-",  # pairs on which MultiNLI's annotators did not agree
         ),
-        _task("QNLI", _ENTAILMENT, ("accuracy",), _table(("question", "sentence"), "label")),
-        _task("RTE", _ENTAILMENT, ("accuracy",), _table(_PAIR, "label")),
-        _task("WNLI", _BINARY, ("accuracy",), _table(_PAIR, "label")),
+        _task("QNLI", _ENTAILMENT, ("accuracy",), ("question", "sentence"), "label"),
+        _task("RTE", _ENTAILMENT, ("accuracy",), _PAIR, "label"),
+        _task("WNLI", _BINARY, ("accuracy",), _PAIR, "label"),
         GlueTask(
             "AX",
             _THREE_WAY,
             ("matthews",),
             None,
-            {"dev": Split(("diagnostic-full.tsv",), ("Premise", "Hypothesis"), "Label")},
+            {"dev": _split("diagnostic-full.tsv", ("Premise", "Hypothesis"), "Label")},
             {"AX": Split(("diagnostic.tsv", "AX.tsv", "test.tsv"), _PAIR, index="index")},
             model_of="MNLI",
         ),

@@ -101,11 +101,8 @@ class TaggingConfig(FineTuningConfig):
         return "ner"
 
     def check_files(self) -> None:
+        """Refuse also an evaluation and a prediction that would write one file: both are named by their source."""
         super().check_files()
-        self._check_names()
-
-    def _check_names(self) -> None:
-        """Refuse an evaluation and a prediction that would write one file: predictions are named by their source."""
         first, second = self.data.eval_file, self.data.predict_file
         if not (self.run.do_eval and self.run.do_predict) or first is None or second is None:
             return

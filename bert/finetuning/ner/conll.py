@@ -45,9 +45,6 @@ class TaggedText:
         """The number of sentences."""
         return len(self.sentence_offsets) - 1
 
-    def types(self) -> tuple[str, ...]:
-        return tuple(sorted({span.type for span in self.spans or ()}))
-
     def tags(self, spans: Sequence[Span], scheme: Scheme) -> list[str]:
         """The tag of every word."""
         return write_tags(spans, len(self.words), scheme, self.sentence_offsets[:-1].tolist())
@@ -70,12 +67,7 @@ class ConllFormat:
 
 
 def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Sequence[str] | None = None) -> TaggedText:
-    """Read the words, sentences, documents and entities of a file; `types` are the valid ones, None: any.
-
-    Raises:
-        DataError: the file is missing, not UTF-8, has no words, or has a line with another number of columns than the
-            first, an invalid tag or an unknown entity type.
-    """
+    """Read the words, sentences, documents and entities of a file; `types` are the valid ones, None: any."""
     (text,) = tagged_windows(path, layout, types=types)
     return text
 
@@ -94,8 +86,6 @@ def tagged_windows(
 
     Args:
         whole_documents: windows end with a document, and memory is bounded by the longest one.
-    Raises:
-        DataError: as `read_tagged_text`, when the reading comes to the place.
     """
     window, first_word = _Window(), (0, 0)  # line and number of columns
     inside = begins_document = False

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 Scheme = Literal["iob1", "iob2", "iobes"]
 SCHEMES: tuple[Scheme, ...] = ("iob2", "iob1", "iobes")
 OUTSIDE = "O"
@@ -106,14 +104,3 @@ def score_spans(gold: Iterable[Span], predicted: Iterable[Span]) -> dict[str, fl
     }
     in_either, in_both = Counter(span.type for span in (*gold, *predicted)), Counter(span.type for span in right)
     return scores | {f"{kind}_f1": 2 * in_both[kind] / in_either[kind] for kind in sorted(in_either)}
-
-
-def label_set(types: Iterable[str]) -> tuple[str, ...]:
-    """The classes of a model: O, and B- and I- of every type. Models use IOB2 whatever the scheme of the files."""
-    return (OUTSIDE, *(f"{prefix}-{kind}" for kind in sorted(set(types)) for prefix in "BI"))
-
-
-def encode_tags(tags: Sequence[str], labels: Sequence[str]) -> np.ndarray:
-    """int64 [n]: the index of each tag in `labels`."""
-    classes = {label: index for index, label in enumerate(labels)}
-    return np.array([classes[tag] for tag in tags], np.int64)

@@ -13,7 +13,7 @@ from bert.finetuning.model_files import labels_of_the_weights
 from bert.finetuning.ner.config import TaggingConfig
 from bert.finetuning.ner.conll import TaggedText, predicted_lines, read_tagged_text, tagged_windows
 from bert.finetuning.ner.features import NO_WORD, TaggedFeatures, token_features
-from bert.finetuning.ner.tags import OUTSIDE, Span, encode_tags, label_set, read_spans, score_spans
+from bert.finetuning.ner.tags import OUTSIDE, Span, read_spans, score_spans
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
 from bert.model.objectives import TokenClassificationObjective
@@ -32,10 +32,12 @@ class TaggingTask(FineTuningTask):
         if run.do_train:
             assert data.train_file is not None
             self.training, self.training_file = self._read(data.train_file, None), data.train_file
-            self.labels = label_set(self.training.types())
-            if len(self.labels) == 1:
+            kinds = sorted({span.type for span in self.training.spans or ()})
+            if not kinds:
                 rule = f"every tag is {OUTSIDE}; is --tag-column the right one?"
                 raise ValueError(f"{data.train_file} has no entity, {rule}")
+            # Models use IOB2 whatever the scheme of the files.
+            self.labels = (OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
         else:
             self.labels = labels_of_the_weights(config.initialization, None)
             try:
@@ -85,7 +87,8 @@ class TaggingTask(FineTuningTask):
         )
         if training:  # otherwise tags are compared as spans
             assert self.labels is not None and examples.spans is not None
-            classes = encode_tags(examples.tags(examples.spans, "iob2"), self.labels)
+            class_of = {label: index for index, label in enumerate(self.labels)}
+            classes = np.array([class_of[tag] for tag in examples.tags(examples.spans, "iob2")])
             labels = np.where(table.word_indices == NO_WORD, UNLABELLED, classes[table.word_indices])
             table = replace(table, labels={"labels": labels})
         return table, counts

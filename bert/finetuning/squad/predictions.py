@@ -85,8 +85,10 @@ def predict(
         rows = np.arange(bounds[number], bounds[number + 1])
         context = examples.contexts[question.context]
         candidates = _best_answers(context, features, rows, starts, end_logits, settings)
+        # A question is unanswerable only if all windows agree: no answer has its lowest score over them.
         cls = features.offsets[rows]
-        null = _no_answer(start_logits[cls].astype(np.float64), end_logits[cls].astype(np.float64))
+        nulls = [(float(start), float(end)) for start, end in zip(start_logits[cls], end_logits[cls], strict=True)]
+        null = Candidate("", 0.0, *min(nulls, key=sum), 0, 0)
         text = predictions.best_answers[question.id] = candidates[0].text if candidates else ""
         if settings.version_2_with_negative:
             best = candidates[0].score if candidates else _NOTHING
@@ -143,12 +145,6 @@ def _best_answers(
             if len(candidates) == settings.n_best_size:
                 break
     return list(candidates.values())
-
-
-def _no_answer(start_logits: np.ndarray, end_logits: np.ndarray) -> Candidate:
-    """No answer, with its lowest score over the windows: a question is unanswerable only if all windows agree."""
-    window = int(np.argmin(start_logits + end_logits))
-    return Candidate("", 0.0, float(start_logits[window]), float(end_logits[window]), 0, 0)
 
 
 def _with_probabilities(candidates: list[Candidate]) -> list[Candidate]:

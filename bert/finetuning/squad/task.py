@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 
 from bert.conversion.model_description import READER_FILE, Usage
@@ -28,7 +27,6 @@ class SquadTask(FineTuningTask):
         super().__init__(config)
         self._config, data, run = config, config.data, config.run
         self._version_2 = data.version_2_with_negative
-        self._unlabelled = lru_cache(1)(lambda path: read_squad(path, version_2=self._version_2, labelled=False))
         if data.eval_script is not None:
             logger.info(f"eval_script={data.eval_script} is not run: the official scores are computed by this program")
         if run.do_train:
@@ -43,6 +41,7 @@ class SquadTask(FineTuningTask):
                 self.evaluated = [part]
             else:
                 self.predicted = [part]
+                self._unlabelled = read_squad(part.path, version_2=self._version_2, labelled=False)
 
     def objective(self) -> QuestionAnsweringObjective:
         return QuestionAnsweringObjective(self._config.model, self._config.hardware.fuse_mha)
@@ -57,7 +56,7 @@ class SquadTask(FineTuningTask):
         return read_squad(part.path, version_2=self._version_2)
 
     def windows(self, part: Part) -> Iterator[SquadExamples]:
-        return self._unlabelled(part.path).windows(WINDOW_EXAMPLES, WINDOW_CHARACTERS)
+        return self._unlabelled.windows(WINDOW_EXAMPLES, WINDOW_CHARACTERS)
 
     def features(self, examples: SquadExamples, training: bool = False) -> tuple[SquadFeatures, dict[str, int]]:
         return build_features(examples, self.vocabulary, self._config.data, training)

@@ -52,13 +52,10 @@ def weights(tmp_path_factory):
     return tiny.write_weights(folder / "checkpoint", values, model, vocabulary)
 
 
-def run(tmp_path, *words) -> int:
-    common = shlex.split(
-        f"--device cpu --no-visualdl --report-file {tmp_path / 'report.json'} --log-freq 5 --peak-tflops 1 "
-        "--max-seq-length 16"
-    )
+def run(tmp_path, words: str) -> None:
+    common = f"--device cpu --no-visualdl --report-file {tmp_path}/report.json --log-freq 5 --peak-tflops 1"
     with static.scope_guard(static.Scope()):
-        return run_glue.main([*map(str, words), *common])
+        assert run_glue.main(shlex.split(f"{words} {common} --max-seq-length 16")) == 0
 
 
 def sentences(rng, size):
@@ -88,30 +85,17 @@ def files(tmp_path_factory):
     return folder
 
 
-TRAINING = ["--do-train", "--do-eval", "--batch-size", 20, "--epochs", 8, "--learning-rate", 3e-3]
+TRAINING = "--do-train --do-eval --batch-size 20 --epochs 8 --learning-rate 3e-3"
 
 
 @pytest.fixture(scope="module")
 def trained(weights, files, tmp_path_factory):
     """The folder of a run of SST-2 that trained, evaluated and predicted."""
     folder = tmp_path_factory.mktemp("trained")
-    assert (
-        run(
-            folder,
-            "--task-name",
-            "sst2",
-            "--data-dir",
-            files,
-            "--from-pretrained-params",
-            weights,
-            *TRAINING,
-            "--do-predict",
-            "--output-dir",
-            folder / "out",
-            "--num-steps-per-checkpoint",
-            60,
-        )
-        == 0
+    run(
+        folder,
+        f"--task-name sst2 --data-dir {files} --from-pretrained-params {weights} {TRAINING} --do-predict "
+        f"--output-dir {folder}/out --num-steps-per-checkpoint 60",
     )
     return folder
 
@@ -136,19 +120,11 @@ def test_a_task_is_learned_scored_and_predicted(trained, files):
 
 @pytest.mark.thorough
 def test_a_stopped_run_ends_as_the_one_that_was_not(weights, files, trained, tmp_path):
-    arguments = [
-        "--task-name",
-        "SST-2",
-        "--data-dir",
-        files,
-        *TRAINING,
-        "--output-dir",
-        tmp_path / "out",
-        "--num-steps-per-checkpoint",
-        60,
-    ]
-    assert run(tmp_path, *arguments, "--from-pretrained-params", weights, "--steps-this-run", 63) == 0
-    assert run(tmp_path, *arguments, "--from-checkpoint", tmp_path / "out", "--last-step-of-checkpoint", "auto") == 0
+    arguments = (
+        f"--task-name SST-2 --data-dir {files} {TRAINING} --output-dir {tmp_path}/out --num-steps-per-checkpoint 60"
+    )
+    run(tmp_path, f"{arguments} --from-pretrained-params {weights} --steps-this-run 63")
+    run(tmp_path, f"{arguments} --from-checkpoint {tmp_path}/out --last-step-of-checkpoint auto")
     steps = [next(iter((folder / "out").glob("*/glue-sst-2"))) / "160" for folder in (tmp_path, trained)]
     tiny.assert_identical(*(checkpoint.load_parameters(step) for step in steps))
     kept = tmp_path / "out/glue-sst-2/vocab.txt"  # that of the best weights so far goes when better ones come
@@ -158,42 +134,19 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(weights, files, trained, tmp
 
 @pytest.mark.thorough
 def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
-    custom = ["--task-name", "custom", "--text-column", "words", "--label-column", "kind"]
-    assert (
-        run(
-            tmp_path,
-            *custom,
-            "--train-file",
-            files / "train.csv",
-            "--eval-file",
-            files / "dev.csv",
-            *TRAINING,
-            "--from-pretrained-params",
-            weights,
-            "--no-do-lower-case",
-            "--output-dir",
-            tmp_path / "out",
-        )
-        == 0
+    custom = "--task-name custom --text-column words --label-column kind"
+    run(
+        tmp_path,
+        f"{custom} --train-file {files}/train.csv --eval-file {files}/dev.csv {TRAINING} "
+        f"--from-pretrained-params {weights} --no-do-lower-case --output-dir {tmp_path}/out",
     )
     found = summary(tmp_path, "glue-custom")
     assert found["eval_accuracy"] > 0.9 and 0 < found["eval_f1"] <= 1
     (tmp_path / "new.jsonl").write_text('{"words": "wa1 wb7", "id": "x"}\n{"words": "wa1 wb2", "id": "y"}\n')
-    assert (
-        run(
-            tmp_path,
-            *custom,
-            "--predict-file",
-            tmp_path / "new.jsonl",
-            "--index-column",
-            "id",
-            "--do-predict",
-            "--from-pretrained-params",
-            tmp_path / "out",
-            "--output-dir",
-            tmp_path / "later",
-        )
-        == 0
+    run(
+        tmp_path,
+        f"{custom} --predict-file {tmp_path}/new.jsonl --index-column id --do-predict "
+        f"--from-pretrained-params {tmp_path}/out --output-dir {tmp_path}/later",
     )
     # The text is lower-cased as in training without repeating the flag.
     assert "do_lower_case: false" in (tmp_path / "later/glue-custom/config.yaml").read_text()
@@ -220,30 +173,12 @@ def test_numbers_are_predicted(weights, tmp_path):
             words = ["wa7"] * count + [f"wb{rng.randint(7)}"] * (5 - count)
             rows.append(f"{' '.join(words)}\twc1\t{count}\n")
         (tmp_path / f"{name}.tsv").write_text("a\tb\tlabel\n" + "".join(rows))
-    assert (
-        run(
-            tmp_path,
-            "--task-name",
-            "custom",
-            "--regression",
-            "--text-column",
-            "a",
-            "--text-pair-column",
-            "b",
-            "--train-file",
-            tmp_path / "train.tsv",
-            "--eval-file",
-            tmp_path / "dev.tsv",
-            "--predict-file",
-            tmp_path / "dev.tsv",
-            "--do-predict",
-            *TRAINING,
-            "--from-pretrained-params",
-            weights,
-            "--output-dir",
-            tmp_path / "out",
-        )
-        == 0
+    run(
+        tmp_path,
+        "--task-name custom --regression --text-column a --text-pair-column b --train-file "
+        f"{tmp_path}/train.tsv --eval-file {tmp_path}/dev.tsv --predict-file "
+        f"{tmp_path}/dev.tsv --do-predict {TRAINING} --from-pretrained-params {weights} --output-dir "
+        f"{tmp_path}/out",
     )
     found = summary(tmp_path, "glue-custom")
     assert found["eval_pearson"] > 0.9 and found["eval_spearman"] > 0.85
@@ -263,40 +198,17 @@ def test_mnli_is_scored_on_both_sets_and_the_diagnostics_follow(weights, tmp_pat
         (tmp_path / f"{name}.tsv").write_text(
             "index\tsentence1\tsentence2\n" + "".join(f"{i}\twa1\twb2\n" for i in range(3))
         )
-    common = ["--data-dir", tmp_path]
-    assert (
-        run(
-            tmp_path,
-            "--task-name",
-            "MNLI",
-            *common,
-            "--do-train",
-            "--do-eval",
-            "--do-predict",
-            "--max-steps",
-            2,
-            "--from-pretrained-params",
-            weights,
-            "--output-dir",
-            tmp_path / "out",
-        )
-        == 0
+    run(
+        tmp_path,
+        f"--task-name MNLI --data-dir {tmp_path} --do-train --do-eval --do-predict --max-steps 2 "
+        f"--from-pretrained-params {weights} --output-dir {tmp_path}/out",
     )
     found = summary(tmp_path, "glue-mnli")
     assert {"eval_matched_accuracy", "eval_mismatched_accuracy"} <= found.keys()
-    assert (
-        run(
-            tmp_path,
-            "--task-name",
-            "AX",
-            *common,
-            "--do-predict",
-            "--from-pretrained-params",
-            tmp_path / "out",
-            "--output-dir",
-            tmp_path / "ax",
-        )
-        == 0
+    run(
+        tmp_path,
+        f"--task-name AX --data-dir {tmp_path} --do-predict --from-pretrained-params {tmp_path}/out --output-dir "
+        f"{tmp_path}/ax",
     )
     for path in ("out/glue-mnli/MNLI-m.tsv", "out/glue-mnli/MNLI-mm.tsv", "ax/glue-ax/AX.tsv"):
         lines = (tmp_path / path).read_text().splitlines()
@@ -304,23 +216,23 @@ def test_mnli_is_scored_on_both_sets_and_the_diagnostics_follow(weights, tmp_pat
 
 
 REFUSED = [
-    (["--task-name", "sst", "--do-eval"], "task_name='sst' is not one of CoLA"),
-    (["--task-name", "MRPC", "--do-eval"], "needs data_dir; pass --data-dir"),
-    (["--task-name", "custom", "--do-train"], "do_train=true needs train_file"),
-    (["--task-name", "custom", "--do-train", "--data-dir", "."], "pass --train-file"),
-    (["--task-name", "RTE", "--data-dir", ".", "--train-file", "x.tsv", "--do-train"], "is for task_name=custom"),
-    (["--task-name", "RTE", "--data-dir", ".", "--regression", "--do-train"], "GLUE's tasks define it"),
-    (["--task-name", "AX", "--data-dir", ".", "--do-train"], "nothing to train on: train MNLI"),
-    (["--task-name", "RTE", "--data-dir", "/nowhere", "--do-eval"], "must be an existing folder"),
-    (["--task-name", "RTE", "--data-dir", "."], "nothing to do"),
-    (["--config", "mrcp"], "did you mean mrpc?"),
+    ("--task-name sst --do-eval", "task_name='sst' is not one of CoLA"),
+    ("--task-name MRPC --do-eval", "needs data_dir; pass --data-dir"),
+    ("--task-name custom --do-train", "do_train=true needs train_file"),
+    ("--task-name custom --do-train --data-dir .", "pass --train-file"),
+    ("--task-name RTE --data-dir . --train-file x.tsv --do-train", "is for task_name=custom"),
+    ("--task-name RTE --data-dir . --regression --do-train", "is for task_name=custom"),
+    ("--task-name AX --data-dir . --do-train", "nothing to train on: train MNLI"),
+    ("--task-name RTE --data-dir /nowhere --do-eval", "must be an existing folder"),
+    ("--task-name RTE --data-dir .", "nothing to do"),
+    ("--config mrcp", "did you mean mrpc?"),
 ]
 
 
 @pytest.mark.parametrize("words, message", REFUSED)
 def test_what_cannot_be_done_is_refused_before_anything_starts(weights, tmp_path, capsys, words, message):
     with pytest.raises(SystemExit) as stopped:
-        run(tmp_path, *words, "--from-pretrained-params", weights, "--output-dir", tmp_path / "out")
+        run(tmp_path, f"{words} --from-pretrained-params {weights} --output-dir {tmp_path}/out")
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -331,15 +243,8 @@ def test_a_bad_file_is_refused_before_a_program_is_built(weights, files, tmp_pat
     with pytest.raises(SystemExit):
         run(
             tmp_path,
-            "--task-name",
-            "SST-2",
-            "--data-dir",
-            tmp_path,
-            "--do-train",
-            "--from-pretrained-params",
-            weights,
-            "--output-dir",
-            tmp_path / "out",
+            f"--task-name SST-2 --data-dir {tmp_path} --do-train --from-pretrained-params {weights} "
+            f"--output-dir {tmp_path}/out",
         )
     assert "train.tsv: 1 of 1 lines cannot be read" in capsys.readouterr().err
 
@@ -370,16 +275,7 @@ def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_p
 
 def test_weights_that_are_not_there_are_named_before_what_would_lie_beside_them(tmp_path, capsys):
     with pytest.raises(SystemExit):
-        run(
-            tmp_path,
-            "--task-name",
-            "SST-2",
-            "--data-dir",
-            tmp_path,
-            "--do-train",
-            "--from-pretrained-params",
-            tmp_path / "nowhere",
-        )
+        run(tmp_path, f"--task-name SST-2 --data-dir {tmp_path} --do-train --from-pretrained-params {tmp_path}/nowhere")
     assert "nowhere does not exist" in capsys.readouterr().err
 
 
@@ -413,8 +309,8 @@ def test_a_tokenizer_json_is_vocabulary_enough(weights, files, tmp_path):
     (tmp_path / "hf/vocab.txt").unlink()
     steps = []
     for source in (weights, tmp_path / "hf"):
-        words = ["--task-name", "SST-2", "--data-dir", files, *TRAINING, "--epochs", 0.1, "--output-dir"]
-        assert run(tmp_path, *words, tmp_path / source.name / "out", "--from-pretrained-params", source) == 0
+        words = f"--task-name SST-2 --data-dir {files} {TRAINING} --epochs 0.1 --output-dir"
+        run(tmp_path, f"{words} {tmp_path / source.name / 'out'} --from-pretrained-params {source}")
         steps.append(next((tmp_path / source.name / "out").glob("*/glue-sst-2")) / "2")
     tiny.assert_identical(*map(checkpoint.load_parameters, steps))
     assert (steps[1] / "vocab.txt").read_bytes() == (weights / "vocab.txt").read_bytes()
@@ -434,17 +330,8 @@ def test_classes_that_nothing_says_are_asked_for(weights, files, tmp_path, capsy
     with pytest.raises(SystemExit):
         run(
             tmp_path,
-            "--task-name",
-            "custom",
-            "--text-column",
-            "words",
-            "--predict-file",
-            files / "dev.csv",
-            "--do-predict",
-            "--from-pretrained-params",
-            weights,
-            "--output-dir",
-            tmp_path / "out",
+            f"--task-name custom --text-column words --predict-file {files}/dev.csv --do-predict "
+            f"--from-pretrained-params {weights} --output-dir {tmp_path}/out",
         )
     assert "the classes of " in capsys.readouterr().err
 

@@ -18,12 +18,10 @@ from tests.finetuning.glue.test_glue import WORDS, weights  # noqa: F401
 from tests.support import tiny
 
 
-def run_tagger(tmp_path, *words) -> int:
-    common = shlex.split(
-        f"--device cpu --no-visualdl --report-file {tmp_path / 'report.json'} --log-freq 5 --peak-tflops 1"
-    )
+def run_tagger(tmp_path, words: str) -> None:
+    common = f"--device cpu --no-visualdl --report-file {tmp_path}/report.json --log-freq 5 --peak-tflops 1"
     with static.scope_guard(static.Scope()):
-        return run_ner.main([*map(str, words), *common])
+        assert run_ner.main(shlex.split(f"{words} {common}")) == 0
 
 
 def tagged_file(path, size, seed):
@@ -47,29 +45,11 @@ def trained(weights, tmp_path_factory):  # noqa: F811
     folder = tmp_path_factory.mktemp("ner")
     tagged_file(folder / "train.conll", 250, 1)
     tagged_file(folder / "dev.conll", 60, 2)
-    assert (
-        run_tagger(
-            folder,
-            "--train-file",
-            folder / "train.conll",
-            "--eval-file",
-            folder / "dev.conll",
-            "--do-train",
-            "--do-eval",
-            "--batch-size",
-            25,
-            "--epochs",
-            12,
-            "--learning-rate",
-            4e-3,
-            "--max-seq-length",
-            24,
-            "--from-pretrained-params",
-            weights,
-            "--output-dir",
-            folder / "out",
-        )
-        == 0
+    run_tagger(
+        folder,
+        f"--train-file {folder}/train.conll --eval-file {folder}/dev.conll --do-train --do-eval "
+        "--batch-size 25 --epochs 12 --learning-rate 0.004 --max-seq-length 24 --from-pretrained-params "
+        f"{weights} --output-dir {folder}/out",
     )
     return folder
 
@@ -100,18 +80,10 @@ def test_predictions_are_in_the_files_form_and_score_what_was_said(trained):
 
 def test_words_without_tags_are_tagged_by_a_trained_model(trained, tmp_path):
     (tmp_path / "words.txt").write_text("wa1\nwb5\n\nwc2\n")
-    assert (
-        run_tagger(
-            tmp_path,
-            "--predict-file",
-            tmp_path / "words.txt",
-            "--do-predict",
-            "--from-pretrained-params",
-            trained / "out",
-            "--output-dir",
-            tmp_path / "out",
-        )
-        == 0
+    run_tagger(
+        tmp_path,
+        f"--predict-file {tmp_path}/words.txt --do-predict --from-pretrained-params {trained}/out "
+        f"--output-dir {tmp_path}/out",
     )
     lines = (tmp_path / "out/ner/words_predictions.conll").read_text().splitlines()
     assert lines == ["wa1 O", "wb5 B-LOC", "", "wc2 O"]
@@ -120,20 +92,10 @@ def test_words_without_tags_are_tagged_by_a_trained_model(trained, tmp_path):
 
 def test_a_long_sentence_is_told_and_wholly_predicted(trained, capsys, tmp_path):
     tagged_file(tmp_path / "long.conll", 1, 3)
-    assert (
-        run_tagger(
-            tmp_path,
-            "--predict-file",
-            tmp_path / "long.conll",
-            "--do-predict",
-            "--max-seq-length",
-            16,
-            "--from-pretrained-params",
-            trained / "out",
-            "--output-dir",
-            tmp_path / "out",
-        )
-        == 0
+    run_tagger(
+        tmp_path,
+        f"--predict-file {tmp_path}/long.conll --do-predict --max-seq-length 16 "
+        f"--from-pretrained-params {trained}/out --output-dir {tmp_path}/out",
     )
     assert "1 sentences longer than --max-seq-length 16 are predicted in several windows" in capsys.readouterr().out
     lines = (tmp_path / "out/ner/long_predictions.conll").read_text().splitlines()
@@ -144,26 +106,19 @@ def test_a_long_sentence_is_told_and_wholly_predicted(trained, capsys, tmp_path)
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--do-train"], "do_train=true needs train_file; pass --train-file"),
-        (["--do-eval", "--eval-file", "/nowhere.conll"], "must be an existing file"),
-        (["--do-train", "--train-file", "EMPTY"], "has no entity"),
-        (["--do-predict", "--predict-file", "EMPTY"], "the classes of "),
-        (["--do-train", "--train-file", "EMPTY", "--window-overlap", "20", "--max-seq-length", "24"], "less than half"),
+        ("--do-train", "do_train=true needs train_file; pass --train-file"),
+        ("--do-eval --eval-file /nowhere.conll", "must be an existing file"),
+        ("--do-train --train-file EMPTY", "has no entity"),
+        ("--do-predict --predict-file EMPTY", "the classes of "),
+        ("--do-train --train-file EMPTY --window-overlap 20 --max-seq-length 24", "less than half"),
     ],
 )
 def test_what_cannot_be_done_is_refused(weights, tmp_path, capsys, words, message):  # noqa: F811
     (tmp_path / "empty.conll").write_text("wa1 O\n")
-    words = [str(tmp_path / "empty.conll") if word == "EMPTY" else word for word in words]
+    words = words.replace("EMPTY", f"{tmp_path}/empty.conll")
     with pytest.raises(SystemExit) as stopped:
         run_tagger(
-            tmp_path,
-            "--max-seq-length",
-            "24",
-            *words,
-            "--from-pretrained-params",
-            weights,
-            "--output-dir",
-            tmp_path / "out",
+            tmp_path, f"--max-seq-length 24 {words} --from-pretrained-params {weights} --output-dir {tmp_path}/out"
         )
     assert stopped.value.code == 2 and message in capsys.readouterr().err
 

@@ -3,17 +3,7 @@
 import numpy as np
 import pytest
 
-from bert.finetuning.ner.tags import (
-    SCHEMES,
-    Span,
-    detect_scheme,
-    encode_tags,
-    label_set,
-    read_spans,
-    score_spans,
-    split_tag,
-    write_tags,
-)
+from bert.finetuning.ner.tags import SCHEMES, Span, detect_scheme, read_spans, score_spans, split_tag, write_tags
 
 pytest.importorskip("seqeval", reason="not among the packages for tests on Paddle 3")
 from seqeval.metrics import classification_report
@@ -113,9 +103,3 @@ def test_scores_equal_seqevals():
             assert {kind: found[f"{kind}_f1"] for kind in kinds} == pytest.approx(
                 {kind: report[kind]["f1-score"] for kind in kinds}
             )
-
-
-def test_a_model_learns_iob2():
-    labels = label_set(["PER", "LOC", "PER"])
-    assert labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-    assert encode_tags(["I-PER", "O"], labels).tolist() == [4, 0]
