@@ -21,21 +21,9 @@ from tests.model.test_parity_minilm import package  # noqa: F401 - the fixture
 EXAMPLES = REPOSITORY / "data" / "examples"
 
 
-def fine_tune(script: str, recipe: str, stage: str, weights: Path, output: Path, *arguments: object) -> dict:
-    python(
-        script,
-        "--config",
-        recipe,
-        "--from-pretrained-params",
-        weights,
-        "--output-dir",
-        output,
-        "--report-file",
-        output / "report.json",
-        "--device",
-        "cpu",
-        *arguments,
-    )
+def fine_tune(script: str, recipe: str, stage: str, weights: Path, output: Path, words: str) -> dict:
+    common = f"--device cpu --output-dir {output} --report-file {output}/report.json"
+    python(script, f"--config {recipe} --from-pretrained-params {weights} {common} {words}")
     return json.loads((output / stage / "summary.json").read_text())
 
 
@@ -88,18 +76,11 @@ def bag_of_words_accuracy(name: str) -> float:
     "recipe, name, margin", [("small_pairs", "paraphrases", 0.15), ("small_sentiment", "sentiment", 0.1)]
 )
 def test_fine_tuning_beats_a_bag_of_words_and_an_untrained_head(imported, tmp_path, recipe, name, margin):  # noqa: F811
-    untrained = fine_tune(
-        "run_glue.py",
-        recipe,
-        "glue-custom",
-        imported,
-        tmp_path / "untrained",
-        "--max-steps",
-        1,
-        "--learning-rate",
-        1e-9,
-    )["eval_accuracy"]
-    tuned = fine_tune("run_glue.py", recipe, "glue-custom", imported, tmp_path / "tuned", "--no-keep-best")
+    words = {"untrained": "--max-steps 1 --learning-rate 1e-9", "tuned": "--no-keep-best"}
+    untrained, tuned = (
+        fine_tune("run_glue.py", recipe, "glue-custom", imported, tmp_path / part, words[part]) for part in words
+    )
+    untrained = untrained["eval_accuracy"]
     figures = {"untrained": untrained, "bag of words": bag_of_words_accuracy(name), "tuned": tuned["eval_accuracy"]}
     print(figures, {key: value for key, value in tuned.items() if "sequences" in key or "eval" in key})
     assert figures["tuned"] > max(figures["bag of words"], untrained) + margin, figures

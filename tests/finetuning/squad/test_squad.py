@@ -147,23 +147,9 @@ def test_evaluation_alone_gives_the_same_scores(trained):
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_two_ranks_give_the_predictions_of_one(trained, tmp_path):
-    launching.launch(
-        Path(run_squad.__file__),
-        "--do-predict",
-        "--predict-file",
-        str(trained.data.predict_file),
-        "--from-pretrained-params",
-        str(trained.checkpoint_dir()),
-        "--output-dir",
-        str(tmp_path / "two"),
-        "--device",
-        "cpu",
-        "--report-file",
-        str(tmp_path / "report.json"),
-        "--predict-batch-size",
-        "7",
-        log_dir=tmp_path / "log",
-    )
+    words = f"--do-predict --device cpu --predict-batch-size 7 --predict-file {trained.data.predict_file} --output-dir "
+    words += f"{tmp_path}/two --from-pretrained-params {trained.checkpoint_dir()} --report-file {tmp_path}/report.json"
+    launching.launch(Path(run_squad.__file__), *words.split(), log_dir=tmp_path / "log")
     one, two = (
         json.loads((directory / "predictions.json").read_text())
         for directory in (trained.stage_dir(), tmp_path / "two/squad")
@@ -261,19 +247,19 @@ def test_a_model_without_the_head_does_not_answer(trained, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "nothing to do"),
-        (["--do-train", "--train-file", "nowhere.json", "--vocab-file", "nowhere.txt"], "train_file=nowhere.json must"),
-        (["--do-train"], "do_train=true needs train_file; pass --train-file"),
-        (["--do-predict", "--predict-file", "nowhere.json"], "predict_file=nowhere.json must be an existing file"),
-        (["--interactive"], "interactive=true needs a fine-tuned model; pass --from-pretrained-params"),
-        (["--interactive", "--do-train"], "omit --do-train and --do-eval"),
-        (["--do-train", "--max-seq-length", "60"], "max_seq_length=60 must leave room for a question"),
-        (["--do-train", "--train-batch-size", "0"], "batch_size=0"),
+        ("", "nothing to do"),
+        ("--do-train --train-file nowhere.json --vocab-file nowhere.txt", "train_file=nowhere.json must"),
+        ("--do-train", "do_train=true needs train_file; pass --train-file"),
+        ("--do-predict --predict-file nowhere.json", "predict_file=nowhere.json must be an existing file"),
+        ("--interactive", "interactive=true needs a fine-tuned model; pass --from-pretrained-params"),
+        ("--interactive --do-train", "omit --do-train and --do-eval"),
+        ("--do-train --max-seq-length 60", "max_seq_length=60 must leave room for a question"),
+        ("--do-train --train-batch-size 0", "batch_size=0"),
     ],
 )
 def test_what_cannot_work_is_refused_before_paddle_is_loaded(words, message, tmp_path, capsys):
     config_of(tmp_path)
     given = ["--vocab-file", str(tmp_path / "vocab.txt"), "--vocab-size", str(len(VOCABULARY))] if words else []
     with pytest.raises(SystemExit) as stopped:
-        run_squad.main([*given, *words])
+        run_squad.main([*given, *words.split()])
     assert stopped.value.code == 2 and message in capsys.readouterr().err.replace("\n", " ")
