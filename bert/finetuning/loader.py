@@ -98,12 +98,7 @@ def single_sequences(ids: np.ndarray, lengths: np.ndarray, cls_id: int, sep_id: 
 
 
 class FineTuningLoader(GlobalBatchLoader):
-    """This rank's share of every global batch, with the labels.
-
-    Args:
-        sequence_length_multiple: a micro-batch is padded to its longest sequence, rounded up to this multiple.
-        batches: as of `GlobalBatchLoader`.
-    """
+    """This rank's share of every global batch, with the labels; `batches` as of `GlobalBatchLoader`."""
 
     def __init__(
         self,
@@ -117,9 +112,11 @@ class FineTuningLoader(GlobalBatchLoader):
         super().__init__(**batches)
         if len(table) == 0:
             raise ValueError("the training set has no samples; check the file, and what was skipped in it")
-        self._table, self._seed = table, seed
-        self._max_seq_length, self._sequence_length_multiple = max_seq_length, sequence_length_multiple
-        self._order = lru_cache(maxsize=2)(self._order_of)  # a global batch may span two epochs
+        self._table, self._widths = table, (sequence_length_multiple, max_seq_length)
+        # A global batch may span two epochs.
+        self._order = lru_cache(maxsize=2)(
+            lambda epoch: permutation(stream_key(seed, "fine-tuning order", epoch), len(table))
+        )
         self._labelled_tokens = table.labelled_tokens()
 
     def sample_ids(self, index: int) -> np.ndarray:
@@ -131,9 +128,6 @@ class FineTuningLoader(GlobalBatchLoader):
             ids[epochs == epoch] = self._order(int(epoch))[within[epochs == epoch]]
         return ids
 
-    def _order_of(self, epoch: int) -> np.ndarray:
-        return permutation(stream_key(self._seed, "fine-tuning order", epoch), len(self._table))
-
     def epoch(self, index: int) -> int:
         return index * self.global_batch_size // len(self._table)
 
@@ -141,7 +135,7 @@ class FineTuningLoader(GlobalBatchLoader):
         ids = self.sample_ids(index)
         rows = ids[self._own_samples(micro_step)]
         lengths = self._table.lengths()[rows]
-        width = padded_width(lengths, self._sequence_length_multiple, self._max_seq_length)
+        width = padded_width(lengths, *self._widths)
         feed = self._table.feed(rows, width, with_labels=True)
         if self._labelled_tokens is not None:
             labelled = max(1, int(self._labelled_tokens[ids].sum()))

@@ -34,8 +34,6 @@ def paper() -> Settings:
         "batch_size": 32,
         "epochs": 3.0,
         "learning_rate": 2e-5,
-        "warmup_proportion": 0.1,
-        "weight_decay": 0.01,
         "do_train": True,
         "do_eval": True,
     }

@@ -30,7 +30,6 @@ def conll2003() -> Settings:
         "global_batch_size": 32,
         "epochs": 3.0,
         "learning_rate": 3e-5,
-        "warmup_proportion": 0.1,
         "do_train": True,
         "do_eval": True,
     }

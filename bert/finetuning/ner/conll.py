@@ -82,10 +82,7 @@ def tagged_windows(
 ) -> Iterator[TaggedText]:
     """The sentences of a file, some at a time; the windows' lines are those of the file.
 
-    A window ends with a sentence, so memory is bounded by the longest sentence.
-
-    Args:
-        whole_documents: windows end with a document, and memory is bounded by the longest one.
+    Memory is bounded by the longest sentence; with `whole_documents`, by the longest document.
     """
     window, first_word = _Window(), (0, 0)  # line and number of columns
     inside = begins_document = False

@@ -44,10 +44,6 @@ class SquadFeatures(FeatureTable):
     token_starts: np.ndarray
     token_ends: np.ndarray
 
-    def paragraph_lengths(self) -> np.ndarray:
-        """int64 [n]: tokens of the paragraph in each window."""
-        return self.lengths() - self.first_lengths - 1
-
 
 @dataclass(frozen=True)
 class _Tokens:
@@ -66,15 +62,11 @@ class _Tokens:
 def build_features(
     examples: SquadExamples, vocabulary: Vocabulary, settings: ReaderSettings, training: bool
 ) -> tuple[SquadFeatures, dict[str, int]]:
-    """The windows of every question.
+    """The windows of every question, and counts; `windows_without_answer`, of answerable questions, teach [CLS].
 
     Args:
         training: give windows the position of the question's first answer, and skip and count questions that cannot be
             trained on. Otherwise every question has at least one window.
-    Returns:
-        counts: of questions and windows; questions truncated to max_query_length; questions whose paragraph needs
-            several windows; windows of an answerable question without its answer, which are trained as [CLS]; in
-            training, questions skipped for each reason of SKIPPED.
     """
     tokenizer = OffsetTokenizer(vocabulary, settings.do_lower_case)
     paragraphs = tokenizer.encode_with_offsets(examples.contexts)
@@ -120,8 +112,7 @@ _NO_ANSWER, _SKIPPED = -1, -2  # instead of a span's first token
 
 
 def _answer_spans(examples: SquadExamples, tokens: _Tokens) -> tuple[np.ndarray, dict[str, int]]:
-    """int64 [E, 2]: first and last token of each question's first answer in its paragraph; and the numbers of skipped
-    questions by reason.
+    """int64 [E, 2], the first and last token of each question's first answer in its paragraph; numbers of SKIPPED.
 
     A token belongs to the answer if one of its characters does: where an answer ends within a token ("Japan" in
     "Japanese"), the whole token is the closest span that can be learned.
@@ -170,11 +161,7 @@ def _refuse(examples: SquadExamples, skipped: Mapping[str, int]) -> NoReturn:
 def _windows(
     rows: np.ndarray, tokens: _Tokens, spans: np.ndarray, vocabulary: Vocabulary, settings: ReaderSettings
 ) -> tuple[np.ndarray, ...]:
-    """The windows of the questions `rows`, whose answers are `spans`.
-
-    Returns:
-        ids, lengths, and first_lengths, examples, paragraph_starts, start and end positions of `SquadFeatures`.
-    """
+    """ids, lengths, first_lengths, examples, paragraph_starts, start and end positions of the questions `rows`."""
     paragraphs, questions = tokens.paragraphs, tokens.questions
     lengths = tokens.paragraph_lengths()[rows]
     room = settings.max_seq_length - tokens.query_lengths[rows] - 3
@@ -196,29 +183,3 @@ def _windows(
     positions = np.where(inside, spans[examples].T - starts + first_lengths, 0).astype(np.int32)
     first_lengths, examples = first_lengths.astype(np.int32), examples.astype(np.int32)
     return input_ids, np.diff(offsets), first_lengths, examples, paragraph_starts, *positions
-
-
-def max_context(features: SquadFeatures) -> np.ndarray:
-    """bool [T]: paragraph tokens that have more context in this window than in any other window of the question.
-
-    The context of a token is the smaller of the numbers of tokens before and after it in the window, plus a hundredth
-    of the window's length; among equals the first window wins. Tokens of questions and special tokens are False.
-    """
-    lengths = features.paragraph_lengths()
-    places = ragged_indices(features.offsets[:-1] + features.first_lengths, lengths)
-    window = np.repeat(np.arange(len(features)), lengths)
-    result = np.zeros(len(features.input_ids), bool)
-    alone = (np.bincount(features.examples, minlength=1)[features.examples] == 1)[window]
-    result[places[alone]] = True
-    places, window = places[~alone], window[~alone]
-    if not len(places):
-        return result
-    inside = places - features.offsets[window] - features.first_lengths[window]
-    score = np.minimum(inside, lengths[window] - 1 - inside) * 100 + lengths[window]
-    token = features.paragraph_starts[window] + inside
-    order = np.lexsort((window, -score, token, features.examples[window]))
-    example, token = features.examples[window[order]], token[order]
-    best = np.ones(len(order), bool)
-    best[1:] = (example[1:] != example[:-1]) | (token[1:] != token[:-1])
-    result[places[order[best]]] = True
-    return result

@@ -40,14 +40,12 @@ def f1(prediction: str, answer: str, version_2: bool = True) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def answers_of(examples: SquadExamples) -> dict[str, tuple[str, ...]]:
-    """Question id -> the texts of its right answers; none for an unanswerable question."""
+def answers_of(examples: SquadExamples) -> Answers:
     return {question.id: tuple(answer.text for answer in question.answers) for question in examples.questions}
 
 
 def score_squad_1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
     """exact_match and f1 of SQuAD 1.1; a question without prediction scores 0."""
-    _require_questions(answers)
     if unanswerable := [identity for identity, right in answers.items() if not right]:
         raise ValueError(
             f"question {unanswerable[0]!r} has no right answer and cannot be scored as SQuAD 1.1; "
@@ -60,16 +58,10 @@ def score_squad_1(answers: Answers, predictions: Mapping[str, str]) -> dict[str,
 
 
 def score_squad_2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
-    """The scores of SQuAD 2.0.
+    """exact, f1 and total of SQuAD 2.0: of all, of answerable (HasAns_...) and of unanswerable questions (NoAns_...).
 
-    Args:
-        answers: right answers by question; none for an unanswerable question.
-        predictions: by question, "" for no answer. Questions without one do not count, as in the official evaluation.
-    Returns:
-        exact, f1 and total of all questions, of the answerable (HasAns_...) and the unanswerable ones (NoAns_...), if
-        there are any.
+    Questions without a prediction do not count, as in the official evaluation.
     """
-    _require_questions(answers)
     scored = [identity for identity in answers if identity in predictions]
     if not scored:
         raise ValueError(f"none of the {len(answers)} questions has a prediction; are the predictions of another file?")
@@ -132,8 +124,3 @@ def _scores_of_squad_2(answers: Answers, predictions: Mapping[str, str]) -> dict
             result["exact"][identity] = max(exact_match(predictions[identity], text) for text in texts)
             result["f1"][identity] = max(f1(predictions[identity], text) for text in texts)
     return result
-
-
-def _require_questions(answers: Answers) -> None:
-    if not answers:
-        raise ValueError("no question to score; pass a file with at least one")

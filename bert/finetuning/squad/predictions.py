@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from bert.arrays.ragged import ragged_indices
+from bert.arrays.ragged import offsets_of, positions_in_rows, ragged_indices
 from bert.finetuning.squad.examples import SquadExamples
-from bert.finetuning.squad.features import SquadFeatures, max_context
+from bert.finetuning.squad.features import SquadFeatures
 from bert.finetuning.squad.reader_settings import ReaderSettings
 
 _NOTHING = -1e4  # the score of the best answer if there is none; finite, for JSON
@@ -71,20 +71,17 @@ def predict(
     end_logits: np.ndarray,
     settings: ReaderSettings,
 ) -> Predictions:
-    """The answers to all questions.
+    """The answers to the questions that the features were built from, with training=False.
 
     Args:
-        examples: the questions that the features were built from, with training=False.
-        features: n windows of T tokens in all.
         start_logits, end_logits: float32 [T], finite.
     """
-    starts = np.where(max_context(features), start_logits, -np.inf).astype(np.float32)
     bounds = np.searchsorted(features.examples, np.arange(len(examples) + 1)).tolist()
     predictions = Predictions({}, {}, {}, {})
     for number, question in enumerate(examples.questions):
         rows = np.arange(bounds[number], bounds[number + 1])
         context = examples.contexts[question.context]
-        candidates = _best_answers(context, features, rows, starts, end_logits, settings)
+        candidates = _best_answers(context, features, rows, start_logits, end_logits, settings)
         # A question is unanswerable only if all windows agree: no answer has its lowest score over them.
         cls = features.offsets[rows]
         nulls = [(float(start), float(end)) for start, end in zip(start_logits[cls], end_logits[cls], strict=True)]
@@ -110,16 +107,13 @@ def _best_answers(
     end_logits: np.ndarray,
     settings: ReaderSettings,
 ) -> list[Candidate]:
-    """The n best answers of different texts in the windows `rows`, best first; equal scores in text order.
-
-    Args:
-        start_logits: -inf where no answer begins.
-    """
-    lengths = features.paragraph_lengths()[rows]
-    width = min(settings.max_answer_length, max(1, int(lengths.max())))
+    """The n best answers of different texts in the windows `rows`, best first; equal scores in text order."""
     begins = features.offsets[rows] + features.first_lengths[rows]
+    lengths = features.offsets[rows + 1] - begins - 1
+    width = min(settings.max_answer_length, max(1, int(lengths.max())))
     places = ragged_indices(begins, lengths)  # [t], the paragraph tokens of the windows
     tokens = ragged_indices(features.paragraph_starts[rows], lengths)
+    starts = np.where(_has_maximum_context(tokens, lengths), start_logits[places], -np.inf).astype(np.float32)
     behind = np.full(width - 1, -np.inf, np.float32)
     ends = [
         sliding_window_view(np.append(end_logits[begin : begin + length], behind), width)
@@ -128,7 +122,7 @@ def _best_answers(
     ]
     if not ends:
         return []
-    scores = (start_logits[places][:, None] + np.concatenate(ends)).ravel()  # [t * width]: first token, further tokens
+    scores = (starts[:, None] + np.concatenate(ends)).ravel()  # [t * width]: first token, further tokens
     number = min(len(scores), settings.n_best_size * _SPARE * len(rows))
     best = np.sort(np.argpartition(-scores, number - 1)[:number])
     first, last = np.divmod(best[np.isfinite(scores[best])], width)
@@ -145,6 +139,27 @@ def _best_answers(
             if len(candidates) == settings.n_best_size:
                 break
     return list(candidates.values())
+
+
+def _has_maximum_context(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """bool [t]: whether a question's paragraph token has more context in its window than in any other window.
+
+    The context of a token is the smaller of the numbers of tokens before and after it in the window, plus a hundredth
+    of the window's length; among equals the first window wins.
+
+    Args:
+        tokens: int64 [t], the paragraph tokens of all windows.
+        lengths: int64 [windows], how many of them each window has.
+    """
+    if len(lengths) == 1:
+        return np.ones(len(tokens), bool)
+    window = np.repeat(np.arange(len(lengths)), lengths)
+    inside = positions_in_rows(offsets_of(lengths))
+    context = np.minimum(inside, lengths[window] - 1 - inside) * 100 + lengths[window]
+    order = np.lexsort((window, -context, tokens))
+    result = np.zeros(len(tokens), bool)
+    result[order] = np.diff(tokens[order], prepend=-1) != 0
+    return result
 
 
 def _with_probabilities(candidates: list[Candidate]) -> list[Candidate]:

@@ -8,7 +8,7 @@ import pytest
 
 from bert.finetuning.squad import features as squad_features
 from bert.finetuning.squad.examples import read_squad
-from bert.finetuning.squad.features import SKIPPED, SquadFeatures, build_features, max_context
+from bert.finetuning.squad.features import SKIPPED, SquadFeatures, build_features
 from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.finetuning.squad.task import SquadTask
 from bert.tokenization.fast_tokenizer import reference_tokenizer
@@ -104,18 +104,13 @@ def test_long_paragraphs_are_read_in_windows_by_hand(tmp_path):
     assert [answer(features, row) for row in range(5)] == ["[CLS]", "long river", "[CLS]", "[CLS]", "[CLS]"]
     assert counts["windows_without_answer"] == 4 and counts["long_paragraph"] == 1
     assert "4 windows do not contain the answer" in "\n".join(SquadTask.describe(None, file, counts))
-    # "a" (token 3) has 1 token on its smaller side in the first window and 0 in the second; "long" (4) 0 and 1.
-    best = max_context(features)
-    kept = [int(best[features.offsets[row] : features.offsets[row + 1]].sum()) for row in range(5)]
-    assert kept == [4, 3, 3, 3, 2] and sum(kept) == 15
-    assert not best[features.offsets[:-1]].any() and not best[features.offsets[1:] - 1].any()
 
 
 def test_a_question_is_cut_and_a_stride_is_never_longer_than_the_window(tmp_path):
     file = file_of(tmp_path / "f.json", paragraph("the " * 30, question("q", "who " * 20, ("the", 0))))
     features, counts = build(file, max_query_length=4, max_seq_length=16, doc_stride=500)
     assert counts["truncated_questions"] == 1 and features.first_lengths.tolist() == [6, 6, 6, 6]
-    assert features.paragraph_lengths().tolist() == [9, 9, 9, 3]
+    assert (features.lengths() - features.first_lengths - 1).tolist() == [9, 9, 9, 3]
 
 
 def test_unanswerable_questions_point_at_cls(tmp_path):
@@ -174,7 +169,7 @@ def test_settings_that_cannot_work_are_refused(changes, message):
 
 
 @pytest.mark.parametrize("version_2", [False, True])
-def test_windows_spans_and_max_context_follow_the_definition_on_generated_files(version_2, tmp_path, monkeypatch):
+def test_windows_and_spans_follow_the_definition_on_generated_files(version_2, tmp_path, monkeypatch):
     monkeypatch.setattr(squad_features, "_EXAMPLES_PER_BLOCK", 7)
     reference, rng = reference_tokenizer(VOCABULARY), random.Random(version_2)
     for case in range(25):
@@ -186,7 +181,7 @@ def test_windows_spans_and_max_context_follow_the_definition_on_generated_files(
         features, counts = build_features(examples, VOCABULARY, settings, training=True)
         everything, _ = build_features(examples, VOCABULARY, settings, training=False)
         assert counts["windows"] == len(features)
-        allowed, rows = max_context(everything), iter(range(len(everything)))
+        rows = iter(range(len(everything)))
         labels = {
             (int(e), int(p)): (int(s), int(t))
             for e, p, s, t in zip(
@@ -204,14 +199,12 @@ def test_windows_spans_and_max_context_follow_the_definition_on_generated_files(
             spans = oracle_squad.windows(
                 context.ids, query, settings.max_seq_length, settings.doc_stride, settings.max_query_length
             )
-            for index, (start, length) in enumerate(spans):
+            for start, length in spans:
                 row = next(rows)
                 own = slice(*everything.offsets[row : row + 2])
                 head = [2, *query[: settings.max_query_length], 3]
                 assert everything.input_ids[own].tolist() == [*head, *context.ids[start : start + length], 3]
                 assert everything.examples[row] == number and everything.first_lengths[row] == len(head)
-                kept = [oracle_squad.has_max_context(spans, index, start + t) for t in range(length)]
-                assert allowed[own].tolist() == [False] * len(head) + kept + [False]
                 if (number, base[item.context] + start) in labels:
                     first, last = labels[number, base[item.context] + start]
                     text, at = item.answers[0] if item.answers else ("", 0)
