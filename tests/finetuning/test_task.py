@@ -58,24 +58,14 @@ def table_of(num_samples: int, seed: int = 1) -> FeatureTable:
 def config_of(directory: Path, **changes) -> Config:
     vocabulary = directory / "vocab.txt"
     vocabulary.write_text("[PAD]\n" + "".join(f"word{i}\n" for i in range(tiny.MODEL.vocab_size - 1)))
-    run = {
-        "do_train": True,
-        "do_eval": True,
-        "do_predict": True,
-        "epochs": 3,
-        "bert_model": "bert-test",
-        "log_freq": 1,
-        "output_dir": directory / "results",
-        "report_file": directory / "report.json",
-        "num_steps_per_checkpoint": 5,
-        **changes.pop("run", {}),
-    }
+    run = {"do_train": True, "do_eval": True, "do_predict": True, "epochs": 3, "bert_model": "bert-test", "log_freq": 1}
+    run |= {"output_dir": directory / "results", "report_file": directory / "report.json"}
     values = {
         "model": tiny.MODEL_WITH_DROPOUT,
         "data": {"vocab_file": vocabulary, "max_seq_length": 12},
         "batch": {"batch_size": 8, "predict_batch_size": 7},
         "optimizer": {"learning_rate": 1e-2},
-        "run": run,
+        "run": run | {"num_steps_per_checkpoint": 5, **changes.pop("run", {})},
         "hardware": {"device": "cpu", "visualdl": False, "peak_tflops": 1.0},
     }
     return Config(**{**values, **changes})
@@ -233,12 +223,8 @@ def test_prediction_covers_every_sequence_once_with_little_padding(world_size):
 def test_steps_follow_from_epochs_and_samples(tmp_path):
     config = with_steps(config_of(tmp_path), 45, 1)
     assert (config.run.max_steps, config.run.eval_freq) == (17, 6)  # 135 / 8 and 45 / 8, rounded up
+    assert config.warmup_steps() == 1
     assert with_steps(config_of(tmp_path, run={"max_steps": 4}), 45, 2).run.max_steps == 4
-
-
-def test_nothing_to_do_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="pass --do-train, --do-eval or --do-predict"):
-        config_of(tmp_path, run={"do_train": False, "do_eval": False, "do_predict": False})
 
 
 # ---- whole runs ----------------------------------------------------------------------------------------------------

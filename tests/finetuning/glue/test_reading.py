@@ -3,8 +3,7 @@
 import json
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
 
 from bert.finetuning.glue.reading import discover_labels, find_file, read_examples, read_rows
@@ -16,44 +15,35 @@ MNLI_HEADER = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
     "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label"
 )
-# task -> (train.tsv as published: first lines; the texts and label of the last line)
+_STS = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+_COLA = 'gj04\t1\t\tThe box was "too" heavy.'
+# task -> (first line of train.tsv as published, another line, its texts and label)
 PUBLISHED = {
-    "CoLA": (['gj04\t1\t\tThe box was "too" heavy.', "gj04\t0\t*\tHim left early."], (("Him left early.",), "0")),
-    "SST-2": (["sentence\tlabel", "a quiet , funny film \t1"], (("a quiet , funny film ",), "1")),
+    "CoLA": (_COLA, "gj04\t0\t*\tHim left early.", ("Him left early.", "0")),
+    "SST-2": ("sentence\tlabel", "a quiet , funny film \t1", ("a quiet , funny film ", "1")),
     "MRPC": (
-        [BOM + "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", '1\t17\t18\tHe said "no.\tHe refused.'],
-        (('He said "no.', "He refused."), "1"),
+        BOM + "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        '1\t17\t18\tHe said "no.\tHe refused.',
+        ('He said "no.', "He refused.", "1"),
     ),
     "STS-B": (
-        [
-            "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
-            "0\tnews\tf\t2012\t1\tnone\tnone\tA dog runs.\tA dog is running.\t4.800",
-        ],
-        (("A dog runs.", "A dog is running."), "4.800"),
+        _STS + "\tscore",
+        "0\tnews\tf\t2012\t1\tnone\tnone\tA dog runs.\tA dog is running.\t4.800",
+        ("A dog runs.", "A dog is running.", "4.800"),
     ),
     "QQP": (
-        ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "7\t1\t2\tHow old is it?\tWhat is its age?\t1"],
-        (("How old is it?", "What is its age?"), "1"),
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        "7\t1\t2\tHow old is it?\tWhat is its age?\t1",
+        ("How old is it?", "What is its age?", "1"),
     ),
     "MNLI": (
-        [
-            MNLI_HEADER,
-            "0\t1\t1n\tfiction\t( x )\t( y )\t(ROOT)\t(ROOT)\tIt rained.\tIt was dry.\tneutral\tcontradiction",
-        ],
-        (("It rained.", "It was dry."), "contradiction"),
+        MNLI_HEADER,
+        "0\t1\t1n\tfiction\t( x )\t( y )\t(ROOT)\t(ROOT)\tIt rained.\tIt was dry.\tneutral\tcontradiction",
+        ("It rained.", "It was dry.", "contradiction"),
     ),
-    "QNLI": (
-        ["index\tquestion\tsentence\tlabel", "0\tWhen?\tIn May.\tentailment"],
-        (("When?", "In May."), "entailment"),
-    ),
-    "RTE": (
-        ["index\tsentence1\tsentence2\tlabel", "0\tIt rained.\tWater fell.\tnot_entailment"],
-        (("It rained.", "Water fell."), "not_entailment"),
-    ),
-    "WNLI": (
-        ["index\tsentence1\tsentence2\tlabel", "0\tI put it down.\tIt was put down.\t1"],
-        (("I put it down.", "It was put down."), "1"),
-    ),
+    "QNLI": ("index\tquestion\tsentence\tlabel", "0\tWhen?\tIn May.\tentailment", ("When?", "In May.", "entailment")),
+    "RTE": ("index\tsentence1\tsentence2\tlabel", "0\tA.\tB.\tnot_entailment", ("A.", "B.", "not_entailment")),
+    "WNLI": ("index\tsentence1\tsentence2\tlabel", "0\tI put it.\tIt was put.\t1", ("I put it.", "It was put.", "1")),
 }
 
 
@@ -72,11 +62,11 @@ def test_every_task_with_a_training_file_is_covered():
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_training_files_are_read(tmp_path, name, line_end):
-    lines, (texts, label) = PUBLISHED[name]
-    examples = read(tmp_path, line_end.join(lines) + line_end, task=name)
-    assert tuple(column[-1] for column in examples.texts) == texts
+    first, line, (*texts, label) = PUBLISHED[name]
+    examples = read(tmp_path, f"{first}{line_end}{line}{line_end}", task=name)
+    assert [column[-1] for column in examples.texts] == texts
     assert examples.labels[-1] == label
-    assert len(examples) == len(lines) - (name != "CoLA")
+    assert len(examples) == 1 + (name == "CoLA")
     encoded = TASKS[name].encode(examples.labels)
     if name == "STS-B":
         np.testing.assert_array_equal(encoded, np.array([4.8], np.float32))
@@ -88,10 +78,7 @@ TEST_FILES = {
     "CoLA": ("index\tsentence", "0\tHim left."),
     "SST-2": ("index\tsentence", "0\ta dull film"),
     "MRPC": ("index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t3\t4\tA b.\tC d."),
-    "STS-B": (
-        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2",
-        "0\tn\tf\ty\t1\ts\ts\tA b.\tC d.",
-    ),
+    "STS-B": (_STS, "0\tn\tf\ty\t1\ts\ts\tA b.\tC d."),
     "QQP": ("id\tquestion1\tquestion2", "0\tA b.\tC d."),
     "MNLI": (MNLI_HEADER.removesuffix("\tlabel1\tgold_label"), "0\t1\t1n\tf\tx\ty\tr\tr\tA b.\tC d."),
     "QNLI": ("index\tquestion\tsentence", "0\tA b.\tC d."),
@@ -106,23 +93,6 @@ def test_published_test_files_are_read(tmp_path, name):
     examples = read(tmp_path, "\n".join(TEST_FILES[name]) + "\n", task=name, split="test")
     assert examples.labels is None and examples.indices == ["0"]
     assert len(examples.texts) == (1 if name in ("CoLA", "SST-2") else 2)
-
-
-def test_mnli_has_two_files_to_evaluate_on_and_two_to_predict(tmp_path):
-    for name in ("dev_matched.tsv", "dev_mismatched.tsv", "test_matched.tsv", "test_mismatched.tsv"):
-        (tmp_path / name).write_text("")
-    task = TASKS["MNLI"]
-    assert {name: find_file(tmp_path, split).name for name, split in [*task.dev.items(), *task.test.items()]} == {
-        "matched": "dev_matched.tsv",
-        "mismatched": "dev_mismatched.tsv",
-        "MNLI-m": "test_matched.tsv",
-        "MNLI-mm": "test_mismatched.tsv",
-    }
-
-
-def test_the_diagnostic_set_is_predicted_by_the_mnli_model():
-    assert TASKS["AX"].train is None and TASKS["AX"].model_of == "MNLI"
-    assert TASKS["AX"].labels == TASKS["MNLI"].labels
 
 
 def test_mrpc_is_read_from_microsofts_files_too(tmp_path):
@@ -155,7 +125,7 @@ def test_unlabelled_pairs_of_multinli_are_counted(tmp_path):
 
 
 def test_an_empty_sentence_is_kept_and_counted(tmp_path):
-    examples = read(tmp_path, "\n".join([PUBLISHED["QQP"][0][0], "1\t1\t2\tWhy?\t\t0"]), task="QQP")
+    examples = read(tmp_path, "\n".join([PUBLISHED["QQP"][0], "1\t1\t2\tWhy?\t\t0"]), task="QQP")
     assert examples.counts["empty_texts"] == 1 and examples.texts[1] == [""]
 
 
@@ -206,14 +176,9 @@ def test_a_hostile_file_is_refused_with_line_value_and_remedy(tmp_path, fault, s
     ],
 )
 def test_a_bad_similarity_is_refused(tmp_path, score, phrase):
-    header, line = PUBLISHED["STS-B"][0]
+    header, line, _ = PUBLISHED["STS-B"]
     with pytest.raises(DataError, match=f"line 2: label .*{phrase}"):
         read(tmp_path, f"{header}\n{line.replace('4.800', score)}\n", task="STS-B")
-
-
-def test_a_cola_file_needs_four_fields(tmp_path):
-    with pytest.raises(DataError, match="line 2: 2 fields, the first row 4"):
-        read(tmp_path, "gj04\t1\t\tGood one.\n1\tA line.\n", task="CoLA")
 
 
 def test_a_long_bad_line_is_shown_in_part(tmp_path):
@@ -249,11 +214,6 @@ def test_tasks_are_found_by_the_names_people_use(name, task):
     assert find_task(name).name == task
 
 
-def test_an_unknown_task_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="task_name='mrcp' is not one of CoLA, .*custom"):
-        find_task("mrcp")
-
-
 # --- users' own files
 
 
@@ -269,30 +229,16 @@ ROWS = [('It said "hi", twice.', "line one", "good"), ("ü, 漢字", "x", "bad")
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "json", "parquet", "tsv"])
 def test_the_same_rows_are_read_from_each_format(tmp_path, suffix):
-    import csv
-    import io
-
-    buffer = io.StringIO()
-    if suffix == "csv":
-        csv.writer(buffer).writerows([("kind", "first", "second"), *((kind, a, b) for a, b, kind in ROWS)])
-    elif suffix == "jsonl":
-        for a, b, kind in ROWS:
-            buffer.write(json.dumps({"first": a, "more": [1], "second": b, "kind": kind}) + "\n")
-    elif suffix == "json":
-        json.dump([{"first": a, "second": b, "kind": kind} for a, b, kind in ROWS], buffer)
-    elif suffix == "tsv":
-        for row in [("first", "second", "kind"), *ROWS[:2]]:
-            buffer.write("\t".join(row) + "\n")
-    content: str | bytes = buffer.getvalue()
-    if suffix == "parquet":
-        pq.write_table(
-            pa.table(dict(zip(("first", "second", "kind"), zip(*ROWS, strict=True), strict=True))),
-            sink := pa.BufferOutputStream(),
-        )
-        content = sink.getvalue().to_pybytes()
-    examples = custom(tmp_path, f"mine.{suffix}", content)
-    expected = ROWS if suffix != "tsv" else ROWS[:2]
-    assert list(zip(*examples.texts, examples.labels, strict=True)) == expected
+    rows = pd.DataFrame(ROWS if suffix != "tsv" else ROWS[:2], columns=["first", "second", "kind"])
+    writers = {
+        "csv": lambda: rows[["kind", "first", "second"]].to_csv(index=False),
+        "jsonl": lambda: rows.assign(more=1).to_json(orient="records", lines=True),
+        "json": lambda: rows.to_json(orient="records"),
+        "parquet": rows.to_parquet,
+        "tsv": lambda: "".join("\t".join(row) + "\n" for row in [rows.columns, *rows.to_numpy()]),
+    }
+    examples = custom(tmp_path, f"mine.{suffix}", writers[suffix]())
+    assert [[*row] for row in zip(*examples.texts, examples.labels, strict=True)] == rows.to_numpy().tolist()
     assert discover_labels(examples) == ("bad", "good")
 
 
@@ -371,11 +317,6 @@ def test_labels_that_are_one_or_endless_are_refused(tmp_path):
     many = custom(tmp_path, "a.csv", "first,second,kind\n" + "".join(f"a,b,{i}.5\n" for i in range(200)))
     with pytest.raises(DataError, match="200 different labels in 200 lines.*--regression"):
         discover_labels(many)
-
-
-def test_a_label_not_seen_in_training_is_refused(tmp_path):
-    with pytest.raises(DataError, match="line 2: label 'maybe' is not one of yes, no"):
-        custom(tmp_path, "dev.csv", "first,second,kind\na,b,maybe\n", labels=("yes", "no"))
 
 
 def test_random_bytes_give_an_error_and_no_traceback_of_ours(tmp_path):

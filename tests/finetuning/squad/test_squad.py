@@ -10,7 +10,6 @@ import pytest
 import run_squad
 from bert.checkpoints import directories as checkpoint_files
 from bert.conversion.model_description import Usage
-from bert.finetuning.config import with_steps
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.metrics import answers_of, score_squad_2
@@ -46,31 +45,15 @@ def nile_file(path: Path, count: int, seed: int, with_answers: bool = True) -> P
 def config_of(directory: Path, output: str = "results", **changes) -> SquadConfig:
     vocabulary = directory / "vocab.txt"
     vocabulary.write_text("".join(token + "\n" for token in VOCABULARY.tokens))
+    data = {"vocab_file": vocabulary, "train_file": directory / "train.json", "predict_file": directory / "dev.json"}
+    data |= {"max_seq_length": 16, "doc_stride": 6, "max_query_length": 4, "num_workers": 0, "n_best_size": 3}
+    run = {"do_train": True, "do_eval": True, "do_predict": True, "epochs": 8, "bert_model": "bert-test", "log_freq": 5}
     sections = {
         "model": MODEL,
-        "data": {
-            "vocab_file": vocabulary,
-            "max_seq_length": 16,
-            "doc_stride": 6,
-            "max_query_length": 4,
-            "train_file": directory / "train.json",
-            "predict_file": directory / "dev.json",
-            "num_workers": 0,
-            "version_2_with_negative": True,
-            "n_best_size": 3,
-        },
+        "data": {**data, "version_2_with_negative": True},
         "batch": {"batch_size": 16},
         "optimizer": {"learning_rate": 1e-2},
-        "run": {
-            "do_train": True,
-            "do_eval": True,
-            "do_predict": True,
-            "epochs": 8,
-            "bert_model": "bert-test",
-            "log_freq": 5,
-            "output_dir": directory / output,
-            "report_file": directory / "report.json",
-        },
+        "run": {**run, "output_dir": directory / output, "report_file": directory / "report.json"},
         "initialization": {},
         "hardware": {"device": "cpu", "visualdl": False, "peak_tflops": 1.0},
     }
@@ -171,25 +154,6 @@ def test_prediction_needs_no_answers(trained, tmp_path):
     assert "F1" not in summary_of(config)
 
 
-@pytest.mark.thorough
-def test_a_stopped_run_continues_exactly(trained):
-    directory = trained.data.vocab_file.parent
-    whole, parts = (
-        config_of(directory, name, run={"max_steps": 12, "do_eval": False, "do_predict": False})
-        for name in ("whole", "parts")
-    )
-    assert run(whole) == 0
-    limited = {"max_steps": 12, "do_eval": False, "do_predict": False, "steps_this_run": 5}
-    assert run(config_of(directory, "parts", run=limited)) == 0
-    start = {"from_checkpoint": parts.run.output_dir, "last_step_of_checkpoint": "auto"}
-    assert run(config_of(directory, "parts", run={**limited, "steps_this_run": None}, initialization=start)) == 0
-    digests = [
-        json.loads((config.checkpoint_dir() / "12/manifest.json").read_text())["files"] for config in (whole, parts)
-    ]
-    name = "bert_paddle.safetensors"
-    assert digests[0][name] == digests[1][name]
-
-
 def test_a_checkpoint_of_other_questions_is_not_continued(trained):
     directory = trained.data.vocab_file.parent
     nile_file(directory / "other.json", 100, seed=9)
@@ -208,11 +172,6 @@ def test_benchmark_gives_both_speeds_and_saves_nothing(trained):
     assert not checkpoint_files.list_steps(config.checkpoint_dir())
 
 
-def test_warm_up_follows_the_steps_that_the_epochs_make(trained):
-    config = with_steps(config_of(trained.data.vocab_file.parent, optimizer={"warmup_proportion": 0.2}), 200, 1)
-    assert (config.run.max_steps, config.warmup_steps()) == (100, 20)
-
-
 def test_a_conversation(trained):
     reader = load_model(trained.run.output_dir)
     typed = "\nThe Nile is\na long river.\n\nWhat?\nWho is long?\n\nThe sea.\n\nWhat?\n"
@@ -224,24 +183,6 @@ def test_a_conversation(trained):
     out = io.StringIO()
     assert talk(reader, io.StringIO("The Nile.\n\nWh\udc80t?\nWhat?\n"), out) == 0
     assert "half of a surrogate pair" in out.getvalue() and "  Nile   [" in out.getvalue()
-
-
-def test_a_folder_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match="nowhere does not exist"):
-        load_model("nowhere")
-
-
-def test_a_model_without_the_head_does_not_answer(trained, tmp_path):
-    from safetensors.numpy import load_file, save_file
-
-    best = checkpoint_files.weights_folder(trained.checkpoint_dir())
-    for file in best.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / checkpoint_files.MANIFEST).unlink()
-    weights = tmp_path / "bert_paddle.safetensors"
-    save_file({name: value for name, value in load_file(weights).items() if "qa_outputs" not in name}, weights)
-    with pytest.raises(ValueError, match="needs a question-answering head; the source has the bare encoder"):
-        load_model(tmp_path, "question-answering")
 
 
 @pytest.mark.parametrize(
