@@ -22,10 +22,8 @@ Outputs = Mapping[str, np.ndarray]  # of the objective, by name: float32 [n, ...
 
 
 class ResultsFile(NamedTuple):
-    """What stands before the results, between those of two windows, and after them."""
-
-    head: bytes = b""
-    separator: bytes = b""
+    head: bytes = b""  # before the results
+    separator: bytes = b""  # between those of two windows
     tail: bytes = b""
 
 
@@ -47,17 +45,11 @@ class Features(NamedTuple):
 
 
 class FineTuningData(NamedTuple):
-    """A task's files, read.
-
-    Attributes:
-        train: None if nothing is trained.
-        evaluated: files to score, in memory.
-        predicted: files to predict, which were checked, and the numbers of their examples.
-    """
+    """A task's files, read."""
 
     train: FeatureTable | None
     evaluated: Sequence[tuple[Part, Features]]
-    predicted: Sequence[tuple[Part, int]]
+    predicted: Sequence[tuple[Part, int]]  # checked, and the numbers of their examples
 
 
 class FineTuningTask(ABC):

@@ -11,14 +11,10 @@ from bert.tokenization.fast_tokenizer import FastTokenizer
 
 
 def pair_lengths(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of tokens to keep of both sentences of a pair; the longer sentence is truncated first.
+    """Numbers of tokens to keep of both sentences, int64 [n] each, of which at most `limit` are kept together.
 
     The result equals that of BERT's published code, which removes tokens one by one, from the first sentence if it is
-    longer than the second, else from the second, until `limit` are left.
-
-    Args:
-        first, second: int64 [n], tokens of the sentences.
-        limit: maximum number of tokens of both together.
+    longer than the second, else from the second.
     """
     larger_half, smaller_half = limit - limit // 2, limit // 2
     return (
@@ -30,13 +26,10 @@ def pair_lengths(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.
 def sentence_features(
     tokenizer: FastTokenizer, texts: Sequence[Sequence[str]], max_seq_length: int
 ) -> tuple[FeatureTable, dict[str, int]]:
-    """[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for every example.
+    """[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for every example; numbers of "truncated" examples and of "tokens".
 
     Args:
         texts: one list of n sentences, or two.
-        max_seq_length: longest sequence, in tokens with the special ones; longer ones are truncated at the end.
-    Returns:
-        counts: "truncated", the number of truncated examples, and "tokens".
     """
     cls_id, sep_id = tokenizer.vocabulary.id_of("[CLS]"), tokenizer.vocabulary.id_of("[SEP]")
     encoded = [tokenizer.encode_texts(sentences) for sentences in texts]

@@ -43,12 +43,7 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """The named metrics, and "score", their mean, as on GLUE's leaderboard.
-
-    Args:
-        predictions: [n], classes as int64, or numbers.
-        labels: [n], likewise.
-    """
+    """The named metrics, and "score", their mean, as on GLUE's leaderboard; classes as int64, or numbers [n]."""
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(
             f"{len(predictions)} predictions for {len(labels)} labels cannot be scored: their numbers must be equal "

@@ -48,11 +48,10 @@ class GlueTask:
         labels: as written in the files, in the order of the classes; None for a regression, or if the training file
             defines them.
         metrics: keys of bert.finetuning.glue.metrics.METRICS; their mean is the task's score.
-        train: None for a task that uses the model of another.
+        train: None for a task that uses the model of another, `model_of`.
         dev: name -> labelled file to evaluate on.
         test: name of the leaderboard's file, without .tsv -> file to predict.
         value_range: of a regression; predictions are clipped to it for the leaderboard.
-        model_of: the task whose model is used, if it is not this one.
         no_label: the label of unlabelled examples, which are skipped.
     """
 

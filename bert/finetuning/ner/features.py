@@ -35,8 +35,7 @@ def token_features(
         document_context: fill each window with neighbouring sentences of the same document.
         overlap: tokens at either edge of a long sentence's windows that are context only; None: a quarter.
     Returns:
-        counts: of sentences, windows, sentences in several windows, words truncated to a window, and words without a
-            piece (only control characters), which become [UNK].
+        also counts; `empty_words` are words without a piece (only control characters), which become [UNK].
     """
     limit = max_seq_length - 2
     pieces, starts, counts = _pieces(tokenizer, text, limit)
