@@ -7,21 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 SYSTEM_CALLS = {
-    "open",
-    "fsync",
-    "rename",
-    "mkdir",
-    "rmdir",
-    "unlink",
-    "write",
-    "close",
-    "scandir",
-    "copyfile",
-    "sendfile",
-    "serialize_file",
-    "chmod",
-    "replace",
-    "flock",
+    *("open", "fsync", "rename", "mkdir", "rmdir", "unlink", "write", "close", "scandir", "copyfile", "sendfile"),
+    *("serialize_file", "chmod", "replace", "flock"),
 }
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tests.benchmarks.processes import markdown
 from tests.faults import sabotage
 
 SHOWN_LOSSES = 5
@@ -98,16 +99,8 @@ def run_row(row: Row, full: bool = False, broken: str | None = None, count: int 
     if trials.tried == 0:
         trials.losses.append("nothing was tried")
     lost = len(trials.losses)
-    return Outcome(
-        row.number,
-        row.fault,
-        trials.tried,
-        max(trials.tried - lost, 0),
-        lost,
-        round(time.monotonic() - begin, 1),
-        trials.notes,
-        trials.losses[:SHOWN_LOSSES],
-    )
+    counts, seconds = (trials.tried, max(trials.tried - lost, 0), lost), round(time.monotonic() - begin, 1)
+    return Outcome(row.number, row.fault, *counts, seconds, trials.notes, trials.losses[:SHOWN_LOSSES])
 
 
 def line(outcome: Outcome) -> str:
@@ -116,16 +109,6 @@ def line(outcome: Outcome) -> str:
         f"row {outcome.number:2}: tried {outcome.tried:5}  survived {outcome.survived:5}  lost {outcome.lost:3}  "
         f"{outcome.seconds:7.1f} s  {outcome.fault}"
     )
-
-
-def markdown(outcomes: Sequence[Outcome]) -> str:
-    rows = [
-        f"| {o.number} | {o.fault} | {o.tried:,} | {o.survived:,} | {o.lost:,} | {o.seconds:,.0f} | "
-        f"{'; '.join(o.notes)} |"
-        for o in outcomes
-    ]
-    head = ["| # | fault | tried | survived | lost | seconds | note |", "|---|---|---|---|---|---|---|"]
-    return "\n".join([*head, *rows])
 
 
 def write_report(path: Path, outcomes: Sequence[Outcome]) -> None:
@@ -138,4 +121,9 @@ def write_report(path: Path, outcomes: Sequence[Outcome]) -> None:
     ordered = [found[number] for number in sorted(found)]
     path.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"rows": [asdict(outcome) for outcome in ordered]}, indent=1) + "\n")
-    path.with_suffix(".md").write_text(markdown(ordered) + "\n")
+    rows = [
+        (o.number, o.fault, *(f"{n:,.0f}" for n in (o.tried, o.survived, o.lost, o.seconds)), "; ".join(o.notes))
+        for o in ordered
+    ]
+    table = markdown(("#", "fault", "tried", "survived", "lost", "seconds", "note"), rows)
+    path.with_suffix(".md").write_text(f"{table}\n")

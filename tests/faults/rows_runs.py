@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.faults.harness import Row, Trials
-from tests.faults.reference import reference
-from tests.faults.trainings import SAVE_EVERY, STEPS, checkpoints, digest, must_end, newest_step
+from tests.faults.trainings import SAVE_EVERY, STEPS, checkpoints, digest, must_end, newest_step, reference
 
 
 def finish_and_compare(server, data, output: Path, expected: str) -> None:

@@ -18,10 +18,9 @@ from tests.faults import harness, rows_suites, sabotage
 from tests.faults.__main__ import chosen_rows, main
 from tests.faults.harness import Row, Trials, run_row
 from tests.faults.protections import PROTECTIONS
-from tests.faults.reference import reference
 from tests.faults.rows_suites import Suite
 from tests.faults.table import ROWS
-from tests.faults.trainings import digest, must_end, newest_step
+from tests.faults.trainings import digest, must_end, newest_step, reference
 
 TRAININGS = {1: 2, 2: 1, 3: 1}  # row -> trials in a quick run
 SUITES = {row.number for row in rows_suites.ROWS}  # made of tests that run anyway

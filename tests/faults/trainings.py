@@ -4,19 +4,24 @@ A server process imports Paddle and builds the program once; each training is a 
 `run_pretraining.main` like any other.
 """
 
+import atexit
 import contextlib
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from bert import REPOSITORY
 from tests.faults import sabotage
@@ -224,3 +229,30 @@ def trainings(folder: Path) -> Iterator[tuple[Server, Data]]:
 def must_end(training: Training, code: int = 0) -> "Training":
     assert training.code == code, f"exit code {training.code} instead of {code}: {training.said()[-800:]}"
     return training
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The uninterrupted run, with which all others are compared."""
+
+    output: Path
+    digest: str
+    seconds: float
+    boundaries: int  # in all its saves
+
+
+@lru_cache(maxsize=1)
+def reference() -> tuple[Server, Data, Reference]:
+    """A server and an uninterrupted run, made once for all rows; both go when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="fault-reference-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    stack = ExitStack()
+    atexit.register(stack.close)
+    server, data = stack.enter_context(trainings(folder / "trainings"))
+    whole, counted = folder / "whole", folder / "boundaries"
+    begin = time.monotonic()
+    with mock.patch.dict(os.environ):
+        os.environ.pop(sabotage.VARIABLE, None)  # what is compared with is the real thing, whatever is broken now
+        must_end(server.run(data.argv(whole), whole, boundaries_file=str(counted)))
+    seconds = time.monotonic() - begin
+    return server, data, Reference(whole, digest(data, whole), seconds, int(counted.read_text()))

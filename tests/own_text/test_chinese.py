@@ -30,18 +30,17 @@ needs_jieba = pytest.mark.skipif(not reading.has_package("jieba"), reason="bash 
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
     """A function of a machine, of flags and of a text: the plan and the commands that make its data."""
-    monkeypatch.setattr(
-        command,
-        "measure_speeds",
-        lambda found, machine, cache: {(one.name, phase): 200.0 / phase for one in found for phase in one.lengths},
-    )
+
+    def measure_speeds(found, machine, cache):
+        return {(candidate.name, phase): 200.0 / phase for candidate in found for phase in candidate.lengths}
+
+    monkeypatch.setattr(command, "measure_speeds", measure_speeds)
 
     def plan(machine, *words, chinese=True):
         text = tmp_path / ("zh" if chinese else "en")
-        if chinese and not text.exists():
-            write_letters(text, 40)
-        elif not text.exists():
-            text.mkdir()
+        if not text.exists():
+            write_letters(text, 40) if chinese else text.mkdir()
+        if not chinese:
             (text / "one.txt").write_text("Nobody in the town had seen the heron before. " * 400)
         monkeypatch.setattr(command, "machine_facts", lambda output_dir: machine)
         request = read_text_arguments(line_of("--text", str(text), "--output-dir", str(tmp_path / "out"), *words))
@@ -167,15 +166,10 @@ def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
 def test_one_command_trains_on_chinese_text_and_fills_masks(tmp_path, masking):
     write_letters(tmp_path / "letters", 60)
     words = shlex.split(f"--text letters --output-dir out --phase1 --num-processes 1 --max-steps 8 --masking {masking}")
-    done = subprocess.run(
-        [sys.executable, "-m", "bert.launching", "pretraining", *words],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+    line = [sys.executable, "-m", "bert.launching", "pretraining", *words]
+    variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
+    pipes = {"capture_output": True, "text": True, "timeout": 400, "check": False}
+    done = subprocess.run(line, cwd=tmp_path, env=variables, **pipes)
     assert done.returncode == 0, done.stdout + done.stderr
     for part in ("train", "held_out"):
         manifest = read_manifest(tmp_path / "out/data/phase1" / part)

@@ -2,6 +2,7 @@
 last test runs the real ones."""
 
 import dataclasses
+import gzip
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from bert import REPOSITORY
+from bert.config.command_line import dump_yaml
 from bert.launching.preparation import Steps
 from bert.launching.pretraining import first_start
 from bert.launching.pretraining_plan import parse_launch_arguments
@@ -27,10 +29,12 @@ from bert.own_text.speed import expected_start
 from bert.own_text.steps import speed_after, steps_of_new_phase
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
+from data.examples.documentation import docstrings_of
 from data.text.readers import Reading
 from tests.support.launching import line_of
 
 SENTENCE = "The committee read the report twice before anybody asked where the figures came from. "
+STOPPED = {"stopped_early": True, "ends_with_best": True, "early_stopping": 5, "max_steps": 10**9}  # of a summary
 LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
 
 
@@ -96,14 +100,8 @@ class Workplace:
         figures["e2e_train_time"] = step * config.batch.global_batch_size / self.speed * config.run.phase
         figures |= {"eval_masked_lm_loss": 5.25, "unigram_entropy": 6.0, **self.figures}
         (config.stage_dir() / "summary.json").write_text(json.dumps(figures))
-        (config.run.output_dir / f"{config.stage()}.yaml").write_text(_yaml(config))
+        (config.run.output_dir / f"{config.stage()}.yaml").write_text(dump_yaml(config))
         return code
-
-
-def _yaml(config) -> str:
-    from bert.config.command_line import dump_yaml
-
-    return dump_yaml(config)
 
 
 @pytest.fixture
@@ -123,18 +121,11 @@ def test_a_dry_run_shows_the_plan_and_makes_nothing(workplace, capsys):
     assert "60 files" in shown and not (workplace.folder / "out").exists() and not workplace.trained
 
 
-def test_the_settings_are_shown_as_yaml_alone(workplace, capsys):
-    import yaml
-
-    assert workplace.start("--hours", "1", "--show-config") == 0
+def test_the_settings_of_the_plan_are_shown_as_yaml_alone(workplace, capsys):
+    assert workplace.start("--hours", "0.5", "--show-config", "--learning-rate", "1e-3") == 0
     shown = capsys.readouterr()
     assert list(yaml.safe_load(shown.out.split("\n\n")[0])) and "reading" not in shown.out and "reading" in shown.err
-
-
-def test_the_settings_of_the_plan_can_be_shown(workplace, capsys):
-    assert workplace.start("--hours", "0.5", "--show-config", "--learning-rate", "1e-3") == 0
-    shown = capsys.readouterr().out
-    assert shown.count("learning_rate: 0.001") == 2 and shown.count("hidden_size: 128") == 2
+    assert shown.out.count("learning_rate: 0.001") == 2 and shown.out.count("hidden_size: 128") == 2
 
 
 def test_flags_win_over_the_plan(workplace):
@@ -146,8 +137,6 @@ def test_flags_win_over_the_plan(workplace):
 
 
 def config_of(workplace, phase) -> dict:
-    import yaml
-
     return yaml.safe_load((workplace.folder / f"out/phase{phase}.yaml").read_text())
 
 
@@ -167,12 +156,8 @@ def test_both_phases_results_and_what_it_can_do(workplace, capsys):
 
     assert workplace.start("--epochs", "3") == 0
     again = capsys.readouterr().out
-    assert (
-        "Already done" in again
-        and "\nTrained before, in " in again
-        and len(workplace.trained) == 2
-        and len(workplace.ran) == 1
-    )
+    assert "Already done" in again and "\nTrained before, in " in again
+    assert len(workplace.trained) == 2 and len(workplace.ran) == 1
 
 
 def test_the_steps_follow_the_speed_of_the_training(workplace, capsys):
@@ -215,11 +200,11 @@ def test_a_run_continues_on_another_machine(workplace, monkeypatch, capsys, firs
     workplace.stops = [75]
     words, before = words[words[:1] == ["both"] :], words[1:] if words[:1] == ["both"] else []
     assert workplace.start("--epochs", "4", *before) == 75
-    begun = yaml.safe_load((workplace.folder / "out/phase1.yaml").read_text())
+    begun = config_of(workplace, 1)
     monkeypatch.setattr(command, "machine_facts", lambda output_dir: second)
     capsys.readouterr()
     assert workplace.start("--epochs", "4", *words) == 0
-    one, two = (yaml.safe_load((workplace.folder / f"out/phase{phase}.yaml").read_text()) for phase in (1, 2))
+    one, two = (config_of(workplace, phase) for phase in (1, 2))
     changed = {name for name in one if one[name] != begun.get(name)}
     assert changed <= {"batch_size", "device", "cpu_threads", "num_workers"}
     device = "gpu" if second.gpus and "cpu" not in words else "cpu"
@@ -344,8 +329,7 @@ def test_a_model_that_was_better_before_is_named(workplace, capsys):
 
 
 def test_early_stopping_is_on_and_its_result_is_the_best_model(workplace, capsys):
-    workplace.figures = {"stopped_early": True, "ends_with_best": True, "early_stopping": 5, "max_steps": 10**9}
-    workplace.figures |= {"best_eval_masked_lm_loss": 5.0, "best_step": 3}
+    workplace.figures = STOPPED | {"best_eval_masked_lm_loss": 5.0, "best_step": 3}
     assert workplace.start("--hours", "0.5") == 0
     shown = capsys.readouterr().out
     assert config_of(workplace, 1)["early_stopping"] == 5
@@ -358,7 +342,7 @@ def test_early_stopping_is_on_and_its_result_is_the_best_model(workplace, capsys
 
 
 def test_a_loss_that_was_never_finite_is_told(workplace, capsys):
-    workplace.figures = {"stopped_early": True, "early_stopping": 5, "eval_masked_lm_loss": float("nan")}
+    workplace.figures = STOPPED | {"eval_masked_lm_loss": float("nan"), "ends_with_best": False}
     assert workplace.start("--max-steps", "40") == 0
     assert "its held-out loss was never finite: lower --learning-rate" in capsys.readouterr().out
 
@@ -378,8 +362,7 @@ def test_the_time_that_an_overfitting_phase_left_is_not_spent_on_the_next(workpl
     usual = workplace.record()["steps"]["2"]
     workplace.folder = workplace.folder / "second"
     workplace.folder.mkdir()
-    workplace.figures = {"stopped_early": True, "ends_with_best": True, "early_stopping": 5, "max_steps": 10**9}
-    workplace.figures |= {"best_eval_masked_lm_loss": 5.0, "best_step": 3}
+    workplace.figures = STOPPED | {"best_eval_masked_lm_loss": 5.0, "best_step": 3}
     assert workplace.start("--hours", "8") == 0
     assert workplace.record()["steps"]["2"] < 0.5 * usual, "the stand-in takes no time, so phase 2 had nearly all"
 
@@ -469,9 +452,13 @@ def test_other_data_for_a_trained_model_are_refused(workplace, flag, capsys):
     assert f"{name}={flag[1]} differs from" in capsys.readouterr().err
 
 
+def vocabulary_of(folder: Path, *words: str) -> Path:
+    (folder / "mine.txt").write_text("\n".join([*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *words]) + "\n")
+    return folder / "mine.txt"
+
+
 def test_another_vocabulary_for_a_trained_model_is_refused(workplace, capsys):
-    vocabulary = workplace.folder / "mine.txt"
-    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", "report"]) + "\n")
+    vocabulary = vocabulary_of(workplace.folder, "report")
     assert workplace.start("--epochs", "2") == 0
     with pytest.raises(SystemExit):
         workplace.start("--epochs", "2", "--vocab-file", str(vocabulary))
@@ -487,8 +474,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
 
 
 def test_a_given_vocabulary_decides_its_size_and_case(workplace):
-    vocabulary = workplace.folder / "mine.txt"
-    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", "Report", "##s"]) + "\n")
+    vocabulary = vocabulary_of(workplace.folder, "Report", "##s")
     assert workplace.start("--vocab-file", str(vocabulary), "--epochs", "2") == 0
     assert config_of(workplace, 1)["vocab_size"] == 5 + 26 + 2
     request = read_text_arguments(line_of("--text", "t", "--vocab-file", str(vocabulary)))
@@ -621,11 +607,7 @@ def test_a_step_that_is_made_again_removes_what_was_made_of_it(tmp_path):
 
 def odd_files(folder: Path) -> None:
     """300 kB of English in files of many kinds, and files that are none."""
-    import gzip
-
-    from data.examples.documentation import docstrings_of
-
-    sources = sorted(Path(argparse_folder()).glob("*.py"))
+    sources = sorted(Path(gzip.__file__).parent.glob("*.py"))
     documents = [" ".join(texts) for path in sources if (texts := docstrings_of(path.read_bytes()))]
     folder.mkdir()
     size = 0
@@ -633,23 +615,17 @@ def odd_files(folder: Path) -> None:
         if size > 300_000:
             break
         size += len(document)
-        if number % 5 == 0:
-            (folder / f"{number}.txt").write_bytes(f"Café. {document}".encode("latin-1", "replace"))
-        elif number % 5 == 1:
-            (folder / f"{number}.jsonl").write_text(json.dumps({"text": document}) + "\n")
-        elif number % 5 == 2:
-            (folder / f"{number}.txt.gz").write_bytes(gzip.compress(document.encode()))
-        else:
-            (folder / f"{number}.md").write_text(f"# Title {number}\n\n{document}\n")
+        kinds = {
+            "txt": f"Café. {document}".encode("latin-1", "replace"),
+            "jsonl": (json.dumps({"text": document}) + "\n").encode(),
+            "txt.gz": gzip.compress(document.encode()),
+            "md": f"# Title {number}\n\n{document}\n".encode(),
+        }
+        suffix = list(kinds)[number % len(kinds)]
+        (folder / f"{number}.{suffix}").write_bytes(kinds[suffix])
     (folder / "paper.txt").write_bytes(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" + bytes(range(256)))
     (folder / "empty.txt").write_text("")
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n")
-
-
-def argparse_folder() -> str:
-    import argparse
-
-    return str(Path(argparse.__file__).parent)
 
 
 @pytest.mark.slow  # the documents' own command is run by the gate, without the interruption
@@ -658,22 +634,16 @@ def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_p
     line = [sys.executable, "-m", "bert.launching", "pretraining", "--text", "odd", "--output-dir", "out"]
 
     def start(*words):
-        return subprocess.Popen(
-            [*line, "--log-freq", "1", "--eval-samples", "64", *words],
-            cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        options = ["--log-freq", "1", "--eval-samples", "64", *words]
+        return subprocess.Popen([*line, *options], cwd=tmp_path, env=variables, **pipes)
 
     process = start("--max-steps", "400")
     seen = []
-    for text in process.stdout:
-        seen.append(text)
-        if text.startswith("step 5/"):
-            process.send_signal(signal.SIGINT)
-            break
+    while not (seen and seen[-1].startswith("step 5/")):
+        seen.append(next(process.stdout))
+    process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=300)
     assert process.returncode == 75, "".join(seen) + rest
     assert "is not text (PDF signature)" in "".join(seen) and "saved step" in rest
