@@ -62,9 +62,13 @@ class Suite:
         return found
 
 
-def suite(*files: str, only: str = "") -> Suite:
-    """Of files below tests/."""
-    return Suite(tuple(f"tests/{name}" for name in files), only)
+def _row(
+    number: int, fault: str, required: str, trials: tuple[int, int], protection: str, files: str | tuple, only: str = ""
+) -> Row:
+    """A row of a suite: files below tests/, and the trials of a small and of a full run."""
+    paths = (files,) if isinstance(files, str) else files
+    suite = Suite(tuple(f"tests/{name}" for name in paths), only)
+    return Row(number, fault, required, suite, *trials, (protection,), slow=True)
 
 
 def _count(trials: Trials, case: ElementTree.Element) -> None:
@@ -82,192 +86,154 @@ def _count(trials: Trials, case: ElementTree.Element) -> None:
 
 
 ROWS = [
-    Row(
+    _row(
         4,
         "truncated checkpoint files",
         "refused, the file named, the one before is taken",
-        suite("checkpoints/test_directories.py", only="truncation"),
-        50,
-        1000,
-        ("checkpoints are not verified",),
-        slow=True,
+        (50, 1000),
+        "checkpoints are not verified",
+        "checkpoints/test_directories.py",
+        "truncation",
     ),
-    Row(
+    _row(
         5,
         "bit flips in a checkpoint",
         "none is read as data",
-        suite("checkpoints/test_directories.py", only="flipped_bit"),
-        200,
-        2000,
-        ("checkpoints are not verified",),
-        slow=True,
+        (200, 2000),
+        "checkpoints are not verified",
+        "checkpoints/test_directories.py",
+        "flipped_bit",
     ),
-    Row(
+    _row(
         6,
         "missing, added and foreign files, later formats, leftovers",
         "clear error, and the one before is taken",
-        suite("checkpoints/test_directories.py", only="foreign_files"),
-        22,
-        22,
-        ("checkpoints are not verified",),
-        slow=True,
+        (22, 22),
+        "checkpoints are not verified",
+        "checkpoints/test_directories.py",
+        "foreign_files",
     ),
-    Row(
+    _row(
         9,
         "other shapes, names, vocabulary, accumulation, precision, data, stage",
         "refused, differences listed",
-        suite(
-            "checkpoints/test_state.py",
-            "conversion/test_round_trips.py",
-            only="refused or accumulation_may or heads_that_differ",
-        ),
-        40,
-        40,
-        ("differences are overlooked",),
-        slow=True,
+        (40, 40),
+        "differences are overlooked",
+        ("checkpoints/test_state.py", "conversion/test_round_trips.py"),
+        "refused or accumulation_may or heads_that_differ",
     ),
-    Row(
+    _row(
         10,
         "kill -9 while pruning to one checkpoint",
         "one is valid, always",
-        suite("checkpoints/test_directories.py", only="kill_9"),
-        120,
-        120,
-        ("pruning takes all",),
-        slow=True,
+        (120, 120),
+        "pruning takes all",
+        "checkpoints/test_directories.py",
+        "kill_9",
     ),
-    Row(
+    _row(
         11,
         "checkpoints of older versions (tests/golden)",
         "load and continue",
-        suite("checkpoints/test_golden_checkpoints.py"),
-        3,
-        3,
-        ("optimizer state is not restored",),
-        slow=True,
+        (3, 3),
+        "optimizer state is not restored",
+        "checkpoints/test_golden_checkpoints.py",
     ),
-    Row(
+    _row(
         12,
         "shards: flipped bits, truncation, wrong schema",
         "none is read as data",
-        suite("data/test_data_faults.py", only="flipped or truncation or schema"),
-        168,
-        3900,
-        ("shards are not checked",),
-        slow=True,
+        (168, 3900),
+        "shards are not checked",
+        "data/test_data_faults.py",
+        "flipped or truncation or schema",
     ),
-    Row(
+    _row(
         13,
         "shards missing, doubled, replaced, renamed, unfinished, stale counts",
         "detected before step 0",
-        suite("data/test_data_faults.py", only="directory_that_changed"),
-        8,
-        8,
-        ("folders of shards are not checked",),
-        slow=True,
+        (8, 8),
+        "folders of shards are not checked",
+        "data/test_data_faults.py",
+        "directory_that_changed",
     ),
-    Row(
+    _row(
         21,
         "preprocessing killed",
         "a rerun gives the same bytes",
-        suite("data/test_data_faults.py", only="killed_again"),
-        6,
-        100,
-        ("choices of preprocessing depend on the process",),
-        slow=True,
+        (6, 100),
+        "choices of preprocessing depend on the process",
+        "data/test_data_faults.py",
+        "killed_again",
     ),
-    Row(
+    _row(
         22,
         "hostile text: empty, NUL, marks, encodings, CRLF, huge lines, right to left",
         "no crash, bounded, counted",
-        suite(
-            "data/test_import_text.py",
-            "data/test_preprocess.py",
-            "data/test_data_faults.py",
-            only="encodings or undecodable or control_characters or 100_megabytes or any_bytes or bomb or "
-            "hard_documents or any_lines or longer_than_memory or no_document or memory_does_not",
-        ),
-        30,
-        30,
-        ("text is taken as it comes",),
-        slow=True,
+        (30, 30),
+        "text is taken as it comes",
+        ("data/test_import_text.py", "data/test_preprocess.py", "data/test_data_faults.py"),
+        "encodings or undecodable or control_characters or 100_megabytes or "
+        "any_bytes or bomb or hard_documents or any_lines or longer_than_memory or no_document or memory_does_not",
     ),
-    Row(
+    _row(
         23,
         "vocabularies: missing tokens, duplicates, blank lines, CRLF, size",
         "refused with the line",
-        suite("tokenization/test_wordpiece.py", "config/test_training_settings.py", only="vocabulary"),
-        10,
-        10,
-        ("vocabularies are not checked",),
-        slow=True,
+        (10, 10),
+        "vocabularies are not checked",
+        ("tokenization/test_wordpiece.py", "config/test_training_settings.py"),
+        "vocabulary",
     ),
-    Row(
+    _row(
         24,
         "SQuAD: truncated, bad offsets, doubled ids, versions, types, fuzzed",
         "precise error or counted skip",
-        suite(
-            "finetuning/squad/test_examples.py",
-            "finetuning/squad/test_features.py",
-            only="wrong or refused or contradict or damaged or skipped",
-        ),
-        60,
-        520,
-        ("SQuAD files are not checked",),
-        slow=True,
+        (60, 520),
+        "SQuAD files are not checked",
+        ("finetuning/squad/test_examples.py", "finetuning/squad/test_features.py"),
+        "wrong or refused or contradict or damaged or skipped",
     ),
-    Row(
+    _row(
         25,
         "GLUE: ragged lines, quotes, unknown labels, encodings, other files",
         "precise error or counted skip",
-        suite("finetuning/glue/test_reading.py"),
-        50,
-        50,
-        ("GLUE files are not checked",),
-        slow=True,
+        (50, 50),
+        "GLUE files are not checked",
+        "finetuning/glue/test_reading.py",
     ),
-    Row(
+    _row(
         26,
         "hostile pickles, archives and names",
         "blocked: nothing is called, nothing written",
-        suite("conversion/test_hostile.py", only="hostile or damage"),
-        90,
-        90,
-        ("pickles are loaded",),
-        slow=True,
+        (90, 90),
+        "pickles are loaded",
+        "conversion/test_hostile.py",
+        "hostile or damage",
     ),
-    Row(
+    _row(
         27,
         "download: drops, ignored ranges, wrong lengths and hashes, error pages, loops, full disk",
         "resumed or refused, nothing partial under the final name",
-        suite("data/fetching/test_download.py"),
-        53,
-        53,
-        ("downloads are not verified",),
-        slow=True,
+        (53, 53),
+        "downloads are not verified",
+        "data/fetching/test_download.py",
     ),
-    Row(
+    _row(
         28,
         "settings: misspelt, wrong types, impossible",
         "refused before data loads",
-        suite(
-            "config/test_command_line.py",
-            "config/test_training_settings.py",
-            only="mistakes or impossible or wrong or refused",
-        ),
-        30,
-        30,
-        ("settings are not checked",),
-        slow=True,
+        (30, 30),
+        "settings are not checked",
+        ("config/test_command_line.py", "config/test_training_settings.py"),
+        "mistakes or impossible or wrong or refused",
     ),
-    Row(
+    _row(
         29,
         "exports to Hugging Face, PaddleNLP, Paddle Inference and ONNX",
         "outputs within 1e-5",
-        suite("conversion/test_parity.py", "inference/test_exporting.py"),
-        40,
-        650,
-        ("exports are described wrongly",),
-        slow=True,
+        (40, 650),
+        "exports are described wrongly",
+        ("conversion/test_parity.py", "inference/test_exporting.py"),
     ),
 ]
