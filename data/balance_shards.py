@@ -6,9 +6,11 @@ It reads part.N.parquet files, LDDL's or ours (data.preprocess_bert_pretrain --n
 is never changed or deleted.
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,8 @@ from bert.command_errors import command
 from bert.files import checksum_of, only_writer, write_atomically
 from bert.help_parser import HelpParser
 from bert.reporting.progress import progress
-from bert.samples.formats.parquet import check_parquet_schema
+from bert.samples.formats.parquet import describe
+from bert.samples.formats.shard_writer import ShardWriter
 from bert.samples.listing import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
 from bert.samples.manifest import (
     MANIFEST_NAME,
@@ -44,46 +47,34 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
         raise ValueError(f"num_shards={num_shards} must be at least 1")
     check_outdir(indir, outdir)
     source = read_manifest(indir)
-    parts = _list_parts(indir, source)
-    kept = [
-        bin_id for bin_id, some in parts.items() if any(part.num_samples for part in some)
-    ]  # LDDL's loader fails at an empty bin
-    tasks = [
-        task
-        for number, bin_id in enumerate(kept)
-        for task in _plan(None if bin_id is None else number, parts[bin_id], num_shards)
-    ]
+    bins = _list_parts(indir, source)
+    bins = {bin_id: parts for bin_id, parts in bins.items() if any(part.num_samples for part in parts)}
+    numbers = {bin_id: None if bin_id is None else number for number, bin_id in enumerate(bins)}  # without empty ones
+    plans = [plan for bin_id, parts in bins.items() for plan in _plan(numbers[bin_id], parts, num_shards)]
     begin(outdir)
     shards: dict[str, ShardRecord] = {}
-    reader = _Reader(source)
-    for name, bin_id, paths, pieces in progress("shards", len(tasks), "files", tasks):
-        table = pa.concat_tables(
-            [reader.read(paths[piece.block]).slice(piece.start, piece.stop - piece.start) for piece in pieces]
-        )
-        if bin_id is not None and "bin_id" in table.column_names:
-            place = table.column_names.index("bin_id")
-            table = table.set_column(
-                place, table.schema.field(place), [pa.array(np.full(len(table), bin_id, np.int64))]
-            )
+    read = lru_cache(maxsize=1)(partial(_read, source))  # two shards often share a file
+    for name, bin_id, paths, pieces in progress("shards", len(plans), "files", plans):
         sink = pa.BufferOutputStream()
-        pq.write_table(
-            table,
-            sink,
-            row_group_size=max(1, len(table)),
-            compression=compression,
-            use_dictionary=False,
-            write_statistics=["num_tokens"],
-            write_page_checksum=True,
-        )
+        with ShardWriter(sink, "parquet", None, compression, row_group_bytes=sys.maxsize) as writer:
+            for piece in pieces:
+                writer.write(_in_bin(read(paths[piece.block]).slice(piece.start, piece.stop - piece.start), bin_id))
         data = sink.getvalue()
         write_atomically(outdir / name, data)
-        shards[name] = ShardRecord(len(table), data.size, checksum_of(data), bin_id)
-    manifest = _manifest(
-        source, shards, {"num_shards": num_shards, "output_format": "parquet", "compression": compression}
-    )
+        num_samples = sum(piece.stop - piece.start for piece in pieces)
+        shards[name] = ShardRecord(num_samples, data.size, checksum_of(data), bin_id)
+    settings = {"num_shards": num_shards, "output_format": "parquet", "compression": compression}
+    manifest = _manifest(source, shards, settings)
     write_manifest(outdir, manifest)
     (outdir / UNFINISHED_NAME).unlink()
     return manifest
+
+
+def _in_bin(table: pa.Table, bin_id: int | None) -> pa.Table:
+    if bin_id is None or "bin_id" not in table.column_names:
+        return table
+    place = table.column_names.index("bin_id")
+    return table.set_column(place, table.schema.field(place), [pa.array(np.full(len(table), bin_id, np.int64))])
 
 
 def check_outdir(indir: Path, outdir: Path) -> None:
@@ -99,13 +90,9 @@ def begin(outdir: Path) -> None:
     """Make the folder, and remove the files of a stopped run."""
     outdir.mkdir(parents=True, exist_ok=True)
     if (outdir / UNFINISHED_NAME).exists():
-        for path in (
-            outdir / MANIFEST_NAME,
-            outdir / NUM_SAMPLES_NAME,
-            *outdir.glob(".*.tmp"),
-            *outdir.glob("shard-*"),
-        ):
-            path.unlink(missing_ok=True)
+        for pattern in (MANIFEST_NAME, NUM_SAMPLES_NAME, ".*.tmp", "shard-*"):
+            for path in outdir.glob(pattern):
+                path.unlink()
     (outdir / UNFINISHED_NAME).touch()
 
 
@@ -132,7 +119,7 @@ def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[S
             "--num-shards"
         )
     check_names(indir, shards, recorded_counts(indir, source))
-    described = tuple(_describe(shard) for shard in shards)
+    described = tuple(map(_described, shards))
     check_agreement(indir, described)
     check_duplicates(described)
     parts: dict[int | None, list[Shard]] = defaultdict(list)
@@ -141,11 +128,9 @@ def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[S
     return parts
 
 
-def _describe(shard: Shard) -> Shard:
+def _described(shard: Shard) -> Shard:
     try:
-        with pq.ParquetFile(shard.path) as file:
-            masked = check_parquet_schema(file.schema_arrow)
-            return replace(shard, num_samples=file.metadata.num_rows, masked=masked)
+        return replace(shard, **vars(describe(shard.path)))
     except (OSError, pa.ArrowException, ValueError) as error:
         raise ValueError(f"{shard.path}: {error}") from error
 
@@ -163,27 +148,15 @@ def _plan(
         yield f"shard-{shard}.parquet{suffix}", bin_id, [part.path for part in parts], pieces
 
 
-class _Reader:
-    """Reads whole files, remembering the last one, which two shards often share."""
-
-    def __init__(self, source: Manifest | None) -> None:
-        self._source = source
-        self._path: Path | None = None
-        self._table: pa.Table | None = None
-
-    def read(self, path: Path) -> pa.Table:
-        if path != self._path:
-            data = path.read_bytes()
-            if self._source and checksum_of(data) != self._source.shards[path.name].xxh128:
-                raise ValueError(f"{path}: its checksum is not that of the manifest; copy it again or make it again")
-            try:
-                with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-                    self._table = file.read(use_threads=False)
-            except (OSError, pa.ArrowException) as error:
-                raise ValueError(f"{path}: {error}") from error
-            self._path = path
-        assert self._table is not None
-        return self._table
+def _read(source: Manifest | None, path: Path) -> pa.Table:
+    data = path.read_bytes()
+    if source and checksum_of(data) != source.shards[path.name].xxh128:
+        raise ValueError(f"{path}: its checksum is not that of the manifest; copy it again or make it again")
+    try:
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+            return file.read(use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def main(argv: list[str] | None = None) -> None:

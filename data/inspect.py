@@ -6,7 +6,6 @@ Prints counts, bins, a histogram of lengths, masking and vocabulary figures, ran
 exit code is 2 if there are any.
 """
 
-import argparse
 import sys
 from collections import Counter
 from pathlib import Path
@@ -63,18 +62,12 @@ def _histogram(lengths: Counter) -> list[str]:
     """One bar for each sixteenth of the range of lengths."""
     if not lengths:
         return ["no samples"]
-    width = max(1, -(-max(lengths) // 16))
-    bars: Counter = Counter()
-    for length, count in lengths.items():
-        bars[(length - 1) // width] += count
-    highest = max(bars.values())
-    return [
-        "tokens      samples",
-        *(
-            f"{bar * width + 1:>4}-{(bar + 1) * width:<4} {bars[bar]:>9}  "
-            + "#" * round(_BAR_CHARACTERS * bars[bar] / highest)
-            for bar in range(max(bars) + 1)
-        ),
+    width = -(-max(lengths) // 16)
+    counts = np.bincount([(length - 1) // width for length in lengths], list(lengths.values())).astype(int)
+    return ["tokens      samples"] + [
+        f"{bar * width + 1:>4}-{(bar + 1) * width:<4} {count:>9}  "
+        + "#" * round(_BAR_CHARACTERS * count / counts.max())
+        for bar, count in enumerate(counts.tolist())
     ]
 
 
@@ -108,16 +101,15 @@ def random_samples(directory: ShardDirectory, number: int, seed: int) -> list[st
     """Samples drawn evenly from all shards that can be read."""
     rng = np.random.default_rng(seed)
     counts = np.array([shard.num_samples for shard in directory.shards])
-    found = []
+    samples = []
     for index in np.sort(rng.choice(len(counts), number, p=counts / counts.sum())):
         try:
             table = directory.load(int(index))
         except ValueError:
             continue
-        found.append(
-            f"{directory.shards[index].name} " + sample_text(table, int(rng.integers(len(table))), directory.vocabulary)
-        )
-    return found
+        text = sample_text(table, int(rng.integers(len(table))), directory.vocabulary)
+        samples.append(f"{directory.shards[index].name} {text}")
+    return samples
 
 
 def check_picture(path: Path) -> None:
@@ -151,7 +143,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--png", type=Path, help="write the histogram of lengths to this picture")
     arguments = parser.parse_args(argv)
     with command():
-        _check(arguments)
+        for name in ("samples", "seed"):
+            if getattr(arguments, name) < 0:
+                raise ValueError(f"--{name}={getattr(arguments, name)} must be at least 0")
+        if arguments.png:
+            check_picture(arguments.png)
         directory = ShardDirectory(arguments.directory, Vocabulary.from_file(arguments.vocab_file), _MAX_TOKENS)
         statistics = statistics_of(directory)
     if arguments.png:
@@ -163,14 +159,6 @@ def main(argv: list[str] | None = None) -> None:
             print(f"\n{text}")
         print("\n" + ("\n".join(f"problem: {problem}" for problem in statistics.problems) or "no problem found"))
     sys.exit(BAD_INPUT if statistics.problems else OK)
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    for name in ("samples", "seed"):
-        if getattr(arguments, name) < 0:
-            raise ValueError(f"--{name}={getattr(arguments, name)} must be at least 0")
-    if arguments.png:
-        check_picture(arguments.png)
 
 
 if __name__ == "__main__":

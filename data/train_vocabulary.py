@@ -44,7 +44,7 @@ def train_vocabulary(
     order first, so its result is a function of the text. With sample_megabytes it is trained on about that much of the
     text, in blocks spread evenly over all of it.
     """
-    for name, value in (("vocab_size", vocab_size), ("min_frequency", min_frequency)):
+    for name, value in {"vocab_size": vocab_size, "min_frequency": min_frequency}.items():
         if not 1 <= value <= _MAX_COUNT:
             raise ValueError(f"{name}={value} must be at least 1 and at most {_MAX_COUNT}")
     blocks = _spread(plan_blocks(list_sources(folders), _BLOCK_BYTES), sample_megabytes)
@@ -55,7 +55,9 @@ def train_vocabulary(
             f"vocab_size={vocab_size} must be at least {len(fixed) + len(alphabet)}: the special tokens "
             f"and the {len(alphabet)} characters of the text, at and after the beginning of a word"
         )
-    tokenizer = _tokenizer(lowercase)
+    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
     trainer = WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
@@ -67,13 +69,6 @@ def train_vocabulary(
     tokenizer.train_from_iterator(_texts(blocks), trainer)
     ids = tokenizer.get_vocab()
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
-
-
-def _tokenizer(lowercase: bool) -> Tokenizer:
-    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    return tokenizer
 
 
 def _spread(blocks: Sequence[Block], megabytes: float | None) -> Sequence[Block]:
@@ -175,22 +170,19 @@ def _earlier(output: Path, vocab_size: int) -> Vocabulary | None:
 
 def _check_writable(output: Path) -> None:
     """OSError if the file cannot be written, before the training and not after it."""
-    if output.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(output))
     above = next(folder for folder in output.absolute().parents if folder.exists())
-    if not above.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(output))
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(above))
+    for number, is_wrong, path in (
+        (errno.EISDIR, output.is_dir(), output),
+        (errno.ENOTDIR, not above.is_dir(), output),
+        (errno.EACCES, not os.access(above, os.W_OK | os.X_OK), above),
+    ):
+        if is_wrong:
+            raise OSError(number, os.strerror(number), str(path))
 
 
 def _other_vocabulary(output: Path, earlier: Vocabulary) -> str:
-    users = sorted(
-        shown(path.parent)
-        for folder in ("", "*/", "*/*/", "*/*/*/")
-        for path in output.parent.glob(folder + MANIFEST_NAME)
-        if _vocabulary_of_shards(path.parent) == earlier.sha256
-    )
+    manifests = (path for depth in range(4) for path in output.parent.glob("*/" * depth + MANIFEST_NAME))
+    users = sorted(shown(path.parent) for path in manifests if _vocabulary_of_shards(path.parent) == earlier.sha256)
     made = f", and the shards in {', '.join(users[:4])} were made with it" if users else ""
     return (
         f"{shown(output)}: exists and holds another vocabulary of {len(earlier)} tokens{made}; name another --output, "

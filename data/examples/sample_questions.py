@@ -50,28 +50,25 @@ def write(output_dir: Path) -> dict[str, int]:
     """Write the files; returns the number of questions in each."""
     output_dir.mkdir(parents=True, exist_ok=True)
     paragraphs = read_source()
-    held_out = [number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1 for number in range(len(paragraphs))]
     counts = {}
-    for name, wanted in (("train", False), ("held_out", True)):
-        part = [paragraph for paragraph, held in zip(paragraphs, held_out, strict=True) if held == wanted]
+    for name, is_held_out in (("train", False), ("held_out", True)):
+        part = [
+            paragraph
+            for number, paragraph in enumerate(paragraphs, start=1)
+            if (number % HELD_OUT_EVERY == 0) == is_held_out
+        ]
         answerable = [
             {**paragraph, "qas": [entry for entry in paragraph["qas"] if entry["answers"]]} for paragraph in part
         ]
-        counts[name] = _write_part(output_dir / f"{name}.json", part, "v2.0")
-        counts[f"{name}-answerable"] = _write_part(output_dir / f"{name}-answerable.json", answerable, "1.1")
+        for stem, version, chosen in ((name, "v2.0", part), (f"{name}-answerable", "1.1", answerable)):
+            data = [
+                {"title": f"paragraph {number}", "paragraphs": [paragraph]}
+                for number, paragraph in enumerate(chosen, 1)
+            ]
+            content = json.dumps({"version": version, "data": data}, indent=1) + "\n"
+            write_atomically(output_dir / f"{stem}.json", content.encode())
+            counts[stem] = sum(len(paragraph["qas"]) for paragraph in chosen)
     return counts
-
-
-def _write_part(path: Path, paragraphs: list[dict[str, Any]], version: str) -> int:
-    content = {
-        "version": version,
-        "data": [
-            {"title": f"paragraph {number}", "paragraphs": [paragraph]}
-            for number, paragraph in enumerate(paragraphs, start=1)
-        ],
-    }
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
-    return sum(len(paragraph["qas"]) for paragraph in paragraphs)
 
 
 def main(argv: list[str] | None = None) -> None:
