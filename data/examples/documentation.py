@@ -87,20 +87,19 @@ def source_of(path: Path) -> str | None:
 
 def documentation_files(roots: Iterable[Path], sources: Collection[str] = SOURCES) -> Iterator[DocumentationFile]:
     """All documentation below the roots without tests, each file once, in the order of the names."""
-    seen: set[Path] = set()
+    listed: set[Path] = set()
     for root in roots:
         for folder, folders, files in os.walk(root):
             folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
             for path in (Path(folder, name) for name in sorted(files)):
                 source = source_of(path)
-                if source is None or source not in sources or path in seen:
+                if source not in sources or path in listed or path.is_symlink():
                     continue
-                if path.is_symlink() or path.stat().st_size > _MAX_FILE_BYTES:
-                    continue
-                seen.add(path)
-                module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-                identifier = module if source == "docstrings" else str(path)
-                yield DocumentationFile(path, source, "_".join(identifier.split()))
+                if path.stat().st_size <= _MAX_FILE_BYTES:
+                    listed.add(path)
+                    module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+                    identifier = module if source == "docstrings" else str(path)
+                    yield DocumentationFile(path, source, "_".join(identifier.split()))
 
 
 def texts_of(path: Path, source: str) -> list[str]:
@@ -150,8 +149,8 @@ def documents_of(file: DocumentationFile) -> list[Document]:
     else:
         texts = {file.id: texts_of(file.path, file.source)}
     return [
-        Document(name, file.source, tuple(paragraph for text in some for paragraph in prose_of(text)))
-        for name, some in texts.items()
+        Document(name, file.source, tuple(paragraph for text in parts for paragraph in prose_of(text)))
+        for name, parts in texts.items()
     ]
 
 
@@ -188,15 +187,14 @@ def split_parts(documents: list[Document], fraction: float, counts: Counter) -> 
     """{"train", "held_out"}, split by the hash of the id; drops held-out paragraphs with a training sentence."""
     documents = sorted(documents, key=lambda document: (document.hash(), document.id))
     num_held_out = sum(document.hash() < int(fraction * 2**64) for document in documents)
-    held_out, train = documents[:num_held_out], documents[num_held_out:]
+    train, held_out = documents[num_held_out:], []
     known = {sentence for document in train for paragraph in document.paragraphs for sentence in _sentences(paragraph)}
-    kept = []
-    for document in held_out:
+    for document in documents[:num_held_out]:
         paragraphs = tuple(text for text in document.paragraphs if known.isdisjoint(_sentences(text)))
         counts["held-out paragraphs dropped as known"] += len(document.paragraphs) - len(paragraphs)
         if sum(map(len, paragraphs)) >= _MIN_DOCUMENT_CHARACTERS:
-            kept.append(replace(document, paragraphs=paragraphs))
-    return {"train": train, "held_out": kept}
+            held_out.append(replace(document, paragraphs=paragraphs))
+    return {"train": train, "held_out": held_out}
 
 
 def _sentences(paragraph: str) -> list[str]:
@@ -205,16 +203,23 @@ def _sentences(paragraph: str) -> list[str]:
     return [piece.strip(" .!?") for piece in pieces if len(piece) >= _MIN_LEAK_CHARACTERS]
 
 
-def _write_source(folder: Path, documents: list[Document], num_files: int) -> None:
-    """Write folder/N.txt with about the same number of documents each."""
+def _write(output: Path, part: str, documents: list[Document]) -> None:
+    """Write all documents as JSON lines, or a part in LDDL's layout to files of about as many documents."""
+    if part == "all":
+        rows = ({"id": document.id, "text": "\n\n".join(document.paragraphs)} for document in documents)
+        content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_atomically(output / FILE_NAME, content.encode())
+        return
+    folder = output / part / "source" / "en"
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.glob("*.txt"):
         stale.unlink()
-    num_files = min(num_files, len(documents))
+    num_files = min(_NUM_FILES[part], len(documents))
     for number in range(num_files):
         low, high = (len(documents) * edge // num_files for edge in (number, number + 1))
-        lines = [document.line() for document in documents[low:high]]
-        write_atomically(folder / f"{number}.txt", "".join(lines).encode())
+        write_atomically(
+            folder / f"{number}.txt", "".join(document.line() for document in documents[low:high]).encode()
+        )
 
 
 def default_roots(sources: Collection[str] = SOURCES) -> list[Path]:
@@ -244,28 +249,20 @@ def build(
     files = list(documentation_files(roots, sources))
     counts: Counter = Counter({"files read": len(files)})
     with ProcessPoolExecutor(num_workers) as pool:
-        read = chain.from_iterable(pool.map(documents_of, files, chunksize=64))
-        documents = list(without_duplicates(read, counts))
+        documents = list(without_duplicates(chain.from_iterable(pool.map(documents_of, files, chunksize=64)), counts))
     if max_megabytes is not None:
         documents = limited(documents, max_megabytes * 1e6)
-    parts = {"all": documents}
-    if held_out_fraction is not None:
-        parts = split_parts(documents, held_out_fraction, counts)
+    parts = {"all": documents} if held_out_fraction is None else split_parts(documents, held_out_fraction, counts)
     if not all(parts.values()):
-        left = ", ".join(f"{len(some)} {part}" for part, some in parts.items())
+        left = ", ".join(f"{len(members)} {part}" for part, members in parts.items())
         raise ValueError(
             f"found {len(documents)} documents below {', '.join(map(str, roots))} ({left}), too few: raise "
             "--max-megabytes or --held-out-fraction, install packages with documentation, or train on your own text: "
             "--text FOLDER of scripts/run_pretraining.sh"
         )
-    for part, some in parts.items():
-        if part == "all":
-            rows = ({"id": document.id, "text": "\n\n".join(document.paragraphs)} for document in some)
-            lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-            write_atomically(output / FILE_NAME, "".join(lines).encode())
-        else:
-            _write_source(output / part / "source" / "en", some, _NUM_FILES[part])
-    report = {"counts": dict(counts), "parts": {part: _facts(some) for part, some in parts.items()}}
+    for part, members in parts.items():
+        _write(output, part, members)
+    report = {"counts": dict(counts), "parts": {part: _facts(members) for part, members in parts.items()}}
     write_atomically(output / "report.json", (json.dumps(report, indent=1) + "\n").encode())
     return report
 
@@ -292,26 +289,24 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES, help="what to read (default: all)")
     parser.add_argument("--max-megabytes", type=float, help="stop at this many megabytes of text (default: all text)")
     parser.add_argument("--held-out-fraction", type=float, help="share of documents held out")
-    parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes")
-    arguments = parser.parse_args(argv)
-    with command(arguments.output_dir):
-        report = build(
-            arguments.output_dir,
-            default_roots(arguments.sources),
-            sources=arguments.sources,
-            max_megabytes=arguments.max_megabytes,
-            held_out_fraction=arguments.held_out_fraction,
-            num_workers=arguments.local_n_workers,
-        )
+    parser.add_argument(
+        "--local-n-workers", type=int, default=os.cpu_count() or 1, dest="num_workers", help="processes"
+    )
+    options = vars(parser.parse_args(argv))
+    output = options.pop("output_dir")
+    with command(output):
+        report = build(output, default_roots(options["sources"]), **options)
         print(summary(report))
         print(", ".join(f"{name}: {count:,}" for name, count in report["counts"].items()))
 
 
-_ROLE = re.compile(r":[a-zA-Z][\w:+.-]*:`~?\.?([^`<]*?)(?:\s*<[^>`]*>)?`")
-_LINK = re.compile(r"`([^`<]+?)\s*<[^>`]*>`_{0,2}")
-_LITERAL = re.compile(r"(`{1,2})([^`]+)\1_{0,2}")
-_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
-_CITATION = re.compile(r"\s*\[[\w#.-]+\]_")
+_MARKUP = (  # and what is left of it
+    (re.compile(r":[a-zA-Z][\w:+.-]*:`~?\.?([^`<]*?)(?:\s*<[^>`]*>)?`"), r"\1"),
+    (re.compile(r"`([^`<]+?)\s*<[^>`]*>`_{0,2}"), r"\1"),
+    (re.compile(r"(`{1,2})([^`]+)\1_{0,2}"), r"\2"),
+    (re.compile(r"(?<![\w*])(\*{1,2})(?=\S)([^*]+?)(?<=\S)\1(?![\w*])"), r"\2"),
+    (re.compile(r"\s*\[[\w#.-]+\]_"), ""),
+)
 _BULLET = re.compile(r"\s*(?:[-*+\u2022]|\(?(?:\d{1,2}|[a-z])[.)])\s+")
 _FIELD = re.compile(r"\s*(?:[:@][\w -]+.*:(?:\s|$)|\.\.\s|[\w*, .\[\]'\"-]+\s:\s\S|[\w.*]+\s?\([^)]*\)\s?:)")
 _RULE = re.compile(r"\s*([^\w\s])\1{2,}|.*[|+][-=]{3,}|.*\S {3,}\S|.*\|.*\|")
@@ -327,14 +322,8 @@ _MIN_CHARACTERS, _MIN_WORDS = 40, 7
 
 def clean_markup(text: str) -> str:
     """One line of text without reStructuredText or Markdown marks; the marked words stay."""
-    for pattern, replacement in (
-        (_ROLE, r"\1"),
-        (_LINK, r"\1"),
-        (_LITERAL, r"\2"),
-        (_EMPHASIS, r"\2"),
-        (_CITATION, ""),
-    ):
-        text = pattern.sub(replacement, text)
+    for pattern, rest in _MARKUP:
+        text = pattern.sub(rest, text)
     return " ".join(text.split())
 
 
@@ -343,14 +332,13 @@ def is_prose(paragraph: str) -> bool:
     words = _WORD.findall(paragraph)
     if len(paragraph) < _MIN_CHARACTERS or len(words) < _MIN_WORDS:
         return False
-    if not (paragraph[0].isupper() or paragraph[0] in "\"'(") or paragraph.rstrip("\"')")[-1:] not in (".", "!", "?"):
-        return False
-    letters = sum(map(len, words))
-    common = sum(word.lower() in _COMMON for word in words)
+    is_sentence = paragraph[0].isupper() or paragraph[0] in "\"'("
     foreign = sum(ord(character) > 0x2100 or 0x300 <= ord(character) < 0x2000 for character in paragraph)
     return (
-        letters >= 0.72 * len(paragraph)
-        and common >= 0.2 * len(words)
+        is_sentence
+        and paragraph.rstrip("\"')")[-1:] in (".", "!", "?")
+        and sum(map(len, words)) >= 0.72 * len(paragraph)
+        and sum(word.lower() in _COMMON for word in words) >= 0.2 * len(words)
         and foreign == 0
         and len(_NOISE.findall(paragraph)) <= len(words) // 12
     )
@@ -371,7 +359,7 @@ def _paragraphs(text: str) -> list[list[str]]:
 
 def prose_of(docstring: str) -> list[str]:
     """The prose paragraphs of a docstring, each on one line, in order."""
-    found = []
+    prose = []
     code_follows = False
     for lines in _paragraphs(inspect.cleandoc(docstring.replace("\x00", ""))):
         indented = lines[0][:1].isspace()  # an empty bullet has no character
@@ -381,8 +369,8 @@ def prose_of(docstring: str) -> list[str]:
             continue
         paragraph = clean_markup(" ".join(lines))
         if is_prose(paragraph):
-            found.append(paragraph)
-    return found
+            prose.append(paragraph)
+    return prose
 
 
 if __name__ == "__main__":
