@@ -93,7 +93,7 @@ def documentation_files(roots: Iterable[Path], sources: Collection[str] = SOURCE
             folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
             for path in (Path(folder, name) for name in sorted(files)):
                 source = source_of(path)
-                if source not in sources or path in listed or path.is_symlink():
+                if source is None or source not in sources or path in listed or path.is_symlink():
                     continue
                 if path.stat().st_size <= _MAX_FILE_BYTES:
                     listed.add(path)

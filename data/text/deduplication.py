@@ -15,7 +15,7 @@ from datasketch import MinHash
 
 MODES = ("exact", "near")
 _HASHES, _MAX_ROWS = 128, 5  # texts alike to 0.8 share one of 25 bands of 5 with probability 0.9999, to 0.3 with 0.06
-_FOUND = 0.98  # of the pairs at the threshold are compared
+_COMPARED = 0.98  # of the pairs at the threshold
 _EMPTY = MinHash(_HASHES, seed=1, hashfunc=zlib.crc32, scheme="affine32")
 _SHINGLE_WORDS = 5
 _BATCH_SHINGLES = 4096
@@ -29,7 +29,6 @@ class TextDigest:
         self._hash = hashlib.sha256()
         self._minhash = _EMPTY.copy() if near else None
         self._words: list[str] = []
-        self._shingled = False
 
     def add(self, text: bytes) -> None:
         self._hash.update(text)
@@ -44,7 +43,6 @@ class TextDigest:
         words = self._words[: count + _SHINGLE_WORDS - 1]
         shingles = {" ".join(words[place : place + _SHINGLE_WORDS]).encode() for place in range(max(1, count))}
         self._minhash.update_batch(shingles)
-        self._shingled = True
         del self._words[:count]
 
     def sha256(self) -> bytes:
@@ -55,9 +53,9 @@ class TextDigest:
         if self._minhash is None:
             return None
         count = len(self._words) - _SHINGLE_WORDS + 1
-        if count > 0 or (self._words and not self._shingled):
+        if count > 0 or (self._words and self._minhash.is_empty()):
             self._shingle(max(1, count))
-        return self._minhash.hashvalues.astype(np.uint64) if self._shingled else None
+        return None if self._minhash.is_empty() else self._minhash.hashvalues.astype(np.uint64)
 
 
 class SeenDocuments:
@@ -91,14 +89,13 @@ class SeenDocuments:
     def earlier(self, identifier: str, digest: TextDigest) -> tuple[str, str] | None:
         """("exact" or "near", id of the earlier document); None if there is none, and the document is added."""
         sha256 = digest.sha256()
-        found = self._database.execute("SELECT id FROM texts WHERE sha256 = ?", (sha256,)).fetchone()
-        if found:
-            return "exact", found[0]
+        same = self._database.execute("SELECT id FROM texts WHERE sha256 = ?", (sha256,)).fetchone()
+        if same:
+            return "exact", same[0]
         signature = digest.signature() if self.near else None
         if signature is not None:
             bands = _band_keys(signature, self._rows)
-            alike = self._most_alike(signature, bands)
-            if alike is not None:
+            if (alike := self._most_alike(signature, bands)) is not None:
                 return "near", alike
             number = self._database.execute(
                 "INSERT INTO signatures (id, signature) VALUES (?, ?)",
@@ -126,15 +123,11 @@ class SeenDocuments:
 
 def _rows_of_bands(threshold: float) -> int:
     """Hashes per band, so that nearly all pairs at the threshold share a band: 5 from 0.7 on, 4 from 0.6, 3 below."""
-    return next(rows for rows in range(_MAX_ROWS, 0, -1) if 1 - (1 - threshold**rows) ** (_HASHES // rows) >= _FOUND)
+    return next(rows for rows in range(_MAX_ROWS, 0, -1) if 1 - (1 - threshold**rows) ** (_HASHES // rows) >= _COMPARED)
 
 
 def _band_keys(signature: np.ndarray, rows: int) -> list[int]:
     """A 64-bit key of each band of `rows` hashes."""
-    keys = []
-    for band in range(_HASHES // rows):
-        values = signature[band * rows : (band + 1) * rows].astype("<u8").tobytes()
-        keys.append(
-            int.from_bytes(hashlib.blake2b(values, digest_size=8, key=bytes([band])).digest(), "little", signed=True)
-        )
-    return keys
+    bands = signature[: _HASHES // rows * rows].astype("<u8").reshape(-1, rows)
+    keys = (hashlib.blake2b(band.tobytes(), digest_size=8, key=bytes([row])).digest() for row, band in enumerate(bands))
+    return [int.from_bytes(key, "little", signed=True) for key in keys]

@@ -19,7 +19,6 @@ from data.text.encodings import NotTextError, check_encoding
 from data.text.inputs import Findings, Input, list_inputs, total_bytes
 from data.text.lddl_writer import (
     MAX_FILE_BYTES,
-    PART_SUFFIX,
     REPORT_NAME,
     ShuffledWriter,
     SourceWriter,
@@ -169,7 +168,7 @@ class _Import:
     def _divide(self, files: list[WrittenFile]) -> dict[str, list[WrittenFile]]:
         total, fraction = self.findings.counts["bytes of text"], self._settings.held_out_fraction
         train = ShuffledWriter(self._work / "train", max(1, math.ceil(total * (1 - fraction) / MAX_FILE_BYTES)))
-        paths = [(self._work / "all" / f"{file.name}{PART_SUFFIX}", file.documents) for file in files]
+        paths = [(self._work / "all" / file.name, file.documents) for file in files]
         with SourceWriter(self._work / "held_out") as held_out:
             if files:
                 with progress("held-out part", total) as meter:

@@ -1,7 +1,7 @@
 """Writes LDDL's source layout: FOLDER/source/<language>/N.txt, one document per line, its id first.
 
-The files are written to a hidden folder as N.txt.part and published together when all are complete, so a killed run
-leaves nothing that looks like a corpus.
+The files are written to a hidden folder and published together when all are complete, so a killed run leaves nothing
+that looks like a corpus.
 """
 
 import hashlib
@@ -18,7 +18,6 @@ from bert.files import sync
 REPORT_NAME = "report.json"  # beside the source
 QUIET_COUNTS = "BERT_QUIET_COUNTS"  # environment variable: a launcher runs the command; its report keeps the counts
 MAX_FILE_BYTES = 64 << 20
-PART_SUFFIX = ".part"
 _MOST_HELD, _LEAST_HELD = 32 << 20, 4 << 10  # bytes of all files and of one that ShuffledWriter has not written yet
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
 
@@ -65,7 +64,7 @@ class WrittenFile:
 
 
 class SourceWriter:
-    """Writes lines to 0.txt.part, 1.txt.part ..., none much longer than max_file_bytes; a line is never split."""
+    """Writes lines to 0.txt, 1.txt ..., none much longer than max_file_bytes; a line is never split."""
 
     def __init__(self, folder: Path, max_file_bytes: int = MAX_FILE_BYTES, prefix: str = "") -> None:
         self._folder, self._max_file_bytes, self._prefix = folder, max_file_bytes, prefix
@@ -83,7 +82,7 @@ class SourceWriter:
     def write(self, line: bytes | memoryview, is_start: bool = True, is_end: bool = True) -> None:
         """Write a line, or a part of one."""
         if self._file is None:
-            self._file = open(self._folder / f"{self._prefix}{len(self.files)}.txt{PART_SUFFIX}", "wb")
+            self._file = open(self._folder / f"{self._prefix}{len(self.files)}.txt", "wb")
         self._file.write(line)
         self._bytes += len(line)
         self._documents += is_start
@@ -96,8 +95,7 @@ class SourceWriter:
             return
         self._file.close()
         sync(self._file.name)
-        name = Path(self._file.name).name.removesuffix(PART_SUFFIX)
-        self.files.append(WrittenFile(name, self._documents, self._bytes))
+        self.files.append(WrittenFile(Path(self._file.name).name, self._documents, self._bytes))
         self._file, self._documents, self._bytes = None, 0, 0
 
 
@@ -140,7 +138,7 @@ class ShuffledWriter:
                 path, name = self._path(number), f"{len(self.files)}.txt"
                 _sort_documents(path)
                 self.files.append(WrittenFile(name, documents, path.stat().st_size))
-                path.rename(self._folder / f"{name}{PART_SUFFIX}")
+                path.rename(self._folder / name)
 
     def _append(self, number: int) -> None:
         with open(self._path(number), "ab") as file:  # closed again: there may be more files than can be open at once
@@ -161,11 +159,9 @@ def _sort_documents(path: Path) -> None:
 
 
 def publish(prepared: Path, final: Path) -> None:
-    """Rename the files of a finished folder, then the folder itself to `final`."""
+    """Rename a finished folder to `final`."""
     check_free(final)
     final.parent.mkdir(parents=True, exist_ok=True)
-    for part in prepared.glob(f"*{PART_SUFFIX}"):
-        part.rename(part.with_name(part.name.removesuffix(PART_SUFFIX)))
     if final.exists():
         final.rmdir()
     os.rename(prepared, final)

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from bert.arrays.ragged import offsets_of, positions_in_rows
-from data.text.lddl_writer import ShuffledWriter, SourceWriter
+from data.text.lddl_writer import ShuffledWriter, SourceWriter, character_start
 from data.text.sentences import last_start
 
 PARTS = ("train", "held_out")
@@ -120,13 +120,7 @@ def _cut(file: BinaryIO, held: bytes, num_bytes: int, num_blocks: int) -> Iterat
 
 def _block_end(block: bytes) -> int:
     """Where to cut a block: at the last sentence's start in its second half, otherwise at a word's or a character's."""
-    low, high = _character(block, max(len(block) // 2, len(block) - _WINDOW_BYTES)), _character(block, len(block) - 4)
+    low = character_start(block, max(len(block) // 2, len(block) - _WINDOW_BYTES))
+    high = character_start(block, len(block) - 4)
     window = block[low:high].decode("utf-8", "replace")
     return low + len(window[: last_start(window, 0, len(window))].encode())
-
-
-def _character(text: bytes, place: int) -> int:
-    """The first place from this one on at which a character of UTF-8 starts."""
-    while place < len(text) and text[place] & 0xC0 == 0x80:
-        place += 1
-    return place

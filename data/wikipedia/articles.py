@@ -19,7 +19,6 @@ from bert.samples.manifest import UNFINISHED_NAME
 from data.preprocessing.workers import run_ordered
 from data.text.lddl_writer import (
     MAX_FILE_BYTES,
-    PART_SUFFIX,
     REPORT_NAME,
     SourceWriter,
     WrittenFile,
@@ -34,6 +33,7 @@ from data.wikipedia.wikitext import Site, prose_of
 _SPAN_BYTES = 16 << 20
 _XML_SPAN_BYTES = 64 << 20
 _VERSION = 1  # of the extraction; raise it when its result changes
+_FILES_VERSION = 2  # of the files of unfinished extractions
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Extraction:
 
     def work_folder(self) -> Path:
         """Folder of the spans' files until all are complete; its name depends on the dump and the settings."""
-        stamp = [self.settings(), self.dump.stat().st_mtime_ns]
+        stamp = [self.settings(), self.dump.stat().st_mtime_ns, _FILES_VERSION]
         return self.output / UNFINISHED_NAME / sha256_of(json.dumps(stamp, sort_keys=True).encode())[:16]
 
 
@@ -177,9 +177,9 @@ def _number(folder: Path, files: list[WrittenFile], numbered: list[WrittenFile])
     prepared = fresh_folder(folder / "numbered")
     for file, final in zip(files, numbered, strict=True):
         try:
-            os.link(folder / f"{file.name}{PART_SUFFIX}", prepared / final.name)
+            os.link(folder / file.name, prepared / final.name)
         except OSError:  # a file system without hard links
-            shutil.copyfile(folder / f"{file.name}{PART_SUFFIX}", prepared / final.name)
+            shutil.copyfile(folder / file.name, prepared / final.name)
     return prepared
 
 
