@@ -161,8 +161,10 @@ def test_the_quickstarts_model_goes_out_and_comes_back(clone):
 
 @pytest.mark.slow
 def test_visualdl_serves_the_curves(clone):
-    command(".venv/bin/visualdl --logdir results --port")  # the same with another folder
-    line = command(".venv/bin/visualdl --logdir results/quickstart").split()
+    command(
+        ".venv/bin/visualdl --disable-telemetry --language en --logdir results --port"
+    )  # the same with another folder
+    line = command(".venv/bin/visualdl --disable-telemetry --language en --logdir results/quickstart").split()
     tags, port = "", "8741"
     nothing = subprocess.DEVNULL
     words = [str(clone / line[0]), *line[1:], "--port", port]

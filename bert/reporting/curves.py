@@ -22,8 +22,12 @@ _OTHER_SETTINGS = ("_dir", "_file", "_prefix", "_freq", "num_workers", "keep_che
 
 
 def curves_command(folder: Path | str) -> tuple[str, str]:
-    """(purpose, command) that shows the curves of all runs below a folder. VisualDL itself opens on an empty page."""
-    command = shell_command("visualdl", "--logdir", folder, "--port", str(_PORT))
+    """(purpose, command) that shows the curves of all runs below a folder. VisualDL itself opens on an empty page.
+
+    Its server otherwise posts to its maker, and answers 500 where a browser asks for neither English nor Chinese.
+    """
+    private = ("--disable-telemetry", "--language", "en")
+    command = shell_command("visualdl", "--logdir", folder, *private, "--port", str(_PORT))
     return f"the curves in a browser, at http://localhost:{_PORT}/app/scalar", command
 
 

@@ -88,7 +88,7 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     (folder / "benchmark").mkdir(parents=True)
     (folder / "summary.json").write_text(json.dumps({"eval_f1": 0.5}))
     visualdl = ["The", "curves", "in", "a", "browser,", "at", "http://localhost:8040/app/scalar:", "visualdl"]
-    curves = [*visualdl, "--logdir", str(folder), "--port", "8040"]
+    curves = [*visualdl, "--logdir", str(folder), "--disable-telemetry", "--language", "en", "--port", "8040"]
     (folder / "benchmark/summary.json").write_text(json.dumps({"training_sequences_per_second": 7.25}))
 
     rows = (("F1", "eval_f1", ".2f"), ("recall", "eval_recall", ".2f"))
