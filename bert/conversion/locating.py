@@ -10,7 +10,7 @@ from pathlib import Path
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.conversion.raw_tensors import ConversionError, regular_file
-from data.fetching.published_models import ModelName, known_names, parse_name
+from data.fetching.published_models import WEIGHT_FILES, ModelName, known_names, parse_name
 
 VOCABULARY_FILE = "vocab.txt"
 _OPTIMIZER = "_optimizer.safetensors"
@@ -18,14 +18,6 @@ _OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name c
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 
 
-# Names in the order of preference: formats that cannot hold code first.
-_IN_FOLDER = {
-    "model.safetensors.index.json": "safetensors",
-    "model.safetensors": "safetensors",
-    "model_state.pdparams": "paddle",
-    "pytorch_model.bin.index.json": "torch",
-    "pytorch_model.bin": "torch",
-}
 _BY_SUFFIX = {
     "*.safetensors": "safetensors",
     "*.pdparams": "paddle",
@@ -64,7 +56,7 @@ def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, s
 
 def _candidates(folder: Path) -> list[tuple[Path, str]]:
     """(file, container), those with the name of a library first; others are read only without one."""
-    named = [(folder / name, container) for name, container in _IN_FOLDER.items() if (folder / name).is_file()]
+    named = [(folder / name, container) for name, container in WEIGHT_FILES.items() if (folder / name).is_file()]
     return named or [
         (path, container)
         for pattern, container in _BY_SUFFIX.items()
@@ -87,7 +79,7 @@ def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
         )
     first, container = candidates[0]
     alike = [path.name for path, _ in candidates if path.suffix == first.suffix]
-    if len(alike) > 1 and first.name not in _IN_FOLDER:
+    if len(alike) > 1 and first.name not in WEIGHT_FILES:
         raise ConversionError(
             f"{folder} holds several files of weights ({', '.join(alike[:5])}); name the one you mean"
         )

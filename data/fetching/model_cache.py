@@ -32,18 +32,11 @@ from bert.interpreter import shell_command
 from bert.reporting.progress import megabytes
 from bert.tokenization.vocabulary import Vocabulary
 from data.fetching import transfer
-from data.fetching.published_models import GOOGLE, PADDLENLP, ModelName, pin_of, revision_of
+from data.fetching.published_models import GOOGLE, PADDLENLP, WEIGHT_FILES, ModelName, pin_of, revision_of
 from data.fetching.transfer import DownloadError, HttpsSession, Refused, Remote, cache_folder, digest_of, fetch
 
 LISTING_FILE = "model.json"
 CONFIGS = ("config.json", "bert_config.json")
-_WEIGHTS = (  # the first that is there is taken: formats that cannot hold code first
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "model_state.pdparams",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
 _VOCABULARIES = ("vocab.txt", "tokenizer.json")
 _OPTIONAL = ("tokenizer_config.json", "labels.json", "task.json", "question_answering.json")
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -310,7 +303,7 @@ def _used_names(available: Collection[str], source: str) -> list[str]:
     """The files to fetch: description, vocabulary and settings of the tokenizer, weights in the best format."""
     names = sorted(name for name in available if "/" not in name)  # nothing of a hub leaves the model's folder
     chosen = []
-    for kind, readable in (("description", CONFIGS), ("vocabulary", _VOCABULARIES), ("weights", _WEIGHTS)):
+    for kind, readable in (("description", CONFIGS), ("vocabulary", _VOCABULARIES), ("weights", WEIGHT_FILES)):
         first = next((name for name in readable if name in names), None)
         if first is None:
             raise DownloadError(

@@ -21,6 +21,14 @@ from pydantic import TypeAdapter
 from bert.files import write_atomically
 
 PINS_FILE = Path(__file__).with_name("pinned_models.json")
+# Files of weights and their containers, in the order of preference: formats that cannot hold code first.
+WEIGHT_FILES = {
+    "model.safetensors.index.json": "safetensors",
+    "model.safetensors": "safetensors",
+    "model_state.pdparams": "paddle",
+    "pytorch_model.bin.index.json": "torch",
+    "pytorch_model.bin": "torch",
+}
 GOOGLE = "google-bert"
 _OF_GOOGLE = (
     "bert-base-uncased",

@@ -7,18 +7,17 @@ import errno
 import fcntl
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import shutil
-import subprocess
-import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from bert import REPOSITORY
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import (
     MANIFEST,
@@ -422,27 +421,24 @@ def test_a_save_that_cannot_fit_is_refused_before_it_starts(tmp_path):
 
 # Lock
 
-HOLDER = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from bert.checkpoints.directories import run_lock
-with run_lock(Path(sys.argv[2])):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
 
 def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(tmp_path):
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(REPOSITORY), str(tmp_path)], stdout=subprocess.PIPE)
+    def hold() -> None:
+        with run_lock(tmp_path):
+            held.set()
+            time.sleep(60)
+
+    fork = multiprocessing.get_context("fork")
+    held, holder = fork.Event(), fork.Process(target=hold)
+    holder.start()
     try:
-        assert holder.stdout.readline() == b"held\n"
+        assert held.wait(60)
         with pytest.raises(CheckpointError, match=rf"in use by another run \(process {holder.pid} on .*output-dir"):
             with run_lock(tmp_path):
                 pass
     finally:
         holder.kill()
-        holder.wait()
+        holder.join()
     with run_lock(tmp_path):
         assert str(os.getpid()) in (tmp_path / ".lock").read_text()
 
