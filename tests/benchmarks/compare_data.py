@@ -41,18 +41,13 @@ class Recipe:
     flags: tuple[str, ...]
 
 
+_PHASE_2 = ("--target-seq-length", "512", "--bin-size", "64")
 RECIPES = (
     Recipe("phase 1, dynamic, dup 1", ("--duplicate-factor", "1")),
     Recipe("phase 1, static, dup 1", ("--duplicate-factor", "1", "--masking")),
     Recipe("phase 1, static, dup 5", ("--duplicate-factor", "5", "--masking")),
-    Recipe(
-        "phase 2, bins of 64, static, dup 1",
-        ("--target-seq-length", "512", "--bin-size", "64", "--duplicate-factor", "1", "--masking"),
-    ),
-    Recipe(
-        "phase 2, bins of 64, static, dup 5",
-        ("--target-seq-length", "512", "--bin-size", "64", "--duplicate-factor", "5", "--masking"),
-    ),
+    Recipe("phase 2, bins of 64, static, dup 1", (*_PHASE_2, "--duplicate-factor", "1", "--masking")),
+    Recipe("phase 2, bins of 64, static, dup 5", (*_PHASE_2, "--duplicate-factor", "5", "--masking")),
 )
 _LOADED = ("phase 1, dynamic, dup 1", "phase 1, static, dup 1", "phase 2, bins of 64, static, dup 1")
 
@@ -67,13 +62,12 @@ class Cost:
     return_code: int
 
 
-def measured(command: list[str], log: Path, timeout: float | None = None) -> Cost:
+def measured(command: list[str], log: Path, timeout: float | None = None, must_succeed: bool = False) -> Cost:
     """Run a command to its end, or kill its process group after `timeout` seconds (return code -9)."""
     with open(log, "wb") as output:
         start = time.monotonic()
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, cwd=REPOSITORY, start_new_session=True
-        )
+        pipes = {"stdout": output, "stderr": subprocess.STDOUT, "start_new_session": True}
+        process = subprocess.Popen(command, cwd=REPOSITORY, **pipes)
         peak, code = 0.0, None
         before = os.times()
         while code is None:
@@ -85,6 +79,8 @@ def measured(command: list[str], log: Path, timeout: float | None = None) -> Cos
                     os.killpg(process.pid, 9)
                     code = process.wait()
         after = os.times()
+    if code and must_succeed:
+        raise RuntimeError(f"{command[:3]} ended with {code}; see {log}")
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return Cost(cpu, time.monotonic() - start, peak, code)
 
@@ -121,9 +117,7 @@ class Benchmark:
             ),
             *recipe.flags,
         ]
-        cost = measured(command, parts.with_suffix(".log"))
-        if cost.return_code:
-            raise RuntimeError(f"LDDL's preprocessor ended with {cost.return_code}; see {parts.with_suffix('.log')}")
+        cost = measured(command, parts.with_suffix(".log"), must_succeed=True)
         command = shlex.split(
             f"{self.lddl_python} {_LDDL_COMMANDS} balance -- --indir {parts} --outdir {shards} "
             f"--num-shards {_NUM_SHARDS} --keep-orig"
@@ -135,6 +129,7 @@ class Benchmark:
             shards.with_suffix(".log").unlink()
             balance(parts, shards, _NUM_SHARDS)
         samples, tokens = _count(parts)
+        killed = f"killed after {_BALANCER_SECONDS} s, not counted"
         total = cost.cpu_seconds + (balancing.cpu_seconds if ended else 0.0)
         return {
             "samples": samples,
@@ -142,9 +137,7 @@ class Benchmark:
             "cpu_seconds": total,
             "wall_seconds": cost.wall_seconds,
             "peak_rss_megabytes": cost.peak_rss_megabytes,
-            "balancer": f"{balancing.cpu_seconds:.1f} CPU s"
-            if ended
-            else f"killed after {_BALANCER_SECONDS} s, not counted",
+            "balancer": f"{balancing.cpu_seconds:.1f} CPU s" if ended else killed,
         }
 
     def ours(self, recipe: Recipe, corpus: Path, output_format: str = "parquet") -> dict:
@@ -159,9 +152,7 @@ class Benchmark:
             ),
             *recipe.flags,
         ]
-        cost = measured(command, sink.with_suffix(".log"))
-        if cost.return_code:
-            raise RuntimeError(f"our preprocessor ended with {cost.return_code}; see {sink.with_suffix('.log')}")
+        cost = measured(command, sink.with_suffix(".log"), must_succeed=True)
         manifest = read_manifest(sink)
         assert manifest is not None
         return {

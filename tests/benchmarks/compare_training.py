@@ -91,15 +91,10 @@ def figures(results: dict[str, dict], flops_per_update: float, wall_time: bool) 
     rows = []
     for name, result in results.items():
         ours = results.get(OURS[result["precision"]].name)
-        rows.append(
-            {
-                "name": name,
-                **result,
-                "over_ours": result[clock] / ours[clock] if ours else float("nan"),
-                "tokens_per_second": result["tokens"] / result["seconds"],
-                "mfu": flops_per_update / result["seconds"] / (peak * 1e12),
-            }
-        )
+        row = {"name": name, **result, "over_ours": result[clock] / ours[clock] if ours else float("nan")}
+        row["tokens_per_second"] = result["tokens"] / result["seconds"]
+        row["mfu"] = flops_per_update / result["seconds"] / (peak * 1e12)
+        rows.append(row)
     return rows
 
 
@@ -126,17 +121,8 @@ def check_same_model(results: dict[str, dict]) -> None:
 
 def table(rows: list[dict], wall_time: bool) -> str:
     """CPU seconds compare where other work shares the machine; wall time, tokens/s and MFU only where none does."""
-    head = (
-        "",
-        f"{'elapsed' if wall_time else 'CPU'} time, of ours",
-        "CPU s an update",
-        "system",
-        "elapsed s",
-        "tokens/s",
-        "MFU",
-        "peak memory",
-        "loss before, after",
-    )
+    head = ("", f"{'elapsed' if wall_time else 'CPU'} time, of ours", "CPU s an update", "system", "elapsed s")
+    head += ("tokens/s", "MFU", "peak memory", "loss before, after")
     lines = [
         (
             row["name"],
@@ -183,14 +169,8 @@ def arguments_of(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="of each competitor; the medians are compared")
     parser.add_argument("--updates", type=int, default=6, help="of a round")
     parser.add_argument("--warmup-steps", type=int, default=2)
-    parser.add_argument(
-        "--competitors",
-        nargs="+",
-        choices=names,
-        metavar="NAME",
-        help=f"of {names}",
-        default=[names[i] for i in DEFAULT],
-    )
+    default = [names[place] for place in DEFAULT]
+    parser.add_argument("--competitors", nargs="+", choices=names, metavar="NAME", help=f"of {names}", default=default)
     parser.add_argument("--all", action="store_const", dest="competitors", const=names, help="all competitors")
     parser.add_argument("--no-dropout", action="store_true", help="as the quickstart's recipe has it")
     parser.add_argument("--profile", action="store_true", help="the operators of our program instead of a comparison")
@@ -218,14 +198,9 @@ def main(argv: list[str] | None = None) -> None:
 def run_case(name: str, case: Case, threads: int, folder: Path, arguments: argparse.Namespace) -> dict:
     """Measure, print the table and return the rows."""
     pretrains, task = case.objective == "pretraining", folder / f"task-{name}"
-    batches = write_task(
-        task,
-        case,
-        pretraining_batches(case, make_shards(folder, case.length)) if pretrains else finetuning_batches(case),
-        warmup_steps=arguments.warmup_steps,
-        threads=threads,
-        dropout=not arguments.no_dropout,
-    )
+    made = pretraining_batches(case, make_shards(folder, case.length)) if pretrains else finetuning_batches(case)
+    settings = {"warmup_steps": arguments.warmup_steps, "threads": threads, "dropout": not arguments.no_dropout}
+    batches = write_task(task, case, made, **settings)
     Worker(OURS["float32"], Path(sys.executable), task, "--weights").kill()
     padding = 1 - sum(int(b["attention_mask"].sum()) for b in batches) / sum(b["attention_mask"].size for b in batches)
     print(f"\n{name}, {case.batch_size} x {case.length} tokens, {padding:.0%} padding, AdamW, {threads} threads each\n")
@@ -234,13 +209,8 @@ def run_case(name: str, case: Case, threads: int, folder: Path, arguments: argpa
         subprocess.run(words, cwd=REPOSITORY, check=True)
         return {"case": name, "threads": threads}
     python = {True: arguments.torch_python, False: Path(sys.executable)}
-    competitors = [
-        (competitor, python[competitor.needs_torch])
-        for competitor in COMPETITORS
-        if competitor.name in arguments.competitors
-        and (pretrains or competitor.finetunes)
-        and python[competitor.needs_torch]
-    ]
+    chosen = [each for each in COMPETITORS if each.name in arguments.competitors and (pretrains or each.finetunes)]
+    competitors = [(each, python[each.needs_torch]) for each in chosen if python[each.needs_torch]]
     results = compare(task, competitors, arguments.rounds, arguments.updates)
     rows = figures(results, flops_of(case, batches), case.wall_time)
     print(table(rows, case.wall_time), flush=True)

@@ -17,10 +17,8 @@ def run(words: Sequence[object], **variables: str) -> None:
     Raises:
         ValueError: with the end of its output, if it failed.
     """
-    command = list(map(str, words))
-    done = subprocess.run(
-        command, cwd=REPOSITORY, env={**os.environ, **variables}, capture_output=True, text=True, check=False
-    )
+    command, environment = list(map(str, words)), {**os.environ, **variables}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         output = (done.stdout + done.stderr)[-3000:]
         raise ValueError(f"{' '.join(command)} ended with exit code {done.returncode}: {output}")
@@ -37,16 +35,10 @@ class Competitor:
     def __init__(self, module: str, python: Path, words: Sequence[object], log: Path, **variables: str) -> None:
         self._name, self._log = module, log
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **variables}
+        command = [str(python), "-m", f"tests.benchmarks.{module}", *map(str, words)]
+        pipes = {"cwd": REPOSITORY, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with log.open("w") as errors:
-            self._process = subprocess.Popen(
-                [str(python), "-m", f"tests.benchmarks.{module}", *map(str, words)],
-                cwd=REPOSITORY,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment,
-            )
+            self._process = subprocess.Popen(command, stderr=errors, env=environment, **pipes)
         self.hello = self.answer()
 
     def answer(self) -> dict[str, Any]:

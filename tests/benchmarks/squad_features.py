@@ -14,7 +14,6 @@ import json
 import os
 import random
 import resource
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,13 +23,10 @@ from pathlib import Path
 from bert import REPOSITORY
 
 NUM_PARAGRAPHS, NUM_QUESTIONS, PARAGRAPH_CHARACTERS = 18_896, 87_599, 735
-SINGLE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "RAYON_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "ARROW_IO_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
+SINGLE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}
+SINGLE_THREAD |= dict.fromkeys(
+    ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "ARROW_IO_THREADS", "OPENBLAS_NUM_THREADS"), "1"
+)
 
 
 def make_file(text_dir: Path, path: Path, scale: float, seed: int = 7) -> None:
@@ -78,13 +74,9 @@ def theirs(file: Path, vocab_file: Path, out: Path) -> int:
     tokenizer = BertTokenizerFast(vocab_file=str(vocab_file), do_lower_case=True)
     rows = [
         {
-            "id": q["id"],
-            "question": q["question"],
+            **{name: q[name] for name in ("id", "question")},
             "context": p["context"],
-            "answers": {
-                "text": [a["text"] for a in q["answers"]],
-                "answer_start": [a["answer_start"] for a in q["answers"]],
-            },
+            "answers": {name: [a[name] for a in q["answers"]] for name in ("text", "answer_start")},
         }
         for article in json.loads(file.read_text())["data"]
         for p in article["paragraphs"]
@@ -134,19 +126,14 @@ def theirs(file: Path, vocab_file: Path, out: Path) -> int:
 def measure(side: str, python: str, arguments: argparse.Namespace, file: Path) -> float:
     """CPU seconds of one side in a process of its own."""
     with tempfile.TemporaryDirectory() as out:
-        command = shlex.split(
-            f"{python} {__file__} --side {side} --file {file} --vocab-file {arguments.vocab_file} --out {out}"
-        )
+        command = [python, __file__, "--side", side, "--file", file, "--vocab-file", arguments.vocab_file, "--out", out]
         environment = {**os.environ, **SINGLE_THREAD, "HF_HOME": out, "HF_HUB_OFFLINE": "1"}
         before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        done = subprocess.run(list(map(str, command)), env=environment, check=True, capture_output=True, text=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        print(
-            f"{side:13} {seconds:7.1f} CPU s  {time.monotonic() - started:7.1f} s by the clock  "
-            f"{done.stdout.strip().splitlines()[-1]} windows",
-            flush=True,
-        )
+        elapsed, windows = time.monotonic() - started, done.stdout.strip().splitlines()[-1]
+        print(f"{side:13} {seconds:7.1f} CPU s  {elapsed:7.1f} s by the clock  {windows} windows", flush=True)
         return seconds
 
 

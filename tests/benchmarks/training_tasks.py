@@ -82,15 +82,10 @@ def predictions_of(sequence_length: int) -> int:
 
 def pretraining_batches(case: Case, shards: Path) -> Iterator[Feed]:
     """Batches of a loader, with their padding, or with random tokens in its place."""
-    settings = LoaderSettings(
-        max_seq_length=case.length, max_predictions_per_seq=predictions_of(case.length), num_workers=0
-    )
+    lengths = {"max_seq_length": case.length, "max_predictions_per_seq": predictions_of(case.length)}
     vocabulary = Vocabulary.from_file(shards.parent / "vocab.txt")
-    loader = PretrainingLoader(
-        PretrainingDataset(shards, vocabulary, settings, seed=42),
-        global_batch_size=case.batch_size,
-        micro_batch_size=case.batch_size,
-    )
+    dataset = PretrainingDataset(shards, vocabulary, LoaderSettings(**lengths, num_workers=0), seed=42)
+    loader = PretrainingLoader(dataset, global_batch_size=case.batch_size, micro_batch_size=case.batch_size)
     rng, batches = np.random.default_rng(42), loader.batches()
     for _ in range(min(NUM_BATCHES, loader.batches_per_epoch)):
         (batch,) = next(batches).micro_batches
@@ -136,15 +131,7 @@ def write_task(
     model = {**case.model.model_dump(), "vocab_size": case.model.padded_vocab_size()}
     if not dropout:
         model |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    task = {
-        "objective": case.objective,
-        "model": model,
-        "learning_rate": 1e-4,
-        "weight_decay": 0.01,
-        "epsilon": 1e-6,
-        "max_grad_norm": 1.0,
-        "warmup_steps": warmup_steps,
-        "threads": threads,
-    }
+    task = {"objective": case.objective, "model": model, "warmup_steps": warmup_steps, "threads": threads}
+    task |= {"learning_rate": 1e-4, "weight_decay": 0.01, "epsilon": 1e-6, "max_grad_norm": 1.0}
     (folder / "task.json").write_text(json.dumps(task, indent=1))
     return found
