@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+import run_export
 from bert.checkpoints import directories as checkpoint_files
 from bert.conversion.model_description import Usage, usage_texts
 from tests.conversion.test_round_trips import TASKS, native
@@ -22,6 +24,21 @@ def model(folder: Path, task: str, usage: Usage | None = None, lowercase: bool |
     (folder / checkpoint_files.MANIFEST).unlink()
     checkpoint_files.write_manifest(folder, step=7)
     return folder
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """A checkpoint of each task; no test changes them."""
+    root = tmp_path_factory.mktemp("models")
+    tasks = ("pretraining", "encoder", "question-answering", "sequence-classification", "token-classification")
+    return {task: model(root / task, task) for task in tasks}
+
+
+def export(source: Path, target: Path, *arguments: object) -> Path:
+    """The folder that run_export.py makes."""
+    words = ("--checkpoint", source, "--to", target, *arguments)
+    assert run_export.main([str(word) for word in words]) == 0
+    return target
 
 
 def records(text: str) -> list[dict]:

@@ -5,35 +5,28 @@ BERT_FULL_FAULTS=1 tries 50 inputs instead of 3. ONNX models run on ONNX Runtime
 
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import run_export
 from bert.conversion.model_description import Usage
 from bert.inference.heads import load_model
 from bert.inference.predictor import Predictor
 from tests.conversion import test_parity
 from tests.conversion.test_parity import INPUTS, compare, random_feed
 from tests.conversion.test_round_trips import TASKS
-from tests.inference.models import feed_of, model
+from tests.inference.models import export, feed_of, model
 from tests.support import foreign
 
 checkpoints, expected = test_parity.checkpoints, test_parity.expected  # fixtures
 SERVED = [task for task in TASKS if task != "pretraining"]
 
 
-def export(checkpoint: Path, target: Path, to_format: str) -> Path:
-    assert run_export.main(["--checkpoint", str(checkpoint), "--to", str(target), "--format", to_format]) == 0
-    return target
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("task", SERVED)
 def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
     record_property("trials", INPUTS)
-    model = Predictor(export(checkpoints[task], tmp_path / "x", "paddle-inference"))
+    model = Predictor(export(checkpoints[task], tmp_path / "x", "--format", "paddle-inference"))
     compare(model.run(random_feed()), expected[task], random_feed()["attention_mask"])
     assert model.description["labels"] == (["cat", "dog", "fox"] if "classification" in task else None)
     assert len(model.texts(["word1 word2", ("word3", "word4 word5 word6")])) == len(expected[task])
@@ -42,21 +35,23 @@ def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_pat
 @pytest.mark.parametrize("task", SERVED)
 def test_onnx_gives_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
     record_property("trials", INPUTS)
-    exported, feed = export(checkpoints[task], tmp_path / "x", "onnx"), random_feed()
+    exported, feed = export(checkpoints[task], tmp_path / "x", "--format", "onnx"), random_feed()
     compare(Predictor(exported).run(feed), expected[task], feed["attention_mask"])
 
 
 @pytest.mark.parametrize("task", ["token-classification", "encoder"])
 def test_paddle_inference_takes_texts_of_any_length(checkpoints, tmp_path, task):
     """It computes on lengths that are multiples of 8, or the longest that the model has."""
-    ours, onnx = (Predictor(export(checkpoints[task], tmp_path / kind, kind)) for kind in ("paddle-inference", "onnx"))
+    ours, onnx = (
+        Predictor(export(checkpoints[task], tmp_path / kind, "--format", kind)) for kind in ("paddle-inference", "onnx")
+    )
     for length in range(1, foreign.POSITIONS + 1):
         feed = feed_of(list(range(5, 5 + length)), list(range(6, 6 + length)))
         compare(ours.run(feed), onnx.run(feed), feed["attention_mask"])
 
 
 def test_a_pretrained_model_is_served_as_its_encoder(checkpoints, tmp_path, capsys):
-    exported = export(checkpoints["pretraining"], tmp_path / "x", "paddle-inference")
+    exported = export(checkpoints["pretraining"], tmp_path / "x", "--format", "paddle-inference")
     assert "left out: masked-LM head, not used by encoder" in capsys.readouterr().out
     assert Predictor(exported).outputs == ["last_hidden_state", "pooler_output"]
 
@@ -70,14 +65,14 @@ def test_a_folder_that_is_no_export_is_refused(tmp_path):
 def test_onnx_without_its_packages_is_one_line_with_the_remedy(checkpoints, tmp_path, capsys, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SystemExit) as stopped:
-        export(tmp_path / "not read", tmp_path / "x", "onnx")
+        export(tmp_path / "not read", tmp_path / "x", "--format", "onnx")
     err = capsys.readouterr().err
     assert stopped.value.code == 2 and err.count("\n") == 1 and not (tmp_path / "x").exists()
     assert f"needs the {package} package" in err and "scripts/setup.sh " in err
 
 
 def test_an_onnx_export_without_onnxruntime_says_that_it_needs_it(checkpoints, tmp_path, monkeypatch):
-    exported = export(checkpoints["question-answering"], tmp_path / "x", "onnx")
+    exported = export(checkpoints["question-answering"], tmp_path / "x", "--format", "onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ValueError, match="model.onnx is an ONNX export and onnxruntime, which runs it, is not inst"):
         Predictor(exported)
@@ -94,7 +89,7 @@ def test_an_onnx_export_without_onnxruntime_says_that_it_needs_it(checkpoints, t
 )
 def test_an_export_is_used_like_its_checkpoint(tmp_path, task, request_):
     source = model(tmp_path / "m", task, Usage("ours", 9))
-    wanted, exported = load_model(source), load_model(export(source, tmp_path / "x", "paddle-inference"))
+    wanted, exported = load_model(source), load_model(export(source, tmp_path / "x", "--format", "paddle-inference"))
     assert exported.opened.task == task and exported.max_seq_length == wanted.max_seq_length
     (there,), (here,) = exported.predict([request_]), wanted.predict([request_])
     numbers = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")

@@ -12,35 +12,28 @@ from bert.inference.heads import load_model
 from bert.inference.paddle_program import Network
 from bert.inference.trained_model import probabilities
 from tests.conversion.test_parity import our_outputs
+from tests.inference import models
 from tests.inference.models import feed_of, model
 from tests.support import foreign
 
+folders = models.folders  # fixture
 CLS, SEP, MASK = 2, 3, 4
 SENTENCE, IDS = "word1 word4", [CLS, 6, 9, SEP]
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    root = tmp_path_factory.mktemp("models")
-    tasks = ("pretraining", "encoder", "question-answering", "sequence-classification", "token-classification")
-    return {task: model(root / task, task) for task in tasks}
-
-
-def test_vectors_are_means_of_the_last_hidden_states(checkpoints):
-    wanted = our_outputs(checkpoints["encoder"], "encoder", feed_of(IDS))["last_hidden_state"].mean(1)
+def test_vectors_are_means_of_the_last_hidden_states(folders):
+    wanted = our_outputs(folders["encoder"], "encoder", feed_of(IDS))["last_hidden_state"].mean(1)
     texts = ["word3 word2 word1 word0", SENTENCE, "word7"]  # sorted by length, padded, put back in order
-    np.testing.assert_allclose(load_model(checkpoints["encoder"]).encode(texts)[1], wanted[0], atol=1e-5)
+    np.testing.assert_allclose(load_model(folders["encoder"]).encode(texts)[1], wanted[0], atol=1e-5)
     for task in ("pretraining", "question-answering", "sequence-classification"):
-        assert load_model(checkpoints[task], "encoder").encode(texts).shape == (3, foreign.HIDDEN)
-    assert load_model(checkpoints["encoder"]).encode([]).shape[0] == 0
+        assert load_model(folders[task], "encoder").encode(texts).shape == (3, foreign.HIDDEN)
+    assert load_model(folders["encoder"]).encode([]).shape[0] == 0
 
 
-def test_classes_have_the_probabilities_of_the_logits(checkpoints):
-    classifier = load_model(checkpoints["sequence-classification"])
+def test_classes_have_the_probabilities_of_the_logits(folders):
+    classifier = load_model(folders["sequence-classification"])
     feeds = feed_of(IDS), feed_of([CLS, 6, SEP, 9, 9, SEP], first=3)
-    wanted = [
-        our_outputs(checkpoints["sequence-classification"], "sequence-classification", f)["logits"] for f in feeds
-    ]
+    wanted = [our_outputs(folders["sequence-classification"], "sequence-classification", f)["logits"] for f in feeds]
     single, pair = classifier.predict([SENTENCE, ("word1", "word4 word4")])
     for found, logits in ((single, wanted[0]), (pair, wanted[1])):
         assert list(found["probabilities"]) == ["cat", "dog", "fox"]
@@ -48,12 +41,12 @@ def test_classes_have_the_probabilities_of_the_logits(checkpoints):
         assert found["probability"] == max(found["probabilities"].values()) == found["probabilities"][found["label"]]
 
 
-def test_masks_are_filled_with_the_most_likely_words(checkpoints):
+def test_masks_are_filled_with_the_most_likely_words(folders):
     feed = feed_of([CLS, 6, MASK, 9, SEP])
-    logits = our_outputs(checkpoints["pretraining"], "pretraining", feed)["prediction_logits"].reshape(5, -1)[2]
+    logits = our_outputs(folders["pretraining"], "pretraining", feed)["prediction_logits"].reshape(5, -1)[2]
     likely = probabilities(logits[: foreign.VOCAB])
     words = [token for token in np.argsort(-likely) if token >= 5][:3]  # special tokens are not words
-    filler = load_model(checkpoints["pretraining"])
+    filler = load_model(folders["pretraining"])
     found = filler.fill_mask("word1 [MASK] word4", top_k=3)
     assert [fill["token"] for fill in found[0]] == [foreign.TOKENS[word] for word in words]
     np.testing.assert_allclose([fill["probability"] for fill in found[0]], likely[words], atol=2e-6)
@@ -61,8 +54,8 @@ def test_masks_are_filled_with_the_most_likely_words(checkpoints):
     assert result["filled"] == f"word1 {foreign.TOKENS[words[0]]} word4" and len(result["masks"][0]) == 5
 
 
-def test_a_long_text_is_read_around_its_masks(checkpoints):
-    filler = load_model(checkpoints["pretraining"])
+def test_a_long_text_is_read_around_its_masks(folders):
+    filler = load_model(folders["pretraining"])
     text = "word1 " * 20 + "[MASK]" + " word2" * 20
     around = "word1 word1 word1 word1 [MASK] word2 word2 word2 word2 word2"
     found, wanted = filler.fill_mask(text)[0], filler.fill_mask(around)[0]
@@ -77,8 +70,8 @@ def test_a_word_piece_is_joined_to_the_word_before_it():
     assert _filled("They walk [MASK] to [MASK].", ["##ed", "town"]) == "They walked to town."
 
 
-def test_answers_come_with_their_places_and_many_contexts_in_one_call(checkpoints):
-    reader = load_model(checkpoints["question-answering"])
+def test_answers_come_with_their_places_and_many_contexts_in_one_call(folders):
+    reader = load_model(folders["question-answering"])
     contexts = ["word3  word5, word7", "word2 " * 30]
     requests = [("word1 word2", context) for context in (*contexts, contexts[0])]
     found = reader.predict(requests)
@@ -121,8 +114,8 @@ def test_a_regression_gives_a_number(tmp_path):
 
 
 @pytest.mark.parametrize("to_format", ["hf", "paddlenlp"])
-def test_another_librarys_folder_and_an_output_folder_are_models_too(checkpoints, tmp_path, to_format):
-    source = checkpoints["token-classification"]
+def test_another_librarys_folder_and_an_output_folder_are_models_too(folders, tmp_path, to_format):
+    source = folders["token-classification"]
     arguments = ["--from", str(source), "--to", str(tmp_path / "x"), "--to-format", to_format]
     assert run_convert.main(arguments) == 0
     run = tmp_path / "results/bert/ner-best"
@@ -147,14 +140,14 @@ def test_a_run_that_early_stopping_ended_is_used_with_its_best_weights(tmp_path)
         load_model(run)
 
 
-def test_what_a_head_cannot_do_is_named(checkpoints):
-    classifier, filler = load_model(checkpoints["sequence-classification"]), load_model(checkpoints["pretraining"])
+def test_what_a_head_cannot_do_is_named(folders):
+    classifier, filler = load_model(folders["sequence-classification"]), load_model(folders["pretraining"])
     with pytest.raises(ValueError, match="this model has a classifier of texts; fill_mask needs a masked-LM head"):
         classifier.fill_mask("word1 [MASK]")
     with pytest.raises(ValueError, match="this model has a masked-LM head; answer needs a question-answering head"):
         filler.answer("word1", "word2")
     with pytest.raises(ValueError, match="task=question-answering needs a question-answering head; the source has"):
-        load_model(checkpoints["pretraining"], "question-answering")
+        load_model(folders["pretraining"], "question-answering")
     with pytest.raises(ValueError, match=r"no \[MASK\] in the text"):
         filler.predict(["word1"])
     with pytest.raises(ValueError, match="must be a list of texts"):
@@ -171,9 +164,9 @@ def test_what_a_head_cannot_do_is_named(checkpoints):
         (("word1", "word2"), r"2 text\(s\) in a request; this model takes one text"),
     ],
 )
-def test_a_request_that_cannot_be_taken_is_named(checkpoints, given, message):
+def test_a_request_that_cannot_be_taken_is_named(folders, given, message):
     with pytest.raises(ValueError, match=message):
-        load_model(checkpoints["token-classification"]).predict([given])
+        load_model(folders["token-classification"]).predict([given])
 
 
 def test_classes_that_are_no_tags_are_refused(tmp_path):

@@ -5,32 +5,30 @@ import json
 import numpy as np
 import pytest
 
-import run_export
 from bert.config.architecture import BertConfig
 from bert.inference import onnx_graph, predictor
 from bert.inference.exporting import TOLERANCES
 from bert.inference.predictor import Predictor
 from bert.inference.samples import random_sample, read_texts
 from bert.runtime.paddle_api import IS_PADDLE_3
-from tests.inference.models import model
+from tests.inference import models
+from tests.inference.models import export
 
 LINES = "".join(f"word{i % 20} word{i % 7}\tword{i % 11} word{i % 3} word{i % 5}\n" for i in range(40))
 
 
+folders = models.folders  # fixture
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    root = tmp_path_factory.mktemp("precisions")
-    (root / "texts.tsv").write_text(LINES)
-    for task in ("sequence-classification", "token-classification", "question-answering", "encoder"):
-        model(root / task, task)
-    return root
+def texts(tmp_path_factory):
+    file = tmp_path_factory.mktemp("precisions") / "texts.tsv"
+    file.write_text(LINES)
+    return file
 
 
-def export(folder, task: str, target, *arguments: object) -> dict:
-    """Run the command; returns serving.json."""
-    words = ["--checkpoint", folder / task, "--to", target, *arguments]
-    assert run_export.main([str(word) for word in words]) == 0
-    return json.loads((target / "serving.json").read_text())
+def description_of(folder) -> dict:
+    return json.loads((folder / "serving.json").read_text())
 
 
 KINDS = [
@@ -54,71 +52,63 @@ KINDS = [
         ],
     ],
 )
-def test_every_precision_is_checked_and_loads(folder, tmp_path, task, kind):
+def test_every_precision_is_checked_and_loads(folders, texts, tmp_path, task, kind):
     to_format, precision, more = kind
     if IS_PADDLE_3 and kind == KINDS[-1]:
         pytest.skip("Paddle 3 has no quantiser")
-    texts = folder / "texts.tsv"
-    words = [word for flag in more for word in (flag, texts)]
-    served = export(
-        folder, task, tmp_path / "x", "--format", to_format, "--precision", precision, *words, "--sample", texts
-    )
+    words = [word for flag in (*more, "--sample") for word in (flag, texts)]
+    folder = export(folders[task], tmp_path / "x", "--format", to_format, "--precision", precision, *words)
+    served = description_of(folder)
     check = served["check"]
     assert served["precision"] == precision and check["sample"] == "texts.tsv" and check["sequences"] == 40
     assert 0 <= check["relative_error"] <= check["tolerance"] == TOLERANCES[precision]
-    exact, rough = Predictor(folder_of_float32(folder, task, tmp_path)), Predictor(tmp_path / "x")
+    exact, rough = Predictor(export(folders[task], tmp_path / "float32", "--format", "onnx")), Predictor(folder)
     feed = exact.tokenize(read_texts(texts))
-    wanted, found = exact.run(feed), rough.run(feed)
-    largest = max(float(np.abs(wanted[name] - found[name]).max()) for name in wanted)
+    expected, outputs = exact.run(feed), rough.run(feed)
+    largest = max(float(np.abs(expected[name] - outputs[name]).max()) for name in expected)
     assert (largest < 1e-5) == (precision == "float32"), "the precision is really another one"
     assert (task == "encoder") == (check["same_decision"] is None)
 
 
-def test_int8_of_paddle_is_refused_under_paddle_3(folder, tmp_path, monkeypatch, capsys):
-    texts = folder / "texts.tsv"
+def refusal(capsys, source, target, *arguments: object) -> str:
+    """The line on standard error; nothing is written."""
+    with pytest.raises(SystemExit) as stopped:
+        export(source, target, *arguments)
+    err = capsys.readouterr().err
+    assert stopped.value.code == 2 and err.count("\n") == 1
+    assert not [path for path in target.parent.iterdir() if "x" in path.name and path.is_dir()], (
+        "nothing partial is left"
+    )
+    return err
+
+
+def test_int8_of_paddle_is_refused_under_paddle_3(folders, texts, tmp_path, monkeypatch, capsys):
     words = ["--format", "paddle-inference", "--precision", "int8", "--calibration", texts]
     if not IS_PADDLE_3:
-        export(folder, "encoder", tmp_path / "x", *words)
+        export(folders["encoder"], tmp_path / "before", *words)
     monkeypatch.setattr(predictor, "IS_PADDLE_3", True)
     if not IS_PADDLE_3:
         with pytest.raises(ValueError, match="needs the quantiser of Paddle 2.6, and this is"):
-            Predictor(tmp_path / "x")
-    command = ["--checkpoint", folder / "encoder", "--to", tmp_path / "y", *words]
-    with pytest.raises(SystemExit):
-        run_export.main([str(word) for word in command])
-    assert "--format onnx --precision int8" in capsys.readouterr().err and not (tmp_path / "y").exists()
+            Predictor(tmp_path / "before")
+    assert "--format onnx --precision int8" in refusal(capsys, folders["encoder"], tmp_path / "x", *words)
 
 
-def folder_of_float32(folder, task, tmp_path):
-    target = tmp_path / "float32"
-    export(folder, task, target, "--format", "onnx")
-    return target
+def test_an_export_that_is_too_far_off_is_not_written(folders, tmp_path, capsys, monkeypatch):
+    source, words = folders["sequence-classification"], ["--format", "onnx"]
+    err = refusal(capsys, source, tmp_path / "x", *words, "--precision", "int8", "--tolerance", "1e-9")
+    assert "above the tolerance 1e-09" in err
+    monkeypatch.setattr(onnx_graph, "_MASKED_SCORE", 0.0)  # a wrong graph: padding is attended
+    assert "differs from the model" in refusal(capsys, source, tmp_path / "x", *words)
 
 
-def test_an_export_that_is_too_far_off_is_not_written(folder, tmp_path, capsys):
-    arguments = ["--format", "onnx", "--precision", "int8", "--tolerance", "1e-9"]
-    with pytest.raises(SystemExit) as stopped:
-        export(folder, "sequence-classification", tmp_path / "x", *arguments)
-    err = capsys.readouterr().err
-    assert stopped.value.code == 2 and err.count("\n") == 1 and "above the tolerance 1e-09" in err
-    assert not list(tmp_path.iterdir()), "nothing partial is left"
-
-
-def test_a_wrong_graph_is_found_by_the_check(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(onnx_graph, "_MASKED_SCORE", 0.0)  # padding is attended
-    with pytest.raises(SystemExit):
-        export(folder, "sequence-classification", tmp_path / "x", "--format", "onnx")
-    assert "differs from the model" in capsys.readouterr().err and not (tmp_path / "x").exists()
-
-
-def test_layers_can_stay_in_float32(folder, tmp_path, caplog):
-    arguments = ["--format", "onnx", "--precision", "int8", "--keep-float", "*.output.dense"]
-    served = export(folder, "sequence-classification", tmp_path / "x", *arguments)
-    kept = served["quantization"]["float32_layers"]
+def test_layers_can_stay_in_float32(folders, tmp_path, caplog):
+    words = ["--format", "onnx", "--precision", "int8", "--keep-float", "*.output.dense"]
+    folder = export(folders["sequence-classification"], tmp_path / "x", *words)
+    kept = description_of(folder)["quantization"]["float32_layers"]
     assert "bert.encoder.layer.0.output.dense" in kept and "classifier" in kept
     assert not any("intermediate" in name for name in kept)
     assert not [record for record in caplog.records if "pre-processing" in record.message]  # ONNX Runtime's advice
-    assert not list((tmp_path / "x").glob("*-model.onnx")), "nothing is left of the steps in between"
+    assert not list(folder.glob("*-model.onnx")), "nothing is left of the steps in between"
 
 
 @pytest.mark.parametrize(
@@ -136,14 +126,12 @@ def test_layers_can_stay_in_float32(folder, tmp_path, caplog):
         (["--format", "onnx", "--sample", "{bad}"], "bad.jsonl:1: the object has the keys x"),
     ],
 )
-def test_a_wrong_request_is_one_line(folder, tmp_path, capsys, arguments, message):
-    (tmp_path / "empty.txt").write_text("")
-    (tmp_path / "bad.jsonl").write_text('{"x": 1}\n')
+def test_a_wrong_request_is_one_line(folders, tmp_path, capsys, arguments, message):
     places = {"empty": tmp_path / "empty.txt", "bad": tmp_path / "bad.jsonl"}
-    with pytest.raises(SystemExit) as stopped:
-        export(folder, "sequence-classification", tmp_path / "x", *[word.format(**places) for word in arguments])
-    err = capsys.readouterr().err
-    assert stopped.value.code == 2 and message in err and err.count("\n") == 1 and not (tmp_path / "x").exists()
+    places["empty"].write_text("")
+    places["bad"].write_text('{"x": 1}\n')
+    words = [word.format(**places) for word in arguments]
+    assert message in refusal(capsys, folders["sequence-classification"], tmp_path / "x", *words)
 
 
 def test_the_random_sample_is_the_same_every_time_and_fits_the_model():
@@ -155,13 +143,10 @@ def test_the_random_sample_is_the_same_every_time_and_fits_the_model():
         intermediate_size=37,
         max_position_embeddings=17,
     )
-    one, other = random_sample(config), random_sample(config)
-    assert len(one.table) == 64 and all(batch["input_ids"].shape[1] <= 17 for batch in one.batches())
-    assert all(
-        np.array_equal(left[name], right[name])
-        for left, right in zip(one.batches(), other.batches(), strict=True)
-        for name in left
-    )
-    assert max(int(batch["input_ids"].max()) for batch in one.batches()) < 106
-    (joined,) = one.batches(64)
-    assert joined["input_ids"].shape[0] == 64 and joined["attention_mask"].sum() == len(one.table.input_ids)
+    sample, other = random_sample(config), random_sample(config)
+    assert len(sample.table) == 64
+    for left, right in zip(sample.batches(), other.batches(), strict=True):
+        assert all(np.array_equal(left[name], right[name]) for name in left)
+        assert left["input_ids"].shape[1] <= 17 and left["input_ids"].max() < 106
+    (joined,) = sample.batches(64)
+    assert joined["input_ids"].shape[0] == 64 and joined["attention_mask"].sum() == len(sample.table.input_ids)

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 import run_predict
 from bert import REPOSITORY
+from bert.files import lock
 from bert.finetuning import prediction_stream
 from bert.inference import heads, lines, streaming
 from bert.inference.demonstration import demonstrate
@@ -24,15 +26,11 @@ from bert.inference.lines import Line, LineFormat, read_lines
 from bert.inference.terminal import talk
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from tests.inference import models
 from tests.inference.models import model, records
 from tests.support import foreign
 
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    root = tmp_path_factory.mktemp("models")
-    tasks = ("pretraining", "question-answering", "sequence-classification", "token-classification")
-    return {task: model(root / task, task) for task in tasks}
+folders = models.folders  # fixture
 
 
 def run(capsys, *arguments, code: int = 0) -> tuple[list[dict], str]:
@@ -277,48 +275,13 @@ def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folder
             broken.setattr(head, "run", interrupting(head, window))
             _, err = run(capsys, *arguments, code=75)
         assert "start again to continue" in err and not (tmp_path / name).exists()
+    assert "holds the results of another command" in run(capsys, *arguments, "--top-k", 3, code=2)[1]
+    with open(tmp_path / f"{name}.partial", "r+b") as taken:
+        lock(taken)
+        assert "another process writes" in run(capsys, *arguments, code=2)[1]
     _, err = run(capsys, *arguments)
     assert "continuing after 24 lines" in err and "40 lines, 6 of them bad" in err
     assert (tmp_path / name).read_bytes() == whole and not list(tmp_path.glob("*.partial*"))
-
-
-def test_a_partial_file_of_another_command_or_input_is_kept_and_refused(folders, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 2)
-    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
-    (tmp_path / "in.txt").write_text("word1\nword2\nword3\nword4\nword5\n")
-    arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
-    with monkeypatch.context() as broken:
-        broken.setattr(heads.Classifier, "run", interrupting(heads.Classifier, 2))
-        run(capsys, *arguments, code=75)
-    (tmp_path / "in.txt").write_text("word6\nword7\n")
-    (partial,) = tmp_path.glob("*.partial")
-    kept = partial.read_bytes()
-    assert "holds the results of another command" in run(capsys, *arguments, code=2)[1]
-    assert partial.read_bytes() == kept
-    partial.unlink()
-    run(capsys, *arguments)
-    assert [record["text"] for record in records((tmp_path / "out.jsonl").read_text())] == ["word6", "word7"]
-
-
-def test_two_commands_do_not_write_one_file(folders, tmp_path, capsys):
-    (tmp_path / "in.txt").write_text("word1\n")
-    arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--output", tmp_path / "out.jsonl"]
-    with prediction_stream.ResumableFiles([tmp_path / "out.jsonl"], "key", "--output"):
-        assert "another process writes" in run(capsys, *arguments, code=2)[1]
-
-
-def test_a_line_that_is_too_long_does_not_move_the_places_of_the_next_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "_LONGEST", 10)
-    monkeypatch.setattr(lines, "_READ", 4)
-    data = b"a\n" + b"c" * 50 + b"\nd\r\n" + b"e" * 50 + b"\nlast"
-    (tmp_path / "in.txt").write_bytes(data)
-    with open(tmp_path / "in.txt", "rb") as file:
-        found = [line for line in lines.read_lines(file.fileno()) if line is not None]
-        assert [line.end for line in found] == [2, 53, 56, 107, 111] and found[-1].text == "last"
-        for after in found[:-1]:
-            file.seek(after.end)
-            rest = [line for line in lines.read_lines(file.fileno(), after.number, after.end) if line is not None]
-            assert rest == found[after.number :]
 
 
 def read(*parts: bytes, pause: threading.Event | None = None) -> list:
@@ -336,7 +299,7 @@ def read(*parts: bytes, pause: threading.Event | None = None) -> list:
     thread.start()
     found = []
     for line in read_lines(reader):
-        found.append(line and (line.number, line.text or line.error[:8]))
+        found.append(line and (line.number, line.text))
         if line is None and pause is not None:
             pause.set()
     thread.join()
@@ -356,20 +319,22 @@ def test_a_pause_of_the_writer_is_told():
     assert read(b"one\n", b"two\n", pause=threading.Event()) == [(1, "one"), None, (2, "two")]
 
 
-def test_lines_that_cannot_be_read_do_not_end_the_reading(monkeypatch):
+def test_lines_that_cannot_be_read_do_not_end_the_reading_or_move_the_places_of_others(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "_LONGEST", 10)
     monkeypatch.setattr(lines, "_READ", 4)
-    assert read(b"a\nb\xff\n" + b"c" * 50 + b"\nd\n" + b"e" * 50) == [
-        (1, "a"),
-        (2, "byte 0xf"),
-        (3, "the line"),
-        (4, "d"),
-        (5, "the line"),
-    ]
+    (tmp_path / "in.txt").write_bytes(b"a\nb\xff\n" + b"c" * 50 + b"\nd\r\n" + b"e" * 50)
+    with open(tmp_path / "in.txt", "rb") as file:
+        every = list(read_lines(file.fileno()))
+        shown = [line.text or line.error[:8] for line in every]
+        assert shown == ["a", "byte 0xf", "the line", "d", "the line"]
+        assert [line.end for line in every] == [2, 5, 56, 59, 109]
+        for after in every[:-1]:
+            file.seek(after.end)
+            assert list(read_lines(file.fileno(), after.number, after.end)) == every[after.number :]
 
 
 @pytest.mark.parametrize(
-    ("kind", "splits_tabs", "line", "given"),
+    ("kind", "splits_tabs", "line", "expected"),
     [
         ("auto", False, "one\ttwo", "one\ttwo"),
         ("auto", True, "one\t two ", ["one", "two"]),
@@ -377,16 +342,15 @@ def test_lines_that_cannot_be_read_do_not_end_the_reading(monkeypatch):
         ("auto", False, '{"text": "ä"}', {"text": "ä"}),
         ("text", False, '{"text": "ä"}', '{"text": "ä"}'),
         ("jsonl", False, '"ä"', "ä"),
+        ("jsonl", False, " ", ValueError("empty")),
+        ("jsonl", False, "{", ValueError("not JSON")),
+        ("jsonl", False, "[1]", ValueError("of another kind")),
     ],
 )
-def test_what_a_line_gives(kind, splits_tabs, line, given):
-    assert LineFormat(kind, splits_tabs).parse(Line(1, line)) == given
-
-
-@pytest.mark.parametrize(("line", "message"), [(" ", "empty"), ("{", "not JSON"), ("[1]", "of another kind")])
-def test_a_line_that_is_no_request(line, message):
-    with pytest.raises(ValueError, match=message):
-        LineFormat("jsonl", False).parse(Line(1, line))
+def test_what_a_line_gives(kind, splits_tabs, line, expected):
+    parse = LineFormat(kind, splits_tabs).parse
+    with pytest.raises(ValueError, match=str(expected)) if isinstance(expected, ValueError) else nullcontext():
+        assert parse(Line(1, line)) == expected
 
 
 @pytest.mark.parametrize(
@@ -431,10 +395,7 @@ def test_a_tsv_with_a_header_gives_its_columns_by_name():
 )
 def test_a_file_that_is_not_made_of_lines_is_refused(tmp_path, name, content, refused):
     (tmp_path / name).write_text(content)
-    if refused:
-        with pytest.raises(ValueError, match=refused):
-            lines.refuse_documents(tmp_path / name, "auto")
-    else:
+    with pytest.raises(ValueError, match=refused) if refused else nullcontext():
         lines.refuse_documents(tmp_path / name, "auto")
     lines.refuse_documents(tmp_path / name, "text")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-import run_export
 from bert.inference.heads import load_model
-from tests.inference.models import LABELS, model
+from tests.inference import models
+from tests.inference.models import LABELS, export
 
 pytest.importorskip("onnxruntime")
 TASKS = ("pretraining", "question-answering", "sequence-classification", "token-classification")
@@ -38,14 +38,13 @@ def published_schema() -> type:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("inference.ModelConfig"))
 
 
+folders = models.folders  # fixture
+
+
 @pytest.fixture(scope="module")
-def exports(tmp_path_factory):
-    root = tmp_path_factory.mktemp("triton")
-    for task in TASKS:
-        source = model(root / "sources" / task, task)
-        words = ["--checkpoint", str(source), "--to", str(root / "repository" / task), "--format", "triton"]
-        assert run_export.main(words) == 0
-    return root
+def exports(folders, tmp_path_factory):
+    root = tmp_path_factory.mktemp("repository")
+    return {task: export(folders[task], root / task, "--format", "triton") for task in TASKS}
 
 
 def config_of(folder: Path):
@@ -56,7 +55,7 @@ def config_of(folder: Path):
 def test_the_config_is_what_the_graph_takes_and_gives(exports, task):
     import onnxruntime
 
-    folder = exports / "repository" / task
+    folder = exports[task]
     config = config_of(folder)
     assert config.backend == "onnxruntime" and config.max_batch_size == 64 and config.HasField("dynamic_batching")
     session = onnxruntime.InferenceSession(str(folder / "1/model.onnx"), providers=["CPUExecutionProvider"])
@@ -74,8 +73,8 @@ def test_the_config_is_what_the_graph_takes_and_gives(exports, task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_folder_has_labels_and_the_tokenizer_and_is_a_model_of_ours_too(exports, task):
-    folder = exports / "repository" / task
+def test_the_folder_has_labels_and_the_tokenizer_and_is_a_model_of_ours_too(folders, exports, task):
+    folder = exports[task]
     labels = folder / "labels.txt"
     assert (tuple(labels.read_text().splitlines()) if labels.exists() else None) == LABELS.get(task)
     named = [tensor.label_filename for tensor in config_of(folder).output]
@@ -84,13 +83,12 @@ def test_the_folder_has_labels_and_the_tokenizer_and_is_a_model_of_ours_too(expo
     assert json.loads((folder / "serving.json").read_text())["check"]["relative_error"] < 1e-4
     if task == "sequence-classification":
         (found,) = load_model(folder).predict(["word1 word2"])
-        (expected,) = load_model(exports / "sources" / task, device="cpu").predict(["word1 word2"])
+        (expected,) = load_model(folders[task], device="cpu").predict(["word1 word2"])
         assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
 
 
-def test_int8_is_written_for_triton_too(exports, tmp_path):
-    source = exports / "sources/sequence-classification"
-    words = ["--checkpoint", str(source), "--to", str(tmp_path / "small"), "--format", "triton", "--precision", "int8"]
-    assert run_export.main([*words, "--tolerance", "2"]) == 0
-    assert config_of(tmp_path / "small").input[0].dims == [-1]
-    assert sorted(path.name for path in (tmp_path / "small/1").iterdir()) == ["model.onnx"]
+def test_int8_is_written_for_triton_too(folders, tmp_path):
+    words = ("--format", "triton", "--precision", "int8", "--tolerance", 2)
+    folder = export(folders["sequence-classification"], tmp_path / "small", *words)
+    assert config_of(folder).input[0].dims == [-1]
+    assert sorted(path.name for path in (folder / "1").iterdir()) == ["model.onnx"]

@@ -6,7 +6,6 @@ import time
 import numpy as np
 import pytest
 
-import run_export
 from bert.inference.command_line import ModelSettings
 from bert.inference.heads import load_from_settings, load_model
 from bert.runtime.paddle_api import place_of
@@ -14,7 +13,8 @@ from bert.serving.model_process import ModelServer
 from bert.serving.schemas import request_schemas
 from bert.serving.settings import Limits
 from bert.serving.worker import DONE, ENCODE, FAILED, LATE, PREDICT, REFUSED, Batch
-from tests.inference.models import model
+from tests.inference import models
+from tests.inference.models import export
 
 TEXTS = {
     "pretraining": [["word1 [MASK] word3"], ["[MASK]"]],
@@ -24,10 +24,7 @@ TEXTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    root = tmp_path_factory.mktemp("models")
-    return {task: model(root / task, task) for task in TEXTS}
+folders = models.folders  # fixture
 
 
 def server(folder, **settings) -> ModelServer:
@@ -99,8 +96,7 @@ def test_exports_are_served(folders, tmp_path, form):
     if form == "onnx":
         pytest.importorskip("onnxruntime")
     source = folders["sequence-classification"]
-    assert run_export.main(["--checkpoint", str(source), "--to", str(tmp_path / "export"), "--format", form]) == 0
-    serving = server(tmp_path / "export")
+    serving = server(export(source, tmp_path / "export", "--format", form))
     assert not serving.describe().can_encode
     _, outcomes = answer(serving, TEXTS["sequence-classification"])
     (expected, _) = load_model(source, device="cpu").predict(["word1 word2", ("word3", "word4")])

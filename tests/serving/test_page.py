@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.inference.models import model
 from tests.serving.browser import PROGRAM, chromium
 from tests.serving.servers import serving
 
@@ -105,20 +104,3 @@ def test_the_page_of_the_api_needs_no_network(page, tmp_path):
         page.open(f"{server.url}/docs")
         page.wait_for("document.body?.innerText.includes('/predict')")
         assert "/encode" in page.value("document.body.innerText")
-
-
-@pytest.mark.parametrize(
-    "task,texts,shown",
-    [
-        ("question-answering", {"question": "word1?", "context": "word2 word3, word4"}, "#answer"),
-        ("sequence-classification", {"text": "word1 word2"}, "#label"),
-        ("token-classification", {"text": "word5, word6"}, ".text"),
-        ("pretraining", {"text": "word1 [MASK] word2"}, "#filled mark"),
-    ],
-)
-def test_real_models_on_the_page(page, tmp_path, task, texts, shown):
-    with serving(tmp_path, model(tmp_path / "model", task)) as server:
-        open_form(page, server)
-        send(page, **texts)
-        assert page.value(f"document.querySelector('#result {shown}').textContent")
-        assert server.stop() == 0
