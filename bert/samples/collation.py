@@ -26,23 +26,17 @@ class MicroBatch:
                 the padding entries have position, label and weight 0.
             next_sentence_labels: int64 [b], 1 for a random next sentence; absent without next-sentence prediction.
             masked_lm_normalizer: float32 [1], predictions of the global batch, divided by its number of micro-batches.
-        num_sequences: b.
-        num_tokens: tokens without padding.
-        num_padded_tokens: b * s; T of packed tokens.
-        num_masked: predictions in this batch.
     """
 
     feed: dict[str, np.ndarray]
-    num_sequences: int
-    num_tokens: int
-    num_padded_tokens: int
-    num_masked: int
+    num_sequences: int  # b
+    num_tokens: int  # without padding
+    num_padded_tokens: int  # b * s; T of packed tokens
+    num_masked: int  # predictions in this batch
 
     def packed(self, packing: Packing | None) -> "MicroBatch":
         """The same micro-batch for a program of packed tokens, if it is one."""
-        if packing is None:
-            return self
-        feed = pack(self.feed, packing)
+        feed = self.feed if packing is None else pack(self.feed, packing)
         return replace(self, feed=feed, num_padded_tokens=feed["input_ids"].size)
 
 
@@ -78,12 +72,11 @@ class CollationRule:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Dynamic masks, `choose_positions`; whole words are those of the shards, if these record them."""
         continues = None
-        if self.masking.continuations is not None and table.continues is None:
-            continues = self.masking.continuations[input_ids].reshape(-1)
-        elif self.masking.continuations is not None:
-            padded = np.zeros(input_ids.shape, bool)
-            _fill(table.continues, table.offsets[rows], lengths, padded)
-            continues = padded.reshape(-1)
+        if self.masking.continuations is not None:
+            continues = self.masking.continuations[input_ids]
+            if table.continues is not None:
+                _fill(table.continues, table.offsets[rows], lengths, continues)
+            continues = continues.reshape(-1)
         barred, starts = self.masking.separators[input_ids].reshape(-1), np.arange(len(rows)) * input_ids.shape[1]
         return choose_positions(self.masking, keys, barred, starts, lengths, continues)
 

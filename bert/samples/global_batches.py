@@ -60,17 +60,11 @@ def _results_of(function: Callable[[_Task], _Result], tasks: list[_Task]) -> tup
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """The data of one optimizer update on one rank.
+    """The data of one optimizer update on one rank."""
 
-    Attributes:
-        index: counted from the start of training.
-        epoch: of its first sample.
-        micro_batches: this rank's, made lazily.
-    """
-
-    index: int
-    epoch: int
-    micro_batches: Iterator[MicroBatch]
+    index: int  # counted from the start of training
+    epoch: int  # of its first sample
+    micro_batches: Iterator[MicroBatch]  # this rank's, made lazily
 
 
 class GlobalBatchLoader(ABC):

@@ -280,15 +280,11 @@ def evaluation_batches(
 
 def unigram_entropy(labels: np.ndarray) -> float:
     """Entropy, in nats, of the empirical distribution of labels: the loss of the best guess that ignores context."""
-    _, counts = np.unique(labels, return_counts=True)
-    shares = counts / counts.sum()
+    shares = np.unique(labels, return_counts=True)[1] / len(labels)
     return float(-(shares * np.log(shares)).sum())
 
 
 def evaluation_unigram_entropy(dataset: PretrainingDataset, max_samples: int | None = None) -> float:
     """The unigram entropy, in nats, of the masked-LM labels of `evaluation_batches`."""
-    labels = [
-        batch.feed["masked_lm_labels"][: batch.num_masked]
-        for batch in evaluation_batches(dataset, micro_batch_size=256, max_samples=max_samples)
-    ]
-    return unigram_entropy(np.concatenate(labels))
+    batches = evaluation_batches(dataset, micro_batch_size=256, max_samples=max_samples)
+    return unigram_entropy(np.concatenate([batch.feed["masked_lm_labels"][: batch.num_masked] for batch in batches]))

@@ -29,13 +29,13 @@ class Packing:
     def inputs(self) -> dict[str, tuple[list[int], str]]:
         """Name -> (shape, dtype) of `pack`'s inputs to the encoder."""
         names = ["input_ids", "token_type_ids", "position_ids", "first_tokens"]
-        found = {name: ([-1], "int64") for name in names}
+        inputs = {name: ([-1], "int64") for name in names}
         if self.per_token:
-            found["token_of_place"] = ([-1, -1], "int64")
+            inputs["token_of_place"] = ([-1, -1], "int64")
         if self.num_groups == 0:
-            return found | {"sequence_offsets": ([-1], "int32")}
-        found[CONTEXT_ROWS] = ([-1], "int64")
-        return found | {f"group_{number}": ([-1, -1], "int64") for number in range(self.num_groups)}
+            return inputs | {"sequence_offsets": ([-1], "int32")}
+        inputs[CONTEXT_ROWS] = ([-1], "int64")
+        return inputs | {f"group_{number}": ([-1, -1], "int64") for number in range(self.num_groups)}
 
 
 def pack(feed: Feed, packing: Packing) -> dict[str, np.ndarray]:
@@ -81,19 +81,19 @@ def pack(feed: Feed, packing: Packing) -> dict[str, np.ndarray]:
 
 def _groups(lengths: np.ndarray, offsets: np.ndarray, packing: Packing) -> dict[str, np.ndarray]:
     """Sequences in order of length, divided into groups of as many: little of a group is padding."""
-    heads, found = packing.num_heads, {}
+    heads, groups = packing.num_heads, {}
     first_rows, strides = np.zeros((2, len(lengths)), np.int64)  # of each sequence in the context of all groups
     num_places = 0
     for number, members in enumerate(np.array_split(np.argsort(-lengths, kind="stable"), packing.num_groups)):
         if not len(members):  # an operator cannot take an empty array
-            found[f"group_{number}"] = np.full((1, 1), NO_TOKEN, np.int64)
+            groups[f"group_{number}"] = np.full((1, 1), NO_TOKEN, np.int64)
             num_places += 1
             continue
         columns = np.arange(lengths[members[0]])
         tokens = offsets[members][:, None] + columns
-        found[f"group_{number}"] = np.where(columns < lengths[members][:, None], tokens, NO_TOKEN)
+        groups[f"group_{number}"] = np.where(columns < lengths[members][:, None], tokens, NO_TOKEN)
         first_rows[members] = heads * (num_places + np.arange(len(members)) * len(columns))
         strides[members] = len(columns)
         num_places += tokens.size
     rows = ragged_indices(first_rows, lengths)[:, None] + np.repeat(strides, lengths)[:, None] * np.arange(heads)
-    return found | {CONTEXT_ROWS: rows.reshape(-1)}
+    return groups | {CONTEXT_ROWS: rows.reshape(-1)}

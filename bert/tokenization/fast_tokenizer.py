@@ -10,12 +10,12 @@ text have no meaning: "[MASK]" in a document is three words.
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from bert.arrays.ragged import offsets_of
 from bert.tokenization.token_table import token_table
 from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.word_table import (
@@ -43,6 +43,27 @@ def reference_tokenizer(vocabulary: Vocabulary, lowercase: bool = True) -> Token
     tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     return tokenizer
+
+
+def utf8(texts: Sequence[str], end: bytes = b"") -> tuple[np.ndarray, np.ndarray]:
+    """(uint8 [n], the texts in UTF-8 and `end`; int64 [len(texts) + 1], where each begins)."""
+    encoded = [text.encode() for text in texts]
+    return np.frombuffer(b"".join([*encoded, end]), np.uint8), offsets_of([len(text) for text in encoded])
+
+
+def tokenize_words(tokenizer: Tokenizer, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tokenise n words as one text; the offsets of its P tokens tell whose they are.
+
+    Returns:
+        (ids int64 [P]; int64 [P, 2], the first character of each token in its word and one past its last; int64
+        [n + 1], where each word's tokens begin).
+    """
+    encoding = tokenizer.encode(" ".join(words), add_special_tokens=False)
+    begins = offsets_of([len(word) + 1 for word in words])
+    spans = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+    firsts = np.searchsorted(spans[:, 0], begins)
+    spans -= np.repeat(begins[:-1], np.diff(firsts))[:, None]
+    return np.array(encoding.ids, np.int64), spans, firsts
 
 
 class FastTokenizer:
@@ -77,16 +98,11 @@ class FastTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of one text, without special tokens."""
-        ids, _ = self.encode_texts([text])
-        return ids.tolist()
+        return self.encode_texts([text])[0].tolist()
 
     def encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of many texts: (ids [T], offsets int64 [len(texts) + 1])."""
-        array = pa.array(texts, pa.large_string())
-        offsets = np.frombuffer(array.buffers()[1], np.int64)[: len(texts) + 1]
-        data = array.buffers()[2]
-        flat = np.frombuffer(data, np.uint8)[: offsets[-1]] if data is not None else np.zeros(0, np.uint8)
-        return self.encode_bytes(flat, offsets)
+        return self.encode_bytes(*utf8(texts))
 
     def encode_bytes(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Tokenise segments of a block of valid UTF-8.
@@ -113,10 +129,8 @@ class FastTokenizer:
     def _rows_of(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(the row of each word, int64 [m + 1] the first word of each segment); new words are tokenised and added."""
         rows, first_words = np.empty(len(text), np.int32), np.empty(len(boundaries), np.int64)
-        known, tables = self._num_rows, (self._lower, self._classes)
-        self._words, self._num_rows, num_words = look_up(
-            text, boundaries, *tables, self._words, known, rows, first_words
-        )
+        known, tables = self._num_rows, (self._lower, self._classes, self._words)
+        self._words, self._num_rows, num_words = look_up(text, boundaries, *tables, known, rows, first_words)
         self._tokenize_rows(known)
         return rows[:num_words], first_words
 
@@ -132,20 +146,15 @@ class FastTokenizer:
             self._tokenize_by_library(others[start : start + _WORDS_AT_ONCE])
 
     def _tokenize_by_library(self, rows: np.ndarray) -> None:
-        """Fill in the tokens of some rows, tokenised as one text; the offsets of the tokens assign them to rows."""
-        words = [
-            self._words.text[self._words.offsets[row] : self._words.offsets[row + 1]].tobytes().decode("utf-8")
-            for row in rows.tolist()
-        ]
-        encoding = self._tokenizer.encode(" ".join(words), add_special_tokens=False)
-        ends = np.cumsum([len(word) + 1 for word in words])
-        places = np.array([start for start, _ in encoding.offsets], np.int64)
-        bounds = np.append(0, np.searchsorted(places, ends))
+        """Fill in the tokens of some rows."""
+        bounds = zip(self._words.offsets[rows], self._words.offsets[rows + 1], strict=True)
+        words = [self._words.text[start:stop].tobytes().decode() for start, stop in bounds]
+        ids, _, firsts = tokenize_words(self._tokenizer, words)
         start = self._num_pieces
-        self._num_pieces += len(encoding.ids)
+        self._num_pieces += len(ids)
         self._pieces = self._pieces._replace(ids=_extended(self._pieces.ids, self._num_pieces))
-        self._pieces.ids[start : self._num_pieces] = encoding.ids
-        self._pieces.starts[rows], self._pieces.lengths[rows] = start + bounds[:-1], np.diff(bounds)
+        self._pieces.ids[start : self._num_pieces] = ids
+        self._pieces.starts[rows], self._pieces.lengths[rows] = start + firsts[:-1], np.diff(firsts)
 
 
 def _extended(array: np.ndarray, size: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bert.arrays.ragged import offsets_of, ragged_indices
-from bert.tokenization.fast_tokenizer import reference_tokenizer
+from bert.tokenization.fast_tokenizer import reference_tokenizer, tokenize_words, utf8
 from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.word_table import LETTER, LONE, PUNCTUATION, WHITE_SPACE, byte_classes
 
@@ -64,9 +64,7 @@ class OffsetTokenizer:
 
     def _encode_block(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(ids, starts, ends) as of `TokenizedTexts` and the number of tokens of each text."""
-        encoded = [text.encode() for text in texts]
-        boundaries = offsets_of([len(text) for text in encoded])
-        text = np.frombuffer(b"".join(encoded) + b" ", np.uint8)
+        text, boundaries = utf8(texts, b" ")
         starts = self._word_starts(text, boundaries)
         first_word = np.searchsorted(starts, boundaries)
         words = pa.LargeBinaryArray.from_buffers(
@@ -102,18 +100,10 @@ class OffsetTokenizer:
         return np.fromiter((self._rows[word] for word in bare), np.int64, len(bare))
 
     def _add(self, words: list[bytes]) -> None:
-        """Tokenise the words as one text; the offsets of the tokens assign them to words."""
-        texts = [word.decode("utf-8") for word in words]
-        encoding = self._tokenizer.encode(" ".join(texts), add_special_tokens=False)
-        begins = offsets_of([len(text) + 1 for text in texts])
-        spans = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-        bounds = np.searchsorted(spans[:, 0], begins)
-        spans -= np.repeat(begins[:-1], np.diff(bounds))[:, None]
-        pieces = np.column_stack([np.array(encoding.ids, np.int64), spans]).astype(np.int32)
-        for row, word in enumerate(words, start=len(self._first) - 1):
-            self._rows[word] = row
-        self._first = np.concatenate([self._first, len(self._pieces) + bounds[1:]])
-        self._pieces = np.concatenate([self._pieces, pieces])
+        ids, spans, firsts = tokenize_words(self._tokenizer, [word.decode() for word in words])
+        self._rows |= {word: row for row, word in enumerate(words, start=len(self._first) - 1)}
+        self._first = np.concatenate([self._first, len(self._pieces) + firsts[1:]])
+        self._pieces = np.concatenate([self._pieces, np.column_stack([ids, spans]).astype(np.int32)])
 
 
 def _characters_before(

@@ -281,29 +281,23 @@ def _write_shards(job: Job, plans: list[ShardPlan], row_group_bytes: int) -> dic
         (piece.block, index, piece.start, piece.stop) for index, plan in enumerate(plans) for piece in plan.pieces
     )
     with ExitStack() as files:
-        paths = [files.enter_context(atomic_path(job.sink / plan.name)) for plan in plans]
-        with ExitStack() as writing:
-            writers = [
-                writing.enter_context(
-                    ShardWriter(path, job.output_format, plan.bin_id, job.compression, row_group_bytes)
-                )
-                for path, plan in zip(paths, plans, strict=True)
-            ]
-            for block, index, start, stop in pieces:
-                for part, masked in _parts(job, Piece(block, start, stop)):
-                    writers[index].write(part)
-                    num_samples[index] += len(part)
-                    num_masked[index] += masked
-        shards = [
-            ShardRecord(num_samples[index], path.stat().st_size, checksum_of_file(path), plan.bin_id)
-            for index, (path, plan) in enumerate(zip(paths, plans, strict=True))
-        ]
-    results = {
-        plan.name: {"plan": plan.key(job), "shard": asdict(shard), "masked tokens": num_masked[index]}
-        for index, (plan, shard) in enumerate(zip(plans, shards, strict=True))
-    }
-    for name, result in results.items():
-        write_atomically(job.folder / f"{name}.json", json.dumps(result).encode())
+        writers = []
+        for plan in plans:
+            path = files.enter_context(atomic_path(job.sink / plan.name))
+            writer = ShardWriter(path, job.output_format, plan.bin_id, job.compression, row_group_bytes)
+            writers.append(files.enter_context(writer))
+        for block, index, start, stop in pieces:
+            for part, masked in _parts(job, Piece(block, start, stop)):
+                writers[index].write(part)
+                num_samples[index] += len(part)
+                num_masked[index] += masked
+    results = {}
+    for index, plan in enumerate(plans):
+        path = job.sink / plan.name
+        shard = ShardRecord(num_samples[index], path.stat().st_size, checksum_of_file(path), plan.bin_id)
+        result = {"plan": plan.key(job), "shard": asdict(shard), "masked tokens": num_masked[index]}
+        write_atomically(job.folder / f"{plan.name}.json", json.dumps(result).encode())
+        results[plan.name] = result
     return results
 
 

@@ -272,7 +272,7 @@ def test_page_checksums_find_flipped_bits_in_our_shards_without_a_manifest(tmp_p
 
 
 BAD_SHARDS = {
-    "no column 'B'": pa.table({"A": ["sea"]}),
+    "column 'B' is missing": pa.table({"A": ["sea"]}),
     "column 'num_tokens' is int64": pa.table({"A": ["sea"], "B": ["sea"], "is_random_next": [True], "num_tokens": [5]}),
     "must be their sum \\+ 3": [{"A": "the sea", "B": "runs", "is_random_next": True, "num_tokens": 5}],
     "token 'mountain' is not in": [{"A": "the mountain", "B": "runs", "is_random_next": True, "num_tokens": 6}],

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from bert.arrays.ragged import arrow_array, numpy_array
 from bert.samples.formats.shard_writer import (
-    MASK_COLUMNS,
     WORD_COLUMN,
     Description,
+    check_columns,
     check_mask_counts,
     check_positions,
     continues_at,
@@ -19,11 +19,14 @@ from bert.samples.sample_table import SampleTable, StaticMasks, word_positions
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 
+_IDS = [pa.large_list(kind) for kind in (pa.uint16(), pa.int32())]
+_TYPES = {"input_ids": _IDS, "first_length": [pa.uint16()], "is_random_next": [pa.bool_()]}
+
 
 def describe(path: Path) -> Description:
     with pa.memory_map(str(path)) as source:
         table = _to_table(source)
-        longest = int(table.lengths().max()) if len(table) else 0
+        longest = int(table.lengths().max(initial=0))
         return Description(len(table), longest, table.masks is not None, table.continues is not None)
 
 
@@ -57,7 +60,7 @@ def _to_table(source: pa.NativeFile) -> SampleTable:
     """ArrowInvalid or ValueError if the file's structure is damaged; `check_values` checks the values."""
     with pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False)) as file:
         table = file.read_all()
-    _check_schema(table.schema)
+    check_columns(table.schema, _TYPES, (_IDS[:1], _IDS), _IDS[:1])
     table.validate(full=True)  # offsets of a damaged file could point outside of its buffers
     table = table.combine_chunks()
     columns = {
@@ -113,19 +116,3 @@ def check_values(table: SampleTable, vocabulary: Vocabulary) -> None:
     )
     if masks:
         check_positions(masks.positions, masks.offsets, lengths)
-
-
-def _check_schema(schema: pa.Schema) -> None:
-    numbers = [pa.large_list(kind) for kind in (pa.uint16(), pa.int32())]
-    types = {"input_ids": numbers, "first_length": [pa.uint16()], "is_random_next": [pa.bool_()]}
-    if any(name in schema.names for name in MASK_COLUMNS):
-        types |= {"masked_lm_positions": numbers[:1], "masked_lm_labels": numbers}
-    if WORD_COLUMN in schema.names:
-        types[WORD_COLUMN] = numbers[:1]
-    for name, kinds in types.items():
-        kind = schema.field(name).type if name in schema.names else "missing"
-        if kind not in kinds:
-            raise ValueError(
-                f"column {name!r} is {kind}, it must be {' or '.join(map(str, kinds))}; the shard is "
-                "damaged or written by another program: make it with data.preprocess_bert_pretrain"
-            )

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert.arrays.ragged import arrow_array, numpy_array, offsets_of, ragged_indices
-from bert.interpreter import shell_command
 from bert.samples.formats.shard_writer import (
     MASK_COLUMNS,
     WORD_COLUMN,
     Description,
+    check_columns,
     check_mask_counts,
     check_positions,
     continues_at,
@@ -22,43 +22,29 @@ from bert.samples.formats.shard_writer import (
 from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs, lengths_with_end, word_positions
 from bert.tokenization.token_strings import TokenStrings, string_buffers
 
+_TYPES = {"A": [pa.string()], "B": [pa.string()], "is_random_next": [pa.bool_()], "num_tokens": [pa.uint16()]}
 _HEADER_BYTES = 128  # of np.save, for an array of one dimension
 _SHAPE = b"'shape'"
 
 
 def describe(path: Path) -> Description:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        masked, has_words = check_parquet_schema(file.schema_arrow), WORD_COLUMN in file.schema_arrow.names
+        names = check_parquet_schema(file.schema_arrow)
         # Not from the footer's statistics: they have no checksum, and damaged ones end the process.
         lengths = numpy_array(file.read(["num_tokens"], use_threads=False).column(0).combine_chunks(), "num_tokens")
-        return Description(file.metadata.num_rows, int(lengths.max()) if len(lengths) else 0, masked, has_words)
+        return Description(len(lengths), int(lengths.max(initial=0)), MASK_COLUMNS[0] in names, WORD_COLUMN in names)
 
 
-def check_parquet_schema(schema: pa.Schema) -> bool:
-    """True if the schema is LDDL's with static masks, False without; ValueError names the first wrong column."""
-    types = {"A": pa.string(), "B": pa.string(), "is_random_next": pa.bool_(), "num_tokens": pa.uint16()}
-    masked = any(name in schema.names for name in MASK_COLUMNS)
-    if masked:
-        types |= {"masked_lm_positions": pa.binary(), "masked_lm_labels": pa.string()}
-    if WORD_COLUMN in schema.names:
-        types[WORD_COLUMN] = pa.binary()
-    for name, kind in types.items():
-        if name not in schema.names:
-            raise ValueError(
-                f"has no column {name!r} (it has {', '.join(schema.names)}); a shard in LDDL's schema "
-                f"has {', '.join(types)}: make it with {shell_command('data.preprocess_bert_pretrain')}"
-            )
-        if schema.field(name).type != kind:
-            raise ValueError(
-                f"column {name!r} is {schema.field(name).type}, it must be {kind}: make the shard with "
-                f"{shell_command('data.preprocess_bert_pretrain')}"
-            )
+def check_parquet_schema(schema: pa.Schema) -> list[str]:
+    """The columns of LDDL's schema that a shard has; ValueError names the first wrong one."""
+    names = check_columns(schema, _TYPES, ([pa.binary()], [pa.string()]), [pa.binary()])
+    for name in names:
         if not schema.field(name).nullable:  # LDDL's all are; a flipped bit of the footer would cause misread values
             raise ValueError(
                 f"column {name!r} is required, in LDDL's schema it is optional; the footer is damaged: "
                 "copy the shard again or make it again"
             )
-    return masked
+    return names
 
 
 def parquet_columns(table: SampleTable, strings: TokenStrings) -> pa.Table:
@@ -83,9 +69,7 @@ def parquet_columns(table: SampleTable, strings: TokenStrings) -> pa.Table:
 def read(data: bytes, strings: TokenStrings) -> SampleTable:
     """Decode a shard in LDDL's schema; ValueError if tokens, counts or masks do not agree."""
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-        masked = check_parquet_schema(file.schema_arrow)
-        names = ["A", "B", "is_random_next", "num_tokens", *(MASK_COLUMNS if masked else ())]
-        names += [WORD_COLUMN] if WORD_COLUMN in file.schema_arrow.names else []
+        names = check_parquet_schema(file.schema_arrow)
         table = file.read(names, use_threads=False)
     columns = {name: table.column(name).combine_chunks() for name in names}
     first_ids, first_offsets = strings.split(columns["A"], "A")
@@ -102,7 +86,7 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
     cls_id, sep_id = (strings.vocabulary.id_of(token) for token in ("[CLS]", "[SEP]"))
     ids, offsets = join_pairs(first_ids, first, second_ids, second, cls_id, sep_id, single=True)
     masks = continues = None
-    if masked:
+    if MASK_COLUMNS[0] in columns:
         positions, mask_offsets = _decoded(columns["masked_lm_positions"], "masked_lm_positions")
         labels, label_offsets = strings.split(columns["masked_lm_labels"], "masked_lm_labels")
         check_mask_counts(mask_offsets, label_offsets)

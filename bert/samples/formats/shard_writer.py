@@ -1,6 +1,6 @@
 """Writes shards, part by part; what the formats have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert.arrays.ragged import arrow_array
+from bert.interpreter import shell_command
 
 MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
 # Positions of the tokens that belong to the word of the one before, where a word segmenter found the words. LDDL's
 # loader does not know the column and reads the others.
 WORD_COLUMN = "word_continuations"
+Types = Mapping[str, list[pa.DataType]]
 REMEDY = "the shard is damaged or written by another program: make it again"
 
 
@@ -26,6 +28,27 @@ class Description:
     max_num_tokens: int
     masked: bool
     has_words: bool = False
+
+
+def check_columns(schema: pa.Schema, types: Types, mask_types: Sequence[list], word_types: list) -> list[str]:
+    """The names of the columns to read; ValueError names the first that is missing or of another type.
+
+    Args:
+        types: column -> its possible types; then those of MASK_COLUMNS and of WORD_COLUMN, which a shard may have.
+    """
+    types = dict(types)
+    if any(name in schema.names for name in MASK_COLUMNS):
+        types |= zip(MASK_COLUMNS, mask_types, strict=True)
+    if WORD_COLUMN in schema.names:
+        types[WORD_COLUMN] = word_types
+    for name, kinds in types.items():
+        kind = schema.field(name).type if name in schema.names else "missing"
+        if kind not in kinds:
+            raise ValueError(
+                f"column {name!r} is {kind}, it must be {' or '.join(map(str, kinds))}; of {', '.join(types)} it "
+                f"has {', '.join(schema.names)}: make it with {shell_command('data.preprocess_bert_pretrain')}"
+            )
+    return list(types)
 
 
 def refuse(wrong: np.ndarray, describe: Callable[[int], str]) -> None:
