@@ -23,7 +23,6 @@ from bert.help_parser import HelpParser
 from bert.reporting.progress import progress
 from bert.samples.formats.parquet import describe
 from bert.samples.formats.shard_writer import ShardWriter
-from bert.samples.listing import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
 from bert.samples.manifest import (
     MANIFEST_NAME,
     NUM_SAMPLES_NAME,
@@ -34,6 +33,7 @@ from bert.samples.manifest import (
     shard_totals,
     write_manifest,
 )
+from bert.samples.shards import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
 from data.preprocessing.pipeline import Piece, cut
 
 

@@ -56,7 +56,7 @@ class MaskPool:
 
     def draw(self, scope, place, feed: Mapping[str, np.ndarray], key: np.uint64) -> None:
         """Make the masks of a micro-step and show them to the scope."""
-        from bert.arrays.hash_loops import BLOCK, draw_at_least  # loads Numba, which a prediction does not need
+        from bert.arrays.compiled import BLOCK, draw_at_least  # loads Numba, which a prediction does not need
 
         size = -(-self.size(feed) // BLOCK) * BLOCK
         tensor = scope.var(self.variable).get_tensor()

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.arrays.compiled import compiled, inner
-from bert.arrays.hash_loops import hash_at, uniform_at
+from bert.arrays.compiled import compiled, hash_at, inner, uniform_at
 from bert.tokenization.vocabulary import Vocabulary
 
 _MASK_SHARE, _RANDOM_SHARE = 0.8, 0.1

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert.arrays.compiled import compiled
-from bert.arrays.hash_loops import below_at, uniform_at
+from bert.arrays.compiled import below_at, compiled, uniform_at
 from bert.randomness import integers_below, permutation, stream_key, uniform
 from bert.samples.sample_table import SampleTable, join_slices, lengths_with_end
 from bert.tokenization.vocabulary import Vocabulary

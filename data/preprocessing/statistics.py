@@ -9,9 +9,8 @@ import numpy as np
 
 from bert.arrays.ragged import positions_in_rows
 from bert.randomness import hash64
-from bert.samples.listing import Shard
 from bert.samples.sample_table import SampleTable
-from bert.samples.shards import ShardDirectory
+from bert.samples.shards import Shard, ShardDirectory
 from bert.tokenization.vocabulary import Vocabulary
 
 _KEY = np.uint64(0x5EED)

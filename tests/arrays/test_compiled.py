@@ -10,8 +10,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.arrays import compiled as module
-from bert.arrays.compiled import SPARE_BYTES, compiled, copied_wide
-from bert.arrays.hash_loops import BLOCK, draw_at_least
+from bert.arrays.compiled import BLOCK, SPARE_BYTES, compiled, copied_wide, draw_at_least
 from bert.randomness import hash64, stream_key
 
 

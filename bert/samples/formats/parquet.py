@@ -24,7 +24,6 @@ from bert.tokenization.token_strings import TokenStrings, string_buffers
 
 _TYPES = {"A": [pa.string()], "B": [pa.string()], "is_random_next": [pa.bool_()], "num_tokens": [pa.uint16()]}
 _HEADER_BYTES = 128  # of np.save, for an array of one dimension
-_SHAPE = b"'shape'"
 
 
 def describe(path: Path) -> Description:
@@ -117,20 +116,13 @@ def _encoded(positions: np.ndarray, offsets: np.ndarray) -> pa.Array:
 
 def _decoded(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray]:
     """(positions uint16 [P], offsets int64 [n + 1]) of a column of `np.save` bytes."""
+
+    def describe(row: int) -> str:
+        return f"column {name!r}, sample {row}: not the bytes of np.save of an array of uint16"
+
     bounds, data = string_buffers(column)
-    counts = np.diff(bounds)
-    if len(column) and counts.min() >= _HEADER_BYTES:
-        prefix = np.frombuffer(_header(0).partition(_SHAPE)[0], np.uint8)
-        if (data[bounds[:-1, None] + np.arange(len(prefix))] == prefix).all():
-            sizes = (counts - _HEADER_BYTES) // 2
-            return data[ragged_indices(bounds[:-1] + _HEADER_BYTES, 2 * sizes)].view("<u2"), offsets_of(sizes)
-    rows = [np.zeros(0, np.uint16)]  # arrays of another type, or with the header of a very old NumPy
-    for row, value in enumerate(column.to_pylist()):
-        try:
-            rows.append(np.load(io.BytesIO(value or b""), allow_pickle=False).astype(np.uint16).reshape(-1))
-        except (ValueError, EOFError) as error:
-            raise ValueError(
-                f"column {name!r}, sample {row}: not the bytes of np.save ({error}); the shard "
-                "is damaged or not LDDL's: make it again"
-            ) from error
-    return np.concatenate(rows), offsets_of([len(positions) for positions in rows[1:]])
+    sizes, prefix = np.diff(bounds), np.frombuffer(_header(0).partition(b"'shape'")[0], np.uint8)
+    refuse(sizes < _HEADER_BYTES, describe)
+    refuse((data[bounds[:-1, None] + np.arange(len(prefix))] != prefix).any(axis=1), describe)
+    counts = (sizes - _HEADER_BYTES) // 2
+    return data[ragged_indices(bounds[:-1] + _HEADER_BYTES, 2 * counts)].view("<u2"), offsets_of(counts)
