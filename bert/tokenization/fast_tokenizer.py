@@ -86,12 +86,7 @@ class FastTokenizer:
         self._forget()
 
     def _forget(self) -> None:
-        self._words = Words(
-            np.zeros(1 << 12, np.uint64),
-            np.zeros(1 << 11, np.uint64),
-            np.zeros(1 << 14, np.uint8),
-            np.zeros(1 << 11, np.int64),
-        )
+        self._words = Words(np.zeros(1 << 12, np.uint64), np.zeros(1 << 14, np.uint8), np.zeros(1 << 11, np.int64))
         self._num_rows = self._num_pieces = 0
         ids, (starts, lengths) = np.zeros(1 << 12, self.vocabulary.id_dtype()), np.zeros((2, 1 << 12), np.int64)
         self._pieces = Pieces(ids, starts, lengths)

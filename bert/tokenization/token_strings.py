@@ -7,11 +7,8 @@ import pyarrow as pa
 
 from bert.arrays.compiled import HASH_PRIME, HASH_START, SPARE_BYTES, compiled, copied_wide, inner
 from bert.tokenization.token_table import (
-    HIGHS,
-    ONES,
     ShortTokens,
     TokenTable,
-    bytes_until,
     eight_bytes,
     find_short_token,
     find_token,
@@ -21,6 +18,7 @@ from bert.tokenization.token_table import (
 from bert.tokenization.vocabulary import Vocabulary
 
 _SPACE = np.uint8(ord(" "))
+_ONE, _ONES, _HIGHS = np.uint64(1), np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _SPACES = np.uint64(0x2020202020202020)
 
 
@@ -78,8 +76,14 @@ def _short_token(text: np.ndarray, place: int, stop: int, table: TokenTable, sho
         return -1, place
     value = eight_bytes(text, place)
     differences = value ^ _SPACES  # zero bytes where spaces are; the lowest of them is the lowest that `ends` marks
-    before, length = bytes_until((differences - ONES) & ~differences & HIGHS, stop - place)
-    return find_short_token(table, short, value & before, length) if length < 8 else -1, place + length
+    ends = (differences - _ONES) & ~differences & _HIGHS
+    if stop - place < 8:
+        ends |= np.uint64(0x80) << np.uint64(8 * (stop - place))
+    if ends == 0:
+        return -1, place
+    before = ((ends & (~ends + _ONE)) >> np.uint64(7)) - _ONE  # all bits of the bytes before the end
+    length = int(np.int64(((before & _ONES) * _ONES) >> np.uint64(56)))
+    return find_short_token(table, short, value & before, length), place + length
 
 
 @inner

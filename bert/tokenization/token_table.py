@@ -10,8 +10,7 @@ from bert.arrays.ragged import offsets_of
 
 _SHARP = np.uint8(ord("#"))
 _ONE, _EIGHT, _ALL = np.uint64(1), np.uint64(8), np.uint64(0xFFFFFFFFFFFFFFFF)
-ONES, HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)  # the lowest, the highest bit of each byte
-HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: multiplicative hashing
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: multiplicative hashing
 
 
 class TokenTable(NamedTuple):
@@ -100,7 +99,7 @@ def _enter_short(table: TokenTable, short: ShortTokens) -> None:
         begin, end = table.offsets[token], table.offsets[token + 1]
         if 0 < end - begin <= 8:
             key = eight_bytes(table.text, begin) & (_ALL >> np.uint64(8 * (8 - (end - begin))))
-            slot = (key * HASH_FACTOR) >> short.shift
+            slot = (key * _HASH_FACTOR) >> short.shift
             while short.ids[slot] >= 0:
                 slot = (slot + _ONE) & np.uint64(len(short.ids) - 1)
             short.keys[slot], short.ids[slot] = key, token
@@ -116,24 +115,9 @@ def eight_bytes(data: np.ndarray, place: int) -> np.uint64:
 
 
 @inner
-def bytes_until(ends: np.uint64, size: int) -> tuple[np.uint64, int]:
-    """(all bits of the bytes before the first end, how many these are), of eight bytes whose first `size` are a text's.
-
-    Args:
-        ends: the highest bit of each byte that is an end; the lower bits are zero.
-    """
-    if size < 8:
-        ends |= np.uint64(0x80) << np.uint64(8 * size)
-    if ends == 0:
-        return _ALL, 8
-    before = ((ends & (~ends + _ONE)) >> np.uint64(7)) - _ONE
-    return before, int(np.int64(((before & ONES) * ONES) >> np.uint64(56)))
-
-
-@inner
 def find_short_token(table: TokenTable, short: ShortTokens, key: np.uint64, length: int) -> int:
     """The id of the token of `length` bytes, at most 8, with this key; -1 if there is none."""
-    slot = (key * HASH_FACTOR) >> short.shift
+    slot = (key * _HASH_FACTOR) >> short.shift
     while short.ids[slot] >= 0:
         if short.keys[slot] == key:
             token = short.ids[slot]  # a text with a zero byte has the key of a shorter token

@@ -9,21 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from bert.arrays.compiled import HASH_PRIME, HASH_START, compiled, copied, hash_of, inner, slot_of
-from bert.tokenization.token_table import HASH_FACTOR, HIGHS, ONES, TokenTable, bytes_until, eight_bytes, find_token
+from bert.tokenization.token_table import TokenTable, find_token
 
 MAX_WORD_CHARACTERS = 100
 _ROW_BITS = np.uint64(32)
 WHITE_SPACE, LETTER, PUNCTUATION, LONE = 0, 1, 2, 3  # classes of bytes; LONE may start a character that is a word
-_LOWS = np.uint64(0x7F7F7F7F7F7F7F7F)
-_CASE = np.uint64(0x20) * ONES  # the bit that distinguishes small letters from capitals
-
-
-def _reaching(first: str) -> np.uint64:
-    """The number to add to eight ASCII characters so that the highest bit is set in those from `first` on."""
-    return np.uint64(0x80 - ord(first)) * ONES
-
-
-_FROM_0, _BEYOND_9, _FROM_CAPITAL_A, _BEYOND_CAPITAL_Z, _FROM_A, _BEYOND_Z = map(_reaching, "0:A[a{")
 _CONTINUED = HASH_START
 with np.errstate(over="ignore"):
     for _byte in b"##":
@@ -36,12 +26,10 @@ class Words(NamedTuple):
     Attributes:
         slots: uint64 [a power of two, twice as many as rows], open addressing: half a word's hash and in the low 32
             bits its row + 1, or 0.
-        keys: uint64, the key that `_short_word` makes of a short plain word; 0 for all others.
         text: uint8, the words' bytes; offsets: int64, the start of each.
     """
 
     slots: np.ndarray
-    keys: np.ndarray
     text: np.ndarray
     offsets: np.ndarray
 
@@ -111,7 +99,6 @@ def look_up(
     Returns:
         (words with room for the new ones, num_rows, number of words in the text).
     """
-    case = _CASE if lower[65] != 65 else np.uint64(0)
     num_words = 0
     for segment in range(len(boundaries) - 1):
         place, stop = boundaries[segment], boundaries[segment + 1]
@@ -120,12 +107,8 @@ def look_up(
             if classes[text[place]] == WHITE_SPACE:
                 place += 1
                 continue
-            key, end = _short_word(text, place, stop, classes, case)
-            if key != 0:
-                state = key * HASH_FACTOR
-            else:
-                end, state = _word(text, place, stop, classes, lower)
-            slot, row = _find(words, state, key, text, place, end, lower)
+            end, state = _word(text, place, stop, classes, lower)
+            slot, row = _find(words, state, text, place, end, lower)
             if row < 0:
                 start = words.offsets[num_rows]
                 if num_rows + 2 > len(words.offsets) or start + end - place > len(words.text):
@@ -134,7 +117,6 @@ def look_up(
                 row = num_rows
                 for byte in range(end - place):
                     words.text[start + byte] = lower[text[place + byte]]
-                words.keys[row] = key
                 num_rows += 1
                 words.offsets[num_rows] = start + end - place
                 words.slots[slot] = _entry(state, row)
@@ -147,16 +129,14 @@ def look_up(
 
 @inner
 def _find(
-    words: Words, state: np.uint64, key: np.uint64, text: np.ndarray, place: int, end: int, lower: np.ndarray
+    words: Words, state: np.uint64, text: np.ndarray, start: int, stop: int, lower: np.ndarray
 ) -> tuple[int, int]:
-    """(slot, row) of the word text[place:end] with this hash and key; row -1 if it is new."""
+    """(slot, row) of the word text[start:stop] with this hash; row -1 if it is new."""
     mask = len(words.slots) - 1
     slot = slot_of(state, mask)
     entry = words.slots[slot]
     while entry != 0 and not (
-        (entry ^ state) >> _ROW_BITS == 0
-        and words.keys[_row_of(entry)] == key
-        and (key != 0 or _is_word(words, _row_of(entry), text, place, end, lower))
+        (entry ^ state) >> _ROW_BITS == 0 and _is_word(words, _row_of(entry), text, start, stop, lower)
     ):
         slot = (slot + 1) & mask
         entry = words.slots[slot]
@@ -167,50 +147,28 @@ def _find(
 def _grown(words: Words, num_rows: int, num_bytes: int) -> Words:
     """The words with room for twice as many, and for `num_bytes` more bytes of text; half of the slots are free."""
     size, used = 2 * len(words.offsets), words.offsets[num_rows]
-    offsets, keys = np.zeros(size, np.int64), np.zeros(size, np.uint64)
-    offsets[: num_rows + 1], keys[:num_rows] = words.offsets[: num_rows + 1], words.keys[:num_rows]
+    offsets, slots = np.zeros(size, np.int64), np.zeros(2 * size, np.uint64)
+    offsets[: num_rows + 1] = words.offsets[: num_rows + 1]
     text = np.zeros(max(len(words.text), 2 * used, used + num_bytes), np.uint8)
     text[:used] = words.text[:used]
-    slots = np.zeros(2 * size, np.uint64)
     mask = len(slots) - 1
     for row in range(num_rows):
-        state = keys[row] * HASH_FACTOR if keys[row] != 0 else hash_of(HASH_START, text, offsets[row], offsets[row + 1])
+        state = hash_of(HASH_START, text, offsets[row], offsets[row + 1])
         slot = slot_of(state, mask)
         while slots[slot] != 0:
             slot = (slot + 1) & mask
         slots[slot] = _entry(state, row)
-    return Words(slots, keys, text, offsets)
-
-
-@inner
-def _short_word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, case: np.uint64) -> tuple[np.uint64, int]:
-    """(key, end) of the word at `place` if it has at most 7 bytes and is a mark or ASCII letters and digits.
-
-    The key is the word's bytes with the bits of `case` set in capitals, the first byte lowest, padded with zeros.
-    (0, place) for all other words, and near the end of the text: a word may thus have two rows.
-    """
-    if classes[text[place]] == PUNCTUATION:
-        return np.uint64(text[place]), place + 1
-    if place + 8 > len(text):
-        return np.uint64(0), place
-    value = eight_bytes(text, place)
-    ascii_only = value & _LOWS
-    letters = ascii_only | _CASE
-    plain = ((letters + _FROM_A) ^ (letters + _BEYOND_Z)) | ((ascii_only + _FROM_0) ^ (ascii_only + _BEYOND_9))
-    before, length = bytes_until((~plain | value) & HIGHS, stop - place)
-    end = place + length
-    if length in (0, 8) or (end < stop and classes[text[end]] & 1):  # the word continues with a byte of another kind
-        return np.uint64(0), place
-    capitals = (ascii_only + _FROM_CAPITAL_A) ^ (ascii_only + _BEYOND_CAPITAL_Z)
-    return (value | ((capitals & HIGHS) >> np.uint64(2) & case)) & before, end
+    return Words(slots, text, offsets)
 
 
 @inner
 def _word(text: np.ndarray, place: int, stop: int, classes: np.ndarray, lower: np.ndarray) -> tuple[int, np.uint64]:
-    """(end, hash) of a word at `place` that `_short_word` does not take."""
+    """(end, hash) of the word at `place`."""
     kind = classes[text[place]]
     end = place + 1
     state = (HASH_START ^ np.uint64(lower[text[place]])) * HASH_PRIME
+    if kind == PUNCTUATION:
+        return end, state
     if kind == LONE and is_lone(text, place, stop):
         return place + 3, hash_of(state, text, end, place + 3)
     for following in range(np.uint64(end), np.uint64(stop)):
