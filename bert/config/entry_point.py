@@ -12,43 +12,29 @@ START = "where to begin"  # title of the first group of flags
 
 @dataclass(frozen=True)
 class Inquiry:
-    """Flags that ask something about the settings. Like --help, they are answered instead of running.
+    """Flags that ask something about the settings. Like --help, they are answered instead of running."""
 
-    Attributes:
-        add_flags: adds them to an argparse group.
-        take: removes them from the given flags -> the question, None if there is none.
-        answer: (the question, settings of consecutive runs, number of ranks) -> text.
-        title: of the group of flags; the default is that of --config.
-    """
-
-    add_flags: Callable[[Any], None]
-    take: Callable[[dict[str, Any]], Any]
-    answer: Callable[[Any, Sequence[Any], int], str]
-    title: str = START
+    add_flags: Callable[[Any], None]  # to an argparse group
+    take: Callable[[dict[str, Any]], Any]  # removes them from the flags -> the question, None if there is none
+    answer: Callable[[Any, Sequence[Any], int], str]  # (question, settings of consecutive runs, number of ranks)
+    title: str = START  # of the group
 
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """A run_*.py as its user sees it.
-
-    Attributes:
-        task: "module:class" of what is run; it is named because importing it loads Paddle.
-        recipes: settings by the names that --config takes: all of a run's, or some by their flat names.
-        inquiries: flags that are answered instead of running.
-        aliases: further flags of a field: its name -> flags.
-        alternatives: settings of which only one may be given; one in a layer replaces those of the layers below.
-        implied: settings that the given ones imply where no layer says otherwise (the sizes in a checkpoint's folder).
-    """
+    """A run_*.py as its user sees it."""
 
     script: str
     config_class: type[TrainingConfig]
-    task: str
+    task: str  # "module:class" of what is run; it is named because importing it loads Paddle
+    # By the names that --config takes: all settings of a run, or some by their flat names.
     recipes: Mapping[str, Callable[[], TrainingConfig | Mapping[str, Any]]]
     usage: str
     description: str
     inquiries: Sequence[Inquiry] = ()
-    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    alternatives: Sequence[str] = ()
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name of a field -> its further flags
+    alternatives: Sequence[str] = ()  # one of these settings in a layer replaces those of the layers below
+    # Settings that follow from others where no layer says otherwise (the sizes in a checkpoint's folder).
     implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: {}
 
 

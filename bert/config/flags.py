@@ -17,13 +17,13 @@ from bert.help_parser import HelpParser
 
 def flat_fields(config_class: type[BaseModel]) -> dict[str, tuple[str, FieldInfo]]:
     """Field name -> (section, field), over all sections."""
-    found: dict[str, tuple[str, FieldInfo]] = {}
+    fields: dict[str, tuple[str, FieldInfo]] = {}
     for section, holder in config_class.model_fields.items():
         assert isinstance(holder.annotation, type) and issubclass(holder.annotation, BaseModel), section
         for name, field in holder.annotation.model_fields.items():
-            assert name not in found, f"{name} is in both {found[name][0]} and {section}"
-            found[name] = (section, field)
-    return found
+            assert name not in fields, f"{name} is in both {fields[name][0]} and {section}"
+            fields[name] = (section, field)
+    return fields
 
 
 def field_at(config_class: type[BaseModel], place: Sequence[int | str]) -> tuple[str, FieldInfo]:
@@ -108,15 +108,15 @@ def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (
     if not field.is_required():
         default = str(field.default)
         text += f" (default: {default.lower() if default in ('None', 'True', 'False') else default})"
-    flags_of_field = [flag_name(prefix + name), *aliases]
+    flag = flag_name(prefix + name)
     settings: dict[str, Any] = {"dest": prefix + name, "help": text.replace("%", "%%")}
     if is_switch(field):
         values = "|".join(map(str, choices_of(field))) or None
         negated = flag_name(f"{prefix}no_{name}")
-        group.add_argument(flags_of_field[0], negated, action=Boolean, nargs="?", metavar=values, **settings)
+        group.add_argument(flag, negated, action=Boolean, nargs="?", metavar=values, **settings)
         return
     kinds = [kind.__name__.upper() for kind in members(field) if kind in (int, float, str, Path)]
-    group.add_argument(*flags_of_field, metavar="|".join([*map(str, choices_of(field)), *kinds]), **settings)
+    group.add_argument(flag, *aliases, metavar="|".join([*map(str, choices_of(field)), *kinds]), **settings)
 
 
 def members(field: FieldInfo) -> tuple[Any, ...]:

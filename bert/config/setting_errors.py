@@ -59,12 +59,12 @@ def explain(error: ValueError, source: str | None = None) -> list[str]:
     """One line for each mistake; `source` is where the values can be changed, their flags by default."""
     if not isinstance(error, ValidationError):
         return [str(error)]
-    settings = [found for found in _subclasses(Settings) if found.__name__ == error.title][-1]
+    settings = [subclass for subclass in _subclasses(Settings) if subclass.__name__ == error.title][-1]
     return [_explain_one(dict(detail), settings, source) for detail in error.errors()]
 
 
 def _subclasses(parent: type[Settings]) -> list[type[Settings]]:
-    return [found for child in parent.__subclasses__() for found in (child, *_subclasses(child))]
+    return [subclass for child in parent.__subclasses__() for subclass in (child, *_subclasses(child))]
 
 
 def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str | None) -> str:

@@ -34,25 +34,18 @@ class Positional(NamedTuple):
 
 @dataclass(frozen=True)
 class Launcher:
-    """A scripts/run_*.sh as its user sees it.
-
-    Attributes:
-        names: lists of the names that --config takes, by their titles.
-        settings: of the launch; their flags are those of the training's settings too.
-        phases: each has flags of its own, --phaseN-NAME.
-        add_flags: adds flags that are no settings to the parser.
-    """
+    """A scripts/run_*.sh as its user sees it."""
 
     script: str
     entry: EntryPoint
     usage: str
     description: str
     epilog: str
-    names: Mapping[str, Iterable[str]]
+    names: Mapping[str, Iterable[str]]  # that --config takes, in lists by their titles
     settings: type[LaunchSettings] = LaunchSettings
     positional: Sequence[Positional] = ()
-    phases: Sequence[int] = ()
-    add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)
+    phases: Sequence[int] = ()  # each has flags of its own, --phaseN-NAME
+    add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)  # that are no settings
 
     def topics(self) -> dict[str, str]:
         """What `--help TOPIC` shows, beside groups of flags."""
@@ -66,20 +59,13 @@ class Launcher:
 
 
 class CommandLine(NamedTuple):
-    """The arguments of a launcher, as strings by the names of the settings.
+    """The arguments of a launcher: flags as strings by the names of the settings."""
 
-    Attributes:
-        words: as they were typed.
-        launch: flags of the launch, --config and questions such as --dry-run.
-        training: flags of the training; of all phases if there are several.
-        phases: flags of one phase only.
-    """
-
-    words: Sequence[str]
+    words: Sequence[str]  # as they were typed
     positional: Sequence[str]
-    launch: dict[str, Any]
-    training: dict[str, Any]
-    phases: dict[int, dict[str, Any]]
+    launch: dict[str, Any]  # also --config, and questions such as --dry-run
+    training: dict[str, Any]  # of all phases
+    phases: dict[int, dict[str, Any]]  # of one phase
 
     def notices_aside(self) -> contextlib.AbstractContextManager[Any]:
         """A context whose output goes to standard error if there is --show-config, which prints YAML alone."""

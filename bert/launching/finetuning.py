@@ -53,16 +53,17 @@ def plan_of(task: FineTuningLauncher, words: Sequence[str]) -> LaunchPlan:
     flags = dict(line.launch)
     questions = take_questions(flags, task.entry)
     form = task.form(line)
-    settings, launch_settings = {**form.recipe(), **form.settings}, dict(form.launch)
-    if form.is_quickstart:
+    settings, launch_settings = dict(form.settings), dict(form.launch)
+    if form.quickstart:
         with line.notices_aside():
             settings |= _quickstart(task, form, line)
-        device = {**dict(task.entry.recipes[form.config]()), **settings, **line.training}.get("device", "auto")
+        device = {**dict(task.entry.recipes[form.quickstart]()), **settings, **line.training}.get("device", "auto")
         launch_settings["num_processes"] = quickstart_processes(device)
     config = resolve_config({**settings, **line.training}, task.entry)
     available = 0 if config.hardware.device == "cpu" else num_gpus()
     launched = read_settings(LaunchSettings, {"num_processes": max(1, available), **launch_settings, **flags})
-    return LaunchPlan(form.config, [with_global_batch(config, launched.nodes.world_size())], launched, questions)
+    config = with_global_batch(config, launched.nodes.world_size())
+    return LaunchPlan(settings.get("config", ""), [config], launched, questions)
 
 
 def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine) -> dict[str, Any]:
@@ -70,32 +71,27 @@ def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine) -> dict
 
     The weights are the result of the pre-training quickstart, or random numbers, with a vocabulary made of the data.
     """
-    check = {**form.recipe(), **form.settings, "vocab_file": "vocab.txt", **line.training}
-    resolve_config(check, task.entry)  # before data are made; the vocabulary is not there yet
-    output_dir = Path(
-        line.training.get("output_dir", task.quickstart_output.format(form.config.removeprefix("quickstart_")))
-    )
+    # Mistakes are found before data are made; the vocabulary is one of these.
+    resolve_config({**form.settings, "vocab_file": "vocab.txt", **line.training}, task.entry)
+    default = task.quickstart_output.format(form.quickstart.removeprefix("quickstart_"))
+    output_dir = Path(line.training.get("output_dir", default))
     data = _data_dir(output_dir, is_dry_run="dry_run" in line.launch)
     settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json"}
     if task.questions is not None:
-        files = task.questions[form.config]
+        files = task.questions[form.quickstart]
         _run_module("data.examples.sample_questions", output_dir=data)
         settings |= {"train_file": data / f"train{files}.json", "predict_file": data / f"held_out{files}.json"}
         settings |= {"device": "cpu"} if num_gpus() == 0 else {}
         text = data / "train.json"
     else:
-        text = dict(task.entry.recipes[form.config]())["train_file"]
+        text = dict(task.entry.recipes[form.quickstart]())["train_file"]
     if line.training.keys() & {"from_pretrained_params", "from_checkpoint"}:
         return settings
     return settings | (_pretrained_settings() or _random_settings(data, text, task.vocabulary_size))
 
 
 def _data_dir(output_dir: Path, is_dry_run: bool) -> Path:
-    """Where a quickstart makes its data; for a dry run a folder that is removed at the end, unless they exist.
-
-    Raises:
-        OSError: `output_dir` cannot be written.
-    """
+    """Where a quickstart makes its data; for a dry run a folder that is removed at the end, unless they exist."""
     folder = output_dir / "data"
     if not is_dry_run:
         require_writable(output_dir)
@@ -149,11 +145,7 @@ def _run_module(module: str, **options: Any) -> None:
 
 
 def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
-    """A table of the scores and the throughput, as far as summary.json has them, and where the results are.
-
-    Args:
-        scores: none: all metrics of the evaluation.
-    """
+    """A table of the scores and the throughput, as far as summary.json has them, and where the results are."""
     folder = config.log_dir()
     summary = read_json(folder / "summary.json")
     rows = [row for row in [*(scores or evaluation_scores(summary)), *_THROUGHPUT] if summary.get(row[1]) is not None]

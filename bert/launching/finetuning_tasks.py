@@ -32,38 +32,22 @@ _ALL_MODES = _MODES["train_eval"]
 
 @dataclass(frozen=True)
 class Form:
-    """What the arguments stand for before the flags of the training are laid over it.
+    """What the arguments stand for before the flags of the training are laid over it."""
 
-    Attributes:
-        config: the recipe or file of settings; "" for none.
-        is_quickstart: it trains on data of this project, which are made.
-    """
-
-    config: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any]
     launch: Mapping[str, Any] = field(default_factory=dict)
-    is_quickstart: bool = False
-
-    def recipe(self) -> dict[str, Any]:
-        return {"config": self.config} if self.config else {}
+    quickstart: str = ""  # the recipe, if it trains on data of this project, which are made
 
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuningLauncher(Launcher):
-    """A launcher of fine-tuning.
-
-    Attributes:
-        quickstart_output: the results' folder of a quickstart, with its name for {}.
-        vocabulary_size: in tokens, of a quickstart without pre-trained weights.
-        questions: of SQuAD: the files of each quickstart.
-        scores: (title, key of summary.json, format) of the table of results; none: all metrics of the evaluation.
-    """
+    """A launcher of fine-tuning, with the settings of its quickstarts and its table of results."""
 
     form: Callable[[CommandLine], Form]
-    quickstart_output: str = "results/glue_quickstart/{}"
-    vocabulary_size: int = 1024
-    questions: Mapping[str, str] | None = None
-    scores: Sequence[tuple[str, str, str]] = ()
+    quickstart_output: str = "results/glue_quickstart/{}"  # the name of the quickstart for {}
+    vocabulary_size: int = 1024  # in tokens, without pre-trained weights
+    questions: Mapping[str, str] | None = None  # of SQuAD: which files of this project each quickstart reads
+    scores: Sequence[tuple[str, str, str]] = ()  # title, key of summary.json, format; none: all metrics
 
 
 class SquadFiles(Settings):
@@ -115,7 +99,7 @@ def _squad_form(line: CommandLine) -> Form:
     name = line.launch.get("config", "")
     names_data = "squad_dir" in line.launch or line.training.keys() & {"train_file", "predict_file", "download"}
     settings, launch = dict[str, Any](), dict[str, Any]()
-    recipe, is_quickstart = name or "squad", False
+    recipe, quickstart = name or "squad", ""
     if line.positional:
         settings = settings_of_nvidia(read_positional(line, _SQUAD_POSITIONAL))
         launch = {setting: settings.pop(setting) for setting in ("num_processes", "squad_dir", "mode")}
@@ -123,8 +107,8 @@ def _squad_form(line: CommandLine) -> Form:
         if "config_file" not in settings and "hidden_size" not in implied_by_weights(settings):
             settings["bert_model"] = "bert-large-uncased"
     elif name in ("", *_QUESTIONS) and not names_data:
-        recipe = name or ("squad_small" if "from_pretrained_params" in line.training else "squad_quickstart")
-        is_quickstart = True
+        quickstart = "squad_small" if "from_pretrained_params" in line.training else "squad_quickstart"
+        recipe = quickstart = name or quickstart
     elif name in SQUAD_PRESETS:
         recipe, launch = SQUAD_PRESETS[name], {"num_processes": "8"}
     files = read_settings(SquadLaunch, {**launch, **line.launch}).start
@@ -132,9 +116,10 @@ def _squad_form(line: CommandLine) -> Form:
     if files.mode is None and not says_what_to_do:
         files = files.model_copy(update={"mode": "train_eval"})
     settings |= files.settings()
-    if not name and not is_quickstart and not is_on({**settings, **line.training}, "do_train"):
-        recipe = ""  # its windows would replace those that the training left beside the weights
-    return Form(recipe, settings, launch, is_quickstart)
+    # The recipe's windows would replace those that the training left beside the weights.
+    if name or quickstart or is_on({**settings, **line.training}, "do_train"):
+        settings["config"] = recipe
+    return Form(settings, launch, quickstart)
 
 
 def _glue_form(line: CommandLine) -> Form:
@@ -153,7 +138,7 @@ def _glue_form(line: CommandLine) -> Form:
     settings: dict[str, Any] = dict(
         task_name=task, data_dir=line.positional[1], from_pretrained_params=line.positional[2]
     )
-    return Form(task.lower(), settings) if task.lower() in GLUE.recipes else Form("", {**settings, "do_predict": True})
+    return Form(settings | ({"config": task.lower()} if task.lower() in GLUE.recipes else {"do_predict": True}))
 
 
 def _glue_recipe(flags: Mapping[str, Any]) -> str:
@@ -169,7 +154,8 @@ def _glue_recipe(flags: Mapping[str, Any]) -> str:
 
 
 def _form_of_recipe(recipes: Mapping[str, Any], name: str) -> Form:
-    return Form(name, is_quickstart=name in recipes and name.startswith("quickstart"))
+    is_quickstart = name in recipes and name.startswith("quickstart")
+    return Form({"config": name} if name else {}, quickstart=name if is_quickstart else "")
 
 
 def _ner_form(line: CommandLine) -> Form:

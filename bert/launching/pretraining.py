@@ -155,11 +155,7 @@ def _is_done_here(plan: LaunchPlan, config: PretrainingConfig) -> bool:
 
 
 def show_figures(plan: LaunchPlan, seconds: float | None) -> None:
-    """Write summary.json and loss.png beside the phases, and print the table.
-
-    Args:
-        seconds: of this start; None: it trained nothing.
-    """
+    """Write summary.json and loss.png beside the phases, and print the table; `seconds` is None without training."""
     output_dir = plan.phases[0].run.output_dir
     runs = [read_run(config.stage_dir(), config.stage()) for config in plan.phases]
     summaries = {run.name: run.summary for run in runs}

@@ -149,7 +149,7 @@ class WorkerOutput:
         return int(failure[1]) if failure else None
 
     def unseen_reason(self) -> list[str]:
-        """Why the ranks failed, unless the first rank, whose output was shown, has said so: another rank's last lines.
+        """The last lines of the rank that explains a failure; none if it is the first rank, whose output was shown.
 
         Where no rank wrote anything, the last lines of Paddle's launcher.
         """
@@ -225,8 +225,7 @@ class Runner:
     def run(self, command: Sequence[str]) -> int:
         """Run a command, whose output is ours; the data commands leave their counts to their reports.
 
-        Returns:
-            Its exit code, 128 + number if a signal ended it, INTERRUPTED if a stop was requested before.
+        The exit code is 128 + number if a signal ended the command, INTERRUPTED if a stop was requested before.
         """
         return self._run(command, {QUIET_COUNTS: "1"})
 
@@ -240,12 +239,7 @@ class Runner:
     ) -> int:
         """Run Paddle's launcher and show what this node's first rank writes; on a terminal its steps are a bar.
 
-        Args:
-            log_dir: the launcher's own; its output is kept there.
-            log_file: for the lines that are shown; none: not kept.
-            variables: of the environment, beside those of this process.
-        Returns:
-            As `run`.
+        The launcher writes to `log_dir`, the lines that are shown are kept in `log_file`. Exit code as of `run`.
         """
         output = WorkerOutput(log_dir)
         progress = RunProgress(config.stage_dir(), config.stage()) if sys.stdout.isatty() else None
@@ -338,8 +332,7 @@ def ranks_of(process: "subprocess.Popen[Any]") -> list[int]:
 def end_orphans_of(ranks: Sequence[int]) -> None:
     """End what ranks that are gone left running, such as Gloo's server of a rank that was killed.
 
-    Args:
-        ranks: process ids; Paddle's launcher makes each rank the leader of a process group.
+    Paddle's launcher makes each rank the leader of a process group.
     """
     for pid in ranks:
         if not Path(f"/proc/{pid}").exists():
