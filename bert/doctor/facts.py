@@ -54,6 +54,7 @@ except Exception:
     facts["nccl"] = None
 print("FACTS " + json.dumps(facts))
 """
+_PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,6 @@ def _free(folder: str | Path) -> tuple[int | None, int | None]:
     except OSError:
         return None, None
     return status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None
-
-
-def _proxies() -> tuple[str, ...]:
-    return tuple(name for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY") if os.environ.get(name))
 
 
 def _read(function: Callable[[], Any]) -> Any:
@@ -136,7 +133,7 @@ class Facts:
     hostname: str = _read(socket.gethostname)
     host_address: str | None = _read(_host_address)
     ports_free: bool = _read(_can_listen)
-    proxies: tuple[str, ...] = _read(_proxies)
+    proxies: tuple[str, ...] = _read(lambda: tuple(filter(os.environ.get, _PROXIES)))
 
 
 def collect(output_dir: Path) -> Facts:

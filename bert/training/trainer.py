@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bert.checkpoints.progress import LoopState, Progress, Totals
+from bert.checkpoints.progress import LoopState, Totals
 from bert.config.training_settings import TrainingConfig
 from bert.model.optimization import SKIPPED_UPDATES
 from bert.randomness import stream_key
@@ -192,15 +192,12 @@ class Trainer:
         interval = Interval(self._step, self._epoch, complete, metrics, loss_sum, micro_steps)
         for guard in self._guards:
             if (progress := guard.after_interval(interval)) is not None:
-                self._continue_from(progress)
+                self._step, self._interrupted = progress.step, False  # a stop request is looked at again later
+                restored = progress.carried
+                self._state.spikes, self._state.divergence = restored.spikes, restored.divergence
+                self._state.evaluations = restored.evaluations
                 return True
         return False
-
-    def _continue_from(self, progress: Progress) -> None:
-        """Continue from the checkpoint to which the run was rolled back."""
-        self._step, self._interrupted = progress.step, False  # a stop request is looked at again later
-        self._state.spikes, self._state.divergence = progress.carried.spikes, progress.carried.divergence
-        self._state.evaluations = progress.carried.evaluations
 
     def _evaluate_and_save(self) -> None:
         run = self._config.run
