@@ -21,11 +21,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 from huggingface_hub import HfApi, configure_http_backend, constants, get_token, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RevisionNotFoundError
+from pydantic import TypeAdapter, ValidationError
 
 from bert.files import atomic_path, write_atomically
 from bert.interpreter import shell_command
@@ -44,7 +44,8 @@ _ATTEMPTS = 3  # to reach the hub: a machine without network hears of it within 
 _LARGEST, _LARGEST_TEXT = 1 << 40, 64 << 20  # bytes of weights, of other files whose size is not stated
 
 
-class ListedFile(NamedTuple):
+@dataclass(frozen=True)
+class ListedFile:
     """A file of a published model; `checksum` as `Remote.checksum`, None where the hub states none."""
 
     checksum: str | None = None
@@ -65,6 +66,9 @@ class Listing:
     def needed(self, weights: bool) -> list[str]:
         """The names of the files, with or without the weights."""
         return [name for name in self.files if weights or not _is_weights(name)]
+
+
+_LISTING = TypeAdapter(Listing)
 
 
 def model_folder(model: ModelName) -> Path:
@@ -90,7 +94,7 @@ def fetch_model(model: ModelName, *, weights: bool = True, folder: Path | None =
 @cache
 def _verify(path: Path, file: ListedFile, num_bytes: int, mtime_ns: int) -> None:
     """Check a file against its checksum, once in a process as long as its size and time are the same."""
-    fetch(Remote((), *file), path)
+    fetch(Remote((), file.checksum, file.num_bytes), path)
 
 
 def read_listing(folder: Path) -> Listing | None:
@@ -99,11 +103,10 @@ def read_listing(folder: Path) -> Listing | None:
     if not path.is_file():
         return None
     try:
-        values = json.loads(path.read_bytes())
-        files = {name: ListedFile(**file) for name, file in values["files"].items()}
-        return Listing(**{**values, "files": files})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DownloadError(f"{path} is damaged ({error}); remove {folder}, then start again") from None
+        return _LISTING.validate_json(path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise DownloadError(f"{path} is damaged ({problem}); remove {folder}, then start again") from None
 
 
 def _complete(model: ModelName, listing: Listing, folder: Path, missing: list[str]) -> None:
@@ -113,8 +116,7 @@ def _complete(model: ModelName, listing: Listing, folder: Path, missing: list[st
     if absent and constants.HF_HUB_OFFLINE:
         raise _offline(model, f"{', '.join(absent)} of {model} {'is' if len(absent) == 1 else 'are'} not in {folder}")
     folder.mkdir(parents=True, exist_ok=True)
-    content = {**vars(listing), "files": {name: file._asdict() for name, file in listing.files.items()}}
-    write_atomically(folder / LISTING_FILE, (json.dumps(content, indent=1) + "\n").encode())
+    write_atomically(folder / LISTING_FILE, _LISTING.dump_json(listing, indent=1) + b"\n")
     if model.is_paddlenlp:
         for name, text in PADDLENLP[model.name].texts().items():
             write_atomically(folder / name, text.encode())
@@ -151,7 +153,7 @@ def _bring(model: ModelName, listing: Listing, name: str, folder: Path, cached: 
     """Fetch a file, or take it from Hugging Face's cache: a second name for it, or a copy where the disk is another."""
     file, target = listing.files[name], folder / name
     if cached:
-        fetch(Remote((), *file), cached.resolve())  # verifies it
+        fetch(Remote((), file.checksum, file.num_bytes), cached.resolve())  # verifies it
         with atomic_path(target) as partial:
             try:
                 os.link(cached.resolve(), partial)
@@ -163,7 +165,8 @@ def _bring(model: ModelName, listing: Listing, name: str, folder: Path, cached: 
     else:
         url, token = f"{_page(model)}/resolve/{listing.revision}/{quote(name)}", get_token()
     try:
-        fetch(Remote((url,), *file, _LARGEST if _is_weights(name) else _LARGEST_TEXT, token), target)
+        largest = _LARGEST if _is_weights(name) else _LARGEST_TEXT
+        fetch(Remote((url,), file.checksum, file.num_bytes, largest, token), target)
     except DownloadError as error:
         access = f"; {model} is gated: ask for access at {listing.source}" if listing.gated else ""
         raise DownloadError(f"{error}{access}") from None

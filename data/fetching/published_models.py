@@ -58,7 +58,7 @@ class ModelName:
     revision: str | None = None  # a branch, tag or commit; None: the pinned commit, or the newest
 
     def __str__(self) -> str:
-        return f"{self.owner}/{self.name}" + (f"@{self.revision}" if self.revision else "")
+        return self.repository + (f"@{self.revision}" if self.revision else "")
 
     @property
     def repository(self) -> str:
