@@ -29,11 +29,6 @@ OLDER = (
 OLDEST = f"**Welcome**\n{LICENCE}*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n\n{BODY}"
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
 def one_line(text: str) -> str:
     return " ".join(text.split())
 

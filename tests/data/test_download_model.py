@@ -15,7 +15,6 @@ NAME = "someone/tiny-bert"
 
 @pytest.fixture
 def served(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
     set_hub(monkeypatch, offline=False, cache=tmp_path / "hf/hub")

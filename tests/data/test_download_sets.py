@@ -12,11 +12,6 @@ from tests.support.corpora import vocabulary
 from tests.support.faulty_server import Served, serving
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
 def pin(data: bytes) -> tuple[str, int]:
     return hashlib.sha256(data).hexdigest(), len(data)
 

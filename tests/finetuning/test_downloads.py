@@ -17,7 +17,6 @@ DATA = {"train-v1.1.json": b"train" * 999, "dev-v1.1.json": b"dev" * 999, "AX.ts
 
 @pytest.fixture(autouse=True)
 def own_places(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("BERT_PREP_WORKING_DIR", raising=False)
     corpora.write_vocabulary(tmp_path / "vocab.txt")

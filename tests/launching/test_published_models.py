@@ -27,7 +27,6 @@ def served(tmp_path, monkeypatch):
     with serving(files) as url:
         for name in ("PYTHONPATH", "HF_TOKEN", "HF_HUB_OFFLINE"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv("HF_ENDPOINT", url)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
         monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
 
 
 @dataclass
@@ -113,14 +115,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(files: dict[str, Served]) -> Iterator[str]:
-    """The address of a server of these files, by path."""
+    """The address of a server of these files, by path, which no proxy is asked for."""
     handler = type("Handler", (_Handler,), {"files": files})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        with mock.patch.dict(os.environ, NO_PROXY="127.0.0.1,localhost"):
+            yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

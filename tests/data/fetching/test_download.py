@@ -24,11 +24,6 @@ WRONG = "sha256:" + "0" * 64
 
 
 @pytest.fixture(autouse=True)
-def no_proxy(monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
-@pytest.fixture(autouse=True)
 def waits(monkeypatch) -> list[float]:
     """The seconds that would have been waited."""
     seconds: list[float] = []

@@ -21,7 +21,6 @@ FILES = {**small_files(), "model.safetensors": DATA, "pytorch_model.bin": DATA[:
 
 @pytest.fixture(autouse=True)
 def own_caches(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))  # of other processes
     monkeypatch.delenv("HF_TOKEN", raising=False)
@@ -166,7 +165,6 @@ def test_a_gated_model_needs_a_token_which_only_the_hub_receives(monkeypatch):
     with serving({path: one for path, one in served.items() if path.startswith("/cdn/")}) as other:
         for one in served.values():
             one.redirect = one.redirect and other.replace("127.0.0.1", "localhost") + one.redirect
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
         fetched(served, monkeypatch)
     api = served[f"/api/models/{NAME}/revision/main?blobs=True"]
     assert api.requests[-1]["authorization"] == "Bearer hf_secret"

@@ -23,11 +23,6 @@ from tests.support.dumps import NAMESPACES, article, header, page, pages, stream
 from tests.support.faulty_server import Served, serving
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory):
     return write_dump(tmp_path_factory.mktemp("dump") / "testwiki.xml.bz2", pages(100))
