@@ -1,6 +1,5 @@
 """Files of any size are predicted a window at a time: same bytes, each result once, in little memory."""
 
-import json
 import os
 import signal
 import tracemalloc
@@ -26,6 +25,7 @@ from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.examples import read_squad
 from bert.runtime.paddle_api import static
 from tests.inference.models import model
+from tests.support.squad_files import file_of, paragraph
 
 SENTENCES = [" ".join(f"word{(7 * row + place) % 20}" for place in range(1 + row % 5)) for row in range(41)]
 TABLE, TASK = Split((), ("sentence",)), TASKS_OF_GLUE["SST-2"]
@@ -39,25 +39,13 @@ def sentence_file(folder: Path, number: int = 41) -> Path:
 
 def question_file(folder: Path, num_articles: int = 5) -> Path:
     """Each article has three paragraphs, the second without a question."""
-    articles = [
-        {
-            "title": "t",
-            "paragraphs": [
-                {
-                    "context": f"word{article % 20} word3 ünd word{paragraph}. " * 3,
-                    "qas": [
-                        {"id": f"{article}-{paragraph}-{number}", "question": f"word{number} ?"}
-                        for number in range(3 * (paragraph != 1))
-                    ],
-                }
-                for paragraph in range(3)
-            ],
-        }
-        for article in range(num_articles)
-    ]
-    path = folder / "questions.json"
-    path.write_text(json.dumps({"version": {"a": [1, "2"]}, "data": articles, "more": 12}, ensure_ascii=False))
-    return path
+    paragraphs = []
+    for article in range(num_articles):
+        for part in range(3):
+            numbers = range(3 * (part != 1))
+            questions = [{"id": f"{article}-{part}-{number}", "question": f"word{number} ?"} for number in numbers]
+            paragraphs.append(paragraph(f"word{article % 20} word3 ünd word{part}. " * 3, *questions))
+    return file_of(folder / "questions.json", *paragraphs, more=12)
 
 
 def word_file(folder: Path, number: int = 41) -> Path:

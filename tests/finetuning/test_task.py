@@ -14,7 +14,7 @@ from bert.arrays.ragged import offsets_of
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.progress import LoopState
-from bert.config.command_line import parse_flags
+from bert.config.command_line import parse_arguments, parse_flags
 from bert.config.setting_sources import resolve_config
 from bert.conversion.model_description import Usage, read_usage
 from bert.exit_codes import INTERRUPTED
@@ -409,6 +409,17 @@ def test_every_objective_trains_and_predicts(kind, tmp_path):
     for values in seen.values():
         assert len(values) == (len(table.input_ids) if objective.outputs_per_token else 24)
         assert np.isfinite(values).all() and np.ptp(values) > 0
+
+
+@pytest.mark.parametrize("entry, name", [(entry, name) for entry in (GLUE, NER) for name in entry.recipes])
+def test_every_recipe_makes_settings(trained, tmp_path, entry, name):
+    is_own = name.startswith(("quickstart", "small"))
+    words = f"--config {name} --max-seq-length 12 --from-pretrained-params {trained.run.output_dir}"
+    words += f" --data-dir {tmp_path}" * (entry is GLUE and not is_own) + " --device gpu" * ("large" in name)
+    config = parse_arguments(entry, words.split())
+    assert config.model.hidden_size == tiny.MODEL.hidden_size and config.run.do_train and config.run.do_eval
+    if is_own:
+        config.check_files()
 
 
 @pytest.fixture

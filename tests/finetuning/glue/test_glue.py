@@ -332,19 +332,3 @@ def test_classes_are_read_from_beside_the_weights(tmp_path):
     (tmp_path / "labels.json").write_text('{"a": 1}')
     with pytest.raises(ValueError, match="a list of the classes, in order"):
         labels_beside(tmp_path)
-
-
-@pytest.mark.parametrize("name", ENTRY.recipes)
-def test_every_recipe_makes_settings(weights, tmp_path, name):
-    flags = [] if name.startswith(("quickstart", "small")) else ["--data-dir", str(tmp_path)]
-    if "large" in name:
-        flags += ["--device", "gpu"]
-    config = parse_arguments(
-        ENTRY, ["--config", name, "--max-seq-length", "32", "--from-pretrained-params", str(weights), *flags]
-    )
-    assert config.model.hidden_size == tiny.MODEL.hidden_size and config.data.vocab_file.parent == weights
-    assert config.run.do_train and config.run.do_eval
-    if name.startswith(("quickstart", "small")):
-        config.check_files()
-    else:
-        assert config.data.task_name == TASKS[config.data.task_name].name

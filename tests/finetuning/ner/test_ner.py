@@ -15,7 +15,6 @@ from bert.finetuning.ner.tags import Span, score_spans, write_tags
 from bert.inference.heads import load_model
 from bert.runtime.paddle_api import static
 from tests.finetuning.glue.test_glue import WORDS, weights  # noqa: F401
-from tests.support import tiny
 
 
 def run_tagger(tmp_path, words: str) -> None:
@@ -135,13 +134,3 @@ def test_predictions_for_two_files_of_one_name_are_refused(weights, tmp_path):  
     parse_arguments(ENTRY, [*words, "--predict-file", str(tmp_path / "dev/data.txt")]).check_files()
     words.remove("--do-eval")
     parse_arguments(ENTRY, [*words, "--predict-file", str(tmp_path / "test/data.txt")]).check_files()
-
-
-@pytest.mark.parametrize("name", ENTRY.recipes)
-def test_every_recipe_makes_settings(weights, tmp_path, name):  # noqa: F811
-    config = parse_arguments(
-        ENTRY, ["--config", name, "--max-seq-length", "32", "--from-pretrained-params", str(weights)]
-    )
-    assert config.model.hidden_size == tiny.MODEL.hidden_size and config.run.do_train
-    if name.startswith(("quickstart", "small")):
-        config.check_files()
