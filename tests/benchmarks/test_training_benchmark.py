@@ -15,9 +15,9 @@ from bert.planning.estimates import training_flops_per_sequence
 from tests.benchmarks import serving, train_static
 from tests.benchmarks.compare_training import OURS, check_same_model, figures, flops_of, table
 from tests.benchmarks.measuring import decays, read_task
-from tests.benchmarks.train_paddlenlp import name_there
 from tests.benchmarks.training_tasks import CASES, Case, finetuning_batches, pretraining_batches, write_task
 from tests.support.corpora import random_table, write_shards, write_vocabulary
+from tests.support.foreign import paddlenlp_name
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 37}
 MODEL = BertConfig(vocab_size=106, max_position_embeddings=32, **SIZES)
@@ -111,9 +111,9 @@ def test_the_profile_lists_the_slowest_operators_first():
 
 def test_weights_decay_alike_under_all_names():
     for name in ("bert.encoder.layer.0.attention.self.query.weight", "cls.predictions.transform.dense.weight"):
-        assert decays(name) and decays(name_there(name))
+        assert decays(name) and decays(paddlenlp_name(name))
     for name in ("bert.encoder.layer.0.output.LayerNorm.weight", "cls.predictions.bias", "bert.pooler.dense.bias"):
-        assert not decays(name) and not decays(name_there(name))
+        assert not decays(name) and not decays(paddlenlp_name(name))
 
 
 @pytest.mark.slow

@@ -4,30 +4,9 @@ It gets what ours gives itself: the threads, MKL's kernels for this processor, l
 """
 
 from tests.benchmarks.measuring import Task, best_rate, decays, measure, task_of_command_line
+from tests.support.foreign import paddlenlp_name
 
-# Parts of our names -> parts of PaddleNLP's.
-RENAMED = (
-    (".attention.self.query.", ".self_attn.q_proj."),
-    (".attention.self.key.", ".self_attn.k_proj."),
-    (".attention.self.value.", ".self_attn.v_proj."),
-    (".attention.output.dense.", ".self_attn.out_proj."),
-    (".attention.output.LayerNorm.", ".norm1."),
-    (".intermediate.dense.", ".linear1."),
-    (".output.dense.", ".linear2."),
-    (".output.LayerNorm.", ".norm2."),
-    ("encoder.layer.", "encoder.layers."),
-    ("embeddings.LayerNorm.", "embeddings.layer_norm."),
-    ("transform.LayerNorm.", "layer_norm."),
-    ("transform.dense.", "transform."),
-    ("cls.predictions.bias", "cls.predictions.decoder_bias"),
-)
 _ACTIVATIONS = {"gelu_tanh": "gelu_new"}
-
-
-def name_there(name: str) -> str:
-    for ours, theirs in RENAMED:
-        name = name.replace(ours, theirs)
-    return name
 
 
 def main(task: Task) -> None:
@@ -42,7 +21,7 @@ def main(task: Task) -> None:
     network = BertForPretraining(BertConfig(**model))
     parameters = dict(network.named_parameters())
     for name, value in task.weights().items():
-        parameters.pop(name_there(name)).set_value(value)
+        parameters.pop(paddlenlp_name(name)).set_value(value)
     assert not parameters, parameters.keys()
     decaying = {parameter.name for name, parameter in network.named_parameters() if decays(name)}
     optimizer = paddle.optimizer.AdamW(

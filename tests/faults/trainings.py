@@ -110,31 +110,16 @@ def whole_rows(metrics_file: Path) -> list[dict]:
 
 
 @lru_cache(maxsize=4)
-def loader(
-    folder: Path,
-    world_size: int = 1,
-    rank: int = 0,
-    num_workers: int = 0,
-    global_batch_size: int = 16,
-    micro_batch_size: int = 8,
-) -> Any:
+def loader(folder: Path, world_size: int = 1, rank: int = 0, workers: int = 0, size: int = 16, part: int = 8) -> Any:
+    """Of `size` samples an update, `part` of them in a micro-batch."""
     from bert.samples.loader import PretrainingDataset, PretrainingLoader
     from bert.samples.settings import LoaderSettings
     from bert.tokenization.vocabulary import Vocabulary
 
-    dataset = PretrainingDataset(
-        folder / "shards",
-        Vocabulary.from_file(folder / "vocab.txt"),
-        LoaderSettings(max_seq_length=32, max_predictions_per_seq=4, num_workers=num_workers),
-        seed=42,
-    )
-    return PretrainingLoader(
-        dataset,
-        global_batch_size=global_batch_size,
-        micro_batch_size=micro_batch_size,
-        rank=rank,
-        world_size=world_size,
-    )
+    settings = LoaderSettings(max_seq_length=32, max_predictions_per_seq=4, num_workers=workers)
+    dataset = PretrainingDataset(folder / "shards", Vocabulary.from_file(folder / "vocab.txt"), settings, seed=42)
+    sizes = {"global_batch_size": size, "micro_batch_size": part}
+    return PretrainingLoader(dataset, **sizes, rank=rank, world_size=world_size)
 
 
 class Server:
@@ -142,13 +127,9 @@ class Server:
 
     def __init__(self) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.forking"],
-            cwd=REPOSITORY,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-m", "tests.faults.forking"], cwd=REPOSITORY, env=environment, text=True, **pipes
         )
         self._running: set[int] = set()
 

@@ -52,14 +52,11 @@ class Case:
         packed = dict.fromkeys(("input_ids", "token_type_ids", "position_ids"), tokens)
         packed["sequence_offsets"] = (batch + 2,)
         declared = {**objective.encoder_inputs(), **objective.labels}
+        masked = {name: (batch * self.predictions,) for name in declared if name.startswith("masked_lm_")}
+        shapes = {name: shape for name, (shape, _) in declared.items() if -1 in shape}
         return {
-            name: (batch * self.predictions,)
-            if name.startswith("masked_lm_")
-            else packed[name]
-            if len(shape) == 1 and name in packed
-            else sizes[len(shape)]
-            for name, (shape, _) in declared.items()
-            if -1 in shape
+            name: masked.get(name) or (len(shape) == 1 and packed.get(name)) or sizes[len(shape)]
+            for name, shape in shapes.items()
         }
 
     def without_schedule(self) -> "Case":

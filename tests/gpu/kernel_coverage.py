@@ -95,14 +95,8 @@ def _registries() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     return core._get_registered_phi_kernels("all"), core._get_all_register_op_kernels("all")
 
 
-MODEL = BertConfig(
-    vocab_size=64,
-    hidden_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=64,
-    max_position_embeddings=32,
-)
+_SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+MODEL = BertConfig(vocab_size=64, max_position_embeddings=32, **_SIZES)
 PRECISIONS = {
     "float32": PrecisionSettings(),
     "float16": PrecisionSettings(amp=True),
@@ -157,14 +151,9 @@ def _programs(
 
     precision = PRECISIONS[precision_name]
     objective = getattr(objectives, f"{objective_name}Objective")(MODEL, True, kernels)
-    training = build_training_program(
-        objective,
-        OptimizerSettings(optimizer=optimizer),
-        precision,
-        group,
-        gradient_accumulation_steps=2 if optimizer == "Lamb" else 1,
-        num_scheduled_steps=10,
-    )
+    settings = (objective, OptimizerSettings(optimizer=optimizer), precision, group)
+    steps = {"gradient_accumulation_steps": 2 if optimizer == "Lamb" else 1, "num_scheduled_steps": 10}
+    training = build_training_program(*settings, **steps)
     prediction = build_prediction_program(objective, precision)
     yield "training", training.main
     yield "start-up", training.startup

@@ -12,8 +12,8 @@ from bert.model.modeling import BertForPretraining
 from bert.model.objectives import PretrainingObjective
 from bert.runtime.paddle_api import paddle, static, unique_name
 from program import build_evaluation_program
-from tests.benchmarks.train_paddlenlp import name_there
 from tests.support import tiny
+from tests.support.foreign import paddlenlp_name
 
 ORACLE = REPOSITORY / "tests" / "support" / "oracle_paddlenlp.py"
 _NAMES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings")
@@ -51,7 +51,7 @@ def comparison(tmp_path_factory):
     (metrics,) = executor.run(evaluation.main, feed=feed, fetch_list=[evaluation.metrics], scope=scope)
     ours["loss of program.py"] = metrics[1]
 
-    theirs_in = {name_there(name): value for name, value in weights.items()}
+    theirs_in = {paddlenlp_name(name): value for name, value in weights.items()}
     np.savez(directory / "in.npz", **theirs_in, **{f"feed:{name}": value for name, value in fed.items()})
     sizes = json.dumps({**SIZES, "vocab_size": tiny.MODEL.padded_vocab_size()})
     command = [sys.executable, str(ORACLE), sizes, str(directory / "in.npz"), str(directory / "out.npz")]
@@ -87,7 +87,7 @@ def test_gradients_are_equal(comparison):
         if name.endswith("key.bias"):
             assert np.abs(ours[name]).max() < 1e-6  # zero but for rounding: softmax cancels it
             continue
-        expected = theirs[name_there(name)]
+        expected = theirs[paddlenlp_name(name)]
         assert np.abs(expected).max() > 1e-6, name
         difference = np.abs(ours[name] - expected).max() / np.abs(expected).max()
         assert difference < 1e-4, (name, difference)

@@ -18,26 +18,8 @@ from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
-WORDS = (
-    "the",
-    "river",
-    "runs",
-    "to",
-    "sea",
-    "over",
-    "stones",
-    "and",
-    "under",
-    "bridges",
-    "old",
-    "boats",
-    "wait",
-    "un",
-    "fish",
-    "water",
-    "##ing",
-    "##ed",
-    "##der",
+WORDS = tuple(
+    "the river runs to sea over stones and under bridges old boats wait un fish water ##ing ##ed ##der".split()
 )
 
 

@@ -17,18 +17,9 @@ from tests.support import corpora, foreign
 from tests.support.faulty_server import Served
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-CONFIG = {
-    "architectures": ["BertForMaskedLM"],
-    "model_type": "bert",
-    "vocab_size": 13,
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 11,
-    "max_position_embeddings": 16,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu",
-}
+CONFIG = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_act": "gelu"}
+CONFIG |= {"vocab_size": 13, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+CONFIG |= {"intermediate_size": 11, "max_position_embeddings": 16, "type_vocab_size": 2}
 VOCABULARY = "".join(f"{token}\n" for token in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]).encode()
 
 

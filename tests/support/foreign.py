@@ -16,19 +16,10 @@ import numpy as np
 
 VOCAB, HIDDEN, LAYERS, HEADS, INNER, POSITIONS = 29, 8, 2, 2, 13, 12
 PADDED = 32
-CONFIG = {
-    "vocab_size": VOCAB,
-    "hidden_size": HIDDEN,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "intermediate_size": INNER,
-    "max_position_embeddings": POSITIONS,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "initializer_range": 0.02,
-}
+CONFIG = {"vocab_size": VOCAB, "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+CONFIG |= {"intermediate_size": INNER, "max_position_embeddings": POSITIONS, "type_vocab_size": 2}
+CONFIG |= {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+CONFIG |= {"initializer_range": 0.02}
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(VOCAB - 5))]
 PRETRAINING = ("pooler", "cls")
 
@@ -85,28 +76,32 @@ def hugging_face(ours: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(array.T) if is_matrix(name) else array for name, array in ours.items()}
 
 
+PADDLENLP_NAMES = (  # parts of our names -> parts of PaddleNLP's
+    ("attention.self.query", "self_attn.q_proj"),
+    ("attention.self.key", "self_attn.k_proj"),
+    ("attention.self.value", "self_attn.v_proj"),
+    ("encoder.layer.", "encoder.layers."),
+    ("attention.output.dense", "self_attn.out_proj"),
+    ("intermediate.dense", "linear1"),
+    ("attention.output.LayerNorm", "norm1"),
+    ("output.LayerNorm", "norm2"),
+    ("output.dense", "linear2"),
+    ("embeddings.LayerNorm", "embeddings.layer_norm"),
+    ("transform.dense", "transform"),
+    ("transform.LayerNorm", "layer_norm"),
+    ("predictions.bias", "predictions.decoder_bias"),
+    ("qa_outputs", "classifier"),
+)
+
+
+def paddlenlp_name(name: str) -> str:
+    for ours, theirs in PADDLENLP_NAMES:
+        name = name.replace(ours, theirs)
+    return name
+
+
 def paddlenlp(ours: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    renamed = {}
-    for name, array in ours.items():
-        for here, there in (
-            ("attention.self.query", "self_attn.q_proj"),
-            ("attention.self.key", "self_attn.k_proj"),
-            ("attention.self.value", "self_attn.v_proj"),
-            ("encoder.layer.", "encoder.layers."),
-            ("attention.output.dense", "self_attn.out_proj"),
-            ("intermediate.dense", "linear1"),
-            ("attention.output.LayerNorm", "norm1"),
-            ("output.LayerNorm", "norm2"),
-            ("output.dense", "linear2"),
-            ("embeddings.LayerNorm", "embeddings.layer_norm"),
-            ("transform.dense", "transform"),
-            ("transform.LayerNorm", "layer_norm"),
-            ("predictions.bias", "predictions.decoder_bias"),
-            ("qa_outputs", "classifier"),
-        ):
-            name = name.replace(here, there)
-        renamed[name] = array
-    return renamed
+    return {paddlenlp_name(name): array for name, array in ours.items()}
 
 
 def tensorflow(ours: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

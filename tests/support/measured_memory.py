@@ -65,31 +65,18 @@ def measured_peak(settings: dict, feed: dict[str, np.ndarray]) -> int:
 
 
 def main(num_micro_batches: int, dropout: float) -> None:
-    model = tiny.MODEL.model_copy(
-        update=dict(
-            vocab_size=1000,
-            hidden_size=128,
-            num_hidden_layers=3,
-            intermediate_size=512,
-            max_position_embeddings=LENGTH,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
-        )
-    )
+    sizes = {"vocab_size": 1000, "hidden_size": 128, "num_hidden_layers": 3, "intermediate_size": 512}
+    dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    model = tiny.MODEL.model_copy(update=sizes | dropouts | {"max_position_embeddings": LENGTH})
     # As on a GPU: dropout draws by itself, and no operator is replaced.
     programs.dropout_of = lambda *_: Dropout()
     programs.use_cpu_kernels = lambda *_, **__: None
     settings, feed = dict(model=model, micro_steps=num_micro_batches), random_feed()
     tiny.join(tiny.ONE_RANK)
-    program = tiny.build(  # as tiny.Session does, which then finds it in the cache
-        PretrainingObjective(model, False),
-        tiny.LAMB,
-        tiny.FLOAT32,
-        tiny.ONE_RANK,
-        gradient_accumulation_steps=num_micro_batches,
-        num_scheduled_steps=tiny.NUM_STEPS,
-        seed=3,
-    )
+    objective, steps = PretrainingObjective(model, False), {"num_scheduled_steps": tiny.NUM_STEPS, "seed": 3}
+    steps = {"gradient_accumulation_steps": num_micro_batches, **steps}
+    # As tiny.Session does, which then finds it in the cache.
+    program = tiny.build(objective, tiny.LAMB, tiny.FLOAT32, tiny.ONE_RANK, **steps)
     predicted = predicted_peak(program.main, feed)
     measured: list[int] = []
     while len(measured) < MAX_RUNS and not (measured and min(measured) <= (1 + CLOSE) * predicted):

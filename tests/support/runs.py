@@ -25,18 +25,9 @@ logger = logging.getLogger("bert.tests")
 
 def fresh_progress(config: PretrainingConfig, **changes) -> Progress:
     """Where a run of `config` stands before its first step, with data that says so by a fixed fingerprint."""
-    values = {
-        "stage": config.stage(),
-        "step": 0,
-        "epoch": 0,
-        "seed": config.run.seed,
-        "global_batch_size": config.batch.resolved_global_batch_size(1),
-        "data_fingerprint": "made of steps",
-        "counters": {},
-        "loss_scale": None,
-        "loss_scale_counters": {},
-        "settings": json.loads(config.model_dump_json()),
-    }
+    values = {"stage": config.stage(), "step": 0, "epoch": 0, "seed": config.run.seed, "counters": {}}
+    values |= {"global_batch_size": config.batch.resolved_global_batch_size(1), "data_fingerprint": "made of steps"}
+    values |= {"loss_scale": None, "loss_scale_counters": {}, "settings": json.loads(config.model_dump_json())}
     return Progress(**{**values, **changes})
 
 

@@ -20,16 +20,9 @@ from bert.samples.global_batches import GlobalBatch
 from bert.training.trainer import Device
 from program import TRAINING_METRICS, build_training_program
 
-MODEL = BertConfig(
-    vocab_size=99,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=37,
-    max_position_embeddings=16,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-)
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+MODEL = BertConfig(vocab_size=99, max_position_embeddings=16, **SIZES, **NO_DROPOUT)
 MODEL_WITH_DROPOUT = MODEL.model_copy(update={"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})
 ONE_RANK = Group(0, 1, "cpu")
 LAMB = OptimizerSettings(optimizer="Lamb", learning_rate=1e-2)
@@ -128,26 +121,14 @@ class Session:
         objective=None,
     ):
         join(group)
-        self.program = build(
-            objective or PretrainingObjective(model, fuse_mha),
-            optimizer,
-            precision,
-            group,
-            gradient_accumulation_steps=micro_steps,
-            num_scheduled_steps=num_steps,
-            seed=seed,
-        )
+        objective = objective or PretrainingObjective(model, fuse_mha)
+        steps = {"gradient_accumulation_steps": micro_steps, "num_scheduled_steps": num_steps}
+        self.program = build(objective, optimizer, precision, group, **steps, seed=seed)
         self.group, self.place, self.scope = group, place_of("cpu"), static.Scope()
         self.executor = static.Executor(self.place)
         self.executor.run(self.program.startup, scope=self.scope)
-        self.schedule = Schedule(
-            optimizer.learning_rate,
-            warmup_steps,
-            num_steps,
-            optimizer.lr_decay_power,
-            optimizer.warmup_start_lr,
-            optimizer.end_learning_rate,
-        )
+        shape = (optimizer.lr_decay_power, optimizer.warmup_start_lr, optimizer.end_learning_rate)
+        self.schedule = Schedule(optimizer.learning_rate, warmup_steps, num_steps, *shape)
         load_schedule(self.scope, self.schedule, self.place)
         if self.program.amp_optimizer is not None:
             self.program.amp_optimizer.amp_init(self.place, scope=self.scope)
@@ -245,15 +226,8 @@ def pretraining_config(directory, **changes) -> PretrainingConfig:
         model=MODEL,
         data={"input_dir": directory, "vocab_file": vocabulary, "max_seq_length": 16, "max_predictions_per_seq": 3},
         batch={"batch_size": 12},
-        run={
-            "phase": 1,
-            "max_steps": NUM_STEPS,
-            "bert_model": "bert-test",
-            "output_dir": directory / "results",
-            "log_freq": 1,
-            "num_steps_per_checkpoint": 1000,
-        },
+        run={"phase": 1, "max_steps": NUM_STEPS, "bert_model": "bert-test", "output_dir": directory / "results"},
         optimizer={"learning_rate": 1e-2},
         hardware={"device": "cpu", "visualdl": False, "peak_tflops": 1.0},
     )
-    return derive(config, **changes)
+    return derive(config, **{"log_freq": 1, "num_steps_per_checkpoint": 1000, **changes})
