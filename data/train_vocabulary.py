@@ -183,9 +183,9 @@ def _check_writable(output: Path) -> None:
 def _other_vocabulary(output: Path, earlier: Vocabulary) -> str:
     manifests = (path for depth in range(4) for path in output.parent.glob("*/" * depth + MANIFEST_NAME))
     users = sorted(shown(path.parent) for path in manifests if _vocabulary_of_shards(path.parent) == earlier.sha256)
-    made = f", and the shards in {', '.join(users[:4])} were made with it" if users else ""
+    use = f", and the shards in {', '.join(users[:4])} were made with it" if users else ""
     return (
-        f"{shown(output)}: exists and holds another vocabulary of {len(earlier)} tokens{made}; name another --output, "
+        f"{shown(output)}: exists and holds another vocabulary of {len(earlier)} tokens{use}; name another --output, "
         f"or replace it: --overwrite{' (these shards will be refused then)' if users else ''}"
     )
 

@@ -71,7 +71,9 @@ class SeenDocuments:
             )
         self.near = mode == "near"
         self._threshold = near_threshold
-        self._rows = _rows_of_bands(near_threshold)
+        self._rows = next(  # of a band: nearly all pairs at the threshold share one; 5 from 0.7 on, 4 from 0.6, 3 below
+            rows for rows in range(_MAX_ROWS, 0, -1) if 1 - (1 - near_threshold**rows) ** (_HASHES // rows) >= _COMPARED
+        )
         self._path = path
         self._database = sqlite3.connect(path, isolation_level=None)
         self._database.executescript(
@@ -119,11 +121,6 @@ class SeenDocuments:
             if share >= alike and (best is None or share > alike):
                 best, alike = identifier, share
         return best
-
-
-def _rows_of_bands(threshold: float) -> int:
-    """Hashes per band, so that nearly all pairs at the threshold share a band: 5 from 0.7 on, 4 from 0.6, 3 below."""
-    return next(rows for rows in range(_MAX_ROWS, 0, -1) if 1 - (1 - threshold**rows) ** (_HASHES // rows) >= _COMPARED)
 
 
 def _band_keys(signature: np.ndarray, rows: int) -> list[int]:

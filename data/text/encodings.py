@@ -206,12 +206,12 @@ def only_text(pieces: Iterator[str]) -> Iterator[str]:
 
 
 def decoded(
-    open_chunks: Callable[[], Iterable[bytes]], told: str, language: str, counts: Counter, check: bool = True
+    open_chunks: Callable[[], Iterable[bytes]], codec: str, language: str, counts: Counter, check: bool = True
 ) -> tuple[Encoding, Iterator[str]]:
-    """The encoding (`told`, or detected if that is "auto") and the text; with `check`, NotTextError for other files."""
+    """The encoding (of that codec; "auto": detected) and the text; with `check`, NotTextError for other files."""
     if check:
         check_magic(next(iter(open_chunks()), b""))
-    encoding = detect(open_chunks, language) if told == "auto" else Encoding(told, 0, "as told")
+    encoding = detect(open_chunks, language) if codec == "auto" else Encoding(codec, 0, "as told")
     pieces = decode(open_chunks(), encoding, counts)
     return encoding, only_text(pieces) if check else pieces
 

@@ -11,7 +11,7 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bert.files import shown, write_atomically
+from bert.files import read_json, shown, write_atomically
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.deduplication import SeenDocuments, TextDigest
@@ -190,7 +190,7 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
         "input bytes": total_bytes(inputs),
     }
     work = output / UNFINISHED_NAME
-    unpublished = _read_report(work)
+    unpublished = read_json(work / REPORT_NAME)  # of a run that was killed while it published its files
     if all(unpublished.get(name) == value for name, value in facts.items()):
         return _finish(output, unpublished, finals)
     for final in finals.values():
@@ -219,12 +219,6 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
     }
     write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
     return _finish(output, report, finals)
-
-
-def _read_report(work: Path) -> dict:
-    """The report of a run that was killed while it published its files; empty if there is none."""
-    path = work / REPORT_NAME
-    return json.loads(path.read_bytes()) if path.exists() else {}
 
 
 def _sizes(written: dict[str, list[WrittenFile]]) -> dict[str, dict]:

@@ -35,8 +35,8 @@ def book_of(text: str) -> tuple[str, bool]:
     while start and start < len(lines) and lines[start].strip() and "***" in lines[start]:
         start += 1  # the second line of a long mark
     end = next((number for number in range(start, len(lines)) if _END.search(lines[number])), len(lines))
-    found = start > 0 or end < len(lines)
-    return (_without_credits("\n".join(lines[start:end])) if found else text), found
+    has_licences = start > 0 or end < len(lines)
+    return (_without_credits("\n".join(lines[start:end])) if has_licences else text), has_licences
 
 
 def _without_credits(text: str) -> str:

@@ -22,6 +22,10 @@ _MAX_MARK_BYTES = 8
 _SPACE, _DOT = 32, 46
 _BEFORE, _AFTER = "They saw ", " ended there."
 
+_KINDS = np.full(256, _OTHER)  # of words, by their first byte
+_KINDS[48:58], _KINDS[97:123], _KINDS[128:] = _DIGIT, _LOWER, _BEYOND_ASCII
+_IS_LETTER = np.zeros(256, bool)  # of bytes
+_IS_LETTER[65:91] = _IS_LETTER[97:123] = _IS_LETTER[128:] = True
 _MARK, _WIDE_MARK, _CLOSING, _OPENING, _WHITE = 1, 2, 4, 8, 16  # bits: a wide mark needs no space after it
 _CLASSES = np.zeros(1 << 16, np.uint8)  # of characters
 _CLASSES[: _SPACE + 1] = _WHITE
@@ -130,7 +134,7 @@ def _find_marks(
             after = _behind(text, behind, end, _WHITE)
             following = _behind(text, after, end, _OPENING)
             if following < end and (is_wide or after > behind):
-                kind = _kind(text[following])
+                kind = _KINDS[text[following]]
                 goes_on = kind == _LOWER or kind == _DIGIT
                 if goes_on and not is_wide and (behind > stop or (stop - place > 1 and text[stop - 1] == _DOT)):
                     place = after  # "Where?" she asked. Well... then he came.
@@ -198,23 +202,9 @@ def _word_before(text: np.ndarray, start: int, place: int) -> int:
         byte = text[word - 1]
         if byte <= _SPACE or byte == 34 or byte == 40 or byte == 41 or byte == 91 or byte == 93:
             break
-        if byte == 39 and (word - 1 == start or not _is_letter(text[word - 2])):  # not the apostrophe of can't
+        if byte == 39 and (word - 1 == start or not _IS_LETTER[text[word - 2]]):  # not the apostrophe of can't
             break
         word -= 1
         if place - word > _MAX_WORD_BYTES:
             return -1
     return word if word < place else -1
-
-
-@inner
-def _is_letter(byte: int) -> bool:
-    return byte >= 128 or (byte | 32) >= 97 and (byte | 32) <= 122
-
-
-@inner
-def _kind(byte: int) -> int:
-    if byte >= 0x80:
-        return _BEYOND_ASCII
-    if byte >= 97 and byte <= 122:
-        return _LOWER
-    return _DIGIT if byte >= 48 and byte <= 57 else _OTHER

@@ -209,18 +209,20 @@ class _Table:
         """The rows that have fields; a blank one has an empty field, if the form says so and another row follows."""
         quotes = self._form.quotes
         are_cells = quotes == "none" or (quotes == "strict" and self._width == 1)
+        rows = self._quoted_rows()
+        if quotes == "none":
+            rows = (
+                (number, line.split(self._delimiter) if line else [], _TOO_LONG if line is None else "")
+                for number, line in enumerate(self._lines, 1 + self._form.header)
+            )
         blanks: list[_Fields] = []
-        for number, fields, problem in self._plain_rows() if quotes == "none" else self._quoted_rows():
+        for number, fields, problem in rows:
             if fields or problem:
                 yield from blanks
                 blanks = []
                 yield number, fields, problem
             elif are_cells:
                 blanks.append((number, [""], ""))
-
-    def _plain_rows(self) -> Iterator[_Fields]:
-        for number, line in enumerate(self._lines, 1 + self._form.header):
-            yield number, line.split(self._delimiter) if line else [], _TOO_LONG if line is None else ""
 
     def _quoted_rows(self) -> Iterator[_Fields]:
         number = 1 + self._form.header

@@ -45,36 +45,15 @@ def test_the_script_is_clean():
 
 
 def test_sources_need_no_paddle():
-    modules = ", ".join(
-        f"data.{name}"
-        for name in (
-            "download_wikipedia",
-            "download_books",
-            "import_text",
-            "download_squad",
-            "download_glue",
-            "download_vocabulary",
-        )
-    )
-    code = f"import sys, {modules}; sys.exit('paddle' in sys.modules)"
+    names = "download_wikipedia download_books import_text download_squad download_glue download_vocabulary".split()
+    code = f"import sys, {', '.join(f'data.{name}' for name in names)}; sys.exit('paddle' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 
 
 def test_help_names_every_step_and_needs_nothing():
     code, out, _ = run(None, "--help")
     assert code == 0
-    for word in (
-        "wikipedia",
-        "books",
-        "vocabulary",
-        "phase1",
-        "phase2",
-        "squad",
-        "glue",
-        "--skip",
-        "--only",
-        "--dry-run",
-    ):
+    for word in "wikipedia books vocabulary phase1 phase2 squad glue --skip --only --dry-run".split():
         assert word in out
 
 
@@ -139,18 +118,8 @@ def inputs(tmp_path_factory):
 
 
 def command(inputs: Path) -> list:
-    return [
-        "--local-dump",
-        inputs / "dump.xml.bz2",
-        "--vocab-file",
-        inputs / "vocab.txt",
-        "--num-shards",
-        2,
-        "--skip",
-        "squad",
-        "--local-n-workers",
-        1,
-    ]
+    flags = "--num-shards 2 --skip squad --local-n-workers 1".split()
+    return ["--local-dump", inputs / "dump.xml.bz2", "--vocab-file", inputs / "vocab.txt", *flags]
 
 
 def files(work: Path) -> dict[str, bytes]:

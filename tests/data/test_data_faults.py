@@ -2,8 +2,8 @@
 promises (some minutes)."""
 
 import errno
+import importlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -245,67 +245,35 @@ def test_memory_does_not_grow_with_the_corpus_nor_with_a_line(tmp_path):
     assert max(peaks.values()) < 1000 and peaks["large"] < peaks["small"] + 300, peaks
 
 
+INSPECT, BALANCE = "data.inspect shards --vocab-file", "data.balance_shards --indir"
+
+
 @pytest.mark.parametrize(
-    ("module", "arguments", "rule"),
+    ("line", "rule"),
     [
-        (
-            "data.balance_shards",
-            "--indir shards --outdir vocab.txt --num-shards 2",
-            "vocab.txt: is a file; .* name another",
-        ),
-        ("data.balance_shards", "--indir vocab.txt --outdir new --num-shards 2", "vocab.txt: no such directory; give"),
-        (
-            "data.balance_shards",
-            "--indir shards --outdir /proc/new --num-shards 2",
-            "/proc/new: No such file .*; check that",
-        ),
-        ("data.inspect", "shards --vocab-file shards", "shards: Is a directory; check that the path"),
-        (
-            "data.inspect",
-            "shards --vocab-file absent.txt",
-            "absent.txt: No such file or directory; check that the path",
-        ),
-        ("data.inspect", "shards --vocab-file vocab.txt --samples -1", "--samples=-1 must be at least 0"),
-        ("data.inspect", "shards --vocab-file vocab.txt --seed -1", "--seed=-1 must be at least 0"),
-        (
-            "data.inspect",
-            "shards --vocab-file vocab.txt --png absent/x.png",
-            "absent/x.png: must be a file in a folder that",
-        ),
-        (
-            "data.inspect",
-            "shards --vocab-file vocab.txt --png x.foo",
-            "x.foo: its name must end in .*.png.*; call it x.png",
-        ),
-        (
-            "data.inspect",
-            "shards --vocab-file vocab.txt > /dev/full",
-            "standard output: No space left on device; free space",
-        ),
-        (
-            "tests.benchmarks.measure_loader",
-            "shards vocab.txt --num-workers -4",
-            "num_workers=-4 must be greater than or equal to 0",
-        ),
-        ("tests.benchmarks.measure_loader", "shards shards", "shards: Is a directory; check that the path"),
+        (f"{BALANCE} shards --outdir vocab.txt --num-shards 2", "vocab.txt: is a file; .* name another"),
+        (f"{BALANCE} vocab.txt --outdir new --num-shards 2", "vocab.txt: no such directory; give"),
+        (f"{BALANCE} shards --outdir /proc/new --num-shards 2", "/proc/new: No such file .*; check that"),
+        (f"{INSPECT} shards", "shards: Is a directory; check that the path"),
+        (f"{INSPECT} absent.txt", "absent.txt: No such file or directory; check that the path"),
+        (f"{INSPECT} vocab.txt --samples -1", "--samples=-1 must be at least 0"),
+        (f"{INSPECT} vocab.txt --png absent/x.png", "absent/x.png: must be a file in a folder that"),
+        (f"{INSPECT} vocab.txt --png x.foo", "x.foo: its name must end in .*.png.*; call it x.png"),
+        ("tests.benchmarks.measure_loader shards vocab.txt --num-workers -4", "num_workers=-4 must be greater"),
     ],
 )
-def test_what_the_system_refuses_is_a_sentence(tmp_path, module, arguments, rule):
+def test_what_the_system_refuses_is_a_sentence(tmp_path, monkeypatch, line, rule):
     write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])
     write_vocabulary(tmp_path / "vocab.txt")
-    found = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m {module} {arguments}"],
-        cwd=tmp_path,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        check=False,
-    )
-    assert found.returncode == 2 and re.fullmatch(f"error: .*{rule}.*\n", found.stderr), found.stderr
+    monkeypatch.chdir(tmp_path)
+    module, *arguments = line.split()
+    with refused(rule):
+        importlib.import_module(module).main(arguments)
 
 
+@pytest.mark.parametrize("full", [True, False], ids=["full disk", "reader that leaves"])
 @pytest.mark.parametrize("module", ["data.balance_shards", "data.inspect", "tests.benchmarks.measure_loader"])
-def test_a_reader_that_leaves_is_no_error(tmp_path, module):
+def test_standard_output_that_cannot_be_written(tmp_path, module, full):
     shards = write_shards(tmp_path / "shards", [random_table(400, seed) for seed in range(3)])
     vocab = write_vocabulary(tmp_path / "vocab.txt")
     arguments = {
@@ -313,14 +281,16 @@ def test_a_reader_that_leaves_is_no_error(tmp_path, module):
         "data.inspect": f"{shards} --vocab-file {vocab} --samples 900",
         "tests.benchmarks.measure_loader": f"{shards} {vocab} --seconds 0",
     }[module]
-    found = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {sys.executable} -m {module} {arguments} | true"],
+    ending = "> /dev/full" if full else "| true"
+    ended = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m {module} {arguments} {ending}"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.returncode == 0 and "Error" not in found.stderr, found.stderr
+    assert ended.returncode == 2 * full and ("Error" not in ended.stderr), ended.stderr
+    assert not full or "error: standard output: No space left on device; free space" in ended.stderr
 
 
 def full_disk(*_: object) -> None:

@@ -183,6 +183,7 @@ def test_utf16_without_a_mark_is_detected_in_every_script(tmp_path, text, codec)
         b"A\x01 text of many words. " * 9,
         CHINESE.encode() * 30 + b"\x00\x01\x02",
         b"\x1b$B" + b"$3$l" * 30 + b"\x1b(B end. ",
+        b"river her small.\r\n\x1a",
     ],
 )
 def test_text_with_control_characters_is_not_taken_for_utf16(tmp_path, data):
@@ -190,6 +191,21 @@ def test_text_with_control_characters_is_not_taken_for_utf16(tmp_path, data):
     report = run(tmp_path / "out", "--input", tmp_path / "a.txt")
     assert report["encodings"] == {"utf-8 (valid)": 1}
     assert documents(tmp_path / "out")["a"] == " ".join(data.decode().replace("\0", "").split())
+
+
+def test_short_lines_with_a_control_character_are_not_taken_for_utf16():
+    rng = random.Random(0)
+    for _ in range(2000):
+        words = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(1, 9))) for _ in range(rng.randint(1, 6))]
+        text = " ".join(words) + rng.choice(["\r\n\x1a", "\x01", " \x0e x", "\x0f"])
+        assert detect(lambda text=text: [text.encode()]).name == "utf-8", text
+    for data in (
+        b"caf\xe9 river her.\r\n\x1a",
+        b"a \x1fb \x1fc \x1e" * 200,
+        b"\x0f a b\n" * 100,
+        b"\x02header\x03\r\n\x0e\x0f text\n" * 100,
+    ):
+        assert "utf-16" not in detect(lambda data=data: [data]).name
 
 
 def test_encodings_to_choose_are_those_that_decode_any_bytes(tmp_path):
@@ -391,13 +407,6 @@ def test_errors_name_the_value_and_the_remedy(tmp_path, monkeypatch, arguments, 
     assert not list((tmp_path / "out").rglob("0.txt")) or not (tmp_path / "out/source").exists()
 
 
-def test_other_text_is_not_overwritten(tmp_path):
-    (tmp_path / "a.txt").write_text("Some text.")
-    run(tmp_path / "out", "--input", tmp_path / "a.txt")
-    with refused("contains other text already"):
-        run(tmp_path / "out", "--input", tmp_path / "a.txt")
-
-
 def sentence(rng: random.Random, length: int = 60) -> str:
     return " ".join(f"w{rng.randrange(5000)}" for _ in range(length)) + "."
 
@@ -420,22 +429,12 @@ def test_duplicates_are_dropped_on_request_and_named(tmp_path):
     assert again == report and documents(tmp_path / "again") == documents(tmp_path / "near")
 
 
-@pytest.mark.parametrize("mode", ["near"])
-def test_chinese_text_has_near_duplicates_too(tmp_path, mode):
+def test_chinese_text_has_near_duplicates_too(tmp_path):
     rng = random.Random(2)
     text = "".join(chr(rng.randrange(0x4E00, 0x9000)) for _ in range(300))
     (tmp_path / "a.txt").write_text(f"{text}\n{text[:150]}\u4e00{text[150:]}\n{text[::-1]}\n")
-    report = run(
-        tmp_path / "out",
-        "--input",
-        tmp_path / "a.txt",
-        "--document-separator",
-        "line",
-        "--deduplicate",
-        mode,
-        "--lang",
-        "zh",
-    )
+    flags = "--document-separator line --deduplicate near --lang zh".split()
+    report = run(tmp_path / "out", "--input", tmp_path / "a.txt", *flags)
     assert report["counts"]["dropped: near duplicate"] == 1 and list(documents(tmp_path / "out")) == ["a:1", "a:3"]
 
 
@@ -521,7 +520,10 @@ def test_the_held_out_part_has_its_own_folder(tmp_path):
     rng = random.Random(4)
     texts = [sentence(rng, 10) for _ in range(400)]
     (tmp_path / "a.txt").write_text("\n".join(texts))
-    run(tmp_path / "a", "--input", tmp_path / "a.txt", "--document-separator", "line", "--held-out-fraction", "0.1")
+    command = ("--input", tmp_path / "a.txt", "--document-separator", "line", "--held-out-fraction", "0.1")
+    run(tmp_path / "a", *command)
+    with refused("contains other text already"):
+        run(tmp_path / "a", *command)
     parts = {part: set(documents(tmp_path / "a" / part).values()) for part in ("train", "held_out")}
     assert parts["train"] | parts["held_out"] == set(texts) and 35 <= len(parts["held_out"]) <= 45
     assert parts["train"].isdisjoint(parts["held_out"])
@@ -543,28 +545,6 @@ def test_a_run_killed_while_it_publishes_is_finished_by_the_next(tmp_path, monke
         run(tmp_path / "cut", *command)
     assert run(tmp_path / "cut", *command) == whole
     assert documents(tmp_path / "cut") == documents(tmp_path / "whole")
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        b"river her small.\r\n\x1a",
-        b"a \x1fb \x1fc \x1e" * 200,
-        b"\x0f a b\n" * 100,
-        b"\x02header\x03\r\n\x0e\x0f text\n" * 100,
-        b"caf\xe9 river her.\r\n\x1a",
-    ],
-)
-def test_utf8_with_control_characters_in_any_place_is_not_taken_for_utf16(pattern):
-    assert "utf-16" not in detect(lambda: [pattern]).name
-
-
-def test_short_lines_with_a_control_character_are_not_taken_for_utf16():
-    rng = random.Random(0)
-    for _ in range(2000):
-        words = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(1, 9))) for _ in range(rng.randint(1, 6))]
-        text = " ".join(words) + rng.choice(["\r\n\x1a", "\x01", " \x0e x", "\x0f"])
-        assert detect(lambda text=text: [text.encode()]).name == "utf-8", text
 
 
 def test_a_file_given_twice_is_read_once_and_counted(tmp_path):
@@ -684,18 +664,8 @@ def test_memory_does_not_grow_with_the_number_of_documents(tmp_path):
     for count in (500, 10_000):
         path = tmp_path / f"{count}.txt"
         path.write_text("\n".join(sentence(rng, 30) for _ in range(count)))
-        peaks.append(
-            _peak(
-                "--input",
-                path,
-                "--output-dir",
-                tmp_path / f"out{count}",
-                "--document-separator",
-                "line",
-                "--deduplicate",
-                "near",
-            )
-        )
+        flags = "--document-separator line --deduplicate near".split()
+        peaks.append(_peak("--input", path, "--output-dir", tmp_path / f"out{count}", *flags))
     assert peaks[1] < peaks[0] + 80_000, peaks  # SQLite's cache of 64 MiB at most
 
 

@@ -170,18 +170,15 @@ def test_no_sentence_is_in_both_parts():
     ]
     counts: Counter = Counter()
     parts = split_parts(documents, 0.2, counts)
-    known = {
-        sentence
-        for document in parts["train"]
-        for text in document.paragraphs
-        for sentence in documentation._sentences(text)
-    }
-    held_out = [
-        sentence
-        for document in parts["held_out"]
-        for text in document.paragraphs
-        for sentence in documentation._sentences(text)
-    ]
+    known, held_out = (
+        {
+            sentence
+            for document in parts[part]
+            for text in document.paragraphs
+            for sentence in documentation._sentences(text)
+        }
+        for part in ("train", "held_out")
+    )
     assert held_out and known.isdisjoint(held_out)
     assert counts["held-out paragraphs dropped as known"] == len(parts["held_out"])
     assert 2 <= len(parts["held_out"]) <= 25
@@ -234,29 +231,19 @@ def test_both_files_are_squad_2_with_a_fifth_unanswerable_and_no_shared_paragrap
     main(["--output-dir", str(tmp_path)])
     parts = {name: read_squad(tmp_path / f"{name}.json", version_2=True) for name in ("train", "held_out")}
     assert "train.json: 391 questions" in capsys.readouterr().out and len(parts["held_out"]) == 131
+    first = (tmp_path / "train.json").read_bytes()
+    main(["--output-dir", str(tmp_path)])
+    assert (tmp_path / "train.json").read_bytes() == first and json.loads(first)["version"] == "v2.0"
     assert not set(parts["train"].contexts) & set(parts["held_out"].contexts)
-    for part in parts.values():
+    for name, part in parts.items():
+        answerable = read_squad(tmp_path / f"{name}-answerable.json").questions  # SQuAD 1's form
+        assert [question.id for question in answerable] == [entry.id for entry in part.questions if entry.answers]
         unanswerable = sum(not question.answers for question in part.questions)
         assert 0.15 < unanswerable / len(part) < 0.25
         for question in part.questions:
             for text, start in question.answers:
                 assert part.contexts[question.context][start : start + len(text)] == text
         assert len({question.text for question in part.questions}) > 0.95 * len(part)
-
-
-def test_the_same_files_each_time(tmp_path):
-    for name in ("a", "b"):
-        main(["--output-dir", str(tmp_path / name)])
-    assert (tmp_path / "a/train.json").read_bytes() == (tmp_path / "b/train.json").read_bytes()
-    assert json.loads((tmp_path / "a/train.json").read_text())["version"] == "v2.0"
-
-
-def test_the_answerable_ones_alone_are_squad_1(tmp_path):
-    main(["--output-dir", str(tmp_path)])
-    for name in ("train", "held_out"):
-        everything = read_squad(tmp_path / f"{name}.json", version_2=True).questions
-        answerable = read_squad(tmp_path / f"{name}-answerable.json").questions
-        assert [question.id for question in answerable] == [q.id for q in everything if q.answers]
 
 
 @pytest.mark.parametrize(

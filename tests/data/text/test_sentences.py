@@ -183,10 +183,8 @@ def test_long_sentences_become_parts_of_whole_words_and_nothing_is_lost(texts, l
 
 
 def test_equal_parts():
-    tokenizer = FastTokenizer(WORDS)
-    documents = tokenize_documents(
-        [(0, "the " * 100 + ". The sea.")], tokenizer, "en", Counter(), max_sentence_tokens=30
-    )
+    text = "the " * 100 + ". The sea."
+    documents = tokenize_documents([(0, text)], FastTokenizer(WORDS), "en", Counter(), max_sentence_tokens=30)
     assert np.diff(documents.sentence_offsets).tolist() == [26, 25, 25, 25, 3]
 
 

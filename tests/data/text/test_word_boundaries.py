@@ -62,25 +62,9 @@ def corpus(tmp_path_factory):
 
 
 def run(corpus, sink, *flags, workers=1):
-    preprocess_bert_pretrain.main(
-        [
-            "--text",
-            str(corpus / "text"),
-            "--sink",
-            str(sink),
-            "--vocab-file",
-            str(corpus / "vocab.txt"),
-            "--language",
-            "zh",
-            "--target-seq-length",
-            "64",
-            "--block-size",
-            "2500",
-            "--local-n-workers",
-            str(workers),
-            *flags,
-        ]
-    )
+    command = f"--language zh --target-seq-length 64 --block-size 2500 --local-n-workers {workers}".split()
+    files = ["--text", corpus / "text", "--sink", sink, "--vocab-file", corpus / "vocab.txt"]
+    preprocess_bert_pretrain.main([*map(str, files), *command, *flags])
     return sink
 
 

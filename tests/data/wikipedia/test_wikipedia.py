@@ -70,8 +70,7 @@ def ids(dump: Path, span_bytes: int) -> list[int]:
 
 @pytest.mark.parametrize("span_bytes", [1, 100, 901, 5000, 1 << 20])
 def test_every_page_is_in_exactly_one_span(dump, span_bytes):
-    found = ids(dump, span_bytes)
-    assert found == list(range(1, 101))
+    assert ids(dump, span_bytes) == list(range(1, 101))
 
 
 @pytest.mark.parametrize("span_bytes", [1, 7, 50, 333, 1 << 20])
@@ -82,8 +81,7 @@ def test_pages_may_lie_across_streams_as_parallel_compressors_leave_them(tmp_pat
     path.write_bytes(
         b"".join(bz2.compress(xml[start : start + stream_bytes]) for start in range(0, len(xml), stream_bytes))
     )
-    found = ids(path, span_bytes)
-    assert found == list(range(1, 8))
+    assert ids(path, span_bytes) == list(range(1, 8))
 
 
 @pytest.mark.parametrize("span_bytes", [1, 3, 64, 1000, 1 << 20])
@@ -91,9 +89,7 @@ def test_plain_xml_and_a_single_stream_give_the_same_pages(tmp_path, span_bytes)
     plain = write_dump(tmp_path / "x.xml", pages(10))
     single = tmp_path / "single.xml.bz2"
     single.write_bytes(bz2.compress(plain.read_bytes()))
-    for path in (plain, single):
-        found = ids(path, span_bytes)
-        assert found == list(range(1, 11))
+    assert ids(plain, span_bytes) == ids(single, span_bytes) == list(range(1, 11))
 
 
 def test_text_does_not_depend_on_the_number_of_workers(dump, tmp_path):
