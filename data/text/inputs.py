@@ -27,14 +27,11 @@ def damage_named(path: Path) -> Iterator[None]:
     """Report damage of a compressed or parquet file as a ValueError that names the file and the remedy."""
     try:
         yield
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError, pa.ArrowException) as error:
+    except (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # not of gzip, bz2 or parquet
+            error.filename = error.filename or os.fspath(path)
+            raise
         raise ValueError(f"{shown(path)}: is damaged or cut off ({error}); repair it, or leave it out") from error
-    except OSError as error:
-        if error.errno is None:  # bz2's
-            raise ValueError(f"{shown(path)}: is damaged or cut off ({error}); repair it, or leave it out") from error
-        if error.filename is None:
-            error.filename = os.fspath(path)
-        raise
 
 
 def read_chunks(path: Path, compression: str) -> Iterator[bytes]:
